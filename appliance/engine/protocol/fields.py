@@ -1,0 +1,61 @@
+"""Reading the custom header of a request: text in, checked values out.
+
+Apache's decoder leaves a missing or unparsable field null and lets the handler trip over it; ours refuses with
+SYSTEM_ERROR (the code its handlers mostly end in) and a remark that names the field.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import RefusedRequest
+from .codes import ResponseCode
+from .command import RemotingCommand
+
+I32_MIN, I32_MAX = -(1 << 31), (1 << 31) - 1
+I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}\Z", re.ASCII)
+
+
+def require_str(request: RemotingCommand, name: str) -> str:
+    """The field's text; refuses when it is absent or empty (the binary encoding cannot tell the two apart)."""
+    value = request.ext_fields.get(name)
+    if not value:
+        raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the header field {name} is missing")
+    return value
+
+
+def _number(name: str, text: str, low: int, high: int) -> int:
+    """`Integer.parseInt` / `Long.parseLong`: decimal digits with an optional sign, nothing else."""
+    if not _NUMBER.match(text) or not low <= (value := int(text)) <= high:
+        raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f'the header field {name} is not a number: "{text[:64]}"')
+    return value
+
+
+def require_int(request: RemotingCommand, name: str) -> int:
+    """A required i32."""
+    return _number(name, require_str(request, name), I32_MIN, I32_MAX)
+
+
+def require_long(request: RemotingCommand, name: str) -> int:
+    """A required i64."""
+    return _number(name, require_str(request, name), I64_MIN, I64_MAX)
+
+
+def optional_int(request: RemotingCommand, name: str, default: int) -> int:
+    """An i32, or `default` when absent or empty."""
+    text = request.ext_fields.get(name)
+    return _number(name, text, I32_MIN, I32_MAX) if text else default
+
+
+def optional_long(request: RemotingCommand, name: str, default: int) -> int:
+    """An i64, or `default` when absent or empty."""
+    text = request.ext_fields.get(name)
+    return _number(name, text, I64_MIN, I64_MAX) if text else default
+
+
+def optional_bool(request: RemotingCommand, name: str, default: bool) -> bool:
+    """`Boolean.parseBoolean`: anything but a case-insensitive "true" is false; absent or empty is `default`."""
+    text = request.ext_fields.get(name)
+    return text.lower() == "true" if text else default

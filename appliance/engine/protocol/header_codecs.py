@@ -1,0 +1,170 @@
+"""The two encodings of a frame's header: JSON (0) and ROCKETMQ (1).
+
+JSON, as fastjson writes it: keys in alphabetical order, no blanks, nulls left out. Read tolerantly: numbers and
+booleans as `extFields` values (the C++ client sends them), `"remark":""`, a trailing newline, unknown keys, a language
+as its ordinal. ROCKETMQ: fixed fields, then remark and map, each led by its length; an empty key or value is null.
+
+Not canonical, so decode-encode may differ from what was read: JSON whose keys are not alphabetical or whose
+`extFields` hold numbers (C++), blanks or a newline, `"remark":""` (Go, C++). Java's JSON and every ROCKETMQ header
+come back byte for byte, since the order of `extFields` is kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ..errors import FrameError
+from .codes import LANGUAGE_CODES, LANGUAGES
+
+if TYPE_CHECKING:
+    from .command import RemotingCommand
+
+_FIXED = struct.Struct(">hbhii")  # code, language, version, opaque, flag
+_I32 = struct.Struct(">i")
+_I16 = struct.Struct(">h")
+
+_I32_MIN, _I32_MAX = -(1 << 31), (1 << 31) - 1
+
+
+class HeaderFields(NamedTuple):
+    """What both encodings carry, in the order RemotingCommand takes it."""
+
+    code: int
+    opaque: int
+    flag: int
+    version: int
+    language: str
+    remark: str | None
+    ext_fields: dict[str, str] | None
+
+
+class _JsonHeader(msgspec.Struct, gc=False):
+    code: int
+    opaque: int = 0
+    flag: int = 0
+    version: int = 0
+    language: str | int | None = None
+    remark: str | None = None
+    extFields: dict[str, str | int | float | bool | None] | None = None
+
+
+_json_decode = msgspec.json.Decoder(_JsonHeader).decode
+_json_encode = msgspec.json.encode
+
+
+def _text(value: str | float | bool) -> str:
+    """A scalar as Java's `toString` would write it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _decode_json(data: memoryview | bytes) -> HeaderFields:
+    try:
+        header = _json_decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameError(f"JSON header: {error}") from None
+    for value in (header.code, header.opaque, header.flag, header.version):
+        if not _I32_MIN <= value <= _I32_MAX:
+            raise FrameError("JSON header: a number is outside 32 bits")
+    language = header.language
+    if isinstance(language, int):
+        language = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
+    elif language is None:
+        language = "JAVA"
+    else:
+        language = language.upper()
+        if language not in LANGUAGE_CODES:
+            language = "OTHER"
+    ext = header.extFields
+    fields = None
+    if ext is not None:
+        fields = {k: v if type(v) is str else _text(v) for k, v in ext.items() if v is not None}
+    return HeaderFields(header.code, header.opaque, header.flag, header.version, language, header.remark, fields)
+
+
+def _decode_rocketmq(data: memoryview | bytes) -> HeaderFields:
+    raw = bytes(data)
+    size = len(raw)
+    try:
+        code, language, version, opaque, flag = _FIXED.unpack_from(raw)
+        (length,) = _I32.unpack_from(raw, 13)
+        at = 17
+        if length < 0 or at + length + 4 > size:
+            raise FrameError("ROCKETMQ header: remark longer than the header")
+        remark = raw[at : at + length].decode() if length else None
+        at += length
+        (length,) = _I32.unpack_from(raw, at)
+        at += 4
+        end = at + length
+        if length < 0 or end > size:
+            raise FrameError("ROCKETMQ header: map longer than the header")
+        fields: dict[str, str] = {}
+        bare = not length
+        while at < end:
+            (length,) = _I16.unpack_from(raw, at)
+            at += 2
+            if length < 0 or at + length + 4 > end:
+                raise FrameError("ROCKETMQ header: key longer than the map")
+            key = raw[at : at + length].decode()
+            at += length
+            (length,) = _I32.unpack_from(raw, at)
+            at += 4
+            if length < 0 or at + length > end:
+                raise FrameError("ROCKETMQ header: value longer than the map")
+            if key and length:
+                fields[key] = raw[at : at + length].decode()
+            at += length
+    except (struct.error, UnicodeDecodeError) as error:
+        raise FrameError(f"ROCKETMQ header: {error}") from None
+    name = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
+    return HeaderFields(code & 0xFFFF, opaque, flag, version & 0xFFFF, name, remark, None if bare else fields)
+
+
+def decode_header(codec: int, data: memoryview | bytes) -> HeaderFields:
+    """Decode one header; raises FrameError for an unknown encoding or anything that does not parse."""
+    if codec == 0:
+        return _decode_json(data)
+    if codec == 1:
+        return _decode_rocketmq(data)
+    raise FrameError(f"unknown serialize type {codec}")
+
+
+def _encode_json(command: RemotingCommand) -> bytes:
+    ext = b"" if command.bare and not command.ext_fields else b'"extFields":%b,' % _json_encode(command.ext_fields)
+    remark = b"" if command.remark is None else b'"remark":%b,' % _json_encode(command.remark)
+    return b'{"code":%d,%b"flag":%d,"language":"%b","opaque":%d,%b"serializeTypeCurrentRPC":"JSON","version":%d}' % (
+        command.code,
+        ext,
+        command.flag,
+        command.language.encode(),
+        command.opaque,
+        remark,
+        command.version,
+    )
+
+
+def _encode_rocketmq(command: RemotingCommand) -> bytes:
+    entries = bytearray()
+    try:
+        for key, value in command.ext_fields.items():
+            k, v = key.encode(), value.encode()
+            entries += _I16.pack(len(k)) + k + _I32.pack(len(v)) + v
+        remark = (command.remark or "").encode()
+        language = LANGUAGE_CODES.get(command.language, LANGUAGE_CODES["OTHER"])
+        fixed = _FIXED.pack(command.code, language, command.version, command.opaque, command.flag)
+    except struct.error as error:
+        raise FrameError(f"ROCKETMQ header: {error}") from None
+    return b"".join((fixed, _I32.pack(len(remark)), remark, _I32.pack(len(entries)), entries))
+
+
+def encode_header(command: RemotingCommand, codec: int) -> bytes:
+    """Encode a command's header; raises FrameError for what the encoding cannot carry."""
+    if codec == 0:
+        return _encode_json(command)
+    if codec == 1:
+        return _encode_rocketmq(command)
+    raise FrameError(f"unknown serialize type {codec}")

@@ -1,0 +1,73 @@
+"""The properties of a message: a map as one text, and the names the broker knows.
+
+Each pair is `name 0x01 value 0x02`; Java 4.9 leaves the last 0x02 out, all others write it. Pairs without 0x01, with an
+empty name or an empty value are dropped, and the last of two equal names wins, as in Java's readers.
+"""
+
+NAME_SEPARATOR = "\x01"
+PAIR_SEPARATOR = "\x02"
+
+#: The stored length is a signed short.
+MAX_PROPERTIES_BYTES = 32767
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+WAIT_STORE_MSG_OK = "WAIT"
+DELAY_TIME_LEVEL = "DELAY"
+RETRY_TOPIC = "RETRY_TOPIC"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE_ID = "REAL_QID"
+TRANSACTION_PREPARED = "TRAN_MSG"
+PRODUCER_GROUP = "PGROUP"
+MSG_REGION = "MSG_REGION"
+TRACE_SWITCH = "TRACE_ON"
+UNIQUE_KEY = "UNIQ_KEY"
+CLUSTER = "CLUSTER"
+POP_CK = "POP_CK"
+INNER_NUM = "INNER_NUM"
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
+TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """The map a properties text holds."""
+    found = {}
+    for pair in text.split(PAIR_SEPARATOR):
+        name, separator, value = pair.partition(NAME_SEPARATOR)
+        if separator and name and value:
+            found[name] = value
+    return found
+
+
+def encode_properties(properties: dict[str, str]) -> str:
+    """The text of a map, each pair ended by 0x02."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+
+def find_property(text: str, name: str) -> str | None:
+    """One value without building the map, the last if the name occurs twice; None when absent or empty."""
+    needle = name + NAME_SEPARATOR
+    at = text.rfind(needle)
+    while at > 0 and text[at - 1] != PAIR_SEPARATOR:
+        at = text.rfind(needle, 0, at + len(needle) - 1)
+    if at < 0:
+        return None
+    start = at + len(needle)
+    end = text.find(PAIR_SEPARATOR, start)
+    return (text[start:] if end < 0 else text[start:end]) or None
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode`: 32 bits, signed, over UTF-16 code units. It is the tag code of a message with that tag."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode():
+            value = (31 * value + unit) & 0xFFFFFFFF
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for i in range(0, len(units), 2):
+            value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
