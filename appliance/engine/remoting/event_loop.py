@@ -1,0 +1,255 @@
+"""The I/O thread: one epoll loop that owns every socket, every timer and the end of each tick.
+
+A tick is one round: the events epoll reported, then the functions other threads handed in, then due timers, then the
+tick hooks (the store writes what was staged, the server flushes what was answered). Nothing else runs on this thread,
+so what it alone touches needs no lock.
+"""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import itertools
+import logging
+import os
+import selectors
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from ..service_thread import ServiceThread
+
+logger = logging.getLogger(__name__)
+
+READABLE = 1
+WRITABLE = 4
+
+#: One receive buffer serves all connections: the frames of a tick are parsed where the kernel put them.
+RECEIVE_BUFFER_BYTES = 512 * 1024
+
+
+class Watcher(Protocol):
+    """What the loop calls for a file descriptor."""
+
+    def on_event(self, mask: int) -> None: ...
+
+
+class Timer:
+    """One entry of the timer heap; `cancel()` on the loop's thread only."""
+
+    __slots__ = ("callback", "cancelled", "period")
+
+    def __init__(self, callback: Callable[[], None], period: float) -> None:
+        self.callback = callback
+        self.period = period
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class EventLoop(ServiceThread):
+    """The thread `remoting-io`. Owns: epoll, timers, the receive buffer. Woken by: sockets, an eventfd, timers."""
+
+    def __init__(self) -> None:
+        super().__init__("remoting-io")
+        # Constant after construction.
+        self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
+        self.receive_view = memoryview(self.receive_buffer)
+        self._poller = _Poller()
+        self._wake_fd, self._wake_write_fd = _wakeup_pipe()
+        # Owned by the remoting-io thread.
+        self._watchers: dict[int, Watcher] = {}
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._sequence = itertools.count()
+        self._tick_hooks: list[Callable[[], None]] = []
+        self.wall_ms = int(time.time() * 1000)
+        self.monotonic = time.monotonic()
+        # Any thread appends, this one pops.
+        self._calls: collections.deque[Callable[[], None]] = collections.deque()
+        self._ident = 0
+        self._poller.register(self._wake_fd, READABLE)
+
+    # --- from any thread
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Run `callback` on this thread, in the current or the next tick. Thread-safe, keeps order."""
+        self._calls.append(callback)
+        if threading.get_ident() != self._ident:
+            self.wake()
+
+    def wake(self) -> None:
+        os.write(self._wake_write_fd, b"\0\0\0\0\0\0\0\1")
+
+    def on_loop_thread(self) -> bool:
+        return threading.get_ident() == self._ident
+
+    def request_stop(self) -> None:
+        super().request_stop()
+        self.wake()
+
+    # --- on the loop's thread, or before it starts
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return self._schedule(seconds, callback, 0.0)
+
+    def call_every(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return self._schedule(seconds, callback, seconds)
+
+    def _schedule(self, seconds: float, callback: Callable[[], None], period: float) -> Timer:
+        timer = Timer(callback, period)
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._sequence), timer))
+        return timer
+
+    def at_tick_end(self, hook: Callable[[], None]) -> None:
+        """Run `hook` at the end of every tick, in the order of registration."""
+        self._tick_hooks.append(hook)
+
+    def watch(self, fd: int, mask: int, watcher: Watcher) -> None:
+        self._watchers[fd] = watcher
+        self._poller.register(fd, mask)
+
+    def rewatch(self, fd: int, mask: int) -> None:
+        self._poller.modify(fd, mask)
+
+    def unwatch(self, fd: int) -> None:
+        if self._watchers.pop(fd, None) is not None:
+            self._poller.unregister(fd)
+
+    # --- the loop
+
+    def run(self) -> None:
+        self._ident = threading.get_ident()
+        poll = self._poller.poll
+        watchers = self._watchers
+        wake_fd = self._wake_fd
+        while not self.stopped:
+            events = poll(self._poll_timeout())
+            self.wall_ms = int(time.time() * 1000)
+            self.monotonic = time.monotonic()
+            for fd, mask in events:
+                if fd == wake_fd:
+                    os.read(wake_fd, 4096)
+                    continue
+                watcher = watchers.get(fd)
+                if watcher is not None:
+                    try:
+                        watcher.on_event(mask)
+                    except Exception:
+                        logger.exception("remoting-io: event handler failed fd=%d", fd)
+            self._run_calls()
+            self._run_timers()
+            for hook in self._tick_hooks:
+                try:
+                    hook()
+                except Exception:
+                    logger.exception("remoting-io: tick hook failed")
+
+    def _poll_timeout(self) -> float:
+        """Seconds until the next timer; -1 for ever."""
+        if self._calls:
+            return 0.0
+        if not self._timers:
+            return -1.0
+        return max(0.0, self._timers[0][0] - time.monotonic())
+
+    def _run_calls(self) -> None:
+        calls = self._calls
+        for _ in range(len(calls)):
+            try:
+                calls.popleft()()
+            except Exception:
+                logger.exception("remoting-io: call failed")
+
+    def _run_timers(self) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= self.monotonic:
+            due, _, timer = heapq.heappop(timers)
+            if timer.cancelled:
+                continue
+            if timer.period:
+                # A tick that came late moves the rhythm instead of firing in a burst.
+                following = max(due + timer.period, self.monotonic)
+                heapq.heappush(timers, (following, next(self._sequence), timer))
+            try:
+                timer.callback()
+            except Exception:
+                logger.exception("remoting-io: timer failed")
+
+    def close(self) -> None:
+        """Release the poller and the wake-up pipe; after the thread has ended."""
+        self._poller.close()
+        os.close(self._wake_fd)
+        if self._wake_write_fd != self._wake_fd:
+            os.close(self._wake_write_fd)
+
+
+def _wakeup_pipe() -> tuple[int, int]:
+    """(read end, write end): one eventfd on Linux, a pipe elsewhere."""
+    if hasattr(os, "eventfd"):
+        fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        return fd, fd
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    os.set_blocking(write_fd, False)
+    return read_fd, write_fd
+
+
+if sys.platform == "linux":
+    import select
+
+    class _Poller:
+        """epoll, level-triggered; masks are epoll's own."""
+
+        def __init__(self) -> None:
+            self._epoll = select.epoll()
+            self.register = self._epoll.register
+            self.modify = self._epoll.modify
+            self.close = self._epoll.close
+
+        def poll(self, timeout: float) -> list[tuple[int, int]]:
+            # An epoll time-out is whole milliseconds, rounded up by Python: a timer is never early.
+            return self._epoll.poll(timeout, 1024)
+
+        def unregister(self, fd: int) -> None:
+            self._epoll.unregister(fd)
+
+else:  # macOS, for development (D14)
+
+    class _Poller:  # type: ignore[no-redef]
+        """The same face over `selectors`."""
+
+        def __init__(self) -> None:
+            self._selector = selectors.DefaultSelector()
+            self.close = self._selector.close
+
+        @staticmethod
+        def _events(mask: int) -> int:
+            read = selectors.EVENT_READ if mask & READABLE else 0
+            return read | (selectors.EVENT_WRITE if mask & WRITABLE else 0)
+
+        def register(self, fd: int, mask: int) -> None:
+            if mask:
+                self._selector.register(fd, self._events(mask))
+
+        def modify(self, fd: int, mask: int) -> None:
+            self.unregister(fd)
+            self.register(fd, mask)
+
+        def unregister(self, fd: int) -> None:
+            try:
+                self._selector.unregister(fd)
+            except KeyError:
+                pass
+
+        def poll(self, timeout: float) -> list[tuple[int, int]]:
+            found = self._selector.select(None if timeout < 0 else timeout)
+            return [
+                (
+                    key.fd,
+                    (READABLE if got & selectors.EVENT_READ else 0) | (WRITABLE if got & selectors.EVENT_WRITE else 0),
+                )
+                for key, got in found
+            ]

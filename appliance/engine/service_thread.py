@@ -1,0 +1,72 @@
+"""A named thread with a wake-up, a stop and a deadline.
+
+Every thread of the engine is one, so that a thread dump, a log line and ARCHITECTURE.md use the same names.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+logger = logging.getLogger(__name__)
+
+
+class ServiceThread:
+    """Runs `run()` of a subclass in a thread called `name` until `stop()`.
+
+    A subclass loops `while not self.stopped: self.wait(seconds)` and works between the waits; its docstring says what
+    it owns. An exception that leaves `run` is logged and ends the thread: a subclass that must go on catches by itself.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stopped = False
+        self._wakeup = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._main, name=self.name, daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        try:
+            self.run()
+        except Exception:
+            logger.exception("thread %s: died", self.name)
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def wait(self, timeout: float | None) -> bool:
+        """Sleep until `wakeup()`, `stop()` or the timeout in seconds; True when woken."""
+        woken = self._wakeup.wait(timeout)
+        self._wakeup.clear()
+        return woken
+
+    def wakeup(self) -> None:
+        """Make the thread look again; safe from any thread, cheap when it is already awake."""
+        if not self._wakeup.is_set():
+            self._wakeup.set()
+
+    def request_stop(self) -> None:
+        """Ask the thread to end, without waiting."""
+        self.stopped = True
+        self._wakeup.set()
+
+    def stop(self, deadline: float = 5.0) -> bool:
+        """Ask the thread to end and join it for `deadline` seconds; False (and a warning) when it does not."""
+        self.request_stop()
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        begin = time.monotonic()
+        thread.join(deadline)
+        if thread.is_alive():
+            logger.warning("thread %s: still running %.1f s after stop", self.name, time.monotonic() - begin)
+            return False
+        return True
+
+    @property
+    def alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
