@@ -1,0 +1,25 @@
+# `make check` is what has to be green before a commit: format, types, tests.
+PYTHON ?= .venv/bin/python
+
+.PHONY: check lint types test lock
+
+check: lint types test
+
+lint:
+	$(PYTHON) -m ruff check .
+
+types:
+	$(PYTHON) -m mypy
+
+test:
+	script/test
+
+# Rewrites the locked requirements from pyproject.toml; needs pip-tools beside the interpreter in LOCKER.
+LOCKER ?= pip-compile
+LOCK = $(LOCKER) --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
+	--no-emit-trusted-host --no-emit-find-links --no-header --resolver=backtracking
+
+lock:
+	$(LOCK) --output-file requirements/test.txt --extra console --extra test pyproject.toml requirements/build.in
+	$(LOCK) --output-file requirements/console.txt --constraint requirements/test.txt --extra console pyproject.toml requirements/build.in
+	$(LOCK) --output-file requirements/base.txt --constraint requirements/test.txt pyproject.toml requirements/build.in
