@@ -1,0 +1,278 @@
+"""The engine's configuration: frozen values, one section per part, read once at start.
+
+A field that RocketMQ has too carries RocketMQ's own option name as metadata, so that one table serves TOML files,
+Apache's broker.conf, request 26 (read configuration) and error messages. Field names are ours and end in their unit.
+Where a default differs from Apache's, the line says why. Sources of values: `appliance.command_line`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import Field, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from .errors import StartError
+
+ENGINE_ROLES = frozenset({"broker", "namesrv"})
+
+# A frame may be 16 MiB (decision D13); 64 KiB of it belong to the header, another 64 KiB to topic and properties.
+MAX_MESSAGE_SIZE_LIMIT_BYTES = (16 << 20) - (128 << 10)
+# A stored record is the body, at most 64 KiB around it, and an 8-byte blank record must still fit behind it.
+RECORD_OVERHEAD_BYTES = 65_536 + 8
+
+
+def _option(
+    upstream: str,
+    default: Any,
+    *,
+    minimum: int = 0,
+    maximum: int = 2**63 - 1,
+    choices: tuple[str, ...] = (),
+    effect: bool = True,
+) -> Any:
+    """A field that is RocketMQ's option `upstream`; effect=False: kept and reported, but nothing reads it yet."""
+    return field(
+        default=default,
+        metadata={
+            "upstream": upstream,
+            "minimum": minimum,
+            "maximum": maximum,
+            "choices": choices,
+            "effect": effect,
+        },
+    )
+
+
+def default_broker_name() -> str:
+    """The host name, as upstream; a character that no broker name may have becomes `-`."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename) or "DEFAULT_BROKER"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """What org.apache.rocketmq.common.BrokerConfig holds, as far as it means something here."""
+
+    broker_name: str = _option("brokerName", "")  # "" becomes the host name
+    broker_id: int = _option("brokerId", 0)
+    cluster_name: str = _option("brokerClusterName", "DefaultCluster")
+    # host:port of every name server to register with; empty: our own, when that role runs.
+    namesrv_addrs: tuple[str, ...] = _option("namesrvAddr", ())
+    broker_permission: int = _option("brokerPermission", 6, maximum=7)
+    default_topic_queue_nums: int = _option("defaultTopicQueueNums", 8, minimum=1, maximum=65_535)
+    auto_create_topic_enable: bool = _option("autoCreateTopicEnable", True)
+    auto_create_subscription_group: bool = _option("autoCreateSubscriptionGroup", True)
+    cluster_topic_enable: bool = _option("clusterTopicEnable", True)
+    broker_topic_enable: bool = _option("brokerTopicEnable", True)
+    trace_topic_enable: bool = _option("traceTopicEnable", False)
+    msg_trace_topic_name: str = _option("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
+    region_id: str = _option("regionId", "DefaultRegion")
+    trace_on: bool = _option("traceOn", True)
+    long_polling_enable: bool = _option("longPollingEnable", True)
+    short_polling_time_ms: int = _option("shortPollingTimeMills", 1000)
+    notify_consumer_ids_changed_enable: bool = _option("notifyConsumerIdsChangedEnable", True)
+    register_name_server_period_ms: int = _option("registerNameServerPeriod", 30_000, minimum=1000)
+    register_broker_timeout_ms: int = _option("registerBrokerTimeoutMills", 24_000, minimum=1)
+    flush_consumer_offset_interval_ms: int = _option("flushConsumerOffsetInterval", 5000, minimum=1)
+    slave_read_enable: bool = _option("slaveReadEnable", False)
+    # Upstream: false. On here, since without it an SQL subscription fails and nothing is saved (decision D4).
+    enable_property_filter: bool = _option("enablePropertyFilter", True)
+    channel_expired_timeout_ms: int = _option("channelExpiredTimeout", 120_000, minimum=1)
+    reject_transaction_message: bool = _option("rejectTransactionMessage", False)
+    lite_pull_message_enable: bool = _option("litePullMessageEnable", True)
+    start_accept_send_request_time_stamp: int = _option("startAcceptSendRequestTimeStamp", 0)
+
+    def __post_init__(self) -> None:
+        if not self.broker_name:
+            object.__setattr__(self, "broker_name", default_broker_name())
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """What org.apache.rocketmq.store.config.MessageStoreConfig holds, as far as it means something here."""
+
+    # Upstream: ASYNC_FLUSH. Synchronous here: an acknowledged message survives SIGKILL and a power cut (decision D4).
+    flush_disk_type: str = _option("flushDiskType", "SYNC_FLUSH", choices=("SYNC_FLUSH", "ASYNC_FLUSH"))
+    mapped_file_size_commit_log: int = _option("mappedFileSizeCommitLog", 1 << 30, minimum=4096)
+    mapped_file_size_consume_queue: int = _option("mappedFileSizeConsumeQueue", 6_000_000, minimum=20)
+    max_message_size: int = _option("maxMessageSize", 4_194_304, minimum=1, maximum=MAX_MESSAGE_SIZE_LIMIT_BYTES)
+    sync_flush_timeout_ms: int = _option("syncFlushTimeout", 5000, minimum=1)
+    max_transfer_bytes_on_message_in_memory: int = _option("maxTransferBytesOnMessageInMemory", 262_144, minimum=1)
+    max_transfer_count_on_message_in_memory: int = _option("maxTransferCountOnMessageInMemory", 32, minimum=1)
+    max_transfer_bytes_on_message_in_disk: int = _option("maxTransferBytesOnMessageInDisk", 65_536, minimum=1)
+    max_transfer_count_on_message_in_disk: int = _option("maxTransferCountOnMessageInDisk", 8, minimum=1)
+    max_filter_message_size: int = _option("maxFilterMessageSize", 16_000, minimum=1)
+    access_message_in_memory_max_ratio: int = _option("accessMessageInMemoryMaxRatio", 40, maximum=100)
+    disk_max_used_space_ratio: int = _option("diskMaxUsedSpaceRatio", 75, minimum=1, maximum=100)
+    message_delay_level: str = _option(
+        "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", effect=False
+    )
+    delete_when: str = _option("deleteWhen", "04", effect=False)
+    file_reserved_time_hours: int = _option("fileReservedTime", 72, minimum=1, effect=False)
+
+    def __post_init__(self) -> None:
+        # Upstream: rounded up to whole 20-byte units.
+        rounded = -(-self.mapped_file_size_consume_queue // 20) * 20
+        object.__setattr__(self, "mapped_file_size_consume_queue", rounded)
+
+
+@dataclass(frozen=True, slots=True)
+class NamesrvConfig:
+    """What org.apache.rocketmq.common.namesrv.NamesrvConfig holds, as far as it means something here."""
+
+    # A relative path is taken from the data directory.
+    kv_config_path: Path = _option("kvConfigPath", Path("rocketbox/namesrv/kvConfig.json"))
+    order_message_enable: bool = _option("orderMessageEnable", False)
+    scan_not_active_broker_interval_ms: int = _option("scanNotActiveBrokerInterval", 5000, minimum=1)
+    return_order_topic_config_to_broker: bool = _option("returnOrderTopicConfigToBroker", True)
+    delete_topic_with_broker_registration: bool = _option("deleteTopicWithBrokerRegistration", False)
+    enable_topic_list: bool = _option("enableTopicList", True)
+    enable_all_topic_list: bool = _option("enableAllTopicList", True)
+    support_acting_master: bool = _option("supportActingMaster", False)
+    cluster_test: bool = _option("clusterTest", False)
+    product_env_name: str = _option("productEnvName", "center")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Everything the engine is told at start. Directories become absolute; port 0 asks for a free one."""
+
+    data_dir: Path
+    store_dir: Path = Path()  # Path() becomes data_dir/store
+    bind: str = "127.0.0.1"
+    broker_port: int = 10_911
+    namesrv_port: int = 9_876
+    roles: frozenset[str] = ENGINE_ROLES
+    # The address clients are told; None: `bind`, or the first non-loopback address when that is 0.0.0.0.
+    advertise: str | None = None
+    broker: BrokerConfig = field(default_factory=BrokerConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
+    namesrv: NamesrvConfig = field(default_factory=NamesrvConfig)
+
+    def __post_init__(self) -> None:
+        data_dir = Path(os.path.abspath(self.data_dir))
+        store_dir = data_dir / "store" if self.store_dir == Path() else Path(os.path.abspath(self.store_dir))
+        object.__setattr__(self, "data_dir", data_dir)
+        object.__setattr__(self, "store_dir", store_dir)
+        kv_config_path = data_dir / self.namesrv.kv_config_path
+        object.__setattr__(self, "namesrv", replace(self.namesrv, kv_config_path=kv_config_path))
+
+    def check(self) -> None:
+        """Raise StartError when sections contradict each other."""
+        needed_bytes = self.store.max_message_size + RECORD_OVERHEAD_BYTES
+        if needed_bytes > self.store.mapped_file_size_commit_log:
+            raise StartError(
+                f"maxMessageSize={self.store.max_message_size} needs mappedFileSizeCommitLog to be at least "
+                f"{needed_bytes}, but it is {self.store.mapped_file_size_commit_log}."
+            )
+
+
+SECTIONS: dict[str, type] = {"broker": BrokerConfig, "store": StoreConfig, "namesrv": NamesrvConfig}
+
+
+def options_of(section: str) -> dict[str, Field[Any]]:
+    """Upstream name -> dataclass field of "broker", "store" or "namesrv"."""
+    return {f.metadata["upstream"]: f for f in fields(SECTIONS[section])}
+
+
+def parse_option(option: Field[Any], value: object) -> Any:
+    """The value of one field from what a file, a variable or an argument holds: text, or TOML's own types.
+
+    Raises ValueError whose text completes the sentence "<name> <text>".
+    """
+    meta = option.metadata
+    if isinstance(option.default, bool):
+        return _parse_bool(value)
+    if isinstance(option.default, int):
+        return _parse_int(value, meta["minimum"], meta["maximum"])
+    if isinstance(option.default, tuple):
+        return parse_addresses(value)
+    if not isinstance(value, str):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"must be text, not {value!r}")
+        value = str(value)  # deleteWhen = 4 in a TOML file
+    if isinstance(option.default, Path):
+        return Path(value)
+    if meta["choices"] and value not in meta["choices"]:
+        raise ValueError(f"must be {' or '.join(meta['choices'])}, not {value!r}")
+    return value
+
+
+def _parse_bool(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError(f"must be true or false, not {value!r}")
+
+
+def _parse_int(value: object, minimum: int, maximum: int) -> int:
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"must be a whole number, not {value!r}")
+    if not minimum <= value <= maximum:
+        raise ValueError(f"must lie between {minimum} and {maximum}, not {value}")
+    return value
+
+
+def parse_addresses(value: object) -> tuple[str, ...]:
+    """`host:port` texts from one text that separates them by `;` (upstream's) or `,`, or from a list of texts."""
+    if isinstance(value, str):
+        parts = re.split("[;,]", value)
+    elif isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
+        parts = list(value)
+    else:
+        raise ValueError(f"must be host:port addresses separated by ';', not {value!r}")
+    addresses = tuple(part.strip() for part in parts if part.strip())
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise ValueError(f"must be host:port addresses separated by ';', not {address!r}")
+    return addresses
+
+
+def broker_properties(config: EngineConfig) -> dict[str, str]:
+    """Upstream's option names -> values as text, of everything the broker holds; the body of request 26.
+
+    Options of Apache's that mean nothing here are left out, and so say nothing untrue. `filterServerNums` is the
+    exception: the tools of 4.9 fail without it, and none is the truth.
+    """
+    properties = {
+        **_texts(config.broker),
+        **_texts(config.store),
+        "listenPort": str(config.broker_port),
+        "haListenPort": str(config.broker_port + 1),
+        "storePathRootDir": str(config.store_dir),
+        "storePathCommitLog": str(config.store_dir / "commitlog"),
+        "bindAddress": config.bind,
+        "brokerRole": "ASYNC_MASTER" if config.broker.broker_id == 0 else "SLAVE",
+        "filterServerNums": "0",
+        "aclEnable": "false",
+        "useTLS": "false",
+    }
+    if config.advertise is not None:
+        properties["brokerIP1"] = config.advertise
+    return properties
+
+
+def namesrv_properties(config: EngineConfig) -> dict[str, str]:
+    """Upstream's option names -> values as text, of everything the name server holds; the body of request 319."""
+    return {
+        **_texts(config.namesrv),
+        "listenPort": str(config.namesrv_port),
+        "bindAddress": config.bind,
+    }
+
+
+def _texts(section: Any) -> dict[str, str]:
+    return {f.metadata["upstream"]: _text(getattr(section, f.name)) for f in fields(section)}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ";".join(value)
+    return str(value)
