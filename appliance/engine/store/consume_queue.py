@@ -1,0 +1,82 @@
+"""The entries of one (topic, queue id): where each of its messages lies in the commit log.
+
+An entry is 20 bytes: physical offset 8, record size 4, tag code 8 (the Java hash of the tag, sign-extended; in the
+schedule topic the delivery time). Entry n is at byte 20n of the queue's stream, which is cut into sparse files of
+`mappedFileSizeConsumeQueue` bytes named by their first byte. Source: RocketMQ `ConsumeQueue`.
+
+New entries wait in `tail` until the flush-consumequeue thread has written them (D5):
+
+    min_offset <= flushed == tail_base <= max_offset <= next_offset        max: published, next: staged
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+ENTRY_BYTES = 20
+ENTRY = struct.Struct(">qiq")
+
+
+class ConsumeQueue:
+    """One queue. Owned by remoting-io; other threads may read its numbers."""
+
+    __slots__ = (
+        "dirty",
+        "first_file",
+        "max_offset",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "tail",
+        "tail_base",
+        "topic",
+        "waiters",
+    )
+
+    def __init__(self, topic: str, queue_id: int, offset: int = 0) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.min_offset = offset
+        self.max_offset = offset
+        self.next_offset = offset
+        self.tail = bytearray()
+        self.tail_base = offset
+        self.dirty = False
+        #: Number of its first file, -1 when it has none yet.
+        self.first_file = -1
+        #: Parked pulls, made by long polling on first use.
+        self.waiters: dict[Any, None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic}-{self.queue_id} [{self.min_offset}, {self.max_offset})>"
+
+    def append(self, physical_offset: int, size: int, tag_code: int) -> int:
+        """Add an entry behind the last one; returns its queue offset. Readers see it once it is published."""
+        self.tail += ENTRY.pack(physical_offset, size, tag_code)
+        offset = self.next_offset
+        self.next_offset = offset + 1
+        return offset
+
+    def tail_entries(self, offset: int, count: int) -> bytes:
+        """Entries `offset`.. from the tail, published ones only; `offset` is not below `tail_base`."""
+        count = min(count, self.max_offset - offset)
+        begin = (offset - self.tail_base) * ENTRY_BYTES
+        return bytes(self.tail[begin : begin + count * ENTRY_BYTES])
+
+    def unwritten(self) -> tuple[int, bytes]:
+        """(queue offset, entries) that are published but in no file yet."""
+        return self.tail_base, bytes(self.tail[: (self.max_offset - self.tail_base) * ENTRY_BYTES])
+
+    def trim(self, offset: int) -> None:
+        """The files hold everything below `offset`."""
+        count = offset - self.tail_base
+        if count > 0:
+            del self.tail[: count * ENTRY_BYTES]
+            self.tail_base = offset
+
+
+def unpack_entries(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """(physical offset, size, tag code) of each entry."""
+    return ENTRY.iter_unpack(data)

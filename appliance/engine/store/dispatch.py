@@ -1,0 +1,59 @@
+"""From a record to its queue entry: which records have one, and with which tag code.
+
+Sends know all this when they append; recovery learns it from the record, with the same rules.
+Source: RocketMQ `CommitLog.checkMessageAndReturnSize`, `CommitLogDispatcherBuildConsumeQueue`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..protocol.properties import DELAY_TIME_LEVEL, TAGS, find_property, java_hash
+from ..protocol.record import SYS_COMMIT, SYS_TRANSACTION_MASK, Record
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL = re.compile(r"([0-9]+)([smhd])\Z", re.ASCII)
+
+#: Tags are few and repeat; the table is emptied when a client makes one up per message.
+_HASHES_KEPT = 10_000
+_hashes: dict[str, int] = {}
+
+
+def parse_delay_levels(text: str) -> list[int]:
+    """Milliseconds of each level of `messageDelayLevel`, level 1 first. ValueError names what does not parse."""
+    levels = []
+    for word in text.split():
+        match = _LEVEL.match(word)
+        if match is None:
+            raise ValueError(f"messageDelayLevel: {word!r} is not a number followed by s, m, h or d")
+        levels.append(int(match[1]) * _UNIT_MS[match[2]])
+    return levels
+
+
+def tag_code(tag: str | None) -> int:
+    """The Java hash of a tag, 0 without one."""
+    if not tag:
+        return 0
+    code = _hashes.get(tag)
+    if code is None:
+        if len(_hashes) >= _HASHES_KEPT:
+            _hashes.clear()
+        code = _hashes[tag] = java_hash(tag)
+    return code
+
+
+def has_queue_entry(sys_flag: int) -> bool:
+    """Prepared and rolled-back records have none."""
+    return sys_flag & SYS_TRANSACTION_MASK in (0, SYS_COMMIT)
+
+
+def entry_tag_code(record: Record, delay_levels_ms: list[int]) -> int:
+    """The tag code of a record's entry; in the schedule topic the time its delay ends."""
+    if record.topic == SCHEDULE_TOPIC:
+        level = find_property(record.properties, DELAY_TIME_LEVEL)
+        if level is not None and level.isascii() and level.isdigit() and int(level) > 0:
+            index = min(int(level), len(delay_levels_ms)) - 1
+            return record.store_time_ms + (delay_levels_ms[index] if index >= 0 else 1000)
+    return tag_code(find_property(record.properties, TAGS))

@@ -1,0 +1,148 @@
+"""The files behind consume queues: a bounded set of open descriptors, reads, writes, syncs.
+
+Each thread that touches queue files has a QueueFiles of its own, so that no descriptor is closed under a reader.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from pathlib import Path
+
+from ..errors import StartError
+from .consume_queue import ENTRY_BYTES
+from .disk import Disk
+from .paths import StorePaths, segment_name, segment_offset
+
+logger = logging.getLogger(__name__)
+
+_Key = tuple[str, int, int]  # topic, queue id, file number
+
+
+class QueueFiles:
+    """Descriptors of queue files, the least recently used closed beyond `capacity`. Belongs to one thread."""
+
+    def __init__(self, paths: StorePaths, disk: Disk, file_bytes: int, capacity: int) -> None:
+        self._paths = paths
+        self._disk = disk
+        self._entries_per_file = file_bytes // ENTRY_BYTES
+        self.file_bytes = self._entries_per_file * ENTRY_BYTES
+        self._capacity = capacity
+        self._open: OrderedDict[_Key, int] = OrderedDict()
+        self._unsynced: set[_Key] = set()
+
+    def _path(self, key: _Key) -> Path:
+        return self._paths.queue_dir(key[0], key[1]) / segment_name(key[2] * self.file_bytes)
+
+    def _fd(self, key: _Key, create: bool) -> int:
+        fd = self._open.get(key)
+        if fd is not None:
+            self._open.move_to_end(key)
+            return fd
+        while len(self._open) >= self._capacity:
+            self._close_oldest()
+        path = self._path(key)
+        try:
+            fd = self._disk.open(path)
+        except FileNotFoundError:
+            if not create:
+                raise
+            self._disk.make_directory(path.parent)
+            fd = self._disk.open(path, create=True)
+            self._disk.sync_directory(path.parent)
+        if create and self._disk.size(fd) != self.file_bytes:
+            self._disk.truncate(fd, self.file_bytes)
+        self._open[key] = fd
+        return fd
+
+    def _close_oldest(self) -> None:
+        key, fd = self._open.popitem(last=False)
+        if key in self._unsynced:
+            self._unsynced.discard(key)
+            self._disk.fdatasync(fd)
+        self._disk.close(fd)
+
+    def read(self, topic: str, queue_id: int, offset: int, count: int) -> bytes:
+        """Up to `count` entries from `offset`, within one file; empty when the file is not there. May wait."""
+        number, index = divmod(offset, self._entries_per_file)
+        count = min(count, self._entries_per_file - index)
+        try:
+            fd = self._fd((topic, queue_id, number), create=False)
+        except FileNotFoundError:
+            return b""
+        return self._disk.pread(fd, count * ENTRY_BYTES, index * ENTRY_BYTES)
+
+    def read_nowait(self, topic: str, queue_id: int, offset: int, count: int) -> bytes | None:
+        """As `read`, but None when the disk would have to be asked (D2)."""
+        number, index = divmod(offset, self._entries_per_file)
+        count = min(count, self._entries_per_file - index)
+        try:
+            fd = self._fd((topic, queue_id, number), create=False)
+            buffer = bytearray(count * ENTRY_BYTES)
+            got = self._disk.read_nowait(fd, memoryview(buffer), index * ENTRY_BYTES)
+        except FileNotFoundError:
+            return b""
+        except OSError:
+            return None
+        return bytes(buffer[:got]) if got == len(buffer) else None
+
+    def write(self, topic: str, queue_id: int, offset: int, entries: bytes) -> None:
+        """Write entries from `offset` on, over as many files as they take; `sync` makes them durable."""
+        view = memoryview(entries)
+        while view:
+            number, index = divmod(offset, self._entries_per_file)
+            part = view[: (self._entries_per_file - index) * ENTRY_BYTES]
+            key = (topic, queue_id, number)
+            fd = self._fd(key, create=True)
+            done = 0
+            while done < len(part):
+                done += self._disk.pwrite(fd, part[done:], index * ENTRY_BYTES + done)
+            self._unsynced.add(key)
+            offset += len(part) // ENTRY_BYTES
+            view = view[len(part) :]
+
+    def sync(self) -> None:
+        """Make every write since the last sync durable."""
+        for key in list(self._unsynced):
+            self._disk.fdatasync(self._fd(key, create=True))
+            self._unsynced.discard(key)
+
+    def numbers(self, topic: str, queue_id: int) -> list[int]:
+        """The numbers of the files a queue has, in order; StartError when a file's name fits no file size."""
+        found = []
+        directory = self._paths.queue_dir(topic, queue_id)
+        for path in sorted(directory.iterdir()):
+            start = segment_offset(path.name)
+            if start is None:
+                logger.warning("consume queue: foreign file left alone path=%s", path)
+            elif start % self.file_bytes:
+                raise StartError(f"{path} does not begin at a multiple of mappedFileSizeConsumeQueue.")
+            else:
+                found.append(start // self.file_bytes)
+        return found
+
+    @property
+    def entries_per_file(self) -> int:
+        return self._entries_per_file
+
+    def unlink(self, topic: str, queue_id: int, number: int) -> None:
+        """Delete one file."""
+        key = (topic, queue_id, number)
+        self._forget(key)
+        self._disk.unlink(self._path(key))
+
+    def _forget(self, key: _Key) -> None:
+        self._unsynced.discard(key)
+        fd = self._open.pop(key, None)
+        if fd is not None:
+            self._disk.close(fd)
+
+    def forget_topic(self, topic: str) -> None:
+        """Close what belongs to a topic that is being deleted."""
+        for key in [key for key in self._open if key[0] == topic]:
+            self._forget(key)
+
+    def close(self) -> None:
+        for fd in self._open.values():
+            self._disk.close(fd)
+        self._open.clear()

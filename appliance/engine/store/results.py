@@ -1,0 +1,38 @@
+"""What the store answers: expected outcomes are values.
+
+Source: RocketMQ `PutMessageStatus`, `GetMessageStatus`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class GetStatus:
+    """Outcome of a read; the text is the remark of the answer."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class GetResult(NamedTuple):
+    """What a read of one queue found.
+
+    runs: (physical offset, size in bytes) of adjacent matching records, in order. count: matching records.
+    next_offset: behind the last scanned entry. min_offset, max_offset: of the queue, max being the next to come.
+    """
+
+    status: str
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    runs: list[tuple[int, int]]
+    count: int
+    size: int

@@ -1,0 +1,79 @@
+"""The small files that say who uses a store and how it was left: lock, abort, checkpoint, recovery position."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+
+from ..errors import StartError
+from .checkpoint import Checkpoint, RecoveryPositionFile
+from .disk import Disk
+from .paths import StorePaths
+
+logger = logging.getLogger(__name__)
+
+
+class StoreFiles:
+    """Opened by lock_and_check(), released by close(). The lock is Apache's own, so the two exclude each other."""
+
+    checkpoint: Checkpoint
+    recovery_position: RecoveryPositionFile
+
+    def __init__(self, paths: StorePaths, disk: Disk) -> None:
+        self._paths = paths
+        self._disk = disk
+        self._lock_fd = -1
+        self.left_clean = True
+
+    def lock_and_check(self) -> None:
+        """Take the store for this process; StartError when it is not writable or another process holds it."""
+        paths = self._paths
+        try:
+            self._disk.make_directory(paths.root)
+            self._disk.make_directory(paths.own)
+            self._lock_fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StartError(f"The store directory {paths.root} is not writable: {error.strerror}.") from None
+        try:
+            fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+            raise StartError(f"The store directory {paths.root} is in use by another process.") from None
+        try:
+            os.pwrite(self._lock_fd, b"lock", 0)
+            self.left_clean = not paths.abort.exists()
+            self.checkpoint = Checkpoint(paths.checkpoint, self._disk)
+            self.recovery_position = RecoveryPositionFile(paths.recovery_position, self._disk)
+        except OSError as error:
+            self.release()
+            raise StartError(f"The store directory {paths.root} is not writable: {error.strerror}.") from None
+
+    def mark_running(self) -> None:
+        """From here on a crash shows: the abort file holds our pid, as 5.x writes it."""
+        fd = self._disk.open(self._paths.abort, create=True)
+        try:
+            self._disk.truncate(fd, 0)
+            self._disk.pwrite(fd, str(os.getpid()).encode(), 0)
+            self._disk.fsync(fd)
+        finally:
+            self._disk.close(fd)
+        self._disk.sync_directory(self._paths.root)
+
+    def release(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def close(self, clean: bool) -> None:
+        """Release the store; `clean` removes the abort file."""
+        self.checkpoint.close()
+        self.recovery_position.close()
+        if clean:
+            try:
+                self._disk.unlink(self._paths.abort)
+                self._disk.sync_directory(self._paths.root)
+            except OSError as error:
+                logger.warning("store: abort file stays: %s", error)
+        self.release()
