@@ -185,7 +185,7 @@ def parse_option(option: Field[Any], value: object) -> Any:
     if isinstance(option.default, bool):
         return _parse_bool(value)
     if isinstance(option.default, int):
-        return _parse_int(value, meta["minimum"], meta["maximum"])
+        return parse_int(value, meta["minimum"], meta["maximum"])
     if isinstance(option.default, tuple):
         return parse_addresses(value)
     if not isinstance(value, str):
@@ -207,7 +207,8 @@ def _parse_bool(value: object) -> bool:
     raise ValueError(f"must be true or false, not {value!r}")
 
 
-def _parse_int(value: object, minimum: int, maximum: int) -> int:
+def parse_int(value: object, minimum: int, maximum: int) -> int:
+    """A whole number from text or from TOML's own type; ValueError as in parse_option."""
     if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):

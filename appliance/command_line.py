@@ -1,0 +1,333 @@
+"""From arguments, environment and files to one EngineConfig and what `serve` itself must know.
+
+Later sources win: defaults < configuration files < environment < command line. Every value is parsed when its turn
+comes to be used, so a value that is overridden never matters, and every refusal is one sentence that names its source.
+
+Variables are ROCKETBOX_ and an option's name (ROCKETBOX_BROKER_PORT is --broker-port), or a table and one of its
+keys (ROCKETBOX_STORE_FILE_RESERVED_TIME is fileReservedTime of [store]); capitals and underscores do not matter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .engine.config import ENGINE_ROLES, SECTIONS, EngineConfig, options_of, parse_int, parse_option
+from .engine.config_file import Entry, read_config_file
+from .engine.errors import StartError
+
+ENVIRONMENT_PREFIX = "ROCKETBOX_"
+ROLES = ("broker", "namesrv", "console")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What `rocketbox serve` does around the engine."""
+
+    console: bool
+    bind: str
+    http_port: int
+    ready_file: Path | None
+    # Sentences for the operator, to be logged once at start.
+    notices: tuple[str, ...]
+
+
+# Option -> (placeholder, help, the setting it sets). A setting is "<table>.<upstream name>", or a name of ours.
+OPTIONS: dict[str, tuple[str, str, str]] = {
+    "--data-dir": ("DIR", "everything RocketBox keeps (./data)", "dataDir"),
+    "--store-dir": ("DIR", "Apache's storePathRootDir (DATA/store)", "storeDir"),
+    "--bind": ("ADDR", "address to listen on (127.0.0.1)", "bind"),
+    "--broker-port": ("N", "broker port; N-2 and N+1 are taken too; 0 picks one (10911)", "brokerPort"),
+    "--namesrv-port": ("N", "name server port; 0 picks one (9876)", "namesrvPort"),
+    "--http-port": ("N", "console port; 0 picks one (8080)", "httpPort"),
+    "--roles": ("LIST", "of broker,namesrv,console (all)", "roles"),
+    "--broker-name": ("S", "brokerName (the host name)", "broker.brokerName"),
+    "--broker-id": ("N", "brokerId (0)", "broker.brokerId"),
+    "--cluster-name": ("S", "brokerClusterName (DefaultCluster)", "broker.brokerClusterName"),
+    "--namesrv-addr": ("LIST", "name servers to register with, host:port;... (our own)", "broker.namesrvAddr"),
+    "--advertise": ("HOST", "the address that clients are told (the bind address)", "advertise"),
+    "--flush": ("sync|async", "when a message is acknowledged: synced to disk, or written (sync)", "flush"),
+    "--ready-file": ("FILE", "written, as JSON, when all roles accept connections", "readyFile"),
+    "-c": ("FILE", "settings: TOML, or Apache's broker.conf or namesrv.conf", "config"),
+}
+
+# Upstream's names that are settings of the whole process here.
+_SETTING_OF_UPSTREAM = {
+    "broker": {
+        "listenPort": "brokerPort",
+        "bindAddress": "bind",
+        "brokerIP1": "advertise",
+        "storePathRootDir": "storeDir",
+        "storePathCommitLog": "storePathCommitLog",
+    },
+    "namesrv": {"listenPort": "namesrvPort", "bindAddress": "bind"},
+    "console": {"httpPort": "httpPort"},
+}
+_TOP_LEVEL_KEYS = ("dataDir", "storeDir", "bind", "roles", "advertise", "readyFile")
+
+# Setting -> (raw value, where it came from); filled source by source.
+Settings = dict[str, tuple[Any, str]]
+
+
+def help_text() -> str:
+    """The usage of `rocketbox serve`."""
+    lines = ["usage: rocketbox serve [options]", ""]
+    for name, (placeholder, text, _) in OPTIONS.items():
+        lines.append(f"  {name + ' ' + placeholder:<24}{text}")
+    lines += ["", "Defaults < -c FILE < environment (ROCKETBOX_DATA_DIR ...) < command line."]
+    return "\n".join(lines)
+
+
+def load(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[EngineConfig, ServeOptions]:
+    """Read every source. Raises StartError, one sentence, for whatever is unknown, malformed or contradictory."""
+    from_argv = _read_argv(argv)
+    from_environ = _read_environ(environ)
+    files, origin = from_argv.get("config") or from_environ.get("config") or ((), "")
+    if isinstance(files, str):
+        files = [files]
+    settings: Settings = {}
+    without_effect: list[str] = []
+    for name in files:
+        path = Path(_text(name, origin))
+        for entry in read_config_file(path):
+            _take_entry(entry, path.name, settings, without_effect)
+    settings.update(from_environ)
+    settings.update(from_argv)
+    return _build(settings, without_effect)
+
+
+def _read_argv(argv: Sequence[str]) -> Settings:
+    settings: Settings = {}
+    arguments = iter(argv)
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name == "--config":
+            name = "-c"
+        if name not in OPTIONS:
+            raise StartError(f"There is no option {name}{_nearest(name, OPTIONS)}.")
+        if not equals:
+            following = next(arguments, None)
+            if following is None:
+                raise StartError(f"{name} needs a value: {OPTIONS[name][0]}.")
+            value = following
+        setting = OPTIONS[name][2]
+        if setting == "config":  # may be given more than once: a broker.conf and a namesrv.conf
+            settings[setting] = ([*settings.get(setting, ([], ""))[0], value], name)
+        else:
+            settings[setting] = (value, name)
+    return settings
+
+
+def _read_environ(environ: Mapping[str, str]) -> Settings:
+    ours = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    if not ours:
+        return {}
+    names = environment_names()
+    settings: Settings = {}
+    for variable, value in ours.items():
+        setting = names.get(_folded(variable.removeprefix(ENVIRONMENT_PREFIX)))
+        if setting is None:
+            known = {_variable(name): name for name in names}
+            raise StartError(f"The variable {variable} names no setting{_nearest(variable, known)}.")
+        settings[setting] = (value, variable)
+    return settings
+
+
+def environment_names() -> dict[str, str]:
+    """Folded name of every variable, without the prefix -> its setting. Options come first where two could meet."""
+    names = {}
+    for section in SECTIONS:
+        for upstream in options_of(section):
+            names[_folded(section + upstream)] = f"{section}.{upstream}"
+    for option, (_, _, setting) in OPTIONS.items():
+        names["config" if option == "-c" else _folded(option)] = setting
+    return names
+
+
+def _folded(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def _variable(folded: str) -> str:
+    return ENVIRONMENT_PREFIX + folded.upper()
+
+
+def _take_entry(entry: Entry, origin: str, settings: Settings, without_effect: list[str]) -> None:
+    """Put one line of a file where it belongs: a setting, the list of those without effect, or an error."""
+    table, key, value = entry
+    where = f"{origin}: {key}"
+    if table == "":
+        if key not in _TOP_LEVEL_KEYS:
+            raise StartError(f"{origin} has an unknown setting {key} above its tables{_nearest(key, _TOP_LEVEL_KEYS)}.")
+        settings[key] = (value, where)
+        return
+    # [broker] and [store] are one file in Apache's world, and so are their tables in a properties file.
+    is_properties = not origin.endswith(".toml")
+    home = _home_of(table, key, is_properties)
+    if home is None:
+        raise StartError(f"{origin} has an unknown setting {key}{_nearest(key, _known_names(table))}.")
+    if home == "":
+        _check_refused(key, value, where)
+        without_effect.append(key)
+        return
+    section = home.partition(".")[0]
+    if section in SECTIONS:
+        if section != table and not is_properties:
+            raise StartError(f"{origin}: {key} belongs to the table [{section}], not to [{table}].")
+        if not options_of(section)[key].metadata["effect"]:
+            without_effect.append(key)
+    settings[home] = (value, where)
+
+
+def _home_of(table: str, key: str, is_properties: bool) -> str | None:
+    """The setting that a key of a file sets; "" when it is known and changes nothing; None when it is unknown."""
+    special = _SETTING_OF_UPSTREAM.get("broker" if table == "store" else table, {}).get(key)
+    if special:
+        return special
+    for section in (table, "broker", "store") if table in ("broker", "store") else (table,):
+        if section in SECTIONS and key in options_of(section):
+            return f"{section}.{key}"
+    from .engine import upstream_options
+
+    names = {"broker": upstream_options.BROKER, "store": upstream_options.BROKER, "namesrv": upstream_options.NAMESRV}
+    return "" if key in names.get(table, ()) else None
+
+
+def _check_refused(key: str, value: Any, where: str) -> None:
+    from .engine.upstream_options import REFUSED
+
+    if key in REFUSED:
+        accepted, reason = REFUSED[key]
+        text = str(value).lower() if isinstance(value, bool) else str(value).strip()
+        if text.lower() not in {one.lower() for one in accepted}:
+            raise StartError(f"{where}={text} cannot be kept: {reason}; only {' or '.join(sorted(accepted))} is true.")
+
+
+def _known_names(table: str) -> list[str]:
+    from .engine import upstream_options
+
+    names = list(_SETTING_OF_UPSTREAM.get(table, ()))
+    if table in ("broker", "store"):
+        names += [*options_of("broker"), *options_of("store"), *upstream_options.BROKER]
+    elif table == "namesrv":
+        names += [*options_of("namesrv"), *upstream_options.NAMESRV]
+    return names
+
+
+def _nearest(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    from difflib import get_close_matches
+
+    folded = {_folded(one): one for one in known}
+    close = [folded[one] for one in get_close_matches(_folded(name), folded, n=3, cutoff=0.6)]
+    return f"; the nearest known are {', '.join(close)}" if close else ""
+
+
+def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig, ServeOptions]:
+    flush = _taken(settings, "flush", _flush, None)
+    if flush is not None:
+        settings["store.flushDiskType"] = (flush, settings["flush"][1])
+    sections: dict[str, Any] = {}
+    for section, kind in SECTIONS.items():
+        values = {}
+        for upstream, option in options_of(section).items():
+            setting = f"{section}.{upstream}"
+            if setting in settings:
+                values[option.name] = _taken(settings, setting, partial(parse_option, option))
+        sections[section] = kind(**values)
+
+    bind = _taken(settings, "bind", _nonempty, "127.0.0.1")
+    roles = _taken(settings, "roles", _roles, frozenset(ROLES))
+    engine_roles = roles & ENGINE_ROLES
+    if not engine_roles:
+        raise StartError("The console needs an engine beside it: add broker or namesrv to --roles.")
+    config = EngineConfig(
+        data_dir=_taken(settings, "dataDir", _path, Path("data")),
+        store_dir=_taken(settings, "storeDir", _path, Path()),
+        bind=bind,
+        broker_port=_taken(settings, "brokerPort", _broker_port, 10_911),
+        namesrv_port=_taken(settings, "namesrvPort", _port, 9_876),
+        roles=engine_roles,
+        advertise=_taken(settings, "advertise", _nonempty, None),
+        **sections,
+    )
+    config.check()
+    _check_commit_log_place(settings, config)
+    notices = []
+    if without_effect:
+        notices.append(f"These settings are known and have no effect here: {', '.join(without_effect)}.")
+    ready_file = _taken(settings, "readyFile", _path, None)
+    return config, ServeOptions(
+        console="console" in roles,
+        bind=bind,
+        http_port=_taken(settings, "httpPort", _port, 8_080),
+        ready_file=ready_file and Path(os.path.abspath(ready_file)),
+        notices=tuple(notices),
+    )
+
+
+def _taken(settings: Settings, name: str, parse: Callable[[Any], Any], default: Any = None) -> Any:
+    """The parsed value of a setting, or its default. Raises StartError that names where the value came from."""
+    if name not in settings:
+        return default
+    value, origin = settings[name]
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise StartError(f"{origin} {error}.") from None
+
+
+def _check_commit_log_place(settings: Settings, config: EngineConfig) -> None:
+    place = _taken(settings, "storePathCommitLog", _path)
+    if place is not None and Path(os.path.abspath(place)) != config.store_dir / "commitlog":
+        raise StartError(
+            f"{settings['storePathCommitLog'][1]} is {place}, but the commit log always lies in "
+            f"{config.store_dir / 'commitlog'}."
+        )
+
+
+def _text(value: Any, origin: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise StartError(f"{origin} must name a file.")
+    return value
+
+
+def _nonempty(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"must be text, not {value!r}")
+    return value.strip()
+
+
+def _path(value: Any) -> Path:
+    return Path(_nonempty(value))
+
+
+def _port(value: Any) -> int:
+    return parse_int(value, 0, 65_535)
+
+
+def _broker_port(value: Any) -> int:
+    port = _port(value)
+    if port and not 3 <= port <= 65_534:
+        raise ValueError(f"must leave room for the ports N-2 and N+1, not {port}")
+    return port
+
+
+def _flush(value: Any) -> str:
+    if value not in ("sync", "async"):
+        raise ValueError(f"must be sync or async, not {value!r}")
+    return f"{value.upper()}_FLUSH"
+
+
+def _roles(value: Any) -> frozenset[str]:
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"must be a list of {', '.join(ROLES)}, not {value!r}")
+    roles = {name.strip() for name in names if name.strip()}
+    unknown = sorted(roles - set(ROLES))
+    if unknown or not roles:
+        raise ValueError(f"must be a list of {', '.join(ROLES)}, not {value!r}")
+    return frozenset(roles)

@@ -1,0 +1,1 @@
+"""What people and their monitoring see over HTTP."""

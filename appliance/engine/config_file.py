@@ -1,0 +1,91 @@
+"""Reads a configuration file: our TOML, or Apache's broker.conf and namesrv.conf as they are.
+
+A file becomes a list of `(table, key, value)`. Of TOML the tables are ours ([broker], [store], [namesrv], [console],
+[reports], and "" for keys above the first table) and values keep TOML's types; of Java properties the table is
+"broker" or "namesrv", whichever program the file was written for, and every value is text.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from .errors import StartError
+
+Entry = tuple[str, str, Any]
+
+TABLES = ("broker", "store", "namesrv", "console", "reports")
+
+# Keys that only Apache's name server knows: a properties file with one of them is a namesrv.conf whatever its name.
+_NAMESRV_ONLY = {"kvConfigPath", "orderMessageEnable", "scanNotActiveBrokerInterval", "returnOrderTopicConfigToBroker"}
+
+
+def read_config_file(path: Path) -> list[Entry]:
+    """The entries of a file in its order. Raises StartError when it cannot be read or is no such file."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise StartError(f"The configuration file {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise StartError(f"The configuration file {path} is not UTF-8 text.") from None
+    if path.suffix == ".toml" or re.search(r"^\s*\[[A-Za-z]+\]\s*(#.*)?$", text, re.MULTILINE):
+        return _toml_entries(path, text)
+    pairs = parse_properties(text)
+    namesrv = "namesrv" in path.name.lower() or any(key in _NAMESRV_ONLY for key, _ in pairs)
+    return [("namesrv" if namesrv else "broker", key, value) for key, value in pairs]
+
+
+def _toml_entries(path: Path, text: str) -> list[Entry]:
+    import tomllib
+
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise StartError(f"The configuration file {path} is not TOML: {error}.") from None
+    entries: list[Entry] = []
+    for key, value in document.items():
+        if not isinstance(value, dict):
+            entries.append(("", key, value))
+        elif key not in TABLES:
+            known = ", ".join(f"[{table}]" for table in TABLES)
+            raise StartError(f"{path.name}: there is no table [{key}]; the tables are {known}.")
+        else:
+            entries.extend((key, inner, inner_value) for inner, inner_value in value.items())
+    return entries
+
+
+def parse_properties(text: str) -> list[tuple[str, str]]:
+    """Key and value of each line of a Java properties text, in order, as java.util.Properties.load reads it.
+
+    Comments begin with # or !; a key ends at an unescaped =, : or blank; a line that ends in an odd number of
+    backslashes goes on in the next one, whose leading blanks are dropped.
+    """
+    pairs = []
+    lines = iter(re.split(r"\r\n|\r|\n", text))
+    for raw in lines:
+        line = raw.lstrip(" \t\f")
+        if not line or line[0] in "#!":
+            continue
+        while _ends_in_escape(line):
+            line = line[:-1] + next(lines, "").lstrip(" \t\f")
+        match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", line, re.DOTALL)
+        assert match is not None  # every part of the pattern may be empty
+        pairs.append((_unescape(match[1]), _unescape(line[match.end() :]).strip()))
+    return pairs
+
+
+def _ends_in_escape(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescape(text: str) -> str:
+    def one(match: re.Match[str]) -> str:
+        if match[1]:
+            return chr(int(match[1], 16))
+        return _ESCAPES.get(match[2], match[2])
+
+    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", one, text, flags=re.DOTALL)

@@ -1,0 +1,140 @@
+"""Options of Apache's broker and name server that are known here and change nothing, and values nobody should believe.
+
+A configuration file written for Apache must load as it is, so these names are accepted, and the start says which of
+them had no effect. The names are those that the servers of 4.9.8 and 5.3.3 list themselves (request 26 and request
+319), those whose default is null and so are not listed, and those that older documents use.
+"""
+
+from __future__ import annotations
+
+BROKER = frozenset(
+    """
+    abortFile accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums
+    ackThreadPoolQueueCapacity aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond aclEnable
+    adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet
+    allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncLearner asyncSendEnable authConfigPath
+    authenticationEnabled authenticationMetadataProvider authenticationProvider authenticationStrategy
+    authenticationWhitelist authorizationEnabled authorizationMetadataProvider authorizationProvider
+    authorizationStrategy authorizationWhitelist autoDeleteUnusedStats autoMessageVersionOnTopicLen
+    batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore
+    broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerConfigPath brokerElectionPriority
+    brokerFastFailureEnable brokerHeartbeatInterval brokerIP2 brokerNotActiveTimeoutMillis brokerRole
+    cgColdReadThreshold channelNotActiveInterval checkCRCOnRecover checkSyncStateSetPeriod
+    checkTransactionMessageEnable cleanFileForciblyEnable cleanOfflineBrokerInterval cleanResourceInterval
+    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
+    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
+    clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
+    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads
+    coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable commercialBaseCount commercialBigCount
+    commercialEnable commercialSizePerMsg commercialTimerCount commercialTransCount commitCommitLogLeastPages
+    commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval commitLogSwapMapInterval
+    commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal
+    compactionThreadNum compatibleWithOldNameSrv compressedRegister configBlackList configManagerVersion
+    connectTimeoutMillis consumerFallbehindThreshold consumerManageThreadPoolNums
+    consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep controllerAddr
+    controllerHeartBeatTimeoutMills controllerType correctLogicMinOffsetForceInterval
+    correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable
+    defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum delayOffsetUpdateVersionStep
+    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax destroyMapedFileIntervalForcibly
+    disableCallbackExecutor disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart
+    diskFallRecorded diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads
+    dispatchFromSenderThread duplicationEnable enableAsyncReput enableAutoInSyncReplicas enableBatchPush
+    enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap enableCleanExpiredOffset
+    enableCompaction enableConsumeQueueExt enableControllerMode enableCreateSysGroup enableDLegerCommitLog
+    enableDetailStat enableFastChannelEventProcess enableLmq enableLmqStats enableMixedMessageType
+    enableMultiDispatch enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
+    enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
+    enableReconnectForGoAway enableRegisterProducer enableRemoteEscape enableRetryTopicV2 enableRocksDBLog
+    enableScheduleAsyncDeliver enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister
+    enableSkipLongAwaitingAck enableSlaveActingMaster enableSplitRegistration enabledAppendPropCRC
+    endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter
+    fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup
+    fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval filterDataCleanTimeSpan filterServerNums
+    filterSupportRetry flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
+    flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
+    flushDelayOffsetInterval flushIntervalCommitLog flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile
+    forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold haFlowControlEnable
+    haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+    haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize heartbeatThreadPoolNums
+    heartbeatThreadPoolQueueCapacity highSpeedMode inSyncReplicas initAuthenticationUser
+    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer isEnableBatchPush
+    isInBrokerContainer isScanAvailableNameSrv isolateLogEnable litePullMessageThreadPoolNums
+    litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
+    loadBalanceThreadPoolQueueCapacity lockInStrictMode logicQueueForceSwapMapInterval logicQueueSwapMapInterval
+    logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold mapedFileSizeCommitLog
+    mapedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
+    mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
+    maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxHaTransferByteInSecond maxHashSlotNum maxIndexNum
+    maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
+    maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs
+    messageIndexEnable messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
+    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType
+    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
+    metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled minInSyncReplicas namesrvDomain
+    namesrvDomainSubgroup offsetCheckInSlave osPageCacheBusyTimeOutMills popCkMaxBufferSize popCkOffsetMaxQueueSize
+    popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
+    popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold
+    popLongPollingForceNotifyInterval popPollingMapSize popPollingSize popResponseReturnActualRetryTopic
+    popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead preferredLeaderId printChannelGroups
+    printChannelGroupsMinNum processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums
+    pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout
+    putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
+    readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange realTimePersistRocksDBConfig
+    recallMessageEnable recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
+    redeleteHangedFileInterval rejectPullConsumerEnable replicasPerDiskPartition replyThreadPoolQueueCapacity
+    retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime
+    rocketmqHome rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
+    rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit
+    scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable sendHeartbeatTimeoutMillis
+    sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
+    serverChannelMaxIdleTimeSeconds serverLoadBalancerEnable serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes
+    slaveTimeout socksProxyConfig spinLockCollisionRetreatOptimalDegree splitRegistrationSize
+    statRocksDBCQIntervalSec statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
+    statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum storeCheckpoint storePathBrokerIdentity
+    storePathCommitLog storePathConsumeQueue storePathDLedgerCommitLog storePathEpochFile storePathIndex
+    storeReplyMessageEnable storeType subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
+    syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup
+    timerCheckMetricsWhen timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
+    timerEnableDisruptor timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum
+    timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
+    timerPutMessageThreadNum timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue
+    timerWarmEnable timerWheelEnable topicQueueLockNum totalReplicas transactionCheckInterval transactionCheckMax
+    transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut
+    transferMsgByHeap transientStorePoolEnable transientStorePoolSize travelCqFileNumWhenGetMessage
+    updateNameServerAddrPeriod useABSLock useEpollNativeSelector usePIDColdCtrStrategy
+    useReentrantLockWhenPutMessage useServerSideResetOffset useStaticSubscription useTLS userCacheExpiredSecond
+    userCacheMaxNum userCacheRefreshSecond validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue
+    waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
+    waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage
+    wakeFlushWhenPutMessage warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark
+    """.split()
+)
+
+NAMESRV = frozenset(
+    """
+    clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity configBlackList configStorePath
+    defaultThreadPoolNums defaultThreadPoolQueueCapacity enableControllerInNamesrv enableShutdownGracefully
+    needWaitForService notifyMinBrokerIdChanged rocketmqHome serverAsyncSemaphoreValue serverCallbackExecutorThreads
+    serverChannelMaxIdleTimeSeconds serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds unRegisterBrokerQueueCapacity
+    useEpollNativeSelector waitSecondsForService writeBufferHighWaterMark writeBufferLowWaterMark
+    """.split()
+)
+
+# Here "no effect" would break a promise, so only the true value is accepted: (accepted values, why not another).
+REFUSED: dict[str, tuple[frozenset[str], str]] = {
+    "aclEnable": (frozenset({"false"}), "there is no access control yet, and the broker would stand open"),
+    "authenticationEnabled": (frozenset({"false"}), "there is no access control yet, and the broker would stand open"),
+    "authorizationEnabled": (frozenset({"false"}), "there is no access control yet, and the broker would stand open"),
+    "useTLS": (frozenset({"false"}), "there is no TLS yet, and everything would go in the clear"),
+    "brokerRole": (frozenset({"ASYNC_MASTER"}), "there is no replication yet"),
+    "inSyncReplicas": (frozenset({"1"}), "there is no replication yet"),
+    "minInSyncReplicas": (frozenset({"1"}), "there is no replication yet"),
+    "enableDLegerCommitLog": (frozenset({"false"}), "DLedger's log has another format"),
+    "enableControllerMode": (frozenset({"false"}), "there is no controller"),
+    "enableControllerInNamesrv": (frozenset({"false"}), "there is no controller"),
+    "storeType": (frozenset({"default"}), "consume queues in RocksDB have another format"),
+}

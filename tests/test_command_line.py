@@ -1,0 +1,199 @@
+"""Where settings come from, which source wins, and how a wrong one is refused."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from appliance.command_line import OPTIONS, environment_names, help_text, load
+from appliance.engine import upstream_options
+from appliance.engine.config import SECTIONS, options_of
+from appliance.engine.errors import StartError
+
+
+@pytest.fixture(autouse=True)
+def _in_tmp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def conf(name: str, text: str) -> str:
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+def refusal(*argv: str, **environ: str) -> str:
+    with pytest.raises(StartError) as caught:
+        load(argv, environ)
+    sentence = str(caught.value)
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    return sentence
+
+
+def test_defaults(tmp_path):
+    config, options = load([], {"PATH": "/bin", "NAMESRV_ADDR": "elsewhere:9876"})
+    assert config.data_dir == tmp_path / "data"
+    assert config.store_dir == tmp_path / "data" / "store"
+    assert (config.bind, config.broker_port, config.namesrv_port) == ("127.0.0.1", 10911, 9876)
+    assert config.roles == {"broker", "namesrv"}
+    assert config.store.flush_disk_type == "SYNC_FLUSH"
+    assert config.broker.namesrv_addrs == ()
+    assert (options.console, options.http_port, options.ready_file, options.notices) == (True, 8080, None, ())
+
+
+def test_every_option_of_the_command_line_arrives(tmp_path):
+    config, options = load(
+        [
+            *("--data-dir", "d", "--store-dir", "s", "--bind", "0.0.0.0", "--broker-port=1000", "--namesrv-port", "0"),
+            *("--http-port", "0", "--roles", "broker, console", "--broker-name", "b", "--broker-id", "3"),
+            *("--cluster-name", "C", "--namesrv-addr", "h:1;h:2", "--advertise", "10.1.1.1", "--flush", "async"),
+            *("--ready-file", "r.json"),
+        ],
+        {},
+    )
+    assert (config.data_dir, config.store_dir) == (tmp_path / "d", tmp_path / "s")
+    assert (config.bind, config.broker_port, config.namesrv_port) == ("0.0.0.0", 1000, 0)
+    assert config.roles == {"broker"}
+    assert (config.broker.broker_name, config.broker.broker_id, config.broker.cluster_name) == ("b", 3, "C")
+    assert config.broker.namesrv_addrs == ("h:1", "h:2")
+    assert config.advertise == "10.1.1.1"
+    assert config.store.flush_disk_type == "ASYNC_FLUSH"
+    assert (options.console, options.bind, options.http_port) == (True, "0.0.0.0", 0)
+    assert options.ready_file == tmp_path / "r.json"
+
+
+def test_later_sources_win():
+    file = conf("rocketbox.toml", "[broker]\nbrokerName = 'f'\nlistenPort = 1001\ndefaultTopicQueueNums = 2\n")
+    environ = {"ROCKETBOX_BROKER_NAME": "e", "ROCKETBOX_BROKER_PORT": "1002"}
+    argv = ["-c", file, "--broker-port", "1003"]
+    config, _ = load(argv, environ)
+    assert config.broker.default_topic_queue_nums == 2
+    assert config.broker.broker_name == "e"
+    assert config.broker_port == 1003
+    assert load(argv[:2], {})[0].broker_port == 1001
+
+
+def test_the_environment_reaches_every_option_and_every_key():
+    environ = {
+        "ROCKETBOX_DATA_DIR": "d",
+        "ROCKETBOX_FLUSH": "async",
+        "ROCKETBOX_STORE_FILE_RESERVED_TIME": "24",
+        "ROCKETBOX_BROKER_autoCreateTopicEnable": "false",
+        "ROCKETBOX_NAMESRV_CLUSTER_TEST": "true",
+        "ROCKETBOX_CONFIG": conf("x.toml", "[namesrv]\nlistenPort = 777\n"),
+    }
+    config, _ = load([], environ)
+    assert config.data_dir.name == "d"
+    assert config.store.flush_disk_type == "ASYNC_FLUSH"
+    assert config.store.file_reserved_time_hours == 24
+    assert config.broker.auto_create_topic_enable is False
+    assert config.namesrv.cluster_test is True
+    assert config.namesrv_port == 777
+
+
+def test_no_variable_means_two_things():
+    expected = len(OPTIONS) + sum(len(options_of(section)) for section in SECTIONS)
+    assert len(environment_names()) == expected
+
+
+def test_apaches_files_set_what_they_mean(tmp_path):
+    broker = conf(
+        "broker.conf",
+        "brokerClusterName=C\nbrokerName=broker-a\nbrokerIP1=10.0.0.9\nlistenPort=10921\nflushDiskType=ASYNC_FLUSH\n"
+        f"storePathRootDir={tmp_path}/s\nstorePathCommitLog={tmp_path}/s/commitlog\nnamesrvAddr=h:1;h:2\n"
+        "brokerRole=ASYNC_MASTER\ndeleteWhen=04\ntransientStorePoolEnable=true\nsendMessageThreadPoolNums=16\n",
+    )
+    namesrv = conf("namesrv.conf", "listenPort=9877\nserverWorkerThreads=8\norderMessageEnable=true\n")
+    config, options = load(["-c", broker, "-c", namesrv], {})
+    assert config.broker.cluster_name == "C"
+    assert config.broker.namesrv_addrs == ("h:1", "h:2")
+    assert config.advertise == "10.0.0.9"
+    assert (config.broker_port, config.namesrv_port) == (10921, 9877)
+    assert config.store_dir == tmp_path / "s"
+    assert config.store.flush_disk_type == "ASYNC_FLUSH"
+    assert config.namesrv.order_message_enable is True
+    assert options.notices == (
+        "These settings are known and have no effect here: brokerRole, deleteWhen, transientStorePoolEnable, "
+        "sendMessageThreadPoolNums, serverWorkerThreads.",
+    )
+
+
+@pytest.mark.parametrize("table", ["broker", "namesrv"])
+def test_every_option_that_apache_knows_is_known(table):
+    names = {"broker": upstream_options.BROKER, "namesrv": upstream_options.NAMESRV}[table]
+    names -= set(upstream_options.REFUSED) | {"storePathCommitLog"}
+    _, options = load(["-c", conf(f"{table}.conf", "".join(f"{name}=1\n" for name in names))], {})
+    assert sorted(re.findall(r"\w+", options.notices[0].partition(":")[2])) == sorted(names)
+
+
+def test_a_value_that_would_break_a_promise_is_refused():
+    assert "aclEnable=true cannot be kept: there is no access control yet" in refusal(
+        "-c", conf("broker.conf", "aclEnable=true\n")
+    )
+    assert "brokerRole=SLAVE cannot be kept" in refusal("-c", conf("broker.conf", "brokerRole=SLAVE\n"))
+    assert "useTLS=true cannot be kept" in refusal("-c", conf("a.toml", "[broker]\nuseTLS = true\n"))
+    load(["-c", conf("broker.conf", "aclEnable=false\nuseTLS=FALSE\nstoreType=default\n")], {})
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["--brokerport", "1"], "There is no option --brokerport; the nearest known are --broker-port"),
+        (["stray"], "There is no option stray."),
+        (["--broker-port"], "--broker-port needs a value: N."),
+        (["--broker-port", "x"], "--broker-port must be a whole number, not 'x'."),
+        (["--broker-port", "70000"], "--broker-port must lie between 0 and 65535, not 70000."),
+        (["--broker-port", "2"], "--broker-port must leave room for the ports N-2 and N+1, not 2."),
+        (["--roles", "broker,web"], "--roles must be a list of broker, namesrv, console, not 'broker,web'."),
+        (["--roles", ""], "--roles must be a list of broker, namesrv, console, not ''."),
+        (["--roles", "console"], "The console needs an engine beside it: add broker or namesrv to --roles."),
+        (["--flush", "maybe"], "--flush must be sync or async, not 'maybe'."),
+        (["--data-dir", " "], "--data-dir must be text, not ' '."),
+        (["--namesrv-addr", "host"], "--namesrv-addr must be host:port addresses separated by ';', not 'host'."),
+        (["-c", "absent.conf"], "The configuration file absent.conf cannot be read: No such file or directory."),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(argv, sentence):
+    assert refusal(*argv).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("broker.conf", "autoCreateTopicEnabled=true", "broker.conf has an unknown setting autoCreateTopicEnabled; "),
+        ("broker.conf", "zzzz=1", "broker.conf has an unknown setting zzzz."),
+        ("broker.conf", "listenPort=x", "broker.conf: listenPort must be a whole number, not 'x'."),
+        ("broker.conf", "storePathCommitLog=/elsewhere", "broker.conf: storePathCommitLog is /elsewhere, but the "),
+        ("namesrv.conf", "brokerName=b", "namesrv.conf has an unknown setting brokerName"),
+        (
+            "a.toml",
+            "dataDirr='x'",
+            "a.toml has an unknown setting dataDirr above its tables; the nearest known are data",
+        ),
+        (
+            "a.toml",
+            "[broker]\nmaxMessageSize=1",
+            "a.toml: maxMessageSize belongs to the table [store], not to [broker]",
+        ),
+        ("a.toml", "[reports]\nwhen='02:00'", "a.toml has an unknown setting when"),
+        ("a.toml", "[store]\nfileReservedTime='x'", "a.toml: fileReservedTime must be a whole number, not 'x'."),
+    ],
+)
+def test_a_wrong_line_of_a_file_is_one_sentence(name, text, sentence):
+    assert refusal("-c", conf(name, text)).startswith(sentence)
+
+
+def test_an_unknown_setting_names_the_nearest_known():
+    assert "the nearest known are autoCreateTopicEnable" in refusal(
+        "-c", conf("broker.conf", "autoCreateTopicEnabled=true")
+    )
+    assert "the nearest known are ROCKETBOX_BROKERPORT" in refusal(ROCKETBOX_BROKER_PROT="1")
+
+
+def test_an_overridden_value_does_not_matter():
+    config, _ = load(["-c", conf("broker.conf", "listenPort=x"), "--broker-port", "1234"], {})
+    assert config.broker_port == 1234
+
+
+def test_help_names_every_option():
+    assert all(option in help_text() for option in OPTIONS)
