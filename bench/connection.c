@@ -1,0 +1,155 @@
+#include "connection.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* One read takes at most this much; a frame larger than it grows the buffer. */
+static uint8_t *receive_buffer;
+static size_t receive_size = 1024 * 1024;
+
+int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t wall_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void *grow(void *memory, size_t size) {
+    void *grown = realloc(memory, size);
+    if (grown == NULL) {
+        fprintf(stderr, "out of memory\n");
+        exit(2);
+    }
+    return grown;
+}
+
+bool parse_address(const char *text, struct sockaddr_in *address) {
+    char host[64];
+    const char *colon = strrchr(text, ':');
+    if (colon == NULL || (size_t)(colon - text) >= sizeof host) return false;
+    memcpy(host, text, (size_t)(colon - text));
+    host[colon - text] = 0;
+    memset(address, 0, sizeof *address);
+    address->sin_family = AF_INET;
+    address->sin_port = htons((uint16_t)atoi(colon + 1));
+    return inet_pton(AF_INET, host, &address->sin_addr) == 1;
+}
+
+void connection_adopt(struct connection *connection, int index, int fd, int epoll_fd) {
+    int yes = 1;
+    memset(connection, 0, sizeof *connection);
+    connection->fd = fd;
+    connection->index = index;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+bool connection_open(struct connection *connection, int index, const struct sockaddr_in *address, int epoll_fd) {
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    connection->fd = -1;
+    if (fd < 0) return false;
+    if (connect(fd, (const struct sockaddr *)address, sizeof *address) != 0) {
+        int why = errno;
+        close(fd);
+        errno = why;
+        return false;
+    }
+    connection_adopt(connection, index, fd, epoll_fd);
+    return true;
+}
+
+void connection_close(struct connection *connection) {
+    if (connection->fd < 0) return;
+    close(connection->fd);
+    free(connection->tail);
+    free(connection->out);
+    memset(connection, 0, sizeof *connection);
+    connection->fd = -1;
+}
+
+static void keep_tail(struct connection *connection, const uint8_t *bytes, size_t length) {
+    if (length > connection->tail_size) {
+        connection->tail = grow(connection->tail, length);
+        connection->tail_size = length;
+    }
+    if (length > 0) memcpy(connection->tail, bytes, length);
+    connection->tail_length = length;
+}
+
+enum read_status connection_read(struct connection *connection, frame_handler *handler) {
+    size_t held = connection->tail_length, wanted = held + 65536;
+    if (held >= 4 && read_u32(connection->tail) < FRAME_LIMIT) wanted += read_u32(connection->tail);
+    if (receive_buffer == NULL || wanted > receive_size) {
+        if (wanted > receive_size) receive_size = wanted;
+        receive_buffer = grow(receive_buffer, receive_size);
+    }
+    if (held > 0) memcpy(receive_buffer, connection->tail, held);
+    ssize_t got = recv(connection->fd, receive_buffer + held, receive_size - held, 0);
+    if (got < 0) return errno == EAGAIN || errno == EINTR ? READ_MORE : READ_CLOSED;
+    if (got == 0) return READ_CLOSED;
+    const uint8_t *at = receive_buffer, *end = receive_buffer + held + (size_t)got;
+    while (end - at >= 4) {
+        struct header header;
+        uint32_t length = read_u32(at);
+        if (length < 4 || length > FRAME_LIMIT) return READ_BROKEN;
+        if ((size_t)(end - at) - 4 < length) break;
+        if (!read_frame(at + 4, length, &header)) return READ_BROKEN;
+        at += 4 + (size_t)length;
+        handler(connection, &header);
+        if (connection->fd < 0) return READ_MORE; /* the handler closed it */
+    }
+    keep_tail(connection, at, (size_t)(end - at));
+    return READ_MORE;
+}
+
+uint8_t *connection_room(struct connection *connection, size_t size) {
+    if (connection->out_end + size > connection->out_size) {
+        size_t held = connection->out_end - connection->out_start;
+        if (connection->out_start > 0) {
+            memmove(connection->out, connection->out + connection->out_start, held);
+            connection->out_start = 0;
+            connection->out_end = held;
+        }
+        if (held + size > connection->out_size) {
+            connection->out_size = 2 * (held + size);
+            connection->out = grow(connection->out, connection->out_size);
+        }
+    }
+    return connection->out + connection->out_end;
+}
+
+void connection_wrote(struct connection *connection, size_t size) { connection->out_end += size; }
+
+bool connection_flush(struct connection *connection, int epoll_fd) {
+    while (connection->out_start < connection->out_end) {
+        ssize_t sent = send(connection->fd, connection->out + connection->out_start,
+                            connection->out_end - connection->out_start, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && errno != EAGAIN) return false;
+        if (sent < 0) break;
+        connection->out_start += (size_t)sent;
+    }
+    bool left = connection->out_start < connection->out_end;
+    if (!left) connection->out_start = connection->out_end = 0;
+    if (left != connection->wants_write) {
+        struct epoll_event event = {.events = EPOLLIN | (left ? EPOLLOUT : 0), .data.ptr = connection};
+        epoll_ctl(epoll_fd, EPOLL_CTL_MOD, connection->fd, &event);
+        connection->wants_write = left;
+    }
+    return true;
+}
