@@ -1,0 +1,282 @@
+"""Official clients in processes of their own, told what to do over a pipe.
+
+An `Agent` is one process (Java or Go, see `java/` and `go/`): commands are JSON lines on its stdin, answers and events
+JSON lines on its stdout. Every wait here has a deadline, and its failure says what had come until then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import Path
+from typing import Any
+
+from tests.clients import programs
+from tests.clients.messages import Message
+
+Json = dict[str, Any]
+
+ANSWER_TIMEOUT_S = 40.0
+_NUMBERS = itertools.count(1)
+
+
+class ClientFailed(Exception):
+    """A command failed in the client. `code` is the broker's response code, where the client shows one."""
+
+    def __init__(self, command: str, error: Json) -> None:
+        super().__init__(f"{command}: {error['type']} (code {error['code']}): {error['message']}\n{error['stack']}")
+        self.code: int | None = error["code"]
+
+
+class Agent:
+    """One client process. Safe to use from several threads."""
+
+    def __init__(self, name: str, command: Sequence[str], scratch: Path, environment: dict[str, str]) -> None:
+        self.name = name
+        self.log_path = scratch / "stderr.log"
+        self._answers: dict[int, Future[Any]] = {}
+        self._events: dict[str, list[Json]] = {}
+        self._changed = threading.Condition()  # guards the two tables and the end of the process
+        self._ended = False
+        with open(self.log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=scratch, env=environment
+            )
+        self._reader = threading.Thread(target=self._read, name=f"agent-{name}", daemon=True)
+        self._reader.start()
+
+    @property
+    def is_java(self) -> bool:
+        return self.name.startswith("java")
+
+    def begin(self, command: str, **arguments: Any) -> Future[Any]:
+        """Send a command; its answer is the future's result, its failure ClientFailed."""
+        number = next(_NUMBERS)
+        future: Future[Any] = Future()
+        with self._changed:
+            if self._ended:
+                raise AssertionError(f"the {self.name} agent has ended:\n{self.said()}")
+            self._answers[number] = future
+        line = json.dumps({"id": number, "do": command, **arguments}).encode() + b"\n"
+        assert self._process.stdin is not None
+        with self._changed:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        return future
+
+    def do(self, command: str, **arguments: Any) -> Any:
+        """Send a command and wait for its answer."""
+        future = self.begin(command, **arguments)
+        try:
+            return future.result(ANSWER_TIMEOUT_S)
+        except FutureTimeout:
+            raise AssertionError(
+                f"{self.name}: no answer to {command} in {ANSWER_TIMEOUT_S:.0f} s\n{self.said()}"
+            ) from None
+        except ClientFailed as failed:
+            raise failed from None
+
+    def events(self, of: str) -> list[Json]:
+        """A copy of what consumer `of` has said so far."""
+        with self._changed:
+            return list(self._events.get(of, ()))
+
+    def wait_for(self, of: str, enough: Callable[[list[Json]], bool], what: str, timeout_s: float) -> list[Json]:
+        """Wait until `enough(events)`; the failure names `what` was awaited and sums up what came."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not enough(self._events.get(of, [])):
+                left = deadline - time.monotonic()
+                if self._ended or left <= 0:
+                    came = [_short(event) for event in self._events.get(of, [])]
+                    why = "the agent ended" if self._ended else f"not within {timeout_s:.0f} s"
+                    raise AssertionError(
+                        f"{self.name} {of}: {what}: {why}. Came {len(came)}: {came[-20:]}\n{self.said()}"
+                    )
+                self._changed.wait(left)
+            return list(self._events.get(of, ()))
+
+    def said(self, lines: int = 15) -> str:
+        """The end of the process's stderr."""
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def close(self) -> None:
+        """End the process; kill it when it does not go."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(5)
+
+    # What tests speak of.
+
+    @contextlib.contextmanager
+    def producer(self, namesrv: str, group: str = "producers", **arguments: Any) -> Iterator[Producer]:
+        """A started producer, stopped at the end of the block."""
+        name = f"producer-{next(_NUMBERS)}"
+        self.do("producer.start", name=name, group=group, namesrv=namesrv, **arguments)
+        try:
+            yield Producer(self, name)
+        finally:
+            self.do("producer.stop", name=name)
+
+    @contextlib.contextmanager
+    def push(
+        self, namesrv: str, topic: str, group: str, start: str = "CONSUME_FROM_FIRST_OFFSET", **arguments: Any
+    ) -> Iterator[PushConsumer]:
+        """A started push consumer, stopped at the end of the block unless the block did."""
+        name = f"consumer-{next(_NUMBERS)}"
+        values = {"name": name, "namesrv": namesrv, "topic": topic, "group": group, "from": start, "instance": name}
+        self.do("push.start", **(values | arguments))
+        consumer = PushConsumer(self, name, topic)
+        try:
+            yield consumer
+        finally:
+            consumer.stop()
+
+    @contextlib.contextmanager
+    def client(self, kind: str, **arguments: Any) -> Iterator[Client]:
+        """A client of another kind ("pull", "lite"), addressed by name."""
+        name = f"{kind}-{next(_NUMBERS)}"
+        self.do(f"{kind}.start", name=name, **arguments)
+        try:
+            yield Client(self, kind, name)
+        finally:
+            self.do(f"{kind}.stop", name=name)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for raw in self._process.stdout:
+            line = json.loads(raw)
+            with self._changed:
+                if "event" in line:
+                    self._events.setdefault(line["of"], []).append(line)
+                    self._changed.notify_all()
+                    continue
+                future = self._answers.pop(line["id"])
+            if "error" in line:
+                future.set_exception(ClientFailed(self.name, line["error"]))
+            else:
+                future.set_result(line["ok"])
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+            waiting = list(self._answers.values())
+            self._answers.clear()
+        for future in waiting:
+            future.set_exception(AssertionError(f"the {self.name} agent ended:\n{self.said()}"))
+
+
+class Client:
+    """A named client inside an agent; `client("pull", ...)` runs the command kind.pull."""
+
+    def __init__(self, agent: Agent, kind: str, name: str) -> None:
+        self._agent, self._kind, self._name = agent, kind, name
+
+    def __call__(self, command: str, **arguments: Any) -> Any:
+        return self._agent.do(f"{self._kind}.{command}", name=self._name, **arguments)
+
+
+class Producer:
+    """A started producer."""
+
+    def __init__(self, agent: Agent, name: str) -> None:
+        self._agent, self._name = agent, name
+
+    def send(self, topic: str, messages: Sequence[Message], how: str = "sync", **arguments: Any) -> list[Json]:
+        """Send all, in order; the results as the client gave them (none for one-way, one for a batch)."""
+        answer = self._agent.do(
+            "producer.send",
+            name=self._name,
+            topic=topic,
+            how=how,
+            messages=[m.as_json() for m in messages],
+            **arguments,
+        )
+        return list(answer["results"])
+
+
+class PushConsumer:
+    """A started push consumer and what it has received."""
+
+    def __init__(self, agent: Agent, name: str, topic: str) -> None:
+        self.name, self._agent, self._topic = name, agent, topic
+        self._stopped = False
+
+    @property
+    def received(self) -> list[Json]:
+        """The messages so far, in the order the listener saw them."""
+        return [event["message"] for event in self._agent.events(self.name) if event["event"] == "message"]
+
+    def wait_for(self, count: int, timeout_s: float = 15.0) -> list[Json]:
+        """Wait until `count` messages are here."""
+        self._agent.wait_for(self.name, lambda _: len(self.received) >= count, f"{count} messages", timeout_s)
+        return self.received
+
+    def queues(self) -> set[int] | None:
+        """The queue ids of the topic it was allocated last; None before the first rebalance."""
+        mine = [e for e in self._agent.events(self.name) if e["event"] == "allocated" and e["topic"] == self._topic]
+        return {queue["queue_id"] for queue in mine[-1]["queues"]} if mine else None
+
+    def wait_for_queues(self, count: int, timeout_s: float = 12.0) -> set[int]:
+        """Wait until it holds `count` queues. The default is shorter than the client's own rebalance timer of 20 s:
+        what comes within it came because the broker said so."""
+        self._agent.wait_for(
+            self.name, lambda _: len(self.queues() or ()) == count, f"an allocation of {count} queues", timeout_s
+        )
+        return self.queues() or set()
+
+    def rebalance(self) -> None:
+        """Have a Java consumer rebalance now."""
+        self._agent.do("push.rebalance", name=self.name)
+
+    def stop(self) -> None:
+        """Stop it, once; all it received is here afterwards."""
+        if not self._stopped:
+            self._stopped = True
+            self._agent.do("push.stop", name=self.name)
+
+
+def _short(event: Json) -> str:
+    if event["event"] == "message":
+        message = event["message"]
+        return f"{message['queue_id']}:{message['queue_offset']}"
+    return f"{event['event']} {event['topic']} {[queue['queue_id'] for queue in event['queues']]}"
+
+
+def start_java(version: str, codec: str, scratch: Path) -> Agent:
+    """The Java agent with the client of `version`; codec "json" or "rocketmq" is that of its requests."""
+
+    scratch.mkdir(parents=True, exist_ok=True)
+    command = [
+        programs.java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
+        f"-Duser.home={scratch}", f"-Djava.io.tmpdir={scratch}",
+        f"-Drocketmq.client.localOffsetStoreDir={scratch / 'offsets'}",
+        "-cp", *programs.java_agent(version),
+    ]  # fmt: skip
+    if codec == "rocketmq":
+        command.insert(1, "-Drocketmq.serialize.type=ROCKETMQ")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NAMESRV_", "JAVA_TOOL"))}
+    name = f"java-{version}" + ("" if codec == "json" else f"-{codec}")
+    return Agent(name, command, scratch, environment | {"HOME": str(scratch)})
+
+
+def start_go(scratch: Path) -> Agent:
+    """The Go agent."""
+
+    scratch.mkdir(parents=True, exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NAMESRV_")}
+    environment |= {"HOME": str(scratch), "ROCKETMQ_GO_LOG_LEVEL": "warn"}
+    return Agent("go", programs.go_agent(), scratch, environment)

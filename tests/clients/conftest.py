@@ -1,0 +1,118 @@
+"""The server under test and the clients.
+
+By default the server is RocketBox. ROCKETBOX_TEST_AGAINST=apache-5.3.3 (or apache-4.9.7) runs the same tests against
+Apache RocketMQ: what fails there is a fault of the test. Tests marked `own` then stay out: they ask for what only
+RocketBox does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import pytest
+
+from tests.clients.agents import Agent, ClientFailed, start_go, start_java
+from tests.clients.programs import JAVA_VERSIONS
+from tests.support.apache import ApacheRocketMQ
+from tests.support.server import Server
+
+AGAINST = os.environ.get("ROCKETBOX_TEST_AGAINST", "rocketbox")
+
+JAVA = [f"java-{version}" for version in JAVA_VERSIONS]
+BINARY = [f"{name}-rocketmq" for name in JAVA]
+EVERY = [*JAVA, *BINARY, "go"]
+
+_TOPICS = itertools.count(1)
+
+
+class Target(Protocol):
+    """The server under test."""
+
+    namesrv: str
+    broker: str
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "own: asks for what RocketBox does and Apache RocketMQ does not")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if AGAINST == "rocketbox":
+        return
+    own = [item for item in items if item.get_closest_marker("own")]
+    if own:
+        config.hook.pytest_deselected(items=own)
+        items[:] = [item for item in items if item not in own]
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """One server for all tests that do not stop it; each test has topics and groups of its own."""
+    scratch = tmp_path_factory.mktemp("server")
+    if AGAINST == "rocketbox":
+        with Server(scratch / "data") as server:
+            yield server
+    else:
+        with ApacheRocketMQ(AGAINST.removeprefix("apache-"), heap="256m") as apache:
+            yield apache
+
+
+@pytest.fixture(scope="session")
+def agent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """The client process named by the test's parameter; one at a time, kept as long as tests want the same."""
+    running = start(request.param, tmp_path_factory)
+    yield running
+    running.close()
+
+
+def start(name: str, tmp_path_factory: pytest.TempPathFactory) -> Agent:
+    """A client process by its name: java-VERSION, java-VERSION-rocketmq or go."""
+    scratch = tmp_path_factory.mktemp(name)
+    if name == "go":
+        return start_go(scratch)
+    _, version, *codec = name.split("-")
+    return start_java(version, codec[0] if codec else "json", scratch)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name no other test uses; it does not exist yet."""
+    name = "".join(letter if letter.isalnum() else "_" for letter in request.node.originalname)
+    return f"{name[5:60]}_{next(_TOPICS)}"
+
+
+@pytest.fixture
+def group(topic: str) -> str:
+    """A group name no other test uses."""
+    return f"g_{topic}"
+
+
+@pytest.fixture
+def new_topic(agent: Agent, target: Target, topic: str) -> Callable[..., str]:
+    """new_topic(queues=4, ...) creates the test's topic and waits until the name server routes it."""
+    return lambda queues=4, **settings: create_topic(agent, target, topic, queues=queues, **settings)
+
+
+def create_topic(agent: Agent, target: Target, topic: str, **settings: Any) -> str:
+    agent.do("admin.create_topic", namesrv=target.namesrv, broker=target.broker, topic=topic, **settings)
+    eventually(lambda: topic in agent.do("admin.topics", namesrv=target.namesrv), f"{topic} is routed")
+    return topic
+
+
+def eventually(holds: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+    """Poll until `holds()`; a client's failure on the way counts as not yet."""
+    deadline = time.monotonic() + timeout_s
+    last: Exception | None = None
+    while True:
+        try:
+            if holds():
+                return
+        except ClientFailed as failed:
+            last = failed
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:.0f} s: {what}") from last
+        time.sleep(0.02)

@@ -1,0 +1,162 @@
+package clients;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Producers by name, and every way they send. */
+final class Producers {
+    private static final Map<String, DefaultMQProducer> PRODUCERS = new ConcurrentHashMap<>();
+
+    private Producers() {}
+
+    static void register(Map<String, Agent.Command> commands) {
+        commands.put("producer.start", Producers::start);
+        commands.put("producer.stop", Producers::stop);
+        commands.put("producer.send", Producers::send);
+        commands.put("producer.queues", args -> Messages.queues(
+                producer(args).fetchPublishMessageQueues(args.text("topic"))));
+    }
+
+    static DefaultMQProducer producer(Args args) {
+        DefaultMQProducer producer = PRODUCERS.get(args.text("name"));
+        if (producer == null) {
+            throw new IllegalArgumentException("no producer " + args.text("name"));
+        }
+        return producer;
+    }
+
+    private static Object start(Args args) throws Exception {
+        DefaultMQProducer producer =
+                args.flag("transactional") ? transactional(args) : new DefaultMQProducer(args.text("group"));
+        configure(producer, args);
+        producer.start();
+        PRODUCERS.put(args.text("name"), producer);
+        return null;
+    }
+
+    static void configure(DefaultMQProducer producer, Args args) {
+        producer.setNamesrvAddr(args.text("namesrv"));
+        producer.setSendMsgTimeout((int) args.number("timeout_ms", 3000));
+        producer.setRetryTimesWhenSendFailed((int) args.number("retries", 2));
+        producer.setRetryTimesWhenSendAsyncFailed((int) args.number("retries", 2));
+        producer.setVipChannelEnabled(args.flag("vip"));
+    }
+
+    private static DefaultMQProducer transactional(Args args) {
+        TransactionMQProducer producer = new TransactionMQProducer(args.text("group"));
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        return producer;
+    }
+
+    private static Object stop(Args args) {
+        DefaultMQProducer producer = producer(args);
+        producer.shutdown();
+        PRODUCERS.remove(args.text("name"));
+        return null;
+    }
+
+    /** Send "messages" to "topic" in the order given; "how" is sync, async, oneway, batch, ordered, queue, transaction. */
+    private static Object send(Args args) throws Exception {
+        DefaultMQProducer producer = producer(args);
+        String topic = args.text("topic");
+        List<JsonObject> wanted = new ArrayList<>();
+        List<Message> messages = new ArrayList<>();
+        for (JsonElement element : args.list("messages")) {
+            wanted.add(element.getAsJsonObject());
+            messages.add(Messages.message(topic, element.getAsJsonObject()));
+        }
+        List<Object> results = new ArrayList<>();
+        switch (args.text("how", "sync")) {
+            case "async":
+                return sendAsync(producer, messages);
+            case "batch":
+                return Map.of("results", List.of(Messages.sent(producer.send(messages))));
+            case "oneway":
+                for (Message message : messages) {
+                    producer.sendOneway(message);
+                }
+                return Map.of("results", results);
+            case "ordered":
+                for (int i = 0; i < messages.size(); i++) {
+                    String order = wanted.get(i).get("order").getAsString();
+                    results.add(Messages.sent(producer.send(messages.get(i), new SelectMessageQueueByHash(), order)));
+                }
+                return Map.of("results", results);
+            case "queue":
+                MessageQueue queue = Messages.queue(args.object("queue"));
+                for (Message message : messages) {
+                    results.add(Messages.sent(producer.send(message, queue)));
+                }
+                return Map.of("results", results);
+            case "transaction":
+                for (Message message : messages) {
+                    results.add(Messages.sent(
+                            ((TransactionMQProducer) producer).sendMessageInTransaction(message, null)));
+                }
+                return Map.of("results", results);
+            case "sync":
+                for (Message message : messages) {
+                    results.add(Messages.sent(producer.send(message)));
+                }
+                return Map.of("results", results);
+            default:
+                throw new IllegalArgumentException("how? " + args.text("how"));
+        }
+    }
+
+    /** All at once; results in the order of the messages, a failed one as {"error": ...}. */
+    private static Object sendAsync(DefaultMQProducer producer, List<Message> messages) throws Exception {
+        Object[] results = new Object[messages.size()];
+        CountDownLatch open = new CountDownLatch(messages.size());
+        for (int i = 0; i < messages.size(); i++) {
+            int index = i;
+            producer.send(messages.get(i), new SendCallback() {
+                @Override
+                public void onSuccess(SendResult result) {
+                    results[index] = Messages.sent(result);
+                    open.countDown();
+                }
+
+                @Override
+                public void onException(Throwable problem) {
+                    Map<String, Object> failed = new LinkedHashMap<>();
+                    failed.put("error", Agent.describe(problem));
+                    results[index] = failed;
+                    open.countDown();
+                }
+            });
+        }
+        if (!open.await(20, TimeUnit.SECONDS)) {
+            throw new TimeoutException(open.getCount() + " of " + results.length + " callbacks are missing after 20 s");
+        }
+        return Map.of("results", List.of(results));
+    }
+}

@@ -1,0 +1,125 @@
+package clients;
+
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Push consumers by name; every message, and every new allocation of queues, is an event. */
+final class PushConsumers {
+    private static final Map<String, DefaultMQPushConsumer> CONSUMERS = new ConcurrentHashMap<>();
+    private static final Map<String, RecordFile> SINKS = new ConcurrentHashMap<>();
+
+    private PushConsumers() {}
+
+    static void register(Map<String, Agent.Command> commands) {
+        commands.put("push.start", PushConsumers::start);
+        commands.put("push.stop", PushConsumers::stop);
+        commands.put("push.rebalance", PushConsumers::rebalance);
+    }
+
+    /**
+     * "from": CONSUME_FROM_FIRST_OFFSET and so on; "model": CLUSTERING or BROADCASTING; "sink": a file that takes the
+     * messages as record lines (RecordFile) in place of events.
+     */
+    private static Object start(Args args) throws Exception {
+        String name = args.text("name");
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"));
+        consumer.setNamesrvAddr(args.text("namesrv"));
+        // Broadcasting keeps the instance name, and two in one process would share one client id.
+        consumer.setInstanceName(args.text("instance", "DEFAULT"));
+        consumer.setMessageModel(named(consumer.getMessageModel(), args.text("model", "CLUSTERING")));
+        consumer.setConsumeFromWhere(named(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, args.text("from")));
+        if (args.has("timestamp")) {
+            consumer.setConsumeTimestamp(args.text("timestamp"));
+        }
+        consumer.setVipChannelEnabled(args.flag("vip"));
+        consumer.setConsumeThreadMin(4);
+        consumer.setConsumeThreadMax(4);
+        consumer.setAllocateMessageQueueStrategy(new ReportingStrategy(name));
+        if (args.has("sink")) {
+            SINKS.put(name, new RecordFile(args.text("sink")));
+        }
+        if (args.flag("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                report(name, messages);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                report(name, messages);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        consumer.subscribe(args.text("topic"), args.text("expression", "*"));
+        CONSUMERS.put(name, consumer);
+        consumer.start();
+        return null;
+    }
+
+    /** The constant of `any`'s enum called `name`: the enums moved between packages from 4.9 to 5.x. */
+    private static <E extends Enum<E>> E named(E any, String name) {
+        return Enum.valueOf(any.getDeclaringClass(), name);
+    }
+
+    private static void report(String name, List<MessageExt> messages) {
+        RecordFile sink = SINKS.get(name);
+        for (MessageExt message : messages) {
+            if (sink != null) {
+                sink.add(message);
+            } else {
+                Agent.event("message", name, Map.of("message", Messages.received(message)));
+            }
+        }
+    }
+
+    private static Object stop(Args args) {
+        DefaultMQPushConsumer consumer = CONSUMERS.remove(args.text("name"));
+        consumer.shutdown();
+        RecordFile sink = SINKS.remove(args.text("name"));
+        if (sink != null) {
+            sink.close();
+        }
+        return null;
+    }
+
+    /** What the 20 s timer would do, now: a 4.9 consumer that was refused a lock asks again only then. */
+    private static Object rebalance(Args args) {
+        CONSUMERS.get(args.text("name")).getDefaultMQPushConsumerImpl().doRebalance();
+        return null;
+    }
+
+    /** The default strategy, saying each new outcome as an "allocated" event. */
+    private static final class ReportingStrategy extends AllocateMessageQueueAveragely {
+        private final String name;
+        private final Map<String, List<MessageQueue>> last = new HashMap<>();
+
+        ReportingStrategy(String name) {
+            this.name = name;
+        }
+
+        @Override
+        public synchronized List<MessageQueue> allocate(
+                String group, String clientId, List<MessageQueue> queues, List<String> clientIds) {
+            List<MessageQueue> mine = super.allocate(group, clientId, queues, clientIds);
+            if (!queues.isEmpty() && !mine.equals(last.put(queues.get(0).getTopic(), mine))) {
+                Map<String, Object> content = new LinkedHashMap<>();
+                content.put("topic", queues.get(0).getTopic());
+                content.put("queues", Messages.queues(mine));
+                content.put("members", clientIds.size());
+                Agent.event("allocated", name, content);
+            }
+            return mine;
+        }
+    }
+}

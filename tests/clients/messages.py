@@ -1,0 +1,138 @@
+"""Messages to send, and the comparison with what came back."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+TAGS = ("apples", "pears", "plums")
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a test hands to a producer."""
+
+    body: bytes
+    tags: str | None = None
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    flag: int = 0
+    order: str | None = None  # hash selectors keep equal ones in one queue
+    delay: int = 0  # delay level
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.body).hexdigest()
+
+    def as_json(self) -> Json:
+        json: Json = {"body": base64.b64encode(self.body).decode(), "properties": self.properties, "flag": self.flag}
+        if self.tags is not None:
+            json["tags"] = self.tags
+        if self.keys:
+            json["keys"] = list(self.keys)
+        if self.order is not None:
+            json["order"] = self.order
+        if self.delay:
+            json["delay"] = self.delay
+        return json
+
+
+def plain(count: int, seed: int = 0, size_bytes: int = 100) -> list[Message]:
+    """`count` different messages of random bytes."""
+    chance = random.Random(seed)
+    return [Message(chance.randbytes(size_bytes)) for _ in range(count)]
+
+
+def rich(count: int, seed: int = 0) -> list[Message]:
+    """Messages with tags, one or two keys, user properties beyond ASCII, flags, and bodies of many sizes.
+
+    4,096 bytes is where the clients begin to compress.
+    """
+    chance = random.Random(seed)
+    sizes = (1, 2, 63, 1024, 4095, 4096, 10_000)
+    return [
+        Message(
+            body=chance.randbytes(sizes[number % len(sizes)]),
+            tags=TAGS[number % len(TAGS)],
+            keys=(f"order-{number}",) + (("second",) if number % 2 else ()),
+            properties={"number": str(number), "città": "Zürich 用户 🚀", "empty-looking": " x "},
+            flag=number,
+        )
+        for number in range(count)
+    ]
+
+
+def assert_same(sent: Message, received: Json) -> None:
+    """Body byte for byte (by SHA-256), tags, keys, user properties and flag are what was sent."""
+    where = f"queue {received['queue_id']} offset {received['queue_offset']}"
+    assert received["body_bytes"] == len(sent.body), where
+    assert received["body_sha256"] == sent.sha256, f"{where}: the body was altered"
+    assert received["tags"] == sent.tags, where
+    assert received["keys"] == (" ".join(sent.keys) or None), where
+    assert received["flag"] == sent.flag, where
+    assert {name: received["properties"].get(name) for name in sent.properties} == sent.properties, where
+
+
+def assert_delivered(sent: Sequence[Message], acknowledged: Sequence[Json], received: Iterable[Json]) -> None:
+    """Each message came exactly once, from the queue and offset that was acknowledged, with its ids and content."""
+    by_place = by_queue_and_offset(received)
+    assert len(sent) == len(acknowledged)
+    for message, ack in zip(sent, acknowledged, strict=True):
+        assert ack.get("status") == "SEND_OK", ack
+        place = (ack["queue_id"], ack["queue_offset"])
+        assert place in by_place, f"acknowledged at {place}, not delivered; delivered {sorted(by_place)}"
+        came = by_place.pop(place)
+        assert came["msg_id"] == ack["msg_id"], place
+        assert came["offset_msg_id"] == ack["offset_msg_id"], place
+        assert_same(message, came)
+    assert not by_place, f"delivered but never acknowledged: {sorted(by_place)}"
+
+
+def assert_each_once(sent: Sequence[Message], received: Iterable[Json]) -> None:
+    """Each message came exactly once, wherever it was stored; for sends that tell no place."""
+    by_place = by_queue_and_offset(received)
+    waiting = {message.sha256: message for message in sent}
+    assert len(waiting) == len(sent), "bodies to send must differ"
+    for place, came in by_place.items():
+        assert came["body_sha256"] in waiting, f"{place} was sent by no one, or came twice"
+        assert_same(waiting.pop(came["body_sha256"]), came)
+    assert not waiting, f"{len(waiting)} of {len(sent)} messages did not come"
+
+
+def by_queue_and_offset(received: Iterable[Json]) -> dict[tuple[int, int], Json]:
+    """The messages by place. Fails when one place came twice."""
+    table: dict[tuple[int, int], Json] = {}
+    for message in received:
+        place = (message["queue_id"], message["queue_offset"])
+        assert place not in table, f"queue {place[0]} offset {place[1]} was delivered twice"
+        table[place] = message
+    return table
+
+
+def assert_dense(places: Iterable[tuple[int, int]]) -> None:
+    """The offsets of each queue are 0, 1, 2 ... without a gap or a double."""
+    queues: dict[int, list[int]] = {}
+    for queue_id, offset in places:
+        queues.setdefault(queue_id, []).append(offset)
+    for queue_id, offsets in queues.items():
+        assert sorted(offsets) == list(range(len(offsets))), f"queue {queue_id}: {sorted(offsets)}"
+
+
+def places(messages: Iterable[Json]) -> list[tuple[int, int]]:
+    """(queue id, queue offset) of acknowledgements or of received messages, in their order."""
+    return [(message["queue_id"], message["queue_offset"]) for message in messages]
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode, signed 32 bits (UTF-16 code units)."""
+    value = 0
+    units = text.encode("utf-16-be")
+    for index in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[index : index + 2], "big")) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value

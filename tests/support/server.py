@@ -1,0 +1,155 @@
+"""`rocketbox serve` as a real process, for tests that speak to it over sockets.
+
+    with Server(tmp_path / "data") as server:
+        client.connect(server.namesrv)      # "127.0.0.1:23456"
+        server.kill()                       # SIGKILL
+        server.restart()                    # the same data directory, the same ports
+
+The process dies with the thread that started it (PDEATHSIG), so a killed test run leaves none behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+START_TIMEOUT_S = 20.0
+# What the product promises: SIGTERM ends it within 10 s.
+STOP_TIMEOUT_S = 10.0
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class ServerError(RuntimeError):
+    """The process did not start or did not end as promised; the message holds what it last said."""
+
+
+class Server:
+    """One `rocketbox serve`. The first start picks free ports; later ones keep them."""
+
+    def __init__(self, data_dir: Path, *arguments: str, roles: str = "broker,namesrv") -> None:
+        """`arguments`: further command line arguments of `serve`, such as "--flush", "async"."""
+        self.data_dir = data_dir
+        self.log_path = data_dir.with_name(data_dir.name + ".log")
+        self.ready: dict[str, Any] = {}
+        self._arguments = arguments
+        self._roles = roles
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ports = {"broker": 0, "namesrv": 0}
+
+    @property
+    def namesrv(self) -> str:
+        """host:port of the name server."""
+        return str(self.ready["namesrv"])
+
+    @property
+    def broker(self) -> str:
+        """host:port of the broker."""
+        return str(self.ready["broker"])
+
+    @property
+    def pid(self) -> int:
+        """The process that owns the store."""
+        return int(self.ready["pid"])
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start, and return once the ready file is there: all roles accept connections.
+
+        Raises ServerError with the end of the process's output when it exits or is not ready in time.
+        """
+        if self.running:
+            raise ServerError("already running")
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        ready_file = self.data_dir.with_name(self.data_dir.name + ".ready")
+        ready_file.unlink(missing_ok=True)
+        command = [
+            sys.executable, "-m", "appliance.main", "serve",
+            "--ready-file", str(ready_file), "--data-dir", str(self.data_dir), "--roles", self._roles,
+            "--broker-port", str(self._ports["broker"]), "--namesrv-port", str(self._ports["namesrv"]),
+            *self._arguments,
+        ]  # fmt: skip
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
+        with open(self.log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env=environment,
+                preexec_fn=_die_with_parent,
+            )
+        deadline = time.monotonic() + timeout_s
+        while not ready_file.exists():
+            if self._process.poll() is not None:
+                raise ServerError(
+                    f"rocketbox serve exited {self._process.returncode} before it was ready:\n{self._said()}"
+                )
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ServerError(f"rocketbox serve was not ready in {timeout_s:.0f} s:\n{self._said()}")
+            time.sleep(0.01)
+        self.ready = json.loads(ready_file.read_text())
+        for role in self._ports:
+            if self.ready.get(role):
+                self._ports[role] = int(self.ready[role].rpartition(":")[2])
+
+    def stop(self) -> None:
+        """SIGTERM. Raises ServerError unless the process exits 0 within 10 s."""
+        if self._process is None:
+            return
+        process = self._process
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise ServerError(f"SIGTERM did not end it within {STOP_TIMEOUT_S:.0f} s:\n{self._said()}") from None
+        self._process = None
+        if process.returncode != 0:
+            raise ServerError(f"it exited {process.returncode}, not 0:\n{self._said()}")
+
+    def kill(self) -> None:
+        """SIGKILL; returns when the process is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        """Start again on the same data directory and ports; stops the running process first."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()  # the test's own failure is the news
+
+    def _said(self, lines: int = 40) -> str:
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
