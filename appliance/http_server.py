@@ -1,0 +1,257 @@
+"""The console's HTTP server: gunicorn's arbiter over one worker of its own ASGI kind, and the engine inside the worker.
+
+    rocketbox serve (arbiter: binds HTTP, waits)
+    └── worker       engine threads, then Django on an asyncio loop; its pid owns the store
+
+The worker is the broker. So there is one, it is never replaced (a new one would be a silent restart of the broker),
+and the two end together: a worker that ends takes the arbiter along with its exit status, and an arbiter that dies
+takes the worker along through the kernel's parent-death signal (decision D12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
+from gunicorn.workers.gasgi import ASGIWorker
+
+from .command_line import ServeOptions
+from .engine.config import EngineConfig
+from .engine.errors import StartError
+from .main import EXIT_REFUSED, ignore_signals
+
+logger = logging.getLogger(__name__)
+
+# Connections get this long to finish after SIGTERM, before the engine stops.
+GRACEFUL_TIMEOUT_S = 3
+# The arbiter waits this long for the worker: connections, then engine.stop(), which ends itself after 9.5 s at most.
+WORKER_STOP_LIMIT_S = 9.8
+
+_STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
+
+
+def serve_with_console(config: EngineConfig, options: ServeOptions) -> int:
+    """Run arbiter and worker until one of them ends; returns the exit status. Raises StartError before the fork."""
+    listener = _listen(options)
+    ConsoleServer(config, options, listener).run()
+    return 0  # not reached: the arbiter and the worker leave by SystemExit
+
+
+def _listen(options: ServeOptions) -> socket.socket:
+    """The HTTP socket. Bound here and not by gunicorn, which would retry for 5 s and say so in many lines."""
+    try:
+        family = socket.AF_INET6 if ":" in options.bind else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((options.bind, options.http_port))
+        listener.listen(128)
+    except OSError as error:
+        where = f"{options.bind}:{options.http_port}"
+        raise StartError(f"The console cannot listen on {where}: {os.strerror(error.errno or 0)}.") from None
+    return listener
+
+
+class ConsoleServer(BaseApplication):
+    """gunicorn's application: its settings, and the hooks between which the engine lives."""
+
+    def __init__(self, config: EngineConfig, options: ServeOptions, listener: socket.socket) -> None:
+        from .engine_process import EngineProcess
+
+        # Constant after construction.
+        host, port = listener.getsockname()[:2]
+        self.http_address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._listener_fd = listener.detach()  # gunicorn makes a socket of its own from it
+        # Started in the worker only.
+        self.process = EngineProcess(config, options)
+        super().__init__()
+
+    def load_config(self) -> None:
+        settings: dict[str, Any] = {
+            "bind": [f"fd://{self._listener_fd}"],
+            "workers": 1,
+            "worker_class": EngineWorker,
+            "preload_app": False,
+            "max_requests": 0,
+            # gunicorn would kill a worker that is silent for `timeout`: our broker, because of a long call in a page.
+            "timeout": 0,
+            "graceful_timeout": GRACEFUL_TIMEOUT_S,
+            "control_socket_disable": True,
+            "asgi_loop": "asyncio",
+            "asgi_lifespan": "off",
+            "accesslog": None,
+            "loglevel": "warning",
+            "proc_name": "rocketbox",
+            "post_fork": self._post_fork,
+            "worker_exit": self._worker_exit,
+        }
+        for name, value in settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        """Django, loaded in the worker when the engine runs."""
+        from .asgi import application
+
+        return application
+
+    def run(self) -> None:
+        EngineArbiter(self).run()
+
+    def _post_fork(self, _arbiter: Arbiter, worker: EngineWorker) -> None:
+        """Start the engine in the new worker, before anything of Django is imported."""
+        worker.watch_stop_signals()
+        die_with_parent(worker.ppid)
+        try:
+            self.process.start()
+        except StartError as error:
+            print(f"rocketbox: {error}", file=sys.stderr, flush=True)
+            sys.exit(EXIT_REFUSED)
+        if not worker.alive:
+            sys.exit(0)
+
+    def _worker_exit(self, _arbiter: Arbiter, _worker: EngineWorker) -> None:
+        self.process.stop()
+
+
+class EngineArbiter(Arbiter):
+    """gunicorn's arbiter for a worker that exists once."""
+
+    def __init__(self, app: ConsoleServer) -> None:
+        super().__init__(app)
+        # Owned by the main thread. Exit status of the worker, 128 + n when signal n ended it; None while it runs.
+        self._worker_status: int | None = None
+
+    def manage_workers(self) -> None:
+        if self.worker_age == 0:
+            self.spawn_worker()
+        elif not self.WORKERS:
+            raise HaltServer("the worker ended", self._worker_status or 0)
+
+    def reap_workers(self) -> None:
+        """Collect ended children; strays too, for whoever runs as process 1 inherits them."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            worker = self.WORKERS.pop(pid, None)
+            if worker is None:
+                continue
+            worker.tmp.close()
+            code = os.waitstatus_to_exitcode(status)
+            self._worker_status = code if code >= 0 else 128 - code
+            if code < 0:
+                logger.error("rocketbox: the engine's process was ended by %s pid=%d", signal.Signals(-code).name, pid)
+
+    def stop(self, graceful: bool = True) -> None:
+        """End the worker: SIGTERM, and SIGKILL when it does not leave in time."""
+        from gunicorn import sock
+
+        sock.close_sockets(self.LISTENERS, False)
+        self.LISTENERS: list[Any] = []
+        self._signal_worker(signal.SIGTERM)
+        deadline = time.monotonic() + WORKER_STOP_LIMIT_S
+        while self.WORKERS and time.monotonic() < deadline:
+            self.reap_workers()
+            time.sleep(0.02)
+        if self.WORKERS:
+            logger.error("rocketbox: the engine's process did not stop within %.1f s, killing it", WORKER_STOP_LIMIT_S)
+            self._signal_worker(signal.SIGKILL)
+            time.sleep(0.1)
+            self.reap_workers()
+
+    def _signal_worker(self, number: int) -> None:
+        for pid in list(self.WORKERS):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
+        self.stop()
+        sys.exit(exit_status or self._worker_status or 0)
+
+    def handle_int(self) -> None:
+        raise StopIteration
+
+    def handle_quit(self) -> None:
+        raise StopIteration
+
+    def _ignore(self) -> None:
+        """No reload, no second worker, no second arbiter, no log files to reopen."""
+
+    handle_hup = handle_ttin = handle_ttou = handle_usr1 = handle_usr2 = handle_winch = _ignore
+
+
+class EngineWorker(ASGIWorker):
+    """gunicorn's ASGI worker that announces itself, loses no signal while it starts, and stops without delay."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Owned by the main thread.
+        self._serving: asyncio.Task[Any] | None = None
+
+    def watch_stop_signals(self) -> None:
+        """Remember a stop that comes before the loop runs; until then the arbiter's handlers would swallow it."""
+
+        def remember(number: int, _frame: object) -> None:
+            self.alive = False
+            self._quick_shutdown = number != signal.SIGTERM
+
+        for number in _STOP_SIGNALS:
+            signal.signal(number, remember)
+
+    def init_signals(self) -> None:
+        # gunicorn resets each signal to its default before it sets its own: held back meanwhile, or one could kill us.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        super().init_signals()
+        ignore_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+
+    async def _serve(self) -> None:
+        self._serving = asyncio.current_task()
+        announcing = asyncio.create_task(self._announce())
+        await super()._serve()
+        announcing.cancel()
+
+    async def _announce(self) -> None:
+        while not self.servers:
+            await asyncio.sleep(0.001)
+        if self.alive:
+            self.app.process.announce(self.app.http_address)
+
+    def handle_exit_signal(self) -> None:
+        self._wake()
+        super().handle_exit_signal()
+
+    def handle_quit_signal(self) -> None:
+        self._wake()
+        super().handle_quit_signal()
+
+    def _wake(self) -> None:
+        """Cut the serving loop's sleep of up to a second short: it takes a cancellation as the end of its loop."""
+        if self.alive and self.servers and self._serving is not None:
+            self._serving.cancel()
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Ask the kernel for SIGINT, the quick stop, when the parent dies; leave at once when it already has.
+
+    Where there is no prctl the serving loop notices by itself within a second.
+    """
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1  # linux/prctl.h
+        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGINT, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        sys.exit(0)

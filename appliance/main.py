@@ -1,0 +1,102 @@
+"""The command `rocketbox`: settings -> engine -> signals, and the console's server around it when that role runs.
+
+Everything else is imported only when it is needed: a broker and name server alone load no Django and no gunicorn, and
+must answer their first send 0.4 s after exec.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from . import __version__
+from .engine.errors import StartError
+
+if TYPE_CHECKING:
+    from .command_line import ServeOptions
+
+USAGE = """\
+usage: rocketbox serve [options]     run the broker, the name server and the console
+       rocketbox serve --help        the options
+       rocketbox --version"""
+
+# A refused start and a wrong command line end with this status.
+EXIT_REFUSED = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status. A refusal is one sentence on stderr and status 2."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = arguments[0] if arguments else ""
+    if command in ("--version", "-V", "version"):
+        print(f"rocketbox {__version__}")
+        return 0
+    if command in ("--help", "-h", "help"):
+        print(USAGE)
+        return 0
+    if command != "serve":
+        print(f"rocketbox: there is no command {command!r}.\n{USAGE}" if command else USAGE, file=sys.stderr)
+        return EXIT_REFUSED
+    if {"--help", "-h"} & set(arguments[1:]):
+        from .command_line import help_text
+
+        print(help_text())
+        return 0
+    try:
+        return serve(arguments[1:])
+    except StartError as error:
+        print(f"rocketbox: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit status. Raises StartError."""
+    from .command_line import load
+
+    config, options = load(arguments, os.environ)
+    _start_logging(options)
+    if options.console:
+        from .http_server import serve_with_console
+
+        return serve_with_console(config, options)
+
+    from .engine_process import EngineProcess
+
+    # The engine's threads inherit the mask: the two signals wait for sigwait below, also while the engine starts.
+    stop_signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
+    ignore_signals()
+    process = EngineProcess(config, options)
+    process.start()
+    process.announce(http_address=None)
+    signal.sigwait(stop_signals)
+    process.stop()
+    return 0
+
+
+def ignore_signals() -> None:
+    """HUP, TTIN, TTOU and USR2 mean "reload" or "one process more" to other servers; here they mean nothing (D12)."""
+    for number in (signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _start_logging(options: ServeOptions) -> None:
+    import logging
+
+    from .runtime import is_loopback
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logger = logging.getLogger(__name__)
+    for notice in options.notices:
+        logger.warning("%s", notice)
+    if not is_loopback(options.bind):
+        logger.warning(
+            "Listening on %s: whoever reaches it may do everything, there is no access control yet.", options.bind
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

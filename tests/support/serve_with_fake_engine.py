@@ -1,0 +1,59 @@
+"""`rocketbox serve` around an engine that does what a test asks for: the process alone is tested with it.
+
+FAKE_ENGINE holds one word: "" (behaves), "refuse" (StartError), "slow-start" (2 s), "slow-stop" (1 s), "crash"
+(an exception in start). FAKE_ENGINE_LOG names a file that receives a line for each step.
+"""
+
+import os
+import sys
+import time
+import types
+
+from appliance.engine.errors import StartError
+
+BEHAVIOUR = os.environ.get("FAKE_ENGINE", "")
+
+
+def note(step: str) -> None:
+    with open(os.environ["FAKE_ENGINE_LOG"], "a", encoding="utf-8") as log:
+        log.write(f"{step} {os.getpid()} django={'django' in sys.modules} gunicorn={'gunicorn' in sys.modules}\n")
+
+
+class Admin:
+    def metrics(self) -> dict[str, float]:
+        return {"messages_in_total": 3, "connections": 1}
+
+
+class Engine:
+    def __init__(self, config: object) -> None:
+        self.admin = Admin()
+        self.broker_address = "127.0.0.1:10911"
+        self.namesrv_address = None
+
+    def start(self) -> None:
+        note("starting")
+        if BEHAVIOUR == "refuse":
+            raise StartError("The broker port 10911 is taken.")
+        if BEHAVIOUR == "crash":
+            raise RuntimeError("a mistake of ours")
+        if BEHAVIOUR == "slow-start":
+            time.sleep(2)
+        note("started")
+
+    def stop(self) -> None:
+        if BEHAVIOUR == "slow-stop":
+            time.sleep(1)
+        note("stopped")
+
+    def health(self) -> dict[str, dict[str, object]]:
+        return {"store": {"ok": True, "detail": "/secret/path"}}
+
+
+module = types.ModuleType("appliance.engine.engine")
+module.Engine = Engine  # type: ignore[attr-defined]
+sys.modules["appliance.engine.engine"] = module
+
+if __name__ == "__main__":
+    from appliance.main import main
+
+    sys.exit(main())

@@ -1,0 +1,266 @@
+"""`rocketbox serve` as a process: who starts what, who dies with whom, what signals do. The engine is a fake."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "support" / "serve_with_fake_engine.py"
+ROOT = Path(__file__).parents[1]
+
+
+class Served:
+    """One started program, its ready file and the fake engine's log."""
+
+    def __init__(self, directory: Path, roles: str, *arguments: str, engine: str = "") -> None:
+        self.directory = directory
+        self.ready_file = directory / "ready.json"
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, str(PROGRAM), "serve", "--roles", roles, "--http-port", "0"),
+                *("--data-dir", str(directory / "data"), "--ready-file", str(self.ready_file), *arguments),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "FAKE_ENGINE": engine,
+                "FAKE_ENGINE_LOG": str(directory / "engine.log"),
+            },
+        )
+
+    def ready(self) -> dict:
+        wait_until(self.ready_file.exists, "the ready file")
+        return json.loads(self.ready_file.read_text())
+
+    def steps(self) -> list[str]:
+        log = self.directory / "engine.log"
+        return [line.split()[0] for line in log.read_text().splitlines()] if log.exists() else []
+
+    def engine_pids(self) -> set[int]:
+        return {int(line.split()[1]) for line in (self.directory / "engine.log").read_text().splitlines()}
+
+    def end(self, limit_s: float = 10) -> tuple[int, str]:
+        """Exit status and everything on stderr, which closes when the last process has ended."""
+        _, stderr = self.process.communicate(timeout=limit_s)
+        return self.process.returncode, stderr
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self.ready()["http"], timeout=5)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def wait_until(condition, what: str, limit_s: float = 10) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not seen within {limit_s} s"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def serve(tmp_path) -> Iterator:
+    started: list[Served] = []
+
+    def start(roles: str, *arguments: str, engine: str = "") -> Served:
+        started.append(Served(tmp_path, roles, *arguments, engine=engine))
+        return started[-1]
+
+    yield start
+    for served in started:
+        pids = {served.process.pid}
+        if (tmp_path / "engine.log").exists():
+            pids |= served.engine_pids()
+        for pid in pids:
+            if is_running(pid):
+                os.kill(pid, signal.SIGKILL)
+        served.process.communicate()
+
+
+def test_without_the_console_there_is_one_process_and_neither_django_nor_gunicorn(serve, tmp_path):
+    served = serve("broker,namesrv")
+    ready = served.ready()
+    assert ready == {
+        "pid": served.process.pid,
+        "version": "0.1.0",
+        "broker": "127.0.0.1:10911",
+        "namesrv": None,
+        "http": None,
+        "setup_url": None,
+        "data_dir": str(tmp_path / "data"),
+    }
+    served.process.terminate()
+    assert served.end()[0] == 0
+    assert served.steps() == ["starting", "started", "stopped"]
+    assert "django=True" not in (tmp_path / "engine.log").read_text()
+    assert "gunicorn=True" not in (tmp_path / "engine.log").read_text()
+
+
+def test_with_the_console_the_worker_owns_the_store_and_starts_it_before_django(serve, tmp_path):
+    served = serve("broker,console")
+    ready = served.ready()
+    assert ready["pid"] != served.process.pid
+    assert served.engine_pids() == {ready["pid"]}
+    assert (tmp_path / "engine.log").read_text().splitlines()[1].endswith("django=False gunicorn=True")
+    assert served.get("/healthz") == (200, b"ok\n")
+
+
+@pytest.mark.parametrize("target", ["arbiter", "worker"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_reaches_the_engine_and_both_processes_end_with_status_0(serve, target, number):
+    served = serve("broker,console")
+    pid = {"arbiter": served.process.pid, "worker": served.ready()["pid"]}[target]
+    begin = time.monotonic()
+    os.kill(pid, number)
+    status, stderr = served.end()
+    assert (status, served.steps()) == (0, ["starting", "started", "stopped"])
+    assert time.monotonic() - begin < 0.9, "the serving loop slept through the signal"
+    assert "ERROR" not in stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_engine_alone_stops_on_both_signals(serve, number):
+    served = serve("broker")
+    served.ready()
+    served.process.send_signal(number)
+    assert served.end()[0] == 0
+    assert served.steps()[-1] == "stopped"
+
+
+def test_an_idle_connection_does_not_hold_up_the_stop(serve):
+    served = serve("broker,console")
+    host, port = served.ready()["http"].split(":")
+    with socket.create_connection((host, int(port))):
+        begin = time.monotonic()
+        served.process.terminate()
+        assert served.end()[0] == 0
+    assert time.monotonic() - begin < 5
+    assert served.steps()[-1] == "stopped"
+
+
+def test_an_engine_that_takes_its_time_is_waited_for(serve):
+    served = serve("broker,console", engine="slow-stop")
+    served.ready()
+    served.process.terminate()
+    assert served.end()[0] == 0
+    assert served.steps()[-1] == "stopped"
+
+
+@pytest.mark.parametrize("roles", ["broker", "broker,console"])
+def test_a_stop_during_the_start_is_not_lost(serve, roles):
+    served = serve(roles, engine="slow-start")
+    wait_until(lambda: served.steps() == ["starting"], "the engine's start")
+    served.process.terminate()
+    assert served.end()[0] == 0
+    assert served.steps() == ["starting", "started", "stopped"]
+
+
+def test_when_the_worker_dies_the_arbiter_ends_with_its_status_and_starts_no_other(serve):
+    served = serve("broker,console")
+    os.kill(served.ready()["pid"], signal.SIGKILL)
+    status, stderr = served.end()
+    assert status == 128 + signal.SIGKILL
+    assert "ended by SIGKILL" in stderr
+    assert served.steps() == ["starting", "started"]
+
+
+def test_when_the_arbiter_dies_the_worker_stops_the_engine_within_two_seconds(serve):
+    served = serve("broker,console")
+    worker = served.ready()["pid"]
+    served.process.kill()
+    wait_until(lambda: not is_running(worker), "the worker's end", limit_s=2)
+    assert served.steps() == ["starting", "started", "stopped"]
+
+
+@pytest.mark.parametrize("roles", ["broker", "broker,console"])
+def test_signals_that_reload_other_servers_do_nothing(serve, roles):
+    served = serve(roles)
+    worker = served.ready()["pid"]
+    for number in (signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):
+        for pid in {served.process.pid, worker}:
+            os.kill(pid, number)
+    time.sleep(1.2)  # longer than a turn of gunicorn's loop, which would act now
+    assert served.process.poll() is None
+    assert served.steps() == ["starting", "started"]
+    children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
+    assert children == ([str(worker)] if "console" in roles else [])
+    if "console" in roles:
+        assert served.get("/readyz") == (200, b'{"status": "ok", "checks": {"store": "ok"}}')
+    served.process.terminate()
+    assert served.end()[0] == 0
+
+
+@pytest.mark.parametrize("roles", ["broker", "broker,console"])
+def test_a_refused_start_is_one_sentence_and_status_2(serve, roles):
+    served = serve(roles, engine="refuse")
+    assert served.end() == (2, "rocketbox: The broker port 10911 is taken.\n")
+    assert not served.ready_file.exists()
+
+
+@pytest.mark.parametrize("roles", ["broker", "broker,console"])
+def test_a_mistake_of_ours_in_the_start_ends_the_process(serve, roles):
+    served = serve(roles, engine="crash")
+    status, stderr = served.end()
+    assert status != 0
+    assert "a mistake of ours" in stderr
+    assert served.steps() == ["starting"]
+
+
+def test_a_taken_http_port_is_refused_in_one_sentence(serve):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        served = serve("broker,console", "--http-port", str(port))
+        assert served.end() == (
+            2,
+            f"rocketbox: The console cannot listen on 127.0.0.1:{port}: Address already in use.\n",
+        )
+    assert served.steps() == []
+
+
+def test_a_wrong_setting_is_refused_in_one_sentence(serve):
+    served = serve("console")
+    assert served.end() == (2, "rocketbox: The console needs an engine beside it: add broker or namesrv to --roles.\n")
+
+
+def test_an_old_ready_file_is_gone_before_the_engine_starts(serve, tmp_path):
+    (tmp_path / "ready.json").write_text("old")
+    served = serve("broker", engine="refuse")
+    assert served.end()[0] == 2
+    assert not served.ready_file.exists()
+
+
+def test_a_ready_file_that_cannot_be_written_is_refused_before_the_engine_starts(serve, tmp_path):
+    path = tmp_path / "absent" / "ready.json"
+    status, stderr = serve("broker", "--ready-file", str(path)).end()
+    assert (status, stderr) == (2, f"rocketbox: The ready file {path} cannot be written: No such file or directory.\n")
+
+
+def test_an_address_open_to_others_is_warned_about(serve):
+    served = serve("broker", "--bind", "0.0.0.0")
+    served.ready()
+    served.process.terminate()
+    assert "there is no access control yet" in served.end()[1]
+
+
+def test_a_loopback_address_is_not_warned_about(serve):
+    served = serve("broker", "--bind", "127.0.0.2")
+    served.ready()
+    served.process.terminate()
+    assert "access control" not in served.end()[1]
