@@ -22,7 +22,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "appliance.console.middleware.content_security_policy",
+    "appliance.console.middleware.ContentSecurityPolicy",
 ]
 
 TEMPLATES = [

@@ -1,0 +1,30 @@
+"""/healthz and /readyz: for supervisors, load balancers and container health checks."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.http import require_safe
+
+from ... import runtime
+
+
+@require_safe
+async def healthz(request: HttpRequest) -> HttpResponse:
+    """200 while the process and its event loop answer at all; says nothing about the engine."""
+    return HttpResponse("ok\n", content_type="text/plain; charset=utf-8")
+
+
+@require_safe
+async def readyz(request: HttpRequest) -> JsonResponse:
+    """Whether the engine can serve: 200 when every check is ok, 503 otherwise.
+
+    Body: `{"status": "ok" | "not ok", "checks": {"<check>": "ok" | "not ok"}}`. Nobody has logged in, so there are no
+    details: paths, sizes and error texts are for the operator's log.
+    """
+    try:
+        health = runtime.running().engine.health()
+    except runtime.EngineNotRunning:
+        return JsonResponse({"status": "not ok", "checks": {"engine": "not ok"}}, status=503)
+    checks = {name: "ok" if check["ok"] else "not ok" for name, check in sorted(health.items())}
+    ready = bool(checks) and all(check == "ok" for check in checks.values())
+    return JsonResponse({"status": "ok" if ready else "not ok", "checks": checks}, status=200 if ready else 503)

@@ -1,0 +1,47 @@
+"""/metrics: the engine's numbers as Prometheus text, exposition format 0.0.4."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from ... import __version__, runtime
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@require_safe
+async def metrics(request: HttpRequest) -> HttpResponse:
+    """Every number of the engine, or 503 while there is no engine."""
+    try:
+        running = runtime.running()
+    except runtime.EngineNotRunning:
+        return HttpResponse("# no engine runs in this process\n", content_type=CONTENT_TYPE, status=503)
+    numbers: dict[str, float] = {f'build_info{{version="{__version__}"}}': 1, "uptime_seconds": running.uptime_s}
+    numbers.update(running.engine.admin.metrics())
+    return HttpResponse(prometheus_text(numbers), content_type=CONTENT_TYPE)
+
+
+def prometheus_text(numbers: Mapping[str, float]) -> str:
+    """One sample a line, prefixed `rocketbox_`; names that end in `_total` are counters, all others gauges.
+
+    numbers: name, or name and labels as Prometheus writes them (`disk_bytes{kind="log"}`), to value. Samples of one
+    name stay together, as the format demands.
+    """
+    families: dict[str, list[str]] = {}
+    for name, value in numbers.items():
+        family, brace, labels = name.partition("{")
+        family = "rocketbox_" + re.sub(r"[^a-zA-Z0-9_]", "_", family)
+        families.setdefault(family, []).append(f"{family}{brace}{labels} {_number(value)}")
+    lines = []
+    for family, samples in families.items():
+        lines.append(f"# TYPE {family} {'counter' if family.endswith('_total') else 'gauge'}")
+        lines.extend(samples)
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if isinstance(value, (bool, int)) else repr(float(value))
