@@ -96,17 +96,20 @@ class Connection:
     # --- any thread
 
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Answer `request`; nothing is sent when it was one-way. The opaque and the response bit are set here."""
-        if request.flag & FLAG_ONEWAY:
-            return
-        response.opaque = request.opaque
+        """Answer `request`; nothing is sent when it was one-way."""
+        if not request.flag & FLAG_ONEWAY:
+            self.answer(request.opaque, response)
+
+    def answer(self, opaque: int, response: RemotingCommand) -> None:
+        """Send a response; its opaque and the response bit are set here."""
+        response.opaque = opaque
         response.flag |= FLAG_RESPONSE
         try:
             frame = encode_command(response)
         except FrameError as error:
-            logger.error("connection: answer cannot be sent code=%d to=%s: %s", request.code, self.remote_host, error)
+            logger.error("connection: answer cannot be sent to=%s: %s", self.remote_host, error)
             refusal = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"the answer is too large: {error}")
-            refusal.opaque = request.opaque
+            refusal.opaque = opaque
             frame = encode_command(refusal)
         self._send_from_anywhere(frame)
 

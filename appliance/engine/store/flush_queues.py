@@ -16,6 +16,7 @@ from ..protocol.record import SYS_BORN_IPV6
 from ..service_thread import ServiceThread
 from .checkpoint import RecoveryPosition
 from .consume_queue import ENTRY_BYTES, ConsumeQueue
+from .deleted_topics import remember_deleted_topic, remove_queue_files
 
 if TYPE_CHECKING:
     from .message_store import MessageStore
@@ -41,6 +42,8 @@ class FlushConsumeQueueService(ServiceThread):
         self._files = store.queues.new_files()
         self._dirty = False
         self._seen = (0, -1)
+        # Appended by any thread, worked off by this one.
+        self._deletions: list[tuple[str, int, threading.Event]] = []
         #: Why the last round failed; health shows it. The recovery position is frozen meanwhile.
         self.failure: str | None = None
         #: Why the recovery position may not move until a restart.
@@ -54,12 +57,42 @@ class FlushConsumeQueueService(ServiceThread):
         elif tail_bytes > EARLY_TAIL_BYTES:
             self.wakeup()
 
+    def delete_topic(self, topic: str, offset: int) -> None:
+        """Delete a topic's queue files; records below physical offset `offset` will not be dispatched again.
+
+        Blocks until done; from any thread but this one and remoting-io.
+        """
+        done = threading.Event()
+        self._deletions.append((topic, offset, done))
+        self.wakeup()
+        while not done.wait(1.0):
+            if not self.alive:
+                return
+
+    def _delete_topics(self) -> None:
+        """Work off what `delete_topic` was asked; on this thread, which owns the writing descriptors."""
+        while self._deletions:
+            topic, offset, done = self._deletions.pop(0)
+            try:
+                remember_deleted_topic(self._store, topic, offset)
+                self._files.forget_topic(topic)
+                remove_queue_files(self._store, topic)
+            except OSError as error:
+                self.failure = f"deleting topic {topic} failed: {error.strerror or error}"
+                logger.error("consume queue: %s", self.failure)
+            done.set()
+
     def run(self) -> None:
         while not self.stopped:
             self.wait(None)
             if self.stopped:
                 return
+            if self._deletions:
+                self._delete_topics()
+                continue
             self.wait(INTERVAL_S)
+            if self._deletions:
+                self._delete_topics()
             self._dirty = False
             if not self.stopped and not self._round():
                 self.wait(RETRY_S)
@@ -76,7 +109,6 @@ class FlushConsumeQueueService(ServiceThread):
 
     def _round(self, running: bool = True) -> bool:
         """Write and sync all dirty queues, then save the position; False when a write was refused (it is retried)."""
-        store = self._store
         parts = self._take(running, first=True)
         while parts:
             try:

@@ -8,6 +8,7 @@ entries only.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -61,15 +62,20 @@ class Scheduler(Protocol):
 
 
 class Tick:
-    """What one tick staged. acks: whatever the caller wants back when the tick is published or has failed."""
+    """What one tick staged.
 
-    __slots__ = ("acks", "end", "last_offset", "touched", "written_at_ms")
+    acks: whatever the caller wants back when the tick is published or has failed. early: the same for senders that do
+    not wait for the sync (WAIT=false): they come back when the tick is written.
+    """
+
+    __slots__ = ("acks", "early", "end", "last_offset", "touched", "written_at_ms")
 
     def __init__(self) -> None:
         self.end = 0
         self.last_offset = -1
         self.touched: dict[ConsumeQueue, int] = {}
         self.acks: list[Any] = []
+        self.early: list[Any] = []
         self.written_at_ms = 0
 
 
@@ -92,6 +98,7 @@ class MessageStore:
         self._flush = FlushCommitLogService(self.log, settings.synchronous, self._synced)
         self._flush_queues = FlushConsumeQueueService(self)
         # Set by the owner before start().
+        self.on_written: Callable[[Tick], None] = lambda tick: None
         self.on_published: Callable[[Tick], None] = lambda tick: None
         self.on_failed: Callable[[Tick, str], None] = lambda tick, reason: None
         self.on_pressure: Callable[[bool], None] = lambda high: None
@@ -272,30 +279,26 @@ class MessageStore:
     def end_tick(self) -> None:
         """Write what was staged; publish it, or have it synced first. Never raises."""
         tick = self.tick
-        if tick.last_offset < 0 and not tick.acks:
+        if tick.last_offset < 0:
             return
         self.tick = Tick()
         log = self.log
-        if tick.last_offset >= 0:
-            try:
-                log.write()
-            except StoreBroken as error:
-                self._fail(tick, str(error))
-                return
-            log.after_write()
+        try:
+            log.write()
+        except StoreBroken as error:
+            self._fail(tick, str(error))
+            return
+        log.after_write()
         tick.end = log.written
         tick.written_at_ms = self._scheduler.wall_ms
-        count = len(tick.acks)
-        self.put_count += count
-        if self.settings.synchronous:
-            self.pending.append(tick)
-            self._flush.tick_written()
-            if log.written - log.durable > UNSYNCED_HIGH_BYTES:
-                self._set_pressure(True)
-            return
+        if tick.early:
+            self.on_written(tick)
         self._flush.tick_written()
         if log.written - log.durable > UNSYNCED_HIGH_BYTES:
             self._set_pressure(True)
+        if self.settings.synchronous:
+            self.pending.append(tick)
+            return
         self._publish(tick)
 
     def fail_tick(self, reason: str) -> None:
@@ -309,21 +312,21 @@ class MessageStore:
             self.on_failed(self.pending.popleft(), reason)
 
     def _publish(self, tick: Tick) -> None:
-        tail_bytes = 0
+        count = 0
         for queue, offset in tick.touched.items():
-            tail_bytes += (offset - queue.max_offset) * ENTRY_BYTES
+            count += offset - queue.max_offset
             queue.max_offset = offset
             if not queue.dirty:
                 queue.dirty = True
                 self.queues.dirty.append(queue)
-        self._tail_bytes += tail_bytes
-        if tick.last_offset >= 0:
-            self.put_bytes += tick.end - self.published
-            self.published = tick.end
-            self.last_record_offset = tick.last_offset
-            self._flush_queues.published(self._tail_bytes)
-            if self._tail_bytes > TAIL_HIGH_BYTES:
-                self._set_pressure(True)
+        self._tail_bytes += count * ENTRY_BYTES
+        self.put_count += count
+        self.put_bytes += tick.end - self.published
+        self.published = tick.end
+        self.last_record_offset = tick.last_offset
+        self._flush_queues.published(self._tail_bytes)
+        if self._tail_bytes > TAIL_HIGH_BYTES:
+            self._set_pressure(True)
         self.on_published(tick)
 
     def _synced(self) -> None:
@@ -462,3 +465,34 @@ class MessageStore:
             return False
         entries = self.queues.read_entries(queue, offset, 1)
         return bool(entries) and self.published - int.from_bytes(entries[:8], "big") <= self.settings.memory_bytes
+
+    def earliest_time_ms(self) -> int:
+        """Store time of the log's first record; -1 when there is none."""
+        begin = self.log.min_offset
+        if self.published <= begin:
+            return -1
+        head = self.log.read(begin, 76)
+        at = 68 if int.from_bytes(head[36:40], "big") & SYS_BORN_IPV6 else 56
+        return int.from_bytes(head[at : at + 8], "big")
+
+    # --- deleting a topic
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic's queues and delete their files; its records stay in the log until they expire.
+
+        Blocks; from any thread but remoting-io. Recovery will not bring its queues back.
+        """
+        done = threading.Event()
+        begin = [0]
+
+        def forget() -> None:
+            begin[0] = self.log.written + self.log.staged
+            for queue in self.queues.remove_topic(topic):
+                queue.dirty = True  # nobody writes it any more
+                if queue in self.queues.dirty:
+                    self.queues.dirty.remove(queue)
+            done.set()
+
+        self._scheduler.call_soon(forget)
+        done.wait()
+        self._flush_queues.delete_topic(topic, begin[0])

@@ -4,13 +4,12 @@ With a recovery position whose record is still there, queue entries below it are
 Without one (a first start, or Apache wrote here in between) the whole log is scanned and the queues are built anew.
 
 The scan ends at the first bytes that are no record. When valid records follow, known by queue entries or by the next
-file's start, the range is damage: it is copied to quarantine and stepped over (D15). Otherwise it is a torn tail: copied
-aside, then zeroed. Whatever was found is synced before anyone reads it.
+file's start, the range is damage: it is copied to quarantine and stepped over (D15). Otherwise it is a torn tail:
+copied aside, then zeroed. Whatever was found is synced before anyone reads it.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from ..errors import CorruptFile
 from ..protocol.record import FIXED_BYTES, MAGIC_BLANK, SIZE_MAGIC, Record, decode_record
 from .consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from .deleted_topics import load_deleted_topics
 from .dispatch import entry_tag_code, has_queue_entry
 from .queue_files import QueueFiles
 
@@ -363,15 +363,3 @@ class _Recovery:
             else:
                 high = middle
         queue.min_offset = low
-
-
-def load_deleted_topics(store: MessageStore) -> dict[str, int]:
-    """topic -> physical offset: records of the topic below it belong to a deleted topic of that name."""
-    try:
-        raw = (store.paths.own / "deleted-topics.json").read_bytes()
-        return {str(topic): int(offset) for topic, offset in json.loads(raw).items()}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, AttributeError) as error:
-        logger.error("recovery: deleted-topics.json cannot be read, deleted topics may show again: %s", error)
-        return {}

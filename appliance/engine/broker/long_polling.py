@@ -1,0 +1,142 @@
+"""Parked pulls: who waits for messages of which queue, what wakes them, when they give up.
+
+A pull waits at its queue and in a bucket of its deadline. Publication of a tick wakes the pulls of the queues it touched
+whose tags match; the end of a bucket wakes the rest of it. A woken pull is answered with whatever it finds and never
+parks again. Differs from RocketMQ's PullRequestHoldService: no 5 s scan, so no pull is held longer than it asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..remoting.connection import Connection
+from ..remoting.event_loop import EventLoop, Timer
+from ..store.consume_queue import ConsumeQueue, unpack_entries
+from .processors.pull_fields import PullFields
+
+#: Deadlines are kept in steps of this size, rounded down: early, never late.
+BUCKET_MS = 100
+
+
+class ParkedPull:
+    """One pull that waits. codes: tag codes it wants, None for all."""
+
+    __slots__ = ("bucket", "codes", "conn", "fields", "opaque", "queue")
+
+    def __init__(
+        self,
+        conn: Connection,
+        opaque: int,
+        fields: PullFields,
+        queue: ConsumeQueue,
+        codes: frozenset[int] | None,
+        bucket: int,
+    ) -> None:
+        self.conn = conn
+        self.opaque = opaque
+        self.fields = fields
+        self.queue = queue
+        self.codes = codes
+        self.bucket = bucket
+
+
+class LongPolling:
+    """Owned by remoting-io. `resume(parked)` answers a woken pull."""
+
+    def __init__(self, loop: EventLoop, resume: Callable[[ParkedPull], None]) -> None:
+        self._loop = loop
+        self._resume = resume
+        self._buckets: dict[int, dict[ParkedPull, None]] = {}
+        self._timer: Timer | None = None
+        self._timer_bucket = 0
+        self.count = 0
+
+    def hold(
+        self,
+        conn: Connection,
+        opaque: int,
+        fields: PullFields,
+        queue: ConsumeQueue,
+        codes: frozenset[int] | None,
+        timeout_ms: int,
+    ) -> None:
+        """Park a pull for at most `timeout_ms`."""
+        now = int(self._loop.monotonic * 1000)
+        bucket = max(now + timeout_ms, now + BUCKET_MS) // BUCKET_MS
+        parked = ParkedPull(conn, opaque, fields, queue, codes, bucket)
+        if queue.waiters is None:
+            queue.waiters = {}
+        queue.waiters[parked] = None
+        self._buckets.setdefault(bucket, {})[parked] = None
+        if conn.parked is None:
+            conn.parked = {}
+        conn.parked[parked] = None
+        self.count += 1
+        if self._timer is None or bucket < self._timer_bucket:
+            self._arm(bucket)
+
+    def _arm(self, bucket: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_bucket = bucket
+        self._timer = self._loop.call_later(max(0.0, bucket * BUCKET_MS / 1000 - self._loop.monotonic), self._expire)
+
+    def _remove(self, parked: ParkedPull) -> None:
+        """Take a pull out of its three places."""
+        waiters = parked.queue.waiters
+        if waiters is not None:
+            waiters.pop(parked, None)
+            if not waiters:
+                parked.queue.waiters = None
+        bucket = self._buckets.get(parked.bucket)
+        if bucket is not None:
+            bucket.pop(parked, None)
+            if not bucket:
+                del self._buckets[parked.bucket]
+        if parked.conn.parked is not None:
+            parked.conn.parked.pop(parked, None)
+        self.count -= 1
+
+    def notify(self, touched: dict[ConsumeQueue, int]) -> None:
+        """A tick was published: wake the pulls of its queues that would find something."""
+        for queue in touched:
+            if queue.waiters is None:
+                continue
+            for parked in list(queue.waiters):
+                if parked.fields.offset < queue.max_offset and self._matches(parked, queue):
+                    self._remove(parked)
+                    self._resume(parked)
+
+    @staticmethod
+    def _matches(parked: ParkedPull, queue: ConsumeQueue) -> bool:
+        """Whether an entry the pull has not seen carries one of its tags."""
+        if parked.codes is None:
+            return True
+        begin = max(parked.fields.offset, queue.tail_base)
+        if parked.fields.offset < begin:
+            return True  # part of it left the tail meanwhile: let the pull look
+        entries = queue.tail_entries(begin, queue.max_offset - begin)
+        return any(code in parked.codes for _, _, code in unpack_entries(entries))
+
+    def _expire(self) -> None:
+        """Answer the pulls whose time is over."""
+        self._timer = None
+        due = int(self._loop.monotonic * 1000) // BUCKET_MS
+        for bucket in [bucket for bucket in self._buckets if bucket <= due]:
+            for parked in list(self._buckets.get(bucket, ())):
+                self._remove(parked)
+                self._resume(parked)
+        if self._buckets and self._timer is None:
+            self._arm(min(self._buckets))
+
+    def forget(self, conn: Connection) -> None:
+        """A connection closed: drop its pulls."""
+        for parked in list(conn.parked or ()):
+            self._remove(parked)
+
+    def release_all(self) -> None:
+        """Answer every parked pull now (shutdown: a 4.9 client would not notice an orderly close)."""
+        for bucket in list(self._buckets.values()):
+            for parked in list(bucket):
+                self._remove(parked)
+                self._resume(parked)

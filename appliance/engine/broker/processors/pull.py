@@ -1,0 +1,376 @@
+"""PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): from a header to slices of the log.
+
+Checks in 5.3.3's order, with its texts. Reads never wait on remoting-io: what the page cache does not have is read by
+the pool `pull-cold` while the pull waits. The records leave as they lie in the log, adjacent ones in one piece.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...errors import RefusedRequest
+from ...filter.tags import tag_codes
+from ...protocol.codes import VERSION, RequestCode, ResponseCode
+from ...protocol.command import FLAG_ONEWAY, RemotingCommand
+from ...protocol.names import PERM_READ
+from ...remoting.connection import Connection
+from ...remoting.dispatcher import Dispatcher, WorkerPool
+from ...remoting.event_loop import EventLoop
+from ...store.consume_queue import ConsumeQueue
+from ...store.message_store import MessageStore
+from ...store.results import GetResult, GetStatus
+from ..long_polling import LongPolling, ParkedPull
+from .pull_fields import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, decode_pull, fields_of
+
+if TYPE_CHECKING:
+    from ...config import BrokerConfig
+    from ..clients import ClientManager
+    from ..groups import SubscriptionGroupConfig, SubscriptionGroupManager
+    from ..offsets import ConsumerOffsetManager
+    from ..topics import TopicConfig, TopicConfigManager
+
+logger = logging.getLogger(__name__)
+
+_HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+#: Holds one answer: 256 KiB of records and the last message that passes the limit, mostly.
+_READ_BUFFER_BYTES = 1024 * 1024
+#: Records scattered over at most this many times their own size are read in one piece.
+_SPAN_FACTOR = 8
+#: The client's limit, whatever it asks for.
+_MAX_COUNT = 1024 * 1024
+
+_PREFIX = struct.Struct(">ii")
+_REPLY = (
+    b'{"code":%%d,"extFields":{"suggestWhichBrokerId":"%%d","groupSysFlag":"%%d","nextBeginOffset":"%%d",'
+    b'"maxOffset":"%%d","minOffset":"%%d","topicSysFlag":"%%d"},"flag":1,"language":"JAVA","opaque":%%d,'
+    b'"remark":"%%b","serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+)
+
+
+class ForbiddenType:
+    """`forbiddenType` of a refusal with NO_PERMISSION (5.x)."""
+
+    BROKER = "1"
+    GROUP = "2"
+    TOPIC = "3"
+    BROADCASTING_DISABLED = "4"
+
+
+class _Forbidden(RefusedRequest):
+    def __init__(self, remark: str, kind: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.kind = kind
+
+
+class PullProcessor:
+    """Owned by remoting-io; `cold` is the pool that may wait for the disk."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        clients: ClientManager,
+        offsets: ConsumerOffsetManager,
+        config: BrokerConfig,
+        loop: EventLoop,
+        cold: WorkerPool,
+        advertised_ip: str,
+    ) -> None:
+        # Constant after construction.
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._config = config
+        self._loop = loop
+        self._cold = cold
+        self._advertised_ip = advertised_ip
+        self.long_polling = LongPolling(loop, self._resume)
+        # Owned by remoting-io.
+        self._buffer = memoryview(bytearray(_READ_BUFFER_BYTES))
+        self.found_count = 0
+        self.miss_count = 0
+        self.message_count = 0
+        self.message_bytes = 0
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        dispatcher.add(RequestCode.PULL_MESSAGE, self.handle_pull)
+        dispatcher.add(RequestCode.LITE_PULL_MESSAGE, self.handle_pull)
+        dispatcher.add_hot(RequestCode.PULL_MESSAGE, self.hot_pull)
+        dispatcher.add_hot(RequestCode.LITE_PULL_MESSAGE, self.hot_lite_pull)
+
+    # --- ways in
+
+    def hot_pull(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
+        try:
+            frame = decode_pull(view[header:body])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return False
+        if not frame.flag & FLAG_ONEWAY:
+            self._pull(conn, frame.opaque, frame.extFields)
+        return True
+
+    def hot_lite_pull(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
+        if not self._config.lite_pull_message_enable:
+            return False
+        return self.hot_pull(conn, view, header, body, end)
+
+    def handle_pull(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
+        """The same for any other encoding."""
+        if request.code == RequestCode.LITE_PULL_MESSAGE and not self._config.lite_pull_message_enable:
+            raise RefusedRequest(
+                ResponseCode.NO_PERMISSION, f"the broker[{self._advertised_ip}] for lite pull consumer is forbidden"
+            )
+        fields = fields_of(request)
+        if not request.is_oneway:
+            self._pull(conn, request.opaque, fields)
+        return None
+
+    # --- one pull
+
+    def _pull(self, conn: Connection, opaque: int, fields: PullFields) -> None:
+        """Answer it, park it, or hand it to the cold pool."""
+        try:
+            topic, group, codes = self._check(fields, conn)
+        except RefusedRequest as refusal:
+            ext = {"forbiddenType": refusal.kind} if isinstance(refusal, _Forbidden) else {}
+            conn.answer(opaque, RemotingCommand.response(refusal.code, str(refusal), ext))
+            return
+        if fields.sys_flag & COMMIT_OFFSET:
+            self._offsets.commit(fields.group, fields.topic, fields.queue_id, fields.commit_offset)
+        queue = self._store.find_queue(fields.topic, fields.queue_id)
+        result = self._store.get(queue, fields.offset, min(fields.max_count, _MAX_COUNT), codes)
+        if result is None:
+            self._get_cold(conn, opaque, fields, queue, codes)
+            return
+        code = _code_of(result.status, fields.offset)
+        if code == ResponseCode.PULL_NOT_FOUND and fields.sys_flag & SUSPEND:
+            timeout_ms = fields.suspend_ms if self._config.long_polling_enable else self._config.short_polling_time_ms
+            if timeout_ms > 0:
+                if queue is None:
+                    queue = self._store.queues.get_or_create(fields.topic, fields.queue_id)
+                self.long_polling.hold(conn, opaque, fields, queue, codes, timeout_ms)
+                return
+        self._answer(conn, opaque, code, result, topic.topic_sys_flag, group.group_sys_flag)
+
+    def _check(
+        self, fields: PullFields, conn: Connection
+    ) -> tuple[TopicConfig, SubscriptionGroupConfig, frozenset[int] | None]:
+        """(topic, group, wanted tag codes); refuses as 5.3.3's PullMessageProcessor does."""
+        if not self._config.broker_permission & PERM_READ:
+            raise _Forbidden(f"the broker[{self._advertised_ip}] pulling message is forbidden", ForbiddenType.BROKER)
+        group = self._groups.find(fields.group)
+        if group is None:
+            raise RefusedRequest(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{fields.group}] does not exist, {_HELP}",
+            )
+        if not group.consume_enable:
+            raise _Forbidden(f"subscription group no permission, {fields.group}", ForbiddenType.GROUP)
+        topic = self._topics.get(fields.topic)
+        if topic is None:
+            raise RefusedRequest(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist, apply first please! {_HELP}"
+            )
+        if not topic.perm & PERM_READ:
+            raise _Forbidden(f"the topic[{fields.topic}] pulling message is forbidden", ForbiddenType.TOPIC)
+        if not 0 <= fields.queue_id < topic.read_queue_nums:
+            raise RefusedRequest(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{fields.queue_id}] is illegal, topic:[{fields.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{conn.remote_host}]",
+            )
+        if fields.sys_flag & SUBSCRIPTION:
+            expression, kind = fields.subscription, fields.expression_type
+        else:
+            expression, kind = self._subscribed(fields, group)
+        if kind is not None and kind != "" and kind != "TAG":
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
+            )
+        return topic, group, tag_codes(expression)
+
+    def _subscribed(self, fields: PullFields, group: SubscriptionGroupConfig) -> tuple[str | None, str | None]:
+        """(expression, type) the group's heartbeats said."""
+        info = self._clients.consumer_group(fields.group)
+        if info is None:
+            raise RefusedRequest(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{_HELP}")
+        if info.message_model == "BROADCASTING" and not group.consume_broadcast_enable:
+            raise _Forbidden(
+                f"the consumer group[{fields.group}] can not consume by broadcast way",
+                ForbiddenType.BROADCASTING_DISABLED,
+            )
+        subscription = info.subscriptions.get(fields.topic)
+        if subscription is None:
+            raise RefusedRequest(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{_HELP}")
+        if subscription.sub_version < fields.sub_version:
+            raise RefusedRequest(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return subscription.sub_string, subscription.expression_type
+
+    def _resume(self, parked: ParkedPull) -> None:
+        """A parked pull was woken or is out of time: answer with what there is now."""
+        if parked.conn.closed:
+            return
+        fields = parked.fields
+        queue = self._store.find_queue(fields.topic, fields.queue_id)
+        result = self._store.get(queue, fields.offset, min(fields.max_count, _MAX_COUNT), parked.codes)
+        if result is None:
+            self._get_cold(parked.conn, parked.opaque, fields, queue, parked.codes)
+            return
+        self._finish(parked.conn, parked.opaque, fields, result)
+
+    def _finish(self, conn: Connection, opaque: int, fields: PullFields, result: GetResult) -> None:
+        topic = self._topics.get(fields.topic)
+        group = self._groups.get(fields.group)
+        self._answer(
+            conn,
+            opaque,
+            _code_of(result.status, fields.offset),
+            result,
+            topic.topic_sys_flag if topic else 0,
+            group.group_sys_flag if group else 0,
+        )
+
+    # --- answers
+
+    def _answer(
+        self, conn: Connection, opaque: int, code: int, result: GetResult, topic_flag: int, group_flag: int
+    ) -> None:
+        header = _REPLY % (
+            code,
+            0,
+            group_flag,
+            result.next_offset,
+            result.max_offset,
+            result.min_offset,
+            topic_flag,
+            opaque,
+            result.status.encode(),
+        )
+        length = len(header)
+        if not result.runs:
+            self.miss_count += 1
+            conn.send(_PREFIX.pack(length + 4, length) + header)
+            return
+        head = _PREFIX.pack(length + 4 + result.size, length) + header
+        parts = self._read_runs(result)
+        if parts is None:
+            self._read_cold(conn, head, result)
+            return
+        self._count(result)
+        parts.insert(0, head)
+        conn.send_now(parts, len(head) + result.size)
+
+    def _count(self, result: GetResult) -> None:
+        self.found_count += 1
+        self.message_count += result.count
+        self.message_bytes += result.size
+
+    def _read_runs(self, result: GetResult) -> list[bytes | memoryview] | None:
+        """The records from the page cache, in the shared buffer; None when some are not there."""
+        log = self._store.log
+        runs = result.runs
+        buffer = self._buffer
+        first, last = runs[0], runs[-1]
+        if len(runs) == 1:
+            size = first[1]
+            if size > len(buffer):
+                buffer = memoryview(bytearray(size))
+            return [buffer[:size]] if log.read_nowait(first[0], buffer[:size]) else None
+        span = last[0] + last[1] - first[0]
+        segment = log.segment_at(first[0])
+        if span <= min(len(buffer), result.size * _SPAN_FACTOR) and segment and first[0] + span <= segment.end:
+            if not log.read_nowait(first[0], buffer[:span]):
+                return None
+            base = first[0]
+            return [buffer[offset - base : offset - base + size] for offset, size in runs]
+        if result.size > len(buffer):
+            buffer = memoryview(bytearray(result.size))
+        parts: list[bytes | memoryview] = []
+        at = 0
+        for offset, size in runs:
+            part = buffer[at : at + size]
+            if not log.read_nowait(offset, part):
+                return None
+            parts.append(part)
+            at += size
+        return parts
+
+    # --- what waits for the disk, in the pool
+
+    def _get_cold(
+        self,
+        conn: Connection,
+        opaque: int,
+        fields: PullFields,
+        queue: ConsumeQueue | None,
+        codes: frozenset[int] | None,
+    ) -> None:
+        """Bring the queue's file into the page cache, then look again."""
+        assert queue is not None
+        store = self._store
+
+        def warm() -> None:
+            files = store.queues.new_files(4)
+            try:
+                count = max(store.settings.max_scan_bytes // 20, 32)
+                store.queues.read_entries(queue, fields.offset, count, files)
+            finally:
+                files.close()
+            self._loop.call_soon(again)
+
+        def again() -> None:
+            result = store.get(queue, fields.offset, min(fields.max_count, _MAX_COUNT), codes)
+            if result is None:  # evicted in between: try once more through the pool
+                self._submit(conn, opaque, warm)
+            elif not conn.closed:
+                self._finish(conn, opaque, fields, result)
+
+        self._submit(conn, opaque, warm)
+
+    def _read_cold(self, conn: Connection, head: bytes, result: GetResult) -> None:
+        """Read the records in the pool and send them from there."""
+        log = self._store.log
+
+        def read() -> None:
+            body = b"".join(log.read(offset, size) for offset, size in result.runs)
+            if len(body) != result.size:
+                logger.error("pull: the log gave %d of %d bytes at %s", len(body), result.size, result.runs[0])
+                conn.close()
+                return
+            self._loop.call_soon(lambda: send(body))
+
+        def send(body: bytes) -> None:
+            self._count(result)
+            conn.send_parts([head, body], len(head) + len(body))
+
+        if not self._cold.submit(read):
+            conn.close()  # the client pulls again; it has no answer to misread
+
+    def _submit(self, conn: Connection, opaque: int, job: object) -> None:
+        if not self._cold.submit(job):  # type: ignore[arg-type]
+            conn.answer(
+                opaque,
+                RemotingCommand.response(
+                    ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
+                ),
+            )
+
+
+def _code_of(status: str, offset: int) -> int:
+    """The response code of a read. Source: 5.3.3 `PullMessageProcessor.composeResponseHeader`."""
+    if status == GetStatus.FOUND:
+        return ResponseCode.SUCCESS
+    if status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
+        return ResponseCode.PULL_RETRY_IMMEDIATELY
+    if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+        return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+    if status in (GetStatus.OFFSET_FOUND_NULL, GetStatus.OFFSET_OVERFLOW_ONE):
+        return ResponseCode.PULL_NOT_FOUND
+    return ResponseCode.PULL_OFFSET_MOVED

@@ -1,0 +1,63 @@
+"""The header of a pull (11, 361), read straight from the frame or from a decoded request."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...errors import RefusedRequest
+from ...protocol.codes import ResponseCode
+from ...protocol.command import RemotingCommand
+
+COMMIT_OFFSET = 0x1
+SUSPEND = 0x2
+SUBSCRIPTION = 0x4
+
+
+class PullFields(
+    msgspec.Struct,
+    rename={
+        "group": "consumerGroup",
+        "queue_id": "queueId",
+        "offset": "queueOffset",
+        "max_count": "maxMsgNums",
+        "sys_flag": "sysFlag",
+        "commit_offset": "commitOffset",
+        "suspend_ms": "suspendTimeoutMillis",
+        "sub_version": "subVersion",
+        "expression_type": "expressionType",
+    },
+    gc=False,
+):
+    """What a pull asks; sys_flag is a sum of the three bits above."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    max_count: int
+    sys_flag: int
+    commit_offset: int = 0
+    suspend_ms: int = 0
+    sub_version: int = 0
+    subscription: str | None = None
+    expression_type: str | None = None
+
+
+class PullFrame(msgspec.Struct, gc=False):
+    """A whole JSON header."""
+
+    extFields: PullFields
+    opaque: int
+    flag: int = 0
+
+
+decode_pull = msgspec.json.Decoder(PullFrame, strict=False).decode
+
+
+def fields_of(request: RemotingCommand) -> PullFields:
+    """The fields of a request decoded the cold way; refuses with 1 and the field's name."""
+    ext = {name: value for name, value in request.ext_fields.items() if value != ""}
+    try:
+        return msgspec.convert(ext, PullFields, strict=False)
+    except msgspec.ValidationError as error:
+        raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the request header is illegal: {error}") from None

@@ -1,0 +1,440 @@
+"""SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): from a frame to staged records.
+
+The hot path reads the frame in place, looks the topic up in a table of resolved routes, stages one record and leaves its
+answer with the tick; the answer goes out when the tick is published. Whatever is unusual about a message (a property
+of the broker's own, a delay, a missing key) takes the slow branch of `_stored_properties`.
+
+Order of checks and texts: RocketMQ 5.3.3 `AbstractSendMessageProcessor.msgCheck`, as recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import struct
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...errors import RefusedRequest, StoreBroken
+from ...protocol.codes import VERSION, RequestCode, ResponseCode
+from ...protocol.command import RemotingCommand
+from ...protocol.message_id import UniqueKeys
+from ...protocol.names import (
+    DLQ_PREFIX,
+    NO_SEND_TOPICS,
+    PERM_READ,
+    PERM_WRITE,
+    RETRY_PREFIX,
+    topic_name_error,
+)
+from ...protocol.properties import (
+    CLUSTER,
+    DELAY_TIME_LEVEL,
+    MAX_PROPERTIES_BYTES,
+    MSG_REGION,
+    POP_CK,
+    TAGS,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TRACE_SWITCH,
+    TRANSACTION_PREPARED,
+    TRANSIENT_PREFIX,
+    UNIQUE_KEY,
+    decode_properties,
+    encode_properties,
+    find_property,
+)
+from ...protocol.record import BLANK_BYTES, FIXED_BYTES, IPV6_EXTRA_BYTES, SYS_BORN_IPV6, SYS_STORE_IPV6
+from ...protocol.record import SYS_TRANSACTION_MASK
+from ...remoting.connection import Connection
+from ...remoting.dispatcher import Dispatcher
+from ...store.consume_queue import ConsumeQueue
+from ...store.dispatch import tag_code
+from ...store.message_store import MessageStore
+from .batch_body import split_batch
+from .send_fields import SendFields, decode_letters, decode_long, fields_of
+
+if TYPE_CHECKING:
+    from ...config import BrokerConfig
+    from ..groups import SubscriptionGroupManager
+    from ..topics import TopicConfigManager
+
+logger = logging.getLogger(__name__)
+
+_HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+#: Clients from V3_4_9 on send their own limit of retries.
+_VERSION_WITH_MAX_RECONSUME = 121
+#: Routes kept; the table is emptied beyond it.
+_ROUTES_KEPT = 50_000
+
+_PREFIX = struct.Struct(">ii")
+_IPV6_FLAGS = SYS_BORN_IPV6 | SYS_STORE_IPV6
+
+
+class TopicRoute:
+    """What sends to one topic need, resolved once per change of the topic table."""
+
+    __slots__ = ("queues", "text", "topic", "topic_field", "write_queues")
+
+    def __init__(self, topic: str, queue_count: int, write_queues: int, text: str) -> None:
+        self.topic = topic
+        raw = topic.encode()
+        self.topic_field = bytes((len(raw),)) + raw
+        self.queues: list[ConsumeQueue | None] = [None] * queue_count
+        self.write_queues = write_queues
+        self.text = text
+
+
+class SendProcessor:
+    """Owned by remoting-io: every method runs there."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        config: BrokerConfig,
+        store_host: bytes,
+        max_message_size: int,
+        unique_keys: UniqueKeys,
+    ) -> None:
+        # Constant after construction.
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._config = config
+        self._max_message_size = max_message_size
+        self._unique_keys = unique_keys
+        self._host_hex = store_host.hex().upper().encode()
+        region, trace = config.region_id, "true" if config.trace_on else "false"
+        #: Every answer to a send carries these, refusals too; Java reads them without a null check.
+        self.send_ext = {TRACE_SWITCH: trace, MSG_REGION: region}
+        self._region = region
+        self._trace = trace
+        self._cluster = config.cluster_name
+        self._suffix = f"MSG_REGION\x01{region}\x02CLUSTER\x01{config.cluster_name}\x02TRACE_ON\x01{trace}\x02".encode()
+        self._reply = (
+            '{"code":0,"extFields":{"queueId":"%%d","transactionId":"%%b","msgId":"%%b","TRACE_ON":"%s",'
+            '"MSG_REGION":%s,"queueOffset":"%%d"},"flag":1,"language":"JAVA","opaque":%%d,'
+            '"serializeTypeCurrentRPC":"JSON","version":%d}' % (trace, msgspec.json.encode(region).decode(), VERSION)
+        ).encode()
+        # Owned by remoting-io.
+        self._routes: dict[str, TopicRoute] = {}
+        self._generation = -1
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        dispatcher.add(RequestCode.SEND_MESSAGE, self.handle_send)
+        dispatcher.add(RequestCode.SEND_MESSAGE_V2, self.handle_send)
+        dispatcher.add(RequestCode.SEND_BATCH_MESSAGE, self.handle_send)
+        dispatcher.add_hot(RequestCode.SEND_MESSAGE, self.hot_long)
+        dispatcher.add_hot(RequestCode.SEND_MESSAGE_V2, self.hot_letters)
+        dispatcher.add_hot(RequestCode.SEND_BATCH_MESSAGE, self.hot_letters)
+
+    # --- three ways in
+
+    def hot_letters(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
+        """310 and 320 in place; False when the header is not as Java, Go and C++ write it."""
+        try:
+            frame = decode_letters(view[header:body])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return False
+        self._send(conn, frame.opaque, frame.flag, frame.version, frame.extFields, view[body:end])
+        return True
+
+    def hot_long(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
+        """10 in place."""
+        try:
+            frame = decode_long(view[header:body])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return False
+        self._send(conn, frame.opaque, frame.flag, frame.version, frame.extFields, view[body:end])
+        return True
+
+    def handle_send(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
+        """The same for any other encoding; answers through the tick."""
+        fields = fields_of(request, letters=request.code != RequestCode.SEND_MESSAGE)
+        self._send(conn, request.opaque, request.flag, request.version, fields, memoryview(request.body))
+        return None
+
+    # --- one send
+
+    def _send(
+        self, conn: Connection, opaque: int, flag: int, version: int, fields: SendFields, body: memoryview
+    ) -> None:
+        """Stage it, or answer why not. Nothing was staged when it is refused."""
+        try:
+            if self._topics.generation != self._generation:
+                self._routes.clear()
+                self._generation = self._topics.generation
+            route = self._routes.get(fields.topic)
+            if route is None:
+                route = self._resolve(fields, conn)
+            if fields.topic.startswith(RETRY_PREFIX):
+                route = self._retry_route(route, fields, version, conn)
+            queue_id = fields.queue_id
+            if queue_id < 0:
+                queue_id = random.randrange(max(1, route.write_queues))
+            if queue_id >= len(route.queues):
+                raise RefusedRequest(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"request queueId[{queue_id}] is illegal, {route.text} Producer: {conn.remote_host}",
+                )
+            queue = route.queues[queue_id]
+            if queue is None:
+                queue = route.queues[queue_id] = self._store.queues.get_or_create(route.topic, queue_id)
+            if not body or len(body) > self._max_message_size:
+                raise self._illegal()
+            if fields.batch:
+                reply = self._put_batch(conn, opaque, fields, route, queue, body)
+            else:
+                reply = self._put_one(conn, opaque, fields, route, queue, body)
+        except RefusedRequest as refusal:
+            if not flag & 2:
+                response = RemotingCommand.response(refusal.code, str(refusal), dict(self.send_ext))
+                conn.answer(opaque, response)
+            return
+        except StoreBroken as error:
+            self._store_broken(conn, opaque, flag, str(error))
+            return
+        if not flag & 2:
+            if fields.properties.find("WAIT\x01false") >= 0 and find_property(fields.properties, "WAIT") == "false":
+                self._store.tick.early.append((conn, opaque, reply))
+            else:
+                self._store.tick.acks.append((conn, opaque, reply))
+
+    def _put_one(
+        self,
+        conn: Connection,
+        opaque: int,
+        fields: SendFields,
+        route: TopicRoute,
+        queue: ConsumeQueue,
+        body: memoryview,
+    ) -> bytes:
+        """Stage one message; returns its answer's frame."""
+        text = fields.properties
+        key, properties = self._stored_properties(text, fields, route)
+        at = text.find("TAGS\x01")
+        offset = queue.next_offset
+        try:
+            physical = self._store.put(
+                queue,
+                route.topic_field,
+                body,
+                properties,
+                0 if at < 0 else tag_code(find_property(text, TAGS)),
+                fields.flag,
+                fields.sys_flag & ~_IPV6_FLAGS,
+                fields.born_ms,
+                conn.born_host,
+                fields.reconsume_times,
+            )
+        except struct.error:
+            raise self._number_too_large() from None
+        header = self._reply % (queue.queue_id, key, b"%b%016X" % (self._host_hex, physical), offset, opaque)
+        size = len(header)
+        return _PREFIX.pack(size + 4, size) + header
+
+    def _put_batch(
+        self,
+        conn: Connection,
+        opaque: int,
+        fields: SendFields,
+        route: TopicRoute,
+        queue: ConsumeQueue,
+        body: memoryview,
+    ) -> bytes:
+        """Stage every message of a batch at consecutive offsets, all in one file; returns the answer's frame."""
+        if route.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise self._illegal()
+        key, common = self._stored_properties(fields.properties, fields, route)
+        common_map = decode_properties(common.decode())
+        overhead = FIXED_BYTES + len(route.topic_field) + 2 * IPV6_EXTRA_BYTES
+        messages = []
+        total = 0
+        for flag, inner, text in split_batch(body):
+            # A name the member has itself is not given twice: Java's readers would take the batch's value.
+            own = decode_properties(text)
+            if TRANSACTION_PREPARED in own or any(name in own for name in _DELAYS):
+                raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed or half messages")
+            if text and not text.endswith("\x02"):
+                text += "\x02"
+            added = {name: value for name, value in common_map.items() if name not in own}
+            properties = (text + encode_properties(added)).encode()
+            if len(properties) > MAX_PROPERTIES_BYTES:
+                raise self._illegal()
+            total += overhead + len(inner) + len(properties)
+            messages.append((flag, inner, properties, tag_code(own.get(TAGS))))
+        if total + BLANK_BYTES > self._store.settings.segment_bytes:
+            raise self._illegal()
+        try:
+            struct.pack(">qii", fields.born_ms, fields.sys_flag, fields.reconsume_times)
+        except struct.error:
+            raise self._number_too_large() from None
+        self._store.ensure_room(total)
+        first = queue.next_offset
+        ids = []
+        for flag, inner, properties, code in messages:
+            physical = self._store.put(
+                queue,
+                route.topic_field,
+                inner,
+                properties,
+                code,
+                flag,
+                fields.sys_flag & ~_IPV6_FLAGS,
+                fields.born_ms,
+                conn.born_host,
+                fields.reconsume_times,
+            )
+            ids.append(b"%b%016X" % (self._host_hex, physical))
+        header = self._reply % (queue.queue_id, key, b",".join(ids), first, opaque)
+        size = len(header)
+        return _PREFIX.pack(size + 4, size) + header
+
+    def _stored_properties(self, text: str, fields: SendFields, route: TopicRoute) -> tuple[bytes, bytes]:
+        """(unique key as it stands in the answer's JSON, properties as stored).
+
+        The broker adds MSG_REGION, CLUSTER, TRACE_ON and a unique key if there is none, as 5.3.3 does.
+        """
+        at = text.find("UNIQ_KEY\x01")
+        if (
+            at < 0
+            or (at > 0 and text[at - 1] != "\x02")
+            or fields.sys_flag & SYS_TRANSACTION_MASK
+            or "DELAY" in text
+            or "TIMER_" in text
+            or "TRAN_MSG" in text
+            or "CLUSTER\x01" in text
+            or "MSG_REGION\x01" in text
+            or "TRACE_ON\x01" in text
+            or "POP_CK\x01" in text
+            or TRANSIENT_PREFIX in text
+        ):
+            return self._unusual_properties(text, fields, route)
+        end = text.find("\x02", at + 9)
+        if end < 0:
+            key = text[at + 9 :]
+            properties = text.encode() + b"\x02" + self._suffix
+        else:
+            key = text[at + 9 : end]
+            properties = text.encode() + (b"" if text[-1] == "\x02" else b"\x02") + self._suffix
+        if len(properties) > MAX_PROPERTIES_BYTES:
+            raise self._illegal()
+        return key.encode() if key.isalnum() else msgspec.json.encode(key)[1:-1], properties
+
+    def _unusual_properties(self, text: str, fields: SendFields, route: TopicRoute) -> tuple[bytes, bytes]:
+        """The same through the map, after refusing what is not served yet."""
+        found = decode_properties(text)
+        if found.get(TRANSACTION_PREPARED, "").lower() == "true" or fields.sys_flag & SYS_TRANSACTION_MASK:
+            raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "transactional messages are not supported yet")
+        if route.topic.startswith(DLQ_PREFIX) and fields.topic.startswith(RETRY_PREFIX):
+            found[DELAY_TIME_LEVEL] = "0"  # given up: a dead letter has no delay
+        for name in _DELAYS:
+            level = found.get(name)
+            if level is not None and not (name == DELAY_TIME_LEVEL and _is_no_delay(level)):
+                raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, f"delayed messages ({name}) are not supported yet")
+        found.pop(POP_CK, None)
+        for name in [name for name in found if name.startswith(TRANSIENT_PREFIX)]:
+            del found[name]
+        key = found.get(UNIQUE_KEY)
+        if key is None:
+            key = found[UNIQUE_KEY] = self._unique_keys.next(self._store.store_ms or fields.born_ms)
+        found[MSG_REGION] = self._region
+        found[CLUSTER] = self._cluster
+        found[TRACE_SWITCH] = self._trace
+        try:
+            properties = encode_properties(found).encode()
+        except UnicodeEncodeError:
+            raise self._illegal() from None
+        if len(properties) > MAX_PROPERTIES_BYTES:
+            raise self._illegal()
+        return msgspec.json.encode(key)[1:-1], properties
+
+    def _illegal(self) -> RefusedRequest:
+        return RefusedRequest(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {self._max_message_size}B, msg properties length limit 32KB.",
+        )
+
+    @staticmethod
+    def _number_too_large() -> RefusedRequest:
+        return RefusedRequest(ResponseCode.SYSTEM_ERROR, "a number of the header does not fit its field")
+
+    def _store_broken(self, conn: Connection, opaque: int, flag: int, reason: str) -> None:
+        """The log cannot take it: 14 for this send, and for its tick when the log itself broke."""
+        if not flag & 2:
+            remark = f"service not available now: {reason}"
+            response = RemotingCommand.response(ResponseCode.SERVICE_NOT_AVAILABLE, remark, dict(self.send_ext))
+            conn.answer(opaque, response)
+        if self._store.log.broken is not None:
+            self._store.fail_tick(reason)
+
+    # --- topics
+
+    def _resolve(self, fields: SendFields, conn: Connection) -> TopicRoute:
+        """Check a topic and look its queues up; creates it where that is allowed."""
+        topic = fields.topic
+        error = topic_name_error(topic)
+        if error is not None:
+            raise RefusedRequest(ResponseCode.INVALID_PARAMETER, error)
+        if topic in NO_SEND_TOPICS:
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        config = self._topics.get(topic)
+        if config is None:
+            config = self._topics.create_from_default(topic, fields.default_topic, fields.default_topic_queue_nums)
+            if config is None and topic.startswith(RETRY_PREFIX):
+                config = self._topics.create_retry_topic(topic, 1, PERM_READ | PERM_WRITE)
+            if config is None:
+                raise RefusedRequest(
+                    ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{_HELP}"
+                )
+        if config.order and not self._config.broker_permission & PERM_WRITE:
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        route = TopicRoute(topic, count, config.write_queue_nums, str(config))
+        if self._topics.generation != self._generation:
+            self._routes.clear()
+            self._generation = self._topics.generation
+        elif len(self._routes) >= _ROUTES_KEPT:
+            self._routes.clear()
+        self._routes[topic] = route
+        return route
+
+    def _retry_route(self, route: TopicRoute, fields: SendFields, version: int, conn: Connection) -> TopicRoute:
+        """A consumer that sends back by itself; past its limit the message goes to the dead letters.
+
+        Source: 5.3.3 `handleRetryAndDLQ`.
+        """
+        name = fields.topic[len(RETRY_PREFIX) :]
+        group = self._groups.find(name)
+        if group is None:
+            raise RefusedRequest(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}{_HELP}"
+            )
+        limit = group.retry_max_times
+        if version >= _VERSION_WITH_MAX_RECONSUME and fields.max_reconsume_times is not None:
+            limit = fields.max_reconsume_times
+        if fields.reconsume_times <= limit:
+            return route
+        topic = DLQ_PREFIX + name
+        config = self._topics.get(topic) or self._topics.create_retry_topic(topic, 1, PERM_READ | PERM_WRITE)
+        if config is None:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] cannot be created")
+        fields.queue_id = 0
+        return TopicRoute(topic, 1, 1, str(config))
+
+
+_DELAYS = (DELAY_TIME_LEVEL, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DEL_UNIQKEY)
+
+
+def _is_no_delay(level: str) -> bool:
+    """DELAY that means none: 0 or less, as Integer.parseInt reads it."""
+    try:
+        return int(level) <= 0
+    except ValueError:
+        return False

@@ -1,0 +1,122 @@
+"""Counters and rates of the broker, as GET_BROKER_RUNTIME_INFO (28) and the metrics page show them.
+
+Totals are sampled every 10 s; a rate is the difference over the last 10, 60 or 600 s. "Morning" figures are the totals
+at the last local midnights the process has seen, 0 before.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from typing import NamedTuple
+
+from ..clock import Clock
+from ..store.message_store import MessageStore
+from .processors.pull import PullProcessor
+
+SAMPLE_S = 10.0
+_WINDOWS = (1, 6, 60)
+
+
+class _Sample(NamedTuple):
+    at: float
+    put: int
+    found: int
+    miss: int
+    transferred: int
+
+
+class BrokerStats:
+    """`sample` runs on remoting-io; the rest may be read by anyone."""
+
+    def __init__(self, store: MessageStore, pull: PullProcessor, clock: Clock) -> None:
+        self._store = store
+        self._pull = pull
+        self._clock = clock
+        self._boot_ms = clock.wall_ms()
+        self._samples: deque[_Sample] = deque(maxlen=_WINDOWS[-1] + 1)
+        self._day = time.localtime(self._boot_ms / 1000).tm_yday
+        self._put_mornings = (0, 0)  # yesterday's, today's
+        self._get_mornings = (0, 0)
+        self.failed_puts = 0
+        self.sample()
+
+    def sample(self) -> None:
+        """Remember the totals of now; at a new day also as the morning's."""
+        pull = self._pull
+        put, got = self._store.put_count, pull.message_count
+        self._samples.append(_Sample(self._clock.monotonic(), put, pull.found_count, pull.miss_count, got))
+        day = time.localtime(self._clock.wall_ms() / 1000).tm_yday
+        if day != self._day:
+            self._day = day
+            self._put_mornings = (self._put_mornings[1], put)
+            self._get_mornings = (self._get_mornings[1], got)
+
+    def _rates(self, field: str) -> str:
+        samples = list(self._samples)
+        last = samples[-1]
+        rates = []
+        for window in _WINDOWS:
+            first = samples[max(0, len(samples) - 1 - window)]
+            elapsed = last.at - first.at
+            rates.append((getattr(last, field) - getattr(first, field)) / elapsed if elapsed > 0 else 0.0)
+        return " ".join(str(rate) for rate in rates)
+
+    def _total_rates(self) -> str:
+        found, miss = (map(float, self._rates(name).split()) for name in ("found", "miss"))
+        return " ".join(str(a + b) for a, b in zip(found, miss, strict=True))
+
+    def runtime_info(self) -> dict[str, str]:
+        """The store's and the traffic's part of request 28; every value is text."""
+        store = self._store
+        seconds = (self._clock.wall_ms() - self._boot_ms) // 1000
+        minutes, s = divmod(seconds, 60)
+        hours, m = divmod(minutes, 60)
+        days, h = divmod(hours, 24)
+        disk = os.statvfs(store.paths.root)
+        capacity = disk.f_blocks * disk.f_frsize
+        free = disk.f_bavail * disk.f_frsize
+        ratio = 1 - free / capacity if capacity else 0.0
+        log = store.log
+        transferred = self._rates("transferred")
+        put, size = store.put_count, store.put_bytes
+        return {
+            "bootTimestamp": str(self._boot_ms),
+            "runtime": f"[ {days} days, {h} hours, {m} minutes, {s} seconds ]",
+            "msgPutTotalYesterdayMorning": str(self._put_mornings[0]),
+            "msgPutTotalTodayMorning": str(self._put_mornings[1]),
+            "msgPutTotalTodayNow": str(put),
+            "msgGetTotalYesterdayMorning": str(self._get_mornings[0]),
+            "msgGetTotalTodayMorning": str(self._get_mornings[1]),
+            "msgGetTotalTodayNow": str(self._pull.message_count),
+            "putTps": self._rates("put"),
+            "getFoundTps": self._rates("found"),
+            "getMissTps": self._rates("miss"),
+            "getTotalTps": self._total_rates(),
+            "getTransferedTps": transferred,
+            "getTransferredTps": transferred,
+            "putMessageTimesTotal": str(put),
+            "putMessageFailedTimes": str(self.failed_puts),
+            "putMessageSizeTotal": str(size),
+            "putMessageAverageSize": str(size / put if put else 0.0),
+            "commitLogDiskRatio": str(ratio),
+            "consumeQueueDiskRatio": str(ratio),
+            "commitLogMinOffset": str(log.min_offset),
+            "commitLogMaxOffset": str(store.published),
+            "commitLogDirCapacity": f"Total : {_size(capacity)}, Free : {_size(free)}.",
+            "earliestMessageTimeStamp": str(store.earliest_time_ms()),
+            "dispatchBehindBytes": "0",  # entries are made with the append
+            "remainHowManyDataToFlush": _size(log.written - log.durable),
+            "remainHowManyDataToCommit": "0 B",  # there is no transient pool
+        }
+
+
+def _size(count: int) -> str:
+    """1536 -> "1.5 KiB", as Apache prints sizes."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:g} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

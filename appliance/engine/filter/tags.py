@@ -1,0 +1,26 @@
+"""Tag expressions: "A || B" and the hashes queue entries carry.
+
+Source: RocketMQ `FilterAPI.buildSubscriptionData`: split at `||`, trim, drop empties; `*` or nothing means all.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..protocol.properties import java_hash
+
+ALL = "*"
+
+
+def parse_tags(expression: str | None) -> list[str]:
+    """The tags an expression names; empty when it means all."""
+    if not expression or expression == ALL:
+        return []
+    return [tag for part in expression.split("||") if (tag := part.strip())]
+
+
+@lru_cache(maxsize=4096)
+def tag_codes(expression: str | None) -> frozenset[int] | None:
+    """The hashes a tag expression lets through; None for all. Hashes collide: the client compares the text again."""
+    tags = parse_tags(expression)
+    return frozenset(map(java_hash, tags)) if tags else None
