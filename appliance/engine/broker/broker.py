@@ -1,0 +1,215 @@
+"""Wires the broker: builds its parts in order, registers the dispatch table, starts and stops them.
+
+Everything here is construction; what the parts do is in their own files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+
+from ..clock import Clock
+from ..config import EngineConfig
+from ..config_journal import ConfigJournal
+from ..errors import StartError
+from ..protocol.codes import RequestCode
+from ..protocol.message_id import UniqueKeys, encode_host
+from ..remoting.connection import Connection
+from ..remoting.dispatcher import Dispatcher, WorkerPool
+from ..remoting.event_loop import EventLoop
+from ..remoting.server import RemotingServer
+from ..store.disk import Disk
+from ..store.dispatch import parse_delay_levels
+from ..store.message_store import MessageStore, StoreSettings
+from ..store.paths import StorePaths
+from .clients import ClientManager
+from .durability import Durability
+from .groups import SubscriptionGroupManager
+from .offsets import ConsumerOffsetManager
+from .processors.admin_broker import AdminBrokerProcessor
+from .processors.admin_groups import AdminGroupsProcessor
+from .processors.admin_topics import AdminTopicsProcessor
+from .processors.client import ClientProcessor
+from .processors.consumer import ConsumerProcessor
+from .processors.pull import PullProcessor
+from .processors.queue_offsets import QueueOffsetProcessor
+from .processors.send import SendProcessor
+from .processors.send_back import SendBackProcessor
+from .queue_locks import RebalanceLockManager
+from .registration import Registration
+from .stats import SAMPLE_S, BrokerStats
+
+logger = logging.getLogger(__name__)
+
+#: The store's data may be larger than this share of the memory before reads count as cold.
+_SCAN_EXPIRED_S = 10.0
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _month_start_ms() -> int:
+    now = time.localtime()
+    return int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1)) * 1000)
+
+
+class Broker:
+    """One broker: store, tables, processors. Built on the main thread, serves on remoting-io."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        loop: EventLoop,
+        server: RemotingServer,
+        pools: dict[str, WorkerPool],
+        address: str,
+        ha_address: str,
+        namesrv_addrs: tuple[str, ...],
+        clock: Clock,
+    ) -> None:
+        broker, store = config.broker, config.store
+        host, _, port = address.rpartition(":")
+        ip = host.strip("[]")
+        store_host = encode_host(ip, int(port))
+        try:
+            levels = parse_delay_levels(store.message_delay_level)
+        except ValueError as error:
+            raise StartError(f"{error}.") from None
+        own_dir = config.data_dir / "rocketbox"
+        settings = StoreSettings(
+            synchronous=store.flush_disk_type == "SYNC_FLUSH",
+            segment_bytes=store.mapped_file_size_commit_log,
+            queue_file_bytes=store.mapped_file_size_consume_queue,
+            max_bytes_in_memory=store.max_transfer_bytes_on_message_in_memory,
+            max_count_in_memory=store.max_transfer_count_on_message_in_memory,
+            max_bytes_on_disk=store.max_transfer_bytes_on_message_in_disk,
+            max_count_on_disk=store.max_transfer_count_on_message_in_disk,
+            max_scan_bytes=store.max_filter_message_size,
+            memory_bytes=_physical_memory() * store.access_message_in_memory_max_ratio // 100,
+            delay_levels_ms=levels,
+        )
+        config_dir = config.store_dir / "config"
+        self._loop = loop
+        self.address = address
+        self.store = MessageStore(settings, StorePaths(config.store_dir, own_dir), Disk(), loop, store_host)
+        self.store.on_pressure = server.pause_reading
+        self._open_store(config_dir)
+
+        self.journal = ConfigJournal(own_dir / "config.journal")
+        self.topics = TopicConfigManager(config_dir / "topics.json", broker, self.journal, clock)
+        self.groups = SubscriptionGroupManager(config_dir / "subscriptionGroup.json", broker, self.journal, clock)
+        self.offsets = ConsumerOffsetManager(
+            config_dir / "consumerOffset.json", broker.flush_consumer_offset_interval_ms
+        )
+        self.clients = ClientManager(broker, self.groups, self.topics, clock)
+        self.locks = RebalanceLockManager(clock)
+        self.registration = Registration(config, address, ha_address, namesrv_addrs, self.topics)
+        keys = UniqueKeys(store_host[:4], os.getpid(), hash(address), _month_start_ms())
+        self.send = SendProcessor(
+            self.store, self.topics, self.groups, broker, store_host, store.max_message_size, keys
+        )
+        self.pull = PullProcessor(
+            self.store,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            broker,
+            loop,
+            pools.setdefault("pull-cold", WorkerPool("pull-cold")),
+            ip,
+        )
+        self.durability = Durability(
+            self.store, loop, store.sync_flush_timeout_ms, self.send.send_ext, self.pull.long_polling.notify
+        )
+        self.stats = BrokerStats(self.store, self.pull, clock)
+        self._processors = [
+            self.send,
+            self.pull,
+            QueueOffsetProcessor(self.store),
+            ClientProcessor(self.clients),
+            ConsumerProcessor(self.store, self.topics, self.groups, self.clients, self.offsets, self.locks),
+            SendBackProcessor(),
+            AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration),
+            AdminGroupsProcessor(self.groups, self.offsets),
+            AdminBrokerProcessor(config, self.stats),
+        ]
+        server.on_close(self._connection_closed)
+        loop.at_tick_end(self.store.end_tick)
+        loop.call_every(SAMPLE_S, self.stats.sample)
+        loop.call_every(_SCAN_EXPIRED_S, self._scan_expired)
+
+    def _open_store(self, config_dir: Path) -> None:
+        try:
+            self.store.open()
+            self.store.disk.make_directory(config_dir)
+        except OSError as error:
+            raise StartError(f"The store cannot be opened: {error}.") from None
+
+    def register(self, dispatcher: Dispatcher) -> Dispatcher:
+        """Fill the main port's table; returns the VIP port's, which serves no pulls."""
+        for processor in self._processors:
+            processor.register(dispatcher)
+        return dispatcher.without(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+
+    def start(self) -> None:
+        """Start the threads behind the broker; the loop runs already."""
+        self.journal.start()
+        self.offsets.start()
+        self.topics.start()
+        self.groups.start()
+        self.store.start()
+        self.registration.start()
+
+    def _connection_closed(self, conn: Connection) -> None:
+        self.pull.long_polling.forget(conn)
+        self.clients.on_close(conn)
+
+    def _scan_expired(self) -> None:
+        self.clients.scan_expired(self._loop.wall_ms)
+
+    # --- stopping, in the order the engine calls it
+
+    def unregister(self, deadline_s: float) -> None:
+        """Tell the name servers, so that clients stop coming."""
+        self.registration.unregister(deadline_s)
+
+    def answer_everything(self, deadline_s: float) -> None:
+        """Answer parked pulls, and wait until every stored message was acknowledged."""
+        self._loop.call_soon(self.pull.long_polling.release_all)
+        end = time.monotonic() + deadline_s
+        while time.monotonic() < end:
+            quiet = threading.Event()
+            result = [False]
+
+            def look(result: list[bool] = result, quiet: threading.Event = quiet) -> None:
+                result[0] = not self.store.pending and self.store.tick.last_offset < 0
+                quiet.set()
+
+            self._loop.call_soon(look)
+            if quiet.wait(0.5) and result[0]:
+                return
+            time.sleep(0.01)
+        logger.warning("broker: stopping with unacknowledged messages")
+
+    def stop(self) -> None:
+        """Persist and close; the loop has ended."""
+        self.registration.stop()
+        self.offsets.stop()
+        self.topics.stop()
+        self.groups.stop()
+        self.journal.stop()
+        self.store.stop()
+
+    def health(self) -> dict[str, dict[str, object]]:
+        """Check -> ok and detail."""
+        log = self.store.log
+        queues = self.store._flush_queues
+        return {
+            "store": {"ok": log.broken is None, "detail": log.broken or "writable"},
+            "queues": {"ok": queues.failure is None, "detail": queues.failure or "written"},
+        }

@@ -1,0 +1,247 @@
+"""Builds the parts in order, starts them, stops them backwards. The only file that knows them all.
+
+Start: descriptor limit, listening sockets (a taken port fails before anything is touched), name server, broker with its
+store, the I/O thread, pools, registration. Stop: unregister, no more reading, answer what is parked or pending, close
+connections, end the threads, persist, close the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+
+from .admin import EngineAdmin
+from .clock import Clock
+from .config import EngineConfig
+from .errors import StartError
+from .remoting.dispatcher import Dispatcher, WorkerPool
+from .remoting.event_loop import EventLoop
+from .remoting.server import RemotingServer, listen, raise_descriptor_limit
+
+logger = logging.getLogger(__name__)
+
+#: Of the store's file system, beyond what the next commit log file takes.
+MIN_FREE_BYTES = 64 * 1024 * 1024
+#: VIP = broker port - 2; the port behind the broker's is kept for replication.
+VIP_DISTANCE = 2
+UNREGISTER_S = 1.5
+ANSWER_S = 3.0
+LOOP_STOP_S = 2.0
+_PORT_TRIES = 50
+
+
+class Engine:
+    """The broker and the name server of this process."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.broker_address: str | None = None
+        self.namesrv_address: str | None = None
+        self.loop = EventLoop()
+        self.server = RemotingServer(self.loop)
+        self.broker = None
+        self.namesrv = None
+        self.admin = EngineAdmin(self)
+        self._pools: dict[str, WorkerPool] = {}
+        self._clock = Clock()
+
+    # --- start
+
+    def start(self) -> None:
+        """Return when every chosen role accepts connections and the own name server routes the broker.
+
+        Raises StartError with one sentence; everything opened so far is closed again.
+        """
+        sockets: list[socket.socket] = []
+        try:
+            raise_descriptor_limit()
+            self._build(sockets)
+        except BaseException:
+            for sock in sockets:
+                sock.close()
+            if self.broker is not None:
+                self.broker.store.files.release()
+            raise
+        self.loop.at_tick_end(self.server.flush_dirty)
+        self.loop.start()
+        for pool in self._pools.values():
+            pool.start()
+        if self.namesrv is not None:
+            self.namesrv.start()
+        if self.broker is not None:
+            self.broker.start()
+            if self.namesrv_address is not None and not self.broker.registration.wait_registered(
+                self._own_namesrv(), 5.0
+            ):
+                logger.warning("engine: the own name server did not take the registration yet")
+        logger.info("engine: running broker=%s namesrv=%s", self.broker_address, self.namesrv_address)
+
+    def _build(self, sockets: list[socket.socket]) -> None:
+        config = self.config
+        advertised = config.advertise or _advertised(config.bind)
+        namesrv_socket = None
+        if "namesrv" in config.roles:
+            namesrv_socket = listen(config.bind, config.namesrv_port)
+            sockets.append(namesrv_socket)
+            self.namesrv_address = _join(advertised, namesrv_socket.getsockname()[1])
+        if "broker" in config.roles:
+            main, vip = self._listen_broker(sockets)
+            port = main.getsockname()[1]
+            self.broker_address = _join(advertised, port)
+            self._check_disk()
+            self._build_broker(main, vip, _join(advertised, port + 1))
+        if namesrv_socket is not None:
+            from .namesrv.namesrv import NameServer
+
+            dispatcher = Dispatcher(self._pools)
+            self.namesrv = NameServer(config, self.loop, self.server, self._clock)
+            self.namesrv.register(dispatcher)
+            self.server.listen(namesrv_socket, dispatcher)
+
+    def _build_broker(self, main: socket.socket, vip: socket.socket, ha_address: str) -> None:
+        from .broker.broker import Broker
+
+        assert self.broker_address is not None
+        namesrv_addrs = self.config.broker.namesrv_addrs
+        if self.namesrv_address is not None and not namesrv_addrs:
+            namesrv_addrs = (self._own_namesrv(),)
+        self.broker = Broker(
+            self.config,
+            self.loop,
+            self.server,
+            self._pools,
+            self.broker_address,
+            ha_address,
+            namesrv_addrs,
+            self._clock,
+        )
+        dispatcher = Dispatcher(self._pools)
+        vip_dispatcher = self.broker.register(dispatcher)
+        self.server.listen(main, dispatcher)
+        self.server.listen(vip, vip_dispatcher)
+
+    def _own_namesrv(self) -> str:
+        """Where this process reaches its own name server: the bind address, not the advertised one."""
+        assert self.namesrv_address is not None
+        host = self.config.bind if self.config.bind not in ("0.0.0.0", "::", "") else "127.0.0.1"
+        return _join(host, int(self.namesrv_address.rpartition(":")[2]))
+
+    def _listen_broker(self, sockets: list[socket.socket]) -> tuple[socket.socket, socket.socket]:
+        """The main and the VIP socket; port 0 looks for three free neighbours."""
+        bind, port = self.config.bind, self.config.broker_port
+        if port:
+            main = listen(bind, port)
+            sockets.append(main)
+            vip = listen(bind, port - VIP_DISTANCE)
+            sockets.append(vip)
+            return main, vip
+        for _ in range(_PORT_TRIES):
+            main = listen(bind, 0)
+            port = main.getsockname()[1]
+            try:
+                vip = listen(bind, port - VIP_DISTANCE)
+                try:
+                    listen(bind, port + 1).close()
+                except StartError:
+                    vip.close()
+                    raise
+            except StartError:
+                main.close()
+                continue
+            sockets += [main, vip]
+            return main, vip
+        raise StartError("No three neighbouring free ports were found for the broker.")
+
+    def _check_disk(self) -> None:
+        """Refuse to start where the first commit log file would not fit."""
+        import os
+
+        path = self.config.store_dir
+        while not path.exists():
+            path = path.parent
+        stat = os.statvfs(path)
+        free = stat.f_bavail * stat.f_frsize
+        log_dir = self.config.store_dir / "commitlog"
+        has_log = log_dir.is_dir() and any(log_dir.iterdir())
+        needed = MIN_FREE_BYTES + (0 if has_log else self.config.store.mapped_file_size_commit_log)
+        if free < needed:
+            raise StartError(
+                f"Too little disk space in {path}: {free >> 20} MiB are free, {needed >> 20} MiB are needed "
+                "(mappedFileSizeCommitLog may be set smaller)."
+            )
+
+    # --- stop
+
+    def stop(self) -> None:
+        """Stop within 10 s: nothing that was acknowledged is lost, held pulls are answered first."""
+        broker = self.broker
+        if broker is not None:
+            broker.unregister(UNREGISTER_S)
+        if self.loop.alive:
+            self._on_loop(self._stop_reading)
+            if broker is not None:
+                broker.answer_everything(ANSWER_S)
+            self._on_loop(self.server.close_all)
+            self._drain(1.0)
+        for pool in self._pools.values():
+            pool.stop(1.0)
+        self.loop.stop(LOOP_STOP_S)
+        if self.namesrv is not None:
+            self.namesrv.stop()
+        if broker is not None:
+            broker.stop()
+        self.loop.close()
+        logger.info("engine: stopped")
+
+    def _stop_reading(self) -> None:
+        self.server.stop_accepting()
+        self.server.pause_reading(True)
+
+    def _drain(self, seconds: float) -> None:
+        """Give slow readers a moment to take their last answers."""
+        end = time.monotonic() + seconds
+        while self.server.connections and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def _on_loop(self, function: object) -> None:
+        """Run a function on the I/O thread and wait for it."""
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                function()  # type: ignore[operator]
+            finally:
+                done.set()
+
+        self.loop.call_soon(run)
+        done.wait(5.0)
+
+    def health(self) -> dict[str, dict[str, object]]:
+        """Check -> {"ok", "detail"}; details are for the operator only."""
+        found: dict[str, dict[str, object]] = {
+            "io": {"ok": self.loop.alive, "detail": "running" if self.loop.alive else "the I/O thread has ended"}
+        }
+        if self.broker is not None:
+            found |= self.broker.health()
+        return found
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _advertised(bind: str) -> str:
+    """What to tell others when we listen everywhere: the address of the default route."""
+    if bind not in ("0.0.0.0", "::", ""):
+        return bind
+    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        # Connecting a datagram socket sends nothing; it only asks the routing table.
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+    finally:
+        probe.close()
