@@ -29,7 +29,7 @@ from typing import Any
 
 VERSIONS = ("4.9.7", "5.3.3")
 
-_POM = Path(__file__).with_name("apache") / "pom.xml"
+_POM = Path(__file__).with_name("apache_jars") / "pom.xml"
 
 # What both generations need on Java 17: they unmap files and read directory buffers through internal classes.
 _JAVA_17_FLAGS = (
