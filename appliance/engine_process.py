@@ -46,10 +46,11 @@ class EngineProcess:
         engine.start()
         self._engine = engine
 
-    def announce(self, http_address: str | None) -> None:
-        """Tell everyone that all roles accept connections; http_address is the console's `host:port`."""
+    def announce(self, http_port: int | None) -> None:
+        """Tell everyone that all roles accept connections; http_port is the console's, None when there is none."""
         engine = self._engine
         assert engine is not None, "announce() follows start()"
+        http_address = None if http_port is None else self._http_address(engine, http_port)
         runtime.set_running(runtime.Running(engine, self.options, http_address, time.monotonic()))
         settle_interpreter()
         logger.info(
@@ -74,6 +75,13 @@ class EngineProcess:
                     "data_dir": str(self.config.data_dir),
                 },
             )
+
+    def _http_address(self, engine: Engine, port: int) -> str:
+        """`host:port` that reaches the console: where it listens everywhere, the host that the engine advertises."""
+        host = self.options.bind
+        if host in ("0.0.0.0", "::"):
+            host = (engine.broker_address or engine.namesrv_address or host).rpartition(":")[0].strip("[]")
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def stop(self) -> None:
         """Stop the engine; nothing happens when it is not running. Ends the process when that takes too long."""

@@ -68,8 +68,7 @@ class ConsoleServer(BaseApplication):
         from .engine_process import EngineProcess
 
         # Constant after construction.
-        host, port = listener.getsockname()[:2]
-        self.http_address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.http_port: int = listener.getsockname()[1]
         self._listener_fd = listener.detach()  # gunicorn makes a socket of its own from it
         # Started in the worker only.
         self.process = EngineProcess(config, options)
@@ -229,7 +228,7 @@ class EngineWorker(ASGIWorker):
         while not self.servers:
             await asyncio.sleep(0.001)
         if self.alive:
-            self.app.process.announce(self.app.http_address)
+            self.app.process.announce(self.app.http_port)
 
     def handle_exit_signal(self) -> None:
         self._wake()

@@ -71,7 +71,7 @@ def serve(arguments: Sequence[str]) -> int:
     ignore_signals()
     process = EngineProcess(config, options)
     process.start()
-    process.announce(http_address=None)
+    process.announce(http_port=None)
     signal.sigwait(stop_signals)
     process.stop()
     return 0

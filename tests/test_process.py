@@ -264,3 +264,11 @@ def test_a_loopback_address_is_not_warned_about(serve):
     served.ready()
     served.process.terminate()
     assert "access control" not in served.end()[1]
+
+
+def test_a_console_that_listens_everywhere_is_announced_under_the_advertised_host(serve):
+    served = serve("broker,console", "--bind", "0.0.0.0")
+    host, port = served.ready()["http"].split(":")
+    assert host == served.ready()["broker"].split(":")[0] == "127.0.0.1"
+    assert int(port) > 0
+    assert served.get("/healthz")[0] == 200
