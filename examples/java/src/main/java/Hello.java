@@ -1,0 +1,43 @@
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+
+/** Sends one message and waits until a consumer has it. The first argument is the name server, 127.0.0.1:9876. */
+public class Hello {
+    public static void main(String[] arguments) throws Exception {
+        String nameServer = arguments.length > 0 ? arguments[0] : "127.0.0.1:9876";
+
+        DefaultMQProducer producer = new DefaultMQProducer("hello-java-producer");
+        producer.setNamesrvAddr(nameServer);
+        producer.start();
+        byte[] body = "Hello from Java".getBytes(StandardCharsets.UTF_8);
+        System.out.println("sent      " + producer.send(new Message("HelloJava", body)).getMsgId());
+
+        CountDownLatch received = new CountDownLatch(1);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("hello-java-consumer");
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe("HelloJava", "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(message -> System.out.println(
+                "received  " + message.getMsgId() + "  " + new String(message.getBody(), StandardCharsets.UTF_8)));
+            received.countDown();
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+
+        boolean done = received.await(30, TimeUnit.SECONDS);
+        consumer.shutdown();
+        producer.shutdown();
+        if (!done) {
+            System.err.println("no message came back within 30 s");
+        }
+        System.exit(done ? 0 : 1);
+    }
+}
