@@ -33,6 +33,10 @@ class RefusedRequest(RocketBoxError):
         self.remark = remark
 
 
+class MessageTooLarge(RocketBoxError):
+    """A record or batch that fits no commit log file."""
+
+
 class StoreBroken(RocketBoxError):
     """The commit log refuses appends since a write or a sync failed."""
 

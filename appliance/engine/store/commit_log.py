@@ -1,8 +1,8 @@
 """The only appender of records: a row of equal files, written in one piece a tick.
 
 Records are packed into a staging buffer whose first byte will lie at `stage_base`; `write` puts the buffer into the
-file with one pwrite and moves `written`. Invariant: durable <= written, and every byte below `written` was written. After a
-failed write nothing moves and the log is read-only (`broken`) until a restart.
+file with one pwrite and moves `written`. Invariant: durable <= written, and every byte below `written` was written.
+After a failed write nothing moves and the log is read-only (`broken`) until a restart.
 
 A file ends with a blank record: 4 bytes of what is left, 4 bytes 0xCBD43194. A record never crosses files.
 """
@@ -13,7 +13,7 @@ import logging
 import os
 from pathlib import Path
 
-from ..errors import StartError, StoreBroken
+from ..errors import MessageTooLarge, StartError, StoreBroken
 from ..protocol.record import BLANK_BYTES, MAGIC_BLANK, SIZE_MAGIC
 from ..service_thread import ServiceThread
 from .disk import Disk
@@ -136,7 +136,7 @@ class CommitLog:
         """Room for one record of `size` bytes in `stage`; returns its index there.
 
         The record's physical offset is `stage_base` + index. Writes and rolls first when it does not fit.
-        Raises StoreBroken when the log is or becomes unable to take it.
+        Raises StoreBroken when the log is or becomes unable to take it, MessageTooLarge when no file could.
         """
         at = self.staged
         if at + size > self._stage_room or self.stage_base + at + size + BLANK_BYTES > self._segment_end:
@@ -145,6 +145,8 @@ class CommitLog:
         return at
 
     def _make_room(self, size: int) -> int:
+        if size + BLANK_BYTES > self.segment_bytes:
+            raise MessageTooLarge(f"{size} bytes do not fit a commit log file of {self.segment_bytes}")
         self.write()
         if self.written + size + BLANK_BYTES > self._segment_end:
             self._roll()

@@ -17,6 +17,8 @@ from typing import Any
 
 ENTRY_BYTES = 20
 ENTRY = struct.Struct(">qiq")
+#: Size of an entry that stands for no record: Apache's own filler has it, so its recovery walks over ours too.
+HOLE_SIZE = 0x7FFFFFFF
 
 
 class ConsumeQueue:

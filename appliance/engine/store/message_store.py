@@ -18,7 +18,7 @@ from zlib_ng.zlib_ng import crc32
 from ..errors import StoreBroken
 from ..protocol.record import FIXED_BYTES, HEAD_IPV4, MAGIC_V1, SYS_BORN_IPV6, SYS_STORE_IPV6
 from .commit_log import CommitLog
-from .consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from .consume_queue_table import ConsumeQueueTable
 from .disk import Disk
 from .flush import FlushCommitLogService
@@ -421,7 +421,7 @@ class MessageStore:
         removed = False
         for physical, size, code in ENTRY.iter_unpack(entries):
             if codes is None or code in codes:
-                if size <= 0 or physical < log_begin:  # a hole left by damage, or deleted with its file
+                if not 0 < size < HOLE_SIZE or physical < log_begin:  # a hole left by damage, or deleted with its file
                     removed = True
                     scanned += 1
                     continue

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptFile
 from ..protocol.record import FIXED_BYTES, MAGIC_BLANK, SIZE_MAGIC, Record, decode_record
-from .consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from .deleted_topics import load_deleted_topics
 from .dispatch import entry_tag_code, has_queue_entry
 from .queue_files import QueueFiles
@@ -34,8 +34,6 @@ _WINDOW_BYTES = 4 * 1024 * 1024
 _TORN_REACH_BYTES = 80 * 1024 * 1024
 #: Entries are written out when the tails hold this much.
 _FLUSH_BYTES = 16 * 1024 * 1024
-#: A unit that stands for no record: Apache's own filler has this size, so its recovery walks over ours too.
-HOLE_SIZE = 0x7FFFFFFF
 
 
 class _QueuesIncomplete(Exception):

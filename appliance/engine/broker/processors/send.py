@@ -1,8 +1,8 @@
 """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): from a frame to staged records.
 
 The hot path reads the frame in place, looks the topic up in a table of resolved routes, stages one record and leaves its
-answer with the tick; the answer goes out when the tick is published. Whatever is unusual about a message (a property
-of the broker's own, a delay, a missing key) takes the slow branch of `_stored_properties`.
+answer with the tick; the answer goes out when the tick is published. Whatever is unusual about a message (a property of
+the broker's own, a delay, a missing key) takes the slow branch of `_stored_properties`.
 
 Order of checks and texts: RocketMQ 5.3.3 `AbstractSendMessageProcessor.msgCheck`, as recorded.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...errors import RefusedRequest, StoreBroken
+from ...errors import MessageTooLarge, RefusedRequest, StoreBroken
 from ...protocol.codes import VERSION, RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.message_id import UniqueKeys
@@ -47,7 +47,7 @@ from ...protocol.properties import (
     encode_properties,
     find_property,
 )
-from ...protocol.record import BLANK_BYTES, FIXED_BYTES, IPV6_EXTRA_BYTES, SYS_BORN_IPV6, SYS_STORE_IPV6
+from ...protocol.record import FIXED_BYTES, IPV6_EXTRA_BYTES, SYS_BORN_IPV6, SYS_STORE_IPV6
 from ...protocol.record import SYS_TRANSACTION_MASK
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
@@ -191,7 +191,8 @@ class SendProcessor:
                 reply = self._put_batch(conn, opaque, fields, route, queue, body)
             else:
                 reply = self._put_one(conn, opaque, fields, route, queue, body)
-        except RefusedRequest as refusal:
+        except (RefusedRequest, MessageTooLarge) as error:
+            refusal = error if isinstance(error, RefusedRequest) else self._illegal()
             if not flag & 2:
                 response = RemotingCommand.response(refusal.code, str(refusal), dict(self.send_ext))
                 conn.answer(opaque, response)
@@ -268,8 +269,6 @@ class SendProcessor:
                 raise self._illegal()
             total += overhead + len(inner) + len(properties)
             messages.append((flag, inner, properties, tag_code(own.get(TAGS))))
-        if total + BLANK_BYTES > self._store.settings.segment_bytes:
-            raise self._illegal()
         try:
             struct.pack(">qii", fields.born_ms, fields.sys_flag, fields.reconsume_times)
         except struct.error:

@@ -1,0 +1,258 @@
+"""After every kind of stop: what was acknowledged is there, unaltered, and the queues match the log."""
+
+import random
+import shutil
+
+import pytest
+
+from appliance.engine.protocol.record import decode_record
+from tests.support.store import StoreUnderTest
+
+
+def fill(store, count, seed=1, topics=("A", "B"), queues=3, largest=900):
+    """Random messages over some queues; returns (topic, queue id) -> bodies."""
+    chance = random.Random(seed)
+    expected = {}
+    for i in range(count):
+        key = (chance.choice(topics), chance.randrange(queues))
+        body = b"%d:" % i + chance.randbytes(chance.randrange(largest))
+        store.put(*key, body)
+        expected.setdefault(key, []).append(body)
+        if chance.random() < 0.4:
+            store.tick()
+    store.tick()
+    return expected
+
+
+def check(store, expected):
+    for (topic, queue_id), bodies in expected.items():
+        records = store.records(topic, queue_id)
+        assert [r.body for r in records] == bodies, (topic, queue_id)
+        assert [r.queue_offset for r in records] == list(range(len(bodies)))
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_restart_keeps_everything(tmp_path, synchronous, clean, flushed):
+    store = StoreUnderTest(tmp_path, synchronous=synchronous).open()
+    expected = fill(store, 600)
+    store.wait_acked(600)
+    if flushed:
+        store.wait_recovery_position()
+    store.stop() if clean else store.die()
+    assert (tmp_path / "store" / "abort").exists() is not clean
+    store = StoreUnderTest(tmp_path, synchronous=synchronous).open()
+    check(store, expected)
+    for key, bodies in fill(store, 100, seed=2).items():
+        expected.setdefault(key, []).extend(bodies)
+    store.wait_acked(100)
+    check(store, expected)
+    store.stop()
+
+
+def test_many_restarts_in_a_row(tmp_path):
+    expected = {}
+    for round_number in range(12):
+        store = StoreUnderTest(tmp_path, segment_bytes=16 * 1024).open()
+        check(store, expected)
+        for key, bodies in fill(store, 40, seed=round_number).items():
+            expected.setdefault(key, []).extend(bodies)
+        check(store, expected)
+        if round_number % 3 == 0:
+            store.wait_recovery_position()
+        store.stop() if round_number % 4 == 0 else store.die()
+
+
+def tail_of_log(directory):
+    """(path of the file that holds the end, position of the end, start of the last record)."""
+    best = None
+    for path in sorted((directory / "store" / "commitlog").iterdir()):
+        data, at, last = path.read_bytes(), 0, None
+        while at + 8 < len(data) and data[at + 4 : at + 8] == b"\xda\xa3\x20\xa7":
+            last = at
+            at += int.from_bytes(data[at : at + 4], "big")
+        if last is not None:
+            best = (path, at, last)
+    assert best is not None
+    return best
+
+
+def test_a_torn_tail_is_cut_at_the_last_whole_record(tmp_path):
+    source = tmp_path / "source"
+    store = StoreUnderTest(source).open()
+    store.write("T", 0, b"one", b"two", b"three" * 40)
+    store.die()
+    path, end, last = tail_of_log(source)
+    for cut in (last, last + 1, last + 7, last + 30, last + 100, end - 1):
+        copy = tmp_path / f"cut-{cut}"
+        shutil.copytree(source, copy)
+        target = copy / path.relative_to(source)
+        data = bytearray(target.read_bytes())
+        data[cut:end] = bytes(end - cut)
+        target.write_bytes(data)
+        again = StoreUnderTest(copy).open()
+        assert again.bodies("T", 0) == [b"one", b"two"], cut
+        again.write("T", 0, b"new")
+        assert again.bodies("T", 0) == [b"one", b"two", b"new"]
+        again.die()
+        again = StoreUnderTest(copy).open()
+        assert again.bodies("T", 0) == [b"one", b"two", b"new"]
+        again.stop()
+        kept = list((copy / "rocketbox" / "quarantine").glob("*.torn")) if cut > last + 4 else [1]
+        assert kept, "what was cut is kept aside"
+
+
+def test_stale_bytes_behind_a_torn_tail_are_never_read_again(tmp_path):
+    """A long torn record, then shorter ones written over it: no crash may make its remains a message."""
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, b"one", b"x" * 5000)
+    store.write("T", 0, b"stale after the torn one")
+    store.die()
+    path, _, _ = tail_of_log(tmp_path)
+    data = bytearray(path.read_bytes())
+    second = int.from_bytes(data[0:4], "big")
+    data[second + 88 + 10] ^= 0xFF  # the body of the second record
+    path.write_bytes(data)
+    # Its queue entries never reached the disk: nothing says that the third record is good.
+    shutil.rmtree(tmp_path / "store" / "consumequeue", ignore_errors=True)
+    (tmp_path / "rocketbox" / "recovery-position").unlink(missing_ok=True)
+    store = StoreUnderTest(tmp_path).open()
+    assert store.bodies("T", 0) == [b"one"]
+    store.write("T", 0, b"two")
+    store.die()
+    store = StoreUnderTest(tmp_path).open()
+    assert store.bodies("T", 0) == [b"one", b"two"]
+    store.stop()
+
+
+def test_damage_with_valid_records_behind_it_is_stepped_over_and_kept(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, b"one", b"two", b"three", b"four")
+    store.wait_recovery_position()
+    store.die()
+    path, _, _ = tail_of_log(tmp_path)
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[0:4], "big")
+    data[size + 90] ^= 1
+    path.write_bytes(data)
+    (tmp_path / "rocketbox" / "recovery-position").unlink()  # so that all of it is scanned
+    store = StoreUnderTest(tmp_path).open()
+    assert store.bodies("T", 0) == [b"one", b"three", b"four"]
+    assert [r.queue_offset for r in store.records("T", 0)] == [0, 2, 3]
+    kept = list((tmp_path / "rocketbox" / "quarantine").glob("*.damage"))
+    assert [p.read_bytes() for p in kept] == [bytes(data[size : 2 * size])]
+    store.write("T", 0, b"five")
+    store.die()
+    store = StoreUnderTest(tmp_path).open()
+    assert [r.queue_offset for r in store.records("T", 0)] == [0, 2, 3, 4]
+    store.stop()
+
+
+def test_lost_queue_files_are_built_anew_from_the_log(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    expected = fill(store, 300)
+    store.wait_recovery_position()
+    store.stop()
+    shutil.rmtree(tmp_path / "store" / "consumequeue")
+    (tmp_path / "rocketbox" / "recovery-position").unlink()
+    store = StoreUnderTest(tmp_path).open()
+    check(store, expected)
+    store.stop()
+
+
+def test_a_lost_queue_that_got_new_messages_since_is_noticed(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    expected = fill(store, 300)
+    store.wait_recovery_position()
+    store._before = store.store.files.recovery_position.position
+    for key, bodies in fill(store, 100, seed=9).items():
+        expected.setdefault(key, []).extend(bodies)
+    store.die()
+    shutil.rmtree(tmp_path / "store" / "consumequeue" / "A")
+    store = StoreUnderTest(tmp_path)
+    (tmp_path / "rocketbox" / "recovery-position").unlink()
+    store.open()
+    check(store, expected)
+    store.stop()
+
+
+def test_queue_files_ahead_of_the_log_lose_their_surplus(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, b"one", b"two")
+    store.wait_recovery_position()
+    store.write("T", 0, b"three", b"four")
+    store.wait_recovery_position()
+    store.die()
+    path, end, last = tail_of_log(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[last:end] = bytes(end - last)
+    path.write_bytes(data)
+    store = StoreUnderTest(tmp_path).open()
+    assert store.bodies("T", 0) == [b"one", b"two", b"three"]
+    store.write("U", 0, *[b"fill" * 40] * 5)  # the log grows past where the lost record was
+    store.die()
+    store = StoreUnderTest(tmp_path).open()
+    assert store.bodies("T", 0) == [b"one", b"two", b"three"]
+    store.stop()
+
+
+@pytest.mark.parametrize("damage", ["truncate", "zero", "garbage", "delete"])
+def test_a_damaged_recovery_position_costs_time_not_messages(tmp_path, damage):
+    store = StoreUnderTest(tmp_path).open()
+    expected = fill(store, 200)
+    store.wait_recovery_position()
+    store.die()
+    path = tmp_path / "rocketbox" / "recovery-position"
+    if damage == "delete":
+        path.unlink()
+    else:
+        path.write_bytes({"truncate": b"", "zero": bytes(8192), "garbage": b"\xa5" * 8192}[damage])
+    store = StoreUnderTest(tmp_path).open()
+    check(store, expected)
+    store.stop()
+
+
+def test_a_prepared_file_and_one_cut_short_by_a_crash_are_no_obstacle(tmp_path):
+    store = StoreUnderTest(tmp_path, segment_bytes=4096).open()
+    store.write("T", 0, *[b"x" * 500] * 7)
+    store.die()
+    directory = tmp_path / "store" / "commitlog"
+    last = sorted(directory.iterdir())[-1]
+    following = directory / f"{int(last.name) + 4096:020d}"
+    following.write_bytes(b"")
+    store = StoreUnderTest(tmp_path, segment_bytes=4096).open()
+    store.write("T", 0, *[b"y" * 500] * 20)
+    assert len(store.bodies("T", 0)) == 27
+    store.die()
+    store = StoreUnderTest(tmp_path, segment_bytes=4096).open()
+    assert len(store.bodies("T", 0)) == 27
+    store.stop()
+
+
+def test_foreign_files_are_left_alone(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, b"a")
+    store.wait_recovery_position()
+    store.stop()
+    (tmp_path / "store" / "commitlog" / "readme.txt").write_text("hello")
+    (tmp_path / "store" / "consumequeue" / "T" / "notes").mkdir()
+    (tmp_path / "store" / "consumequeue" / "T" / "0" / "x.tmp").write_text("hello")
+    store = StoreUnderTest(tmp_path).open()
+    assert store.bodies("T", 0) == [b"a"]
+    store.stop()
+    assert (tmp_path / "store" / "commitlog" / "readme.txt").exists()
+
+
+def test_records_point_where_they_lie_after_every_restart(tmp_path):
+    for seed in range(4):
+        store = StoreUnderTest(tmp_path, segment_bytes=8192).open()
+        fill(store, 50, seed=seed, largest=300)
+        store.die()
+    store = StoreUnderTest(tmp_path, segment_bytes=8192).open()
+    for topic in ("A", "B"):
+        for queue_id in range(3):
+            for record in store.records(topic, queue_id):
+                raw = store.store.log.read(record.physical_offset, record.size)
+                assert decode_record(raw) == record
+    store.stop()

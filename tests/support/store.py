@@ -1,0 +1,169 @@
+"""A store under test: small files, its own directory, a clock that the test moves, disks that fail when told."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from pathlib import Path
+
+from appliance.engine.protocol.message_id import encode_host
+from appliance.engine.protocol.record import Record, decode_record
+from appliance.engine.store.disk import Disk
+from appliance.engine.store.message_store import MessageStore, StoreSettings
+from appliance.engine.store.paths import StorePaths
+from appliance.engine.store.results import GetStatus
+
+BORN = encode_host("10.0.0.1", 5000)
+STORE_HOST = encode_host("127.0.0.1", 10911)
+
+
+class Inline:
+    """The loop's part the store uses: calls from other threads run at once, one at a time."""
+
+    def __init__(self) -> None:
+        self.wall_ms = 1_700_000_000_000
+        self._lock = threading.RLock()
+
+    def call_soon(self, callback) -> None:
+        with self._lock:
+            callback()
+
+
+class FailingDisk(Disk):
+    """Fails the calls named in `failing` with the given errno, from the moment they are named."""
+
+    def __init__(self) -> None:
+        self.failing: dict[str, int] = {}
+        self.synced_paths = 0
+
+    def _check(self, call: str) -> None:
+        if call in self.failing:
+            raise OSError(self.failing[call], errno.errorcode[self.failing[call]])
+
+    def pwrite(self, fd, data, position):
+        self._check("pwrite")
+        return super().pwrite(fd, data, position)
+
+    def fdatasync(self, fd):
+        self._check("fdatasync")
+        super().fdatasync(fd)
+
+    def allocate(self, fd, size):
+        self._check("allocate")
+        super().allocate(fd, size)
+
+
+class ShortWriteDisk(Disk):
+    """Writes at most `limit` bytes a call."""
+
+    limit = 7
+
+    def pwrite(self, fd, data, position):
+        return super().pwrite(fd, data[: self.limit], position)
+
+
+class StoreUnderTest:
+    """Opens, writes, reads, dies and comes back."""
+
+    def __init__(self, directory: Path, synchronous: bool = False, segment_bytes: int = 64 * 1024, disk=None) -> None:
+        self.directory = directory
+        self.settings = StoreSettings(
+            synchronous=synchronous,
+            segment_bytes=segment_bytes,
+            queue_file_bytes=2000,
+            max_bytes_in_memory=262_144,
+            max_count_in_memory=32,
+            max_bytes_on_disk=65_536,
+            max_count_on_disk=8,
+            max_scan_bytes=16_000,
+            memory_bytes=1 << 40,
+            delay_levels_ms=[1000, 5000],
+        )
+        self.disk = disk or Disk()
+        self.scheduler = Inline()
+        self.acked: list[object] = []
+        self.failed: list[tuple[object, str]] = []
+        self.store: MessageStore
+
+    def open(self) -> StoreUnderTest:
+        paths = StorePaths(self.directory / "store", self.directory / "rocketbox")
+        self.store = MessageStore(self.settings, paths, self.disk, self.scheduler, STORE_HOST)
+        self.store.on_published = lambda tick: self.acked.extend(tick.acks)
+        self.store.on_failed = lambda tick, reason: self.failed.extend((ack, reason) for ack in tick.acks)
+        self.store.open()
+        self.store.start()
+        return self
+
+    def stop(self) -> None:
+        self.store.stop()
+
+    def die(self) -> None:
+        """Leave as SIGKILL does: nothing more is written, the lock is gone, the abort file stays."""
+        store = self.store
+        for service in (store._flush, store._flush_queues, store.log._allocator):
+            service.stop()
+        store.log.close()
+        store.queues.close()
+        store.files.checkpoint.close()
+        store.files.recovery_position.close()
+        store.files.release()
+
+    def put(self, topic: str, queue_id: int, body: bytes, properties: bytes = b"", ack: object = None) -> int:
+        """Stage one message; `tick()` writes it."""
+        queue = self.store.queues.get_or_create(topic, queue_id)
+        field = bytes((len(topic),)) + topic.encode()
+        physical = self.store.put(queue, field, body, properties, 0, 0, 0, 1, BORN, 0)
+        self.store.tick.acks.append((topic, queue_id, body) if ack is None else ack)
+        return physical
+
+    def tick(self) -> None:
+        self.store.end_tick()
+
+    def write(self, topic: str, queue_id: int, *bodies: bytes) -> None:
+        """Each body in a tick of its own."""
+        for body in bodies:
+            self.put(topic, queue_id, body)
+            self.tick()
+
+    def wait_acked(self, count: int, seconds: float = 5.0) -> None:
+        end = time.monotonic() + seconds
+        while len(self.acked) < count:
+            assert time.monotonic() < end, f"{len(self.acked)} of {count} ticks were acknowledged in {seconds} s"
+            time.sleep(0.002)
+
+    def wait_recovery_position(self, seconds: float = 5.0) -> None:
+        """Until the queue files hold all that was published."""
+        end = time.monotonic() + seconds
+        while True:
+            position = self.store.files.recovery_position.position
+            if position is not None and position.offset == self.store.published:
+                return
+            assert time.monotonic() < end, (
+                f"the recovery position stays at {position}, {self.store.published} published"
+            )
+            time.sleep(0.01)
+
+    def records(self, topic: str, queue_id: int) -> list[Record]:
+        """Everything a reader can get from a queue, from its first offset on."""
+        queue = self.store.find_queue(topic, queue_id)
+        found: list[Record] = []
+        offset = queue.min_offset if queue else 0
+        for _ in range(100_000):
+            result = self.store.get(queue, offset, 32, None)
+            if result is None:
+                self.store.queues.read_entries(queue, offset, 32)
+                continue
+            if result.status not in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING):
+                return found
+            for physical, size in result.runs:
+                data, at = self.store.log.read(physical, size), 0
+                while at < size:
+                    record = decode_record(data, at)
+                    found.append(record)
+                    at += record.size
+            offset = result.next_offset
+        raise AssertionError("a reader that never ends")
+
+    def bodies(self, topic: str, queue_id: int) -> list[bytes]:
+        return [record.body for record in self.records(topic, queue_id)]
