@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from .. import fastjson
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
 
@@ -108,25 +109,6 @@ def peek_data_version(body: bytes, compressed: bool) -> DataVersion | None:
         return None
 
 
-def quote_bare_keys(text: str) -> tuple[str, list[int]]:
-    """fastjson's `{0:"a"}` as standard JSON `{"0":"a"}`, and where in it the new keys begin; strings stay alone."""
-    pieces: list[str] = []
-    begins: list[int] = []
-    done = 0
-    for match in _BARE_KEY.finditer(text):
-        if match[1] is not None:
-            start, end = match.span(1)
-            pieces += (text[done:start], f'"{match[1]}"')
-            begins.append(start + 2 * len(begins))
-            done = end
-    pieces.append(text[done:])
-    return "".join(pieces), begins
-
-
-# Possessive, and a string may lack its end: no text makes it look at a character twice.
-_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])[ \t\r\n]*+(-?[0-9]++)(?=[ \t\r\n]*+:)', re.DOTALL)
-
-
 def _is_compressed(body: bytes, said: bool) -> bool:
     """Brokers of 5.x compress and say they did not: a zlib stream begins with 0x78, JSON with a brace."""
     first = body[:1]
@@ -168,6 +150,7 @@ def _topic(key: str, value: Any) -> tuple[str, TopicShape]:
     name = get("topicName") or key
     if type(name) is not str or not name:
         raise ValueError("a topic without name")
+    name.encode()  # JSON may spell half a surrogate pair, which no answer could hold
     return name, TopicShape(
         _integer(get("readQueueNums"), 16, _I32_MAX),
         _integer(get("writeQueueNums"), 16, _I32_MAX),
@@ -183,6 +166,25 @@ def _mapping(value: Any) -> bytes:
 
 
 # --- JSON
+
+
+def _quote_bare_keys(text: str) -> tuple[str, list[int]]:
+    """fastjson's `{0:"a"}` as standard JSON `{"0":"a"}`, and where in it the new keys begin; strings stay alone."""
+    pieces: list[str] = []
+    begins: list[int] = []
+    done = 0
+    for match in _BARE_KEY.finditer(text):
+        if match[1] is not None:
+            start, end = match.span(1)
+            pieces += (text[done:start], f'"{match[1]}"')
+            begins.append(start + 2 * len(begins))
+            done = end
+    pieces.append(text[done:])
+    return "".join(pieces), begins
+
+
+# Possessive, and a string may lack its end: no text makes it look at a character twice.
+_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])[ \t\r\n]*+(-?[0-9]++)(?=[ \t\r\n]*+:)', re.DOTALL)
 
 
 class _JsonWalker:
@@ -234,7 +236,7 @@ class _JsonWalker:
             except json.JSONDecodeError as error:
                 if cut and size < _VALUE_CHARS:
                     continue
-                quoted, begins = quote_bare_keys(piece)
+                quoted, begins = _quote_bare_keys(piece)
                 if not begins:
                     raise json.JSONDecodeError(error.msg, text, at + error.pos) from None
                 value, end = _raw_decode(quoted)
@@ -374,7 +376,7 @@ def _read_compressed(body: bytes, version: int) -> RegisterBody:
         count = reader.read_int()
         _check_count(count)
         for _ in range(count):
-            value = json.loads(quote_bare_keys(reader.read_block())[0])
+            value = fastjson.loads(reader.read_block())
             mapping = _mapping(value)
             mappings[str(value.get("topic"))] = mapping
     return RegisterBody(data_version, topics, mappings)

@@ -1,0 +1,81 @@
+"""The name server: tables, requests, housekeeping, wired.
+
+It has no thread of its own but the pool `namesrv`, the one writer of the tables: requests, ends of connections and the
+scan for silent brokers take their turns there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..clock import Clock
+from ..config import EngineConfig
+from ..errors import CorruptFile, StartError
+from ..remoting.dispatcher import Dispatcher, WorkerPool
+from .kv_config import KVConfigManager
+from .processor import POOL, NamesrvProcessor
+from .route_info import RouteInfoManager
+from .settings import NamesrvSettings
+
+if TYPE_CHECKING:
+    from ..remoting.connection import Connection
+    from ..remoting.event_loop import EventLoop
+    from ..remoting.server import RemotingServer
+
+logger = logging.getLogger(__name__)
+
+
+class NameServer:
+    """Built before the loop starts; its port's table is filled by `register`."""
+
+    def __init__(self, config: EngineConfig, loop: EventLoop, server: RemotingServer, clock: Clock) -> None:
+        """Read what was kept. Raises StartError when a file is there and cannot be read."""
+        # Constant after construction.
+        self.routes = RouteInfoManager(clock)
+        self.kv = KVConfigManager(config.namesrv.kv_config_path)
+        self.settings = NamesrvSettings(config)
+        self._loop = loop
+        self._scan_s = config.namesrv.scan_not_active_broker_interval_ms / 1000
+        self._pool: WorkerPool | None = None  # set by register()
+        try:
+            self.kv.load()
+            self.settings.load()
+        except CorruptFile as error:
+            raise StartError(f"{str(error).rstrip('.')}.") from None
+        except OSError as error:
+            raise StartError(f"The name server cannot use {error.filename}: {error.strerror}.") from None
+        server.on_close(self._connection_closed)
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Fill the dispatch table of the name server's port, before it listens."""
+        NamesrvProcessor(self.routes, self.kv, self.settings).register(dispatcher)
+        self._pool = dispatcher._pools[POOL]
+
+    def start(self) -> None:
+        """Begin to look for silent brokers. Any thread; the loop runs already."""
+        self._loop.call_soon(self._begin_scans)
+
+    def _begin_scans(self) -> None:
+        self._loop.call_every(self._scan_s, self._scan)
+
+    def stop(self) -> None:
+        """Nothing is left to save: what must last is saved when it changes. The loop has ended."""
+        logger.info("namesrv: stopped brokers=%d topics=%d", self.routes.broker_count, self.routes.topic_count)
+
+    def _connection_closed(self, conn: Connection) -> None:
+        """On the I/O thread, for every connection of every port: most are clients."""
+        if self.routes.carries_broker(conn) and not self._submit(lambda: self.routes.connection_closed(conn)):
+            logger.warning("namesrv: queue full, the next scan removes the brokers of %s", conn.remote_host)
+
+    def _scan(self) -> None:
+        """On the I/O thread, each scanNotActiveBrokerInterval."""
+        self._submit(self._expire)
+
+    def _expire(self) -> None:
+        for peer in self.routes.expire():
+            peer.close()
+
+    def _submit(self, job: Callable[[], None]) -> bool:
+        return self._pool is not None and self._pool.submit(job)

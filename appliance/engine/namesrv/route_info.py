@@ -1,0 +1,380 @@
+"""Which broker serves which topic, and which brokers are alive: RouteInfoManager's tables.
+
+    topics     topic -> the queues of each broker name (topic_table.py)
+    brokers    broker name -> BrokerData: cluster, addresses by broker id
+    live       (cluster, address) -> LiveBroker: connection, table version, when it was last heard of
+
+Upstream's cluster -> broker names is read off `brokers`. Nothing here is persistent: brokers tell again.
+
+One thread writes (`pool-namesrv`); any thread may read. There is no lock: what the tables hold is frozen and replaced
+whole, and a broker is put before its topics and taken after them, so a reader finds the broker of every queue it meets.
+Follows RocketMQ 5.3.3 RouteInfoManager; where it differs, it says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from ..clock import Clock
+from ..errors import RefusedRequest
+from ..protocol.codes import ResponseCode
+from .register_body import DataVersion, RegisterBody, TopicShape
+from .route_data import (
+    MASTER_ID,
+    BrokerData,
+    BrokerKey,
+    LiveBroker,
+    Master,
+    Peer,
+    Registration,
+    encode_addresses,
+    encode_json,
+    encode_object,
+    encode_topic_list,
+)
+from .topic_table import PERM_WRITE, TopicTable
+
+logger = logging.getLogger(__name__)
+
+#: Topics through which brokers of an acting-master group find each other; their routes show true broker ids.
+SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+#: In every whole table of a broker and in no increment.
+WHOLE_TABLE_TOPIC = "SELF_TEST_TOPIC"
+
+
+class RouteInfoManager:
+    """The tables of the module's head."""
+
+    def __init__(self, clock: Clock) -> None:
+        # Constant after construction.
+        self._clock = clock
+        # Written by one thread; the values are frozen.
+        self._topics = TopicTable()
+        self._brokers: dict[str, BrokerData] = {}
+        # Owned by the writing thread; anyone may count them, or ask whether a connection is among the keys.
+        self._live: dict[BrokerKey, LiveBroker] = {}
+        self._keys_of: dict[Peer, set[BrokerKey]] = {}
+
+    # --- registration: the writing thread
+
+    def register(
+        self,
+        who: Registration,
+        body: RegisterBody,
+        peer: Peer,
+        *,
+        body_bytes: int = 0,
+        unchanged: bool = False,
+        delete_missing: bool = False,
+    ) -> Master | None:
+        """Take a broker's registration; for a slave whose master is known, return that master.
+
+        unchanged: `body` holds the version only, since `is_unchanged` said so. delete_missing: topics that a whole
+        table lacks go away; upstream lets an increment do so too, which would empty the table.
+        Raises RefusedRequest (1) when the connection has gone, and for a single topic as the first word of a broker:
+        an increment must not pass for a table. A refused registration changes nothing.
+        """
+        data = self._brokers.get(who.broker_name)
+        known = data.addresses if data is not None else {}
+        first = who.broker_id not in known
+        if first and len(body.topics) == 1:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if self._loses_conflict(who, known, body.data_version):
+            self._forget_live(who.key)
+            return None
+        self._note_peer(peer, who.key)
+        live = self._live.get(who.key)
+        if live is not None:
+            if live.peer is not peer:
+                self._drop_key(live.peer, who.key)
+            if live.broker_name != who.broker_name:
+                self._drop_address(live.broker_name, who.key)
+        addresses = {i: a for i, a in known.items() if a != who.address} | {who.broker_id: who.address}
+        data = BrokerData(who.cluster, who.broker_name, addresses, bool(who.enable_acting_master), who.zone)
+        self._brokers[who.broker_name] = data
+        if not unchanged:
+            replace = first or live is None or live.data_version != body.data_version
+            self._take_topics(who, data, body, replace, delete_missing)
+        self._live[who.key] = LiveBroker(
+            who.broker_name,
+            who.broker_id,
+            who.ha_address,
+            peer,
+            who.timeout_ms,
+            body.data_version,
+            self._clock.monotonic(),
+            body_bytes,
+            self._topics.removals,
+        )
+        if live is None:
+            logger.info(
+                "namesrv: registered broker=%s id=%d address=%s cluster=%s topics=%d",
+                who.broker_name,
+                who.broker_id,
+                who.address,
+                who.cluster,
+                len(body.topics),
+            )
+        return None if who.broker_id == MASTER_ID else self._master_of(data)
+
+    def _take_topics(
+        self, who: Registration, data: BrokerData, body: RegisterBody, replace: bool, delete_missing: bool
+    ) -> None:
+        """Topics are taken from a master, or from the slave with the smallest id when it knows acting masters."""
+        mask = ~0
+        if who.broker_id != MASTER_ID:
+            if who.enable_acting_master is None or who.broker_id != min(data.addresses):
+                return
+            if data.enable_acting_master:
+                mask = ~PERM_WRITE
+        if delete_missing and WHOLE_TABLE_TOPIC in body.topics and not body.mappings:
+            self._topics.remove_broker(who.broker_name, keep=body.topics)
+        self._topics.put(who.broker_name, body.topics, replace=replace, mask=mask)
+        if replace:
+            self._topics.put_mappings(who.broker_name, body.mappings)
+
+    def is_unchanged(self, who: Registration, version: DataVersion | None, body_bytes: int) -> bool:
+        """Whether a whole table of this version and size was taken from this broker and still stands.
+
+        Only for tables too large to be increments: two increments may share a version.
+        """
+        live = self._live.get(who.key)
+        data = self._brokers.get(who.broker_name)
+        return (
+            live is not None
+            and data is not None
+            and data.addresses.get(who.broker_id) == who.address
+            and live.data_version == version
+            and live.body_bytes == body_bytes
+            and live.removals == self._topics.removals
+        )
+
+    def _loses_conflict(self, who: Registration, known: dict[int, str], version: DataVersion) -> bool:
+        """Two brokers claim one id: the one that is alive stays when its state version is larger."""
+        holder = known.get(who.broker_id)
+        if holder is None or holder == who.address:
+            return False
+        live = self._live.get(BrokerKey(who.cluster, holder))
+        if live is None or live.data_version.state_version <= version.state_version:
+            return False
+        logger.warning("namesrv: ignored broker=%s address=%s, %s holds its id", who.broker_name, who.address, holder)
+        return True
+
+    def _note_peer(self, peer: Peer, key: BrokerKey) -> None:
+        """Remember that a connection carries a broker; refuse when it is closed.
+
+        The connection's end looks for the key after it has set `closed`, and this looks at `closed` after it has put
+        the key: one of the two sees the other.
+        """
+        self._keys_of.setdefault(peer, set()).add(key)
+        if peer.closed:
+            self._drop_key(peer, key)
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "the connection has been closed")
+
+    def _drop_key(self, peer: Peer, key: BrokerKey) -> None:
+        keys = self._keys_of.get(peer)
+        if keys is not None:
+            keys.discard(key)
+            if not keys:
+                del self._keys_of[peer]
+
+    def _master_of(self, data: BrokerData) -> Master | None:
+        address = data.addresses.get(MASTER_ID)
+        live = None if address is None else self._live.get(BrokerKey(data.cluster, address))
+        return None if live is None or address is None else Master(address, live.ha_address)
+
+    def register_topic(self, topic: str, queues: Iterable[tuple[str, TopicShape]]) -> None:
+        """Put or replace (broker name, shape) pairs of one topic (217); stops at a broker that is not known."""
+        for broker_name, shape in queues:
+            if broker_name not in self._brokers:
+                logger.warning("namesrv: topic of an unknown broker topic=%s broker=%s", topic, broker_name)
+                return
+            self._topics.put(broker_name, {topic: shape}, replace=True)
+
+    # --- liveness: the writing thread
+
+    def heard(self, key: BrokerKey) -> None:
+        """Note that a broker is alive."""
+        live = self._live.get(key)
+        if live is not None:
+            live.heard_at = self._clock.monotonic()
+
+    def data_version(self, key: BrokerKey) -> DataVersion | None:
+        """The version of the table that broker registered last; None when the broker is not known."""
+        live = self._live.get(key)
+        return None if live is None else live.data_version
+
+    def carries_broker(self, peer: Peer) -> bool:
+        """Whether a broker registered over this connection; any thread."""
+        return peer in self._keys_of
+
+    def connection_closed(self, peer: Peer) -> None:
+        """Remove every broker that was known by this connection."""
+        for key in list(self._keys_of.get(peer, ())):
+            self._remove_live(key, "connection closed")
+
+    def expire(self) -> list[Peer]:
+        """Remove the brokers not heard of for their time; return their connections, which the caller closes."""
+        now = self._clock.monotonic()
+        gone = []
+        for key, live in list(self._live.items()):
+            if live.peer.closed:
+                self._remove_live(key, "connection closed")
+            elif now - live.heard_at > live.timeout_ms / 1000:
+                gone.append(live.peer)
+                self._remove_live(key, f"silent for {live.timeout_ms} ms")
+        return gone
+
+    def unregister(self, key: BrokerKey, broker_name: str) -> None:
+        """Remove a broker that says it leaves (104)."""
+        self._forget_live(key)
+        self._drop_address(broker_name, key)
+        logger.info("namesrv: unregistered broker=%s address=%s", broker_name, key.address)
+
+    def _forget_live(self, key: BrokerKey) -> LiveBroker | None:
+        live = self._live.pop(key, None)
+        if live is not None:
+            self._drop_key(live.peer, key)
+        return live
+
+    def _remove_live(self, key: BrokerKey, why: str) -> None:
+        live = self._forget_live(key)
+        if live is not None:
+            self._drop_address(live.broker_name, key)
+            logger.warning(
+                "namesrv: removed broker=%s id=%d address=%s: %s", live.broker_name, live.broker_id, key.address, why
+            )
+
+    def _drop_address(self, broker_name: str, key: BrokerKey) -> None:
+        """Take one address away; with the last one the name and its queues go.
+
+        It stays when a broker of this name is alive there under another cluster's name: then that one moved.
+        """
+        data = self._brokers.get(broker_name)
+        if data is None or key.address not in data.addresses.values():
+            return
+        for other, live in self._live.items():
+            if other != key and other.address == key.address and live.broker_name == broker_name:
+                return
+        left = {i: a for i, a in data.addresses.items() if a != key.address}
+        if not left:
+            self._topics.remove_broker(broker_name)
+            del self._brokers[broker_name]
+            return
+        self._brokers[broker_name] = data.with_addresses(left)
+        if data.enable_acting_master and MASTER_ID not in left:
+            self.change_perm(broker_name, wipe_write=True)
+
+    # --- queues: the writing thread
+
+    def change_perm(self, broker_name: str, *, wipe_write: bool) -> int:
+        """Take the write permission from every topic of a broker name (205), or make each exactly RW (327).
+
+        Returns how many topics the broker has. Lasts until the version of the broker's table changes.
+        """
+        return self._topics.change_perm(broker_name, wipe_write=wipe_write)
+
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """Forget a topic (216): in one cluster, or everywhere when that is None or empty."""
+        for queues in self._topics.queues(topic):
+            broker = self._brokers.get(queues.broker_name)
+            if not cluster or (broker is not None and broker.cluster == cluster):
+                self._topics.remove(topic, queues.broker_name)
+
+    # --- reading: any thread
+
+    def route(
+        self, topic: str, *, order_conf: str | None = None, zone: str | None = None, acting_master: bool = False
+    ) -> bytes | None:
+        """TopicRouteData (105) as JSON; None when no known broker has the topic.
+
+        zone: only brokers of that zone, and those without a master. acting_master: a read-only broker set without a
+        master shows its smallest id as the master.
+        """
+        brokers: list[bytes] = []
+        shown: list[bytes] = []
+        found = False
+        acting_master = acting_master and not topic.startswith(SYNC_MEMBER_PREFIX)
+        for queues in self._topics.queues(topic):
+            broker = self._brokers.get(queues.broker_name)
+            if broker is None:
+                continue
+            found = True
+            if zone and MASTER_ID in broker.addresses and (broker.zone or "").lower() != zone.lower():
+                continue
+            acts = acting_master and broker.enable_acting_master and not queues.shape.perm & PERM_WRITE
+            brokers.append(broker.acting_json if acts else broker.json)
+            shown.append(queues.json)
+        if not found:
+            return None
+        mapping = self._topics.mapping(topic)
+        return b'{"brokerDatas":[%b],"filterServerTable":{},%b"queueDatas":[%b]%b}' % (
+            b",".join(brokers),
+            b"" if order_conf is None else b'"orderTopicConf":%b,' % encode_json(order_conf),
+            b",".join(shown),
+            b"" if not mapping else b',"topicQueueMappingByBroker":' + encode_object(mapping),
+        )
+
+    def cluster_info(self) -> bytes:
+        """ClusterInfo (106) as JSON: every broker, and the broker names of every cluster."""
+        brokers = list(self._brokers.values())
+        return b'{"brokerAddrTable":%b,"clusterAddrTable":%b}' % (
+            encode_object({data.name: data.json for data in brokers}),
+            encode_json(_names_by_cluster(brokers)),
+        )
+
+    def member_group(self, cluster: str, broker_name: str) -> bytes:
+        """The response body of 901: the addresses of one broker name."""
+        data = self._brokers.get(broker_name)
+        return b'{"brokerMemberGroup":{"brokerAddrs":%b,"brokerName":%b,"cluster":%b}}' % (
+            encode_addresses({} if data is None else data.addresses),
+            encode_json(broker_name),
+            encode_json(cluster),
+        )
+
+    def all_topics(self) -> bytes:
+        """TopicList (206) of everything that is routed."""
+        return encode_topic_list([topic for topic, _ in self._topics.items()])
+
+    def topics_of_cluster(self, cluster: str) -> bytes:
+        """TopicList (224) of one cluster."""
+        names = {data.name for data in list(self._brokers.values()) if data.cluster == cluster}
+        return encode_topic_list(
+            [topic for topic, queues in self._topics.items() if any(q.broker_name in names for q in queues)]
+        )
+
+    def system_topics(self) -> bytes:
+        """TopicList (304): the names of clusters and brokers, and one broker that knows the rest."""
+        brokers = list(self._brokers.values())
+        names: dict[str, None] = {}
+        for cluster, members in _names_by_cluster(brokers).items():
+            names |= dict.fromkeys([cluster, *members])
+        address = next((a for data in brokers for a in data.addresses.values()), None)
+        return encode_topic_list(list(names), address)
+
+    def topics_by_flags(self, *, wanted: int, unwanted: int = 0) -> bytes:
+        """TopicList of the topics with all `wanted` and no `unwanted` bits in their system flag (311, 312, 313)."""
+        return encode_topic_list(
+            [
+                topic
+                for topic, queues in self._topics.items()
+                if queues[0].shape.topic_sys_flag & (wanted | unwanted) == wanted
+            ]
+        )
+
+    @property
+    def topic_count(self) -> int:
+        return len(self._topics)
+
+    @property
+    def broker_count(self) -> int:
+        """How many broker processes are alive."""
+        return len(self._live)
+
+
+def _names_by_cluster(brokers: list[BrokerData]) -> dict[str, list[str]]:
+    clusters: dict[str, list[str]] = {}
+    for data in brokers:
+        clusters.setdefault(data.cluster, []).append(data.name)
+    return clusters

@@ -1,0 +1,117 @@
+"""Topic -> the queues each broker has of it, and the mappings of static topics.
+
+The entries are tuples, replaced whole: any thread may read a topic while one thread (`pool-namesrv`) changes the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from .register_body import TopicShape
+from .route_data import QueueData
+
+PERM_READ, PERM_WRITE = 4, 2
+
+
+class TopicTable:
+    """RouteInfoManager's topicQueueTable and topicQueueMappingInfoTable."""
+
+    def __init__(self) -> None:
+        # Written by one thread; the values are frozen.
+        self._queues: dict[str, tuple[QueueData, ...]] = {}
+        self._mappings: dict[str, dict[str, bytes]] = {}
+        #: Rises whenever queues go away: a broker's table that was taken before then no longer stands here in full.
+        self.removals = 0
+
+    # --- any thread
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def queues(self, topic: str) -> tuple[QueueData, ...]:
+        """One entry a broker name; empty when the topic is not known."""
+        return self._queues.get(topic, ())
+
+    def mapping(self, topic: str) -> dict[str, bytes]:
+        """Broker name -> TopicQueueMappingInfo as JSON, of a static topic."""
+        return self._mappings.get(topic, {})
+
+    def items(self) -> list[tuple[str, tuple[QueueData, ...]]]:
+        """A copy, made by one C call."""
+        return list(self._queues.items())
+
+    # --- the writing thread
+
+    def put(self, broker_name: str, shapes: dict[str, TopicShape], *, replace: bool, mask: int = ~0) -> None:
+        """Put the queues of every topic of which this broker has none; with `replace`, of all others too.
+
+        mask: permission bits that may be set.
+        """
+        table = self._queues
+        made: dict[TopicShape, QueueData] = {}
+        for topic, shape in shapes.items():
+            others = table.get(topic, ())
+            at = next((n for n, data in enumerate(others) if data.broker_name == broker_name), -1)
+            if at >= 0 and not replace:
+                continue
+            if mask != ~0:
+                shape = shape._replace(perm=shape.perm & mask)
+            if at >= 0 and others[at].shape == shape:
+                continue
+            queues = made.get(shape)
+            if queues is None:
+                queues = made[shape] = QueueData(broker_name, shape)
+            table[topic] = (*others, queues) if at < 0 else (*others[:at], queues, *others[at + 1 :])
+
+    def put_mappings(self, broker_name: str, mappings: dict[str, bytes]) -> None:
+        for topic, mapping in mappings.items():
+            self._mappings[topic] = self._mappings.get(topic, {}) | {broker_name: mapping}
+
+    def remove(self, topic: str, broker_name: str) -> None:
+        """Take one broker's queues of a topic away; the last one takes the topic along."""
+        queues = self._queues.get(topic, ())
+        left = tuple(data for data in queues if data.broker_name != broker_name)
+        if len(left) == len(queues):
+            return
+        self.removals += 1
+        if left:
+            self._queues[topic] = left
+        else:
+            del self._queues[topic]
+        mappings = {name: text for name, text in self.mapping(topic).items() if name != broker_name}
+        if mappings:
+            self._mappings[topic] = mappings
+        else:
+            self._mappings.pop(topic, None)
+
+    def remove_broker(self, broker_name: str, keep: Container[str] = ()) -> None:
+        """Take the queues of a broker away, but those of the topics to keep."""
+        for topic, _, _ in self._of_broker(broker_name):
+            if topic not in keep:
+                self.remove(topic, broker_name)
+
+    def change_perm(self, broker_name: str, *, wipe_write: bool) -> int:
+        """Clear the write bit in every topic of a broker, or make each exactly readable and writable.
+
+        Returns how many topics the broker has.
+        """
+        count = 0
+        made: dict[TopicShape, QueueData] = {}
+        for topic, queues, at in self._of_broker(broker_name):
+            count += 1
+            shape = queues[at].shape
+            perm = shape.perm & ~PERM_WRITE if wipe_write else PERM_READ | PERM_WRITE
+            if shape.perm != perm:
+                changed = made.get(shape)
+                if changed is None:
+                    changed = made[shape] = QueueData(broker_name, shape._replace(perm=perm))
+                self._queues[topic] = (*queues[:at], changed, *queues[at + 1 :])
+        return count
+
+    def _of_broker(self, broker_name: str) -> Iterator[tuple[str, tuple[QueueData, ...], int]]:
+        """(topic, its queues, which of them is this broker's) for each topic of a broker."""
+        for topic, queues in self.items():
+            for at, data in enumerate(queues):
+                if data.broker_name == broker_name:
+                    yield topic, queues, at
+                    break
