@@ -1,0 +1,193 @@
+"""A small blocking client: one TCP connection to one address, one call at a time.
+
+For the few calls the server makes itself (registration) and for tests. What a busy client needs, many calls in flight
+and answers in any order, is not here.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+
+from ..errors import CallTimeout, ConnectError, FrameError
+from ..protocol.command import FLAG_ONEWAY, MAX_FRAME_BYTES, RemotingCommand, decode_frame, encode_command
+
+logger = logging.getLogger(__name__)
+
+#: A host that answers at all does so within milliseconds; Java waits 3 s.
+CONNECT_TIMEOUT_MS = 3000
+_RECEIVE_BYTES = 64 * 1024
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """(host, port) of "host:port" or "[v6]:port". Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host:
+        raise ValueError(f"{address!r} is not host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class RemotingClient:
+    """Calls one server. It connects when it is first used, and again when the connection has broken.
+
+    Any thread may call; calls take turns. A call that fails closes the connection, so that a late answer to it cannot
+    be met by the next.
+    """
+
+    def __init__(self, address: str, connect_timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
+        # Constant after construction.
+        self.address = address
+        self._target = parse_address(address)
+        self._connect_timeout_ms = connect_timeout_ms
+        # Serialises calls: it is held while one waits for its answer, since the connection serves one call at a time.
+        self._turn = threading.Lock()
+        # Guarded by _turn; `close` shuts the socket down without it, to end a call that waits.
+        self._sock: socket.socket | None = None
+        self._received = bytearray()
+        self._opaque = 0
+
+    def invoke_sync(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request and return its answer, whatever its code. Sets the request's opaque.
+
+        timeout_ms covers everything, a new connection included. Raises ConnectError when there is no connection or it
+        broke, CallTimeout when the answer did not come in time, FrameError when the request does not fit a frame.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        self._take_turn(deadline)
+        try:
+            sock = self._connected(deadline)
+            self._send(sock, command, deadline)
+            return self._receive(sock, command.opaque, deadline)
+        except BaseException:
+            self._disconnect()
+            raise
+        finally:
+            self._turn.release()
+
+    def invoke_oneway(self, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
+        """Send a request that wants no answer; its one-way flag and opaque are set here. Raises as `invoke_sync`."""
+        command.flag |= FLAG_ONEWAY
+        deadline = time.monotonic() + timeout_ms / 1000
+        self._take_turn(deadline)
+        try:
+            self._send(self._connected(deadline), command, deadline)
+        except BaseException:
+            self._disconnect()
+            raise
+        finally:
+            self._turn.release()
+
+    def is_connected(self) -> bool:
+        """Whether the connection stands, as far as this side has been told; does not wait for a call under way."""
+        if not self._turn.acquire(blocking=False):
+            return True
+        try:
+            return self._sock is not None and _stands(self._sock)
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        """Close the connection; a call that waits on it fails with ConnectError. The next call connects again."""
+        sock = self._sock
+        if sock is not None:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        if self._turn.acquire(timeout=1.0):
+            try:
+                self._disconnect()
+            finally:
+                self._turn.release()
+
+    # --- with the turn taken
+
+    def _take_turn(self, deadline: float) -> None:
+        if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise CallTimeout(f"{self.address} is busy with another call")
+
+    def _connected(self, deadline: float) -> socket.socket:
+        sock = self._sock
+        if sock is not None:
+            if _stands(sock):
+                return sock
+            self._disconnect()
+        seconds = min(self._connect_timeout_ms / 1000, deadline - time.monotonic())
+        try:
+            sock = socket.create_connection(self._target, max(0.001, seconds))
+        except OSError as error:
+            raise ConnectError(f"connect to {self.address} failed: {error}") from None
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = sock
+        logger.debug("client: connected to=%s", self.address)
+        return sock
+
+    def _disconnect(self) -> None:
+        sock, self._sock = self._sock, None
+        self._received.clear()
+        if sock is not None:
+            sock.close()
+
+    def _send(self, sock: socket.socket, command: RemotingCommand, deadline: float) -> None:
+        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
+        command.opaque = self._opaque
+        frame = encode_command(command, command.codec)
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            sock.sendall(frame)
+        except TimeoutError:
+            raise CallTimeout(f"{self.address} does not take the request") from None
+        except OSError as error:
+            raise ConnectError(f"send to {self.address} failed: {error}") from None
+
+    def _receive(self, sock: socket.socket, opaque: int, deadline: float) -> RemotingCommand:
+        """The answer to `opaque`; requests of the server and answers to nobody are skipped."""
+        while True:
+            try:
+                answer = decode_frame(self._receive_frame(sock, deadline))
+            except FrameError as error:
+                raise ConnectError(f"{self.address} sent no frame: {error}") from None
+            if answer.is_response and answer.opaque == opaque:
+                return answer
+            logger.debug("client: skipped code=%d opaque=%d from=%s", answer.code, answer.opaque, self.address)
+
+    def _receive_frame(self, sock: socket.socket, deadline: float) -> bytes:
+        received = self._received
+        while len(received) < 4:
+            self._fill(sock, deadline)
+        end = 4 + int.from_bytes(received[:4], "big")
+        if not 8 <= end <= MAX_FRAME_BYTES:
+            raise FrameError(f"frame length {end - 4}")
+        while len(received) < end:
+            self._fill(sock, deadline)
+        frame = bytes(received[:end])
+        del received[:end]
+        return frame
+
+    def _fill(self, sock: socket.socket, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        try:
+            if left <= 0:
+                raise TimeoutError
+            sock.settimeout(left)
+            piece = sock.recv(_RECEIVE_BYTES)
+        except TimeoutError:
+            raise CallTimeout(f"{self.address} did not answer in time") from None
+        except OSError as error:
+            raise ConnectError(f"connection to {self.address} broke: {error}") from None
+        if not piece:
+            raise ConnectError(f"{self.address} closed the connection")
+        self._received += piece
+
+
+def _stands(sock: socket.socket) -> bool:
+    """Whether the peer has neither closed nor reset the connection. Leaves the socket non-blocking."""
+    try:
+        sock.setblocking(False)
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
