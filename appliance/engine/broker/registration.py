@@ -1,0 +1,317 @@
+"""Tells the name servers that we are here: REGISTER_BROKER (103) to each of them, again and again.
+
+Each name server has a thread and a connection of its own, so a dead one delays nobody. It is told the whole table at
+the start, each period, after any failure and after it lost the connection (which made it forget us); in between, the
+topics that changed. The connections stay open: a name server removes a broker whose connection closes.
+Follows RocketMQ 5.3.3 BrokerOuterAPI.registerBrokerAll and BrokerController.registerIncrementBrokerData.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from zlib_ng import zlib_ng
+
+from ..config import EngineConfig
+from ..errors import FrameError, RemotingError
+from ..protocol.codes import RequestCode, ResponseCode
+from ..protocol.command import RemotingCommand
+from ..remoting.client import RemotingClient
+from ..service_thread import ServiceThread
+from .registration_body import TableText, TopicConfig, TopicSource, Version
+
+logger = logging.getLogger(__name__)
+
+#: Bounds of registerNameServerPeriod, as upstream.
+MIN_PERIOD_S, MAX_PERIOD_S = 10.0, 60.0
+CONNECT_TIMEOUT_MS = 2000
+#: How soon a name server is tried again after a failure; doubled each time up to the second.
+FIRST_RETRY_S, LAST_RETRY_S = 0.25, 5.0
+#: How soon a connection that the name server closed is noticed.
+WATCH_S = 1.0
+#: How long a change of topics waits for the name servers that answer at all.
+CHANGE_TIMEOUT_S = 3.0
+UNREGISTER_TIMEOUT_MS = 1000
+
+
+class _Refused(Exception):
+    """The name server answered with another code than 0."""
+
+
+class NameServerLink(ServiceThread):
+    """The thread `registration-<address>`. Owns: the connection to one name server. Woken by: changes, its clock."""
+
+    def __init__(
+        self,
+        address: str,
+        header: dict[str, str],
+        table: TableText,
+        period_s: float,
+        timeout_ms: int,
+        on_answer: Callable[[RemotingCommand], None],
+    ) -> None:
+        super().__init__(f"registration-{address}")
+        # Constant after construction.
+        self.address = address
+        self._header = header
+        self._table = table
+        self._period_s = period_s
+        self._timeout_ms = timeout_ms
+        self._on_answer = on_answer
+        self._client = RemotingClient(address, CONNECT_TIMEOUT_MS)
+        # Owned by this thread.
+        self._due_at = 0.0
+        self._retry_s = FIRST_RETRY_S
+        self._seen: Version | None = None
+        # Guarded by _state.
+        self._state = threading.Condition()
+        self._asked = 1  # requests to register, the first at the start
+        self._done = 0  # how many of them an attempt has covered
+        self._whole = True
+        self._pending: dict[str, TopicConfig] = {}
+        self.registered = False
+
+    # --- any thread
+
+    def ask(self, changed: Iterable[TopicConfig] | None) -> int:
+        """Have topics registered, or the whole table (None); returns a ticket for `settled`. Never blocks."""
+        with self._state:
+            self._asked += 1
+            if changed is None:
+                self._whole = True
+            else:
+                for config in changed:
+                    self._pending[config.topic_name] = config
+            ticket = self._asked
+        self.wakeup()
+        return ticket
+
+    def settled(self, ticket: int, deadline: float) -> bool:
+        """Wait until an attempt has covered the ticket, at most to `deadline` (monotonic); whether it succeeded."""
+        with self._state:
+            while self._done < ticket:
+                if not self._state.wait(deadline - time.monotonic()) and deadline <= time.monotonic():
+                    return False
+            return self.registered
+
+    @property
+    def last_ticket(self) -> int:
+        return self._asked
+
+    def abort(self) -> None:
+        """End a call that waits for its answer."""
+        self._client.close()
+
+    # --- this thread
+
+    def run(self) -> None:
+        while not self.stopped:
+            try:
+                succeeded = self._attempt()
+            except Exception:
+                logger.exception("registration: attempt failed namesrv=%s", self.address)
+                succeeded = self.registered = False
+            if succeeded:
+                self._retry_s = FIRST_RETRY_S
+                self.wait(min(WATCH_S, max(0.0, self._due_at - time.monotonic())))
+            else:
+                self.wait(self._retry_s)
+                self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
+        self._unregister()
+        self._client.close()
+
+    def _attempt(self) -> bool:
+        """Do what is asked for or due; False when the name server could not be told."""
+        with self._state:
+            ticket = self._asked
+            changed, self._pending = self._pending, {}
+            whole, self._whole = self._whole, False
+            was_registered = self.registered
+        whole = whole or not was_registered or time.monotonic() >= self._due_at or not self._client.is_connected()
+        failure = ""
+        try:
+            if whole:
+                self._register_whole()
+            elif changed:
+                self._register_changed(changed)
+        except (RemotingError, FrameError, _Refused) as error:
+            failure = str(error)
+        if failure and was_registered:
+            logger.warning("registration: lost namesrv=%s: %s", self.address, failure)
+        elif failure:
+            logger.debug("registration: failed namesrv=%s: %s", self.address, failure)
+        elif not was_registered:
+            logger.info("registration: registered namesrv=%s", self.address)
+        with self._state:
+            self.registered = not failure
+            self._done = ticket
+            self._state.notify_all()
+        return not failure
+
+    def _register_whole(self) -> None:
+        for version, body in self._table.whole():
+            self._register(version, body)
+        self._due_at = time.monotonic() + self._period_s
+
+    def _register_changed(self, changed: dict[str, TopicConfig]) -> None:
+        try:
+            version, body = self._table.increment(changed.values(), self._seen)
+            self._register(version, body)
+        except _Refused:
+            # It has forgotten us: an increment must not be the first it hears.
+            self._register_whole()
+
+    def _register(self, version: Version, body: bytes) -> None:
+        header = self._header | {"bodyCrc32": str(zlib_ng.crc32(body) & 0x7FFFFFFF)}
+        request = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=header, body=body)
+        answer = self._client.invoke_sync(request, self._timeout_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            raise _Refused(f"code {answer.code}: {answer.remark}")
+        self._seen = version
+        self._on_answer(answer)
+
+    def _unregister(self) -> None:
+        """Say good-bye, if the name server knows us by a connection that stands."""
+        if not (self.registered and self._client.is_connected()):
+            return
+        names = ("brokerName", "brokerAddr", "clusterName", "brokerId")
+        request = RemotingCommand(
+            RequestCode.UNREGISTER_BROKER, ext_fields={name: self._header[name] for name in names}
+        )
+        try:
+            self._client.invoke_sync(request, UNREGISTER_TIMEOUT_MS)
+            logger.info("registration: unregistered namesrv=%s", self.address)
+        except RemotingError as error:
+            logger.warning("registration: could not unregister namesrv=%s: %s", self.address, error)
+
+
+class Registration:
+    """This broker at all its name servers."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        address: str,
+        ha_address: str,
+        namesrv_addrs: tuple[str, ...],
+        topics: TopicSource,
+        on_orders: Callable[[dict[str, str]], None] | None = None,
+    ) -> None:
+        """address, ha_address: "host:port" as told to others. on_orders: called with the name servers' order
+        configuration (topic -> `broker-a:4;broker-b:4`) whenever it is new; on a registration thread.
+
+        Changes of `topics` are registered from now on.
+        """
+        broker = config.broker
+        header = {
+            "brokerId": str(broker.broker_id),
+            "clusterName": broker.cluster_name,
+            "brokerAddr": address,
+            "enableActingMaster": "false",
+            "haServerAddr": ha_address,
+            "compressed": "false",
+            "brokerName": broker.broker_name,
+        }
+        period_s = min(MAX_PERIOD_S, max(MIN_PERIOD_S, broker.register_name_server_period_ms / 1000))
+        table = TableText(topics, broker.broker_permission)
+        # Constant after construction.
+        self._links = {
+            namesrv: NameServerLink(
+                namesrv, header, table, period_s, broker.register_broker_timeout_ms, self._take_answer
+            )
+            for namesrv in dict.fromkeys(namesrv_addrs)
+        }
+        self._on_orders = on_orders
+        # Guarded by _lock.
+        self._lock = threading.Lock()
+        self._orders: dict[str, str] = {}
+        #: (address, HA address) of the master, as the last name server that knew it said; for a slave.
+        self.master: tuple[str, str] | None = None
+        topics.on_change.append(self.topics_changed)
+
+    def start(self) -> None:
+        """Start telling; returns at once."""
+        for link in self._links.values():
+            link.start()
+
+    def wait_registered(self, namesrv: str, seconds: float) -> bool:
+        """Wait until that name server has taken a registration."""
+        link = self._links.get(namesrv)
+        if link is None:
+            return False
+        deadline = time.monotonic() + seconds
+        while not link.settled(link.last_ticket, deadline):
+            left = deadline - time.monotonic()
+            if left <= 0 or not link.alive:
+                return False
+            time.sleep(min(left, 0.01))  # it failed: the link tries again by itself
+        return True
+
+    def topics_changed(self, changed: Iterable[TopicConfig]) -> None:
+        """Have changed topics registered soon. Any thread, never blocks."""
+        changed = list(changed)
+        for link in self._links.values():
+            link.ask(changed)
+
+    def register_topics(self, changed: Iterable[TopicConfig], seconds: float = CHANGE_TIMEOUT_S) -> dict[str, bool]:
+        """Wait until the name servers that answer at all know these changes; who knows them.
+
+        The changes are on their way since `topics` announced them; this only waits. A name server that failed the last
+        time is not waited for. Not on the I/O thread.
+        """
+        deadline = time.monotonic() + seconds
+        waiting = [(link, link.last_ticket) for link in self._links.values() if link.registered]
+        known = dict.fromkeys(self._links, False)
+        for link, ticket in waiting:
+            known[link.address] = link.settled(ticket, deadline)
+        return known
+
+    def register_all(self) -> None:
+        """Have the whole table registered soon. Any thread, never blocks."""
+        for link in self._links.values():
+            link.ask(None)
+
+    def unregister(self, seconds: float) -> None:
+        """Stop telling and say good-bye to every name server; returns within `seconds`, more or less."""
+        deadline = time.monotonic() + seconds
+        for link in self._links.values():
+            link.request_stop()
+        for link in self._links.values():
+            if not link.stop(max(0.05, deadline - time.monotonic())):
+                link.abort()
+
+    def stop(self) -> None:
+        """End the threads, if `unregister` has not."""
+        self.unregister(1.0)
+
+    @property
+    def status(self) -> dict[str, bool]:
+        """Name server -> whether the last attempt to register there succeeded."""
+        return {address: link.registered for address, link in self._links.items()}
+
+    def _take_answer(self, answer: RemotingCommand) -> None:
+        """On a registration thread: what a name server says back."""
+        fields = answer.ext_fields
+        if fields.get("masterAddr"):
+            self.master = fields["masterAddr"], fields.get("haServerAddr", "")
+        if not answer.body or self._on_orders is None:
+            return
+        try:
+            orders: dict[str, str] = msgspec.json.decode(answer.body, type=_KVTable).table
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            logger.warning("registration: the order configuration does not parse: %s", error)
+            return
+        with self._lock:
+            fresh = orders != self._orders
+            self._orders = orders
+        if fresh:
+            self._on_orders(orders)
+
+
+class _KVTable(msgspec.Struct):
+    table: dict[str, Any]
