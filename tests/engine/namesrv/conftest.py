@@ -1,0 +1,194 @@
+"""A name server without sockets: requests in, answers out, a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.engine.clock import FakeClock
+from appliance.engine.config import EngineConfig
+from appliance.engine.namesrv.namesrv import NameServer
+from appliance.engine.protocol.codes import RequestCode
+from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand
+from appliance.engine.remoting.dispatcher import Dispatcher
+
+
+class Peer:
+    """A client's connection, as far as handlers see one."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.remote_host = "127.0.0.1:1"
+        self.answers: list[RemotingCommand] = []
+
+    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        if not request.flag & FLAG_ONEWAY:
+            self.answers.append(response)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class InlinePool:
+    """Runs each job at once, in the caller's thread."""
+
+    def submit(self, job: Callable[[], None]) -> bool:
+        job()
+        return True
+
+
+class QuietServer:
+    """Keeps what wants to know about closed connections."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[Any], None]] = []
+
+    def on_close(self, listener: Callable[[Any], None]) -> None:
+        self.listeners.append(listener)
+
+
+class QuietLoop:
+    """Keeps timers for the test to run."""
+
+    def __init__(self) -> None:
+        self.timers: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def call_every(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.timers.append(callback)
+
+
+class Desk:
+    """The name server under test, addressed by request code."""
+
+    def __init__(self, data_dir: Path, **namesrv: Any) -> None:
+        config = EngineConfig(data_dir=data_dir)
+        for name, value in namesrv.items():
+            config = _with_namesrv(config, name, value)
+        self.config = config
+        self.clock = FakeClock()
+        self.server = QuietServer()
+        self.loop = QuietLoop()
+        self.namesrv = NameServer(config, self.loop, self.server, self.clock)  # type: ignore[arg-type]
+        self.dispatcher = Dispatcher({"namesrv": InlinePool()})  # type: ignore[dict-item]
+        self.namesrv.register(self.dispatcher)
+        self.namesrv.start()
+        self.peer = Peer()
+
+    def ask(
+        self, code: int, body: bytes = b"", *, peer: Peer | None = None, version: int = 479, **ext: object
+    ) -> RemotingCommand:
+        request = RemotingCommand(code, version=version, ext_fields={k: str(v) for k, v in ext.items()}, body=body)
+        return self.send(request, peer)
+
+    def send(self, request: RemotingCommand, peer: Peer | None = None) -> RemotingCommand:
+        peer = peer or self.peer
+        self.dispatcher.dispatch_request(peer, request)  # type: ignore[arg-type]
+        return peer.answers[-1]
+
+    def register(
+        self,
+        topics: dict[str, dict[str, Any]] | list[str],
+        *,
+        name: str = "broker-a",
+        address: str = "10.0.0.1:10911",
+        cluster: str = "DefaultCluster",
+        broker_id: int = 0,
+        version: tuple[int, int] = (1, 1),
+        peer: Peer | None = None,
+        **more: object,
+    ) -> RemotingCommand:
+        body = register_body(topics, version)
+        return self.ask(
+            RequestCode.REGISTER_BROKER,
+            body,
+            peer=peer,
+            brokerName=name,
+            brokerAddr=address,
+            clusterName=cluster,
+            brokerId=broker_id,
+            haServerAddr=address + "2",
+            compressed="false",
+            bodyCrc32=zlib.crc32(body) & 0x7FFFFFFF,
+            **more,
+        )
+
+    def route(self, topic: str, **more: object) -> dict[str, Any] | None:
+        """The route as a client sees it; None for code 17."""
+        answer = self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, **more)
+        if answer.code == 17:
+            return None
+        assert answer.code == 0, answer.remark
+        route: dict[str, Any] = json.loads(answer.body)
+        return route
+
+    def perms(self, topic: str) -> dict[str, int]:
+        """broker name -> permission in a topic's route."""
+        route = self.route(topic)
+        return {} if route is None else {queues["brokerName"]: queues["perm"] for queues in route["queueDatas"]}
+
+    def topics(self) -> set[str]:
+        answer = self.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return set(json.loads(answer.body)["topicList"])
+
+    def clusters(self) -> dict[str, Any]:
+        info: dict[str, Any] = json.loads(self.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+        return info
+
+    def hang_up(self, peer: Peer) -> None:
+        """The peer's connection ends, as the server would tell."""
+        peer.closed = True
+        for listener in self.server.listeners:
+            listener(peer)
+
+    def scan(self) -> None:
+        """The housekeeping timer fires."""
+        for timer in self.loop.timers:
+            timer()
+
+
+def _with_namesrv(config: EngineConfig, name: str, value: object) -> EngineConfig:
+    from dataclasses import replace
+
+    return replace(config, namesrv=replace(config.namesrv, **{name: value}))
+
+
+def topic_config(name: str, **changes: object) -> dict[str, Any]:
+    return {
+        "attributes": {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 8,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": name,
+        "topicSysFlag": 0,
+        "writeQueueNums": 8,
+    } | changes
+
+
+def register_body(topics: dict[str, dict[str, Any]] | list[str], version: tuple[int, int] = (1, 1)) -> bytes:
+    """RegisterBrokerBody of topics; version: (timestamp, counter)."""
+    changes = topics if isinstance(topics, dict) else {name: {} for name in topics}
+    wrapper = {
+        "dataVersion": {"counter": version[1], "stateVersion": 0, "timestamp": version[0]},
+        "topicConfigTable": {name: topic_config(name, **change) for name, change in changes.items()},
+    }
+    return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, separators=(",", ":")).encode()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+@pytest.fixture
+def make_desk(tmp_path: Path) -> Callable[..., Desk]:
+    """Desk(**changes of NamesrvConfig), all over one data directory: a second one is the first restarted."""
+    return lambda **namesrv: Desk(tmp_path, **namesrv)
