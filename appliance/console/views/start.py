@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from ... import __version__, runtime
 
 # Check of EngineProcess.health() -> what it is about, for people.
-CHECK_WORDS = {"broker": "Broker", "namesrv": "Name server", "store": "Message store", "disk": "Disk space"}
+CHECK_WORDS = {"io": "Network", "store": "Message store", "queues": "Consume queues"}
 
 
 @require_safe
