@@ -81,7 +81,9 @@ def tail_of_log(directory):
 def test_a_torn_tail_is_cut_at_the_last_whole_record(tmp_path):
     source = tmp_path / "source"
     store = StoreUnderTest(source).open()
-    store.write("T", 0, b"one", b"two", b"three" * 40)
+    store.write("T", 0, b"one", b"two")
+    store.put("T", 0, b"three" * 40, b"K\x01v\x02")
+    store.tick()
     store.die()
     path, end, last = tail_of_log(source)
     for cut in (last, last + 1, last + 7, last + 30, last + 100, end - 1):

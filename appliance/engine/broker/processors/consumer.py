@@ -1,0 +1,104 @@
+"""A group's progress and its leases: 14, 15 consumer offsets; 41, 42 queue locks. All inline.
+
+14 never answers a passing error: a 4.9 client would take it for "none" and skip to the queue's end.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...errors import RefusedRequest
+from ...protocol.codes import RequestCode, ResponseCode
+from ...protocol.command import RemotingCommand
+from ...protocol.fields import optional_bool, require_int, require_long, require_str
+from ...remoting.connection import Connection
+from ...remoting.dispatcher import Dispatcher
+from ...store.message_store import MessageStore
+from ..groups import SubscriptionGroupManager
+from ..offsets import ConsumerOffsetManager
+from ..queue_locks import QueueName, RebalanceLockManager
+from ..topics import TopicConfigManager
+from .client import decode_body
+
+
+class QueueBody(msgspec.Struct, rename="camel"):
+    """`MessageQueue`."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class LockBody(msgspec.Struct, rename="camel"):
+    """`LockBatchRequestBody` and `UnlockBatchRequestBody`."""
+
+    consumer_group: str
+    client_id: str
+    mq_set: list[QueueBody] | None = None
+    only_this_broker: bool = False
+
+    def queues(self) -> list[QueueName]:
+        return [QueueName(queue.topic, queue.broker_name, queue.queue_id) for queue in self.mq_set or ()]
+
+
+class ConsumerProcessor:
+    """Owned by remoting-io."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        locks: RebalanceLockManager,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._locks = locks
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        dispatcher.add(RequestCode.QUERY_CONSUMER_OFFSET, self.handle_query_offset)
+        dispatcher.add(RequestCode.UPDATE_CONSUMER_OFFSET, self.handle_update_offset)
+        dispatcher.add(RequestCode.LOCK_BATCH_MQ, self.handle_lock)
+        dispatcher.add(RequestCode.UNLOCK_BATCH_MQ, self.handle_unlock)
+
+    def handle_query_offset(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """The stored offset; 0 for a young queue that is still in memory from its beginning; else 22."""
+        group, topic = require_str(request, "consumerGroup"), require_str(request, "topic")
+        queue_id = require_int(request, "queueId")
+        offset = self._offsets.get(group, topic, queue_id)
+        if offset < 0:
+            if not optional_bool(request, "setZeroIfNotFound", True):
+                raise RefusedRequest(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
+                )
+            if self._store.min_offset(topic, queue_id) > 0 or not self._store.is_hot(topic, queue_id, 0):
+                raise RefusedRequest(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+                )
+            offset = 0
+        return RemotingCommand.response(ResponseCode.SUCCESS, ext={"offset": str(offset)})
+
+    def handle_update_offset(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """Take the client's progress; a lower offset is accepted, as upstream does."""
+        group, topic = require_str(request, "consumerGroup"), require_str(request, "topic")
+        queue_id, offset = require_int(request, "queueId"), require_long(request, "commitOffset")
+        if self._groups.get(group) is None:
+            raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if self._topics.get(topic) is None:
+            raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        self._offsets.commit(group, topic, queue_id, offset)
+        return RemotingCommand.response(ResponseCode.SUCCESS)
+
+    def handle_lock(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        body: LockBody = decode_body(request.body, LockBody)
+        held = self._locks.lock(body.consumer_group, body.queues(), body.client_id)
+        queues = [{"brokerName": q.broker_name, "queueId": q.queue_id, "topic": q.topic} for q in held]
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": queues}))
+
+    def handle_unlock(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        body: LockBody = decode_body(request.body, LockBody)
+        self._locks.unlock(body.consumer_group, body.queues(), body.client_id)
+        return RemotingCommand.response(ResponseCode.SUCCESS)
