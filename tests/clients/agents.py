@@ -185,6 +185,10 @@ class Client:
     def __init__(self, agent: Agent, kind: str, name: str) -> None:
         self._agent, self._kind, self._name = agent, kind, name
 
+    @property
+    def name(self) -> str:
+        return self._name
+
     def __call__(self, command: str, **arguments: Any) -> Any:
         return self._agent.do(f"{self._kind}.{command}", name=self._name, **arguments)
 

@@ -105,6 +105,22 @@ def assert_each_once(sent: Sequence[Message], received: Iterable[Json]) -> None:
     assert not waiting, f"{len(waiting)} of {len(sent)} messages did not come"
 
 
+def assert_handed_over(
+    sent: Sequence[Message], acknowledged: Sequence[Json], first: Sequence[Json], second: Sequence[Json], repeats: int
+) -> None:
+    """Between two members that follow each other every message came, unaltered, and hardly one twice.
+
+    repeats: how many messages a queue may come again. What the first member's listener had just seen when it was
+    stopped, before the client noted it as done, is delivered to the second as well: at least once is the promise.
+    """
+    before, after = by_queue_and_offset(first), by_queue_and_offset(second)
+    again: dict[int, int] = {}
+    for queue_id, _ in before.keys() & after.keys():
+        again[queue_id] = again.get(queue_id, 0) + 1
+    assert max(again.values(), default=0) <= repeats, f"delivered again, by queue: {again}"
+    assert_delivered(sent, acknowledged, (after | before).values())
+
+
 def by_queue_and_offset(received: Iterable[Json]) -> dict[tuple[int, int], Json]:
     """The messages by place. Fails when one place came twice."""
     table: dict[tuple[int, int], Json] = {}
@@ -122,6 +138,15 @@ def assert_dense(places: Iterable[tuple[int, int]]) -> None:
         queues.setdefault(queue_id, []).append(offset)
     for queue_id, offsets in queues.items():
         assert sorted(offsets) == list(range(len(offsets))), f"queue {queue_id}: {sorted(offsets)}"
+
+
+def assert_in_order(received: Iterable[Json]) -> None:
+    """Each queue was seen in order and without a gap."""
+    queues: dict[int, list[int]] = {}
+    for queue_id, offset in places(received):
+        queues.setdefault(queue_id, []).append(offset)
+    for queue_id, seen in queues.items():
+        assert seen == list(range(seen[0], seen[0] + len(seen))), f"queue {queue_id} out of order: {seen}"
 
 
 def places(messages: Iterable[Json]) -> list[tuple[int, int]]:

@@ -59,7 +59,7 @@ def _build_java(source: Path, version: str, target: Path) -> None:
 
 
 def _build_go(source: Path, _: str, target: Path) -> None:
-    _run([_tool("go", "Go 1.19 or later"), "build", "-trimpath", "-o", str(target / "agent"), "."], source)
+    _run([_tool("go", "Go 1.19 or later"), "build", "-o", str(target / "agent"), "."], source)
 
 
 def _built(name: str, version: str, build) -> Path:  # type: ignore[no-untyped-def]

@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
@@ -101,7 +102,12 @@ final class Admin {
 
     private static Object deleteTopic(Args args) throws Exception {
         admin(args).deleteTopicInBroker(Set.of(args.text("broker")), args.text("topic"));
-        admin(args).deleteTopicInNameServer(Set.of(args.text("namesrv")), "DefaultCluster", args.text("topic"));
+        // The two names changed places between 4.9 and 5.x.
+        boolean clusterFirst = MQVersion.CURRENT_VERSION >= MQVersion.Version.V5_0_0.ordinal();
+        String cluster = args.text("cluster", "DefaultCluster");
+        String topic = args.text("topic");
+        admin(args).deleteTopicInNameServer(
+                Set.of(args.text("namesrv")), clusterFirst ? cluster : topic, clusterFirst ? topic : cluster);
         return null;
     }
 

@@ -44,6 +44,9 @@ final class PushConsumers {
             consumer.setConsumeTimestamp(args.text("timestamp"));
         }
         consumer.setVipChannelEnabled(args.flag("vip"));
+        // A rebalance changes the version of the subscription; when the heartbeat that should tell it falls together
+        // with another, the client leaves it out, and the broker refuses its pulls (25) until the next: 30 s by default.
+        consumer.setHeartbeatBrokerInterval(1000);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
         consumer.setAllocateMessageQueueStrategy(new ReportingStrategy(name));

@@ -1,0 +1,272 @@
+"""What only the Java client has: pull and lite pull consumers, offsets and times, the VIP port, refusals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.clients.agents import Agent, Client, ClientFailed
+from tests.clients.conftest import JAVA, Target, eventually
+from tests.clients.messages import (
+    TAGS,
+    Message,
+    assert_delivered,
+    assert_each_once,
+    assert_in_order,
+    assert_same,
+    places,
+    plain,
+    rich,
+)
+
+pytestmark = pytest.mark.parametrize("agent", JAVA, indirect=True)
+
+
+@pytest.fixture
+def pull(agent: Agent, target: Target, group: str) -> Iterator[Client]:
+    """A started DefaultMQPullConsumer."""
+    with agent.client("pull", namesrv=target.namesrv, group=group) as client:
+        yield client
+
+
+def test_explicit_pulls_read_a_queue_at_any_offset(
+    agent: Agent, target: Target, new_topic: Callable[..., str], pull: Client
+) -> None:
+    topic = new_topic(queues=1)
+    messages = rich(50)
+    [queue] = pull("queues", topic=topic)
+    empty = pull("pull", queue=queue, offset=0)
+    # Where a queue is empty, 5.x brokers say "offset illegal, 0 is next" to offset 0 and 4.9 "no new message".
+    assert empty["messages"] == []
+    assert empty["next"] == empty["max"] == 0
+    with agent.producer(target.namesrv) as producer:
+        acks = producer.send(topic, messages)
+    read: list[dict] = []
+    for how in ("sync", "async"):
+        result = pull("pull", how=how, queue=queue, offset=len(read), max=20)
+        assert result["status"] == "FOUND"
+        assert places(result["messages"]) == [(0, offset) for offset in range(len(read), len(read) + 20)]
+        assert (result["next"], result["min"], result["max"]) == (len(read) + 20, 0, 50)
+        read += result["messages"]
+    read += pull("pull", queue=queue, offset=40, max=20)["messages"]
+    assert_delivered(messages, acks, read)
+    [one] = pull("pull", queue=queue, offset=7, max=1)["messages"]
+    assert_same(messages[7], one)
+
+
+def test_a_pull_beside_the_log_says_where_to_go_on(
+    agent: Agent, target: Target, new_topic: Callable[..., str], pull: Client
+) -> None:
+    topic = new_topic(queues=1)
+    with agent.producer(target.namesrv) as producer:
+        producer.send(topic, plain(10))
+    [queue] = pull("queues", topic=topic)
+    at_the_end = pull("pull", queue=queue, offset=10)
+    assert (at_the_end["status"], at_the_end["next"], at_the_end["max"]) == ("NO_NEW_MSG", 10, 10)
+    behind = pull("pull", queue=queue, offset=1000)
+    assert (behind["status"], behind["next"], behind["messages"]) == ("OFFSET_ILLEGAL", 10, [])
+
+
+def test_a_pull_filters_by_tag_on_the_broker(
+    agent: Agent, target: Target, new_topic: Callable[..., str], pull: Client
+) -> None:
+    topic = new_topic(queues=1)
+    messages = rich(30)
+    with agent.producer(target.namesrv) as producer:
+        producer.send(topic, messages)
+    [queue] = pull("queues", topic=topic)
+    found = pull("pull", queue=queue, offset=0, max=32, expression=f"{TAGS[1]} || nothing")
+    assert found["next"] == 30
+    assert_each_once([message for message in messages if message.tags == TAGS[1]], found["messages"])
+    nothing = pull("pull", queue=queue, offset=0, max=32, expression="nothing")
+    assert (nothing["status"], nothing["next"]) == ("NO_MATCHED_MSG", 30)
+
+
+def test_a_blocking_pull_waits_for_the_next_message(
+    agent: Agent, target: Target, new_topic: Callable[..., str], group: str, pull: Client
+) -> None:
+    topic = new_topic(queues=1)
+    [queue] = pull("queues", topic=topic)
+    with agent.producer(target.namesrv) as producer:
+        producer.send(topic, plain(1))  # on a queue that was never written a pull does not wait
+        waiting = agent.begin("pull.pull", name=pull.name, how="block", queue=queue, offset=1)
+        time.sleep(0.5)
+        assert not waiting.done(), "it did not wait"
+        sent_at = time.monotonic()
+        producer.send(topic, plain(1, seed=1))
+        result = waiting.result(10)
+    assert time.monotonic() - sent_at < 2, "publication does not wake the pull"
+    assert result["status"] == "FOUND"
+    assert places(result["messages"]) == [(0, 1)]
+
+
+def test_offsets_of_the_log_by_number_and_by_time(
+    agent: Agent, target: Target, new_topic: Callable[..., str], pull: Client
+) -> None:
+    topic = new_topic(queues=1)
+    [queue] = pull("queues", topic=topic)
+    fresh = pull("offsets", queue=queue)
+    assert (fresh["min"], fresh["max"], fresh["earliest_ms"]) == (0, 0, -1)
+    with agent.producer(target.namesrv) as producer:
+        for number in range(3):
+            producer.send(topic, plain(4, seed=number))
+            eventually_later = time.time() + 0.02  # store times have milliseconds: keep the batches apart
+            eventually(lambda until=eventually_later: time.time() > until, "20 ms")
+    stored = pull("pull", queue=queue, offset=0)["messages"]
+    times = [message["store_at_ms"] for message in stored]
+    offsets = pull("offsets", queue=queue)
+    assert (offsets["min"], offsets["max"], offsets["earliest_ms"]) == (0, 12, times[0])
+    for first in (0, 4, 8):
+        assert pull("search", queue=queue, timestamp_ms=times[first]) == times.index(times[first])
+    assert pull("search", queue=queue, timestamp_ms=times[4] - 1) == 4
+    assert pull("search", queue=queue, timestamp_ms=0) == 0
+    # Behind the last message: 5.x brokers answer the maximum, 4.9 the last message's offset.
+    assert pull("search", queue=queue, timestamp_ms=times[-1] + 3_600_000) in (11, 12)
+
+
+def test_a_group_offset_is_kept_by_the_broker(
+    agent: Agent, target: Target, new_topic: Callable[..., str], group: str, pull: Client
+) -> None:
+    topic = new_topic(queues=2)
+    # A broker takes offsets of groups it knows; this client's first heartbeat comes only after a second.
+    agent.do("admin.create_group", namesrv=target.namesrv, broker=target.broker, group=group)
+    queues = pull("queues", topic=topic)
+    with agent.producer(target.namesrv) as producer:
+        producer.send(topic, plain(40))
+    pull("commit", queue=queues[0], offset=7)
+    eventually(lambda: pull("committed", queue=queues[0]) == 7, "the offset is read back")
+    with agent.client("pull", namesrv=target.namesrv, group=group + "_other") as other:
+        assert other("committed", queue=queues[0]) == 0, "another group has offsets of its own"
+
+
+def test_orderly_members_lock_their_queues_and_see_each_in_order(
+    agent: Agent, target: Target, new_topic: Callable[..., str], group: str
+) -> None:
+    # Java only: a Go member that loses a queue to a newcomer never unlocks it.
+    topic = new_topic(queues=4)
+    orders = [f"order-{number}" for number in range(12)]
+    messages = [Message(f"{order} step {step}".encode(), order=order) for step in range(10) for order in orders]
+    with (
+        agent.producer(target.namesrv) as producer,
+        agent.push(target.namesrv, topic, group, orderly=True) as one,
+        agent.push(target.namesrv, topic, group, orderly=True) as two,
+    ):
+        one.wait_for_queues(2)
+        two.wait_for_queues(2)
+        acks = producer.send(topic, messages, how="ordered")
+
+        def all_came() -> bool:
+            # A member that was refused a lock asks again with its next rebalance, after 20 s: now instead.
+            one.rebalance()
+            two.rebalance()
+            return len(one.received) + len(two.received) >= len(messages)
+
+        eventually(all_came, f"{len(messages)} messages between two orderly members", timeout_s=20)
+        one.stop()
+        two.stop()
+        assert_delivered(messages, acks, one.received + two.received)
+        for consumer in (one, two):
+            assert_in_order(consumer.received)
+        assert min(len(one.received), len(two.received)) > 0
+
+
+def test_a_lite_consumer_subscribes_polls_and_commits(
+    agent: Agent, target: Target, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(queues=4)
+    first, second = rich(40), plain(12)
+    with agent.producer(target.namesrv) as producer:
+        acks = producer.send(topic, first)
+        with agent.client("lite", namesrv=target.namesrv, group=group, topic=topic) as lite:
+            # Its first rebalance is started by the broker's notice to the newcomer; alone it would take 20 s.
+            eventually(lambda: len(lite("assignment")) == 4, "4 queues are assigned", timeout_s=12)
+            assert_delivered(first, acks, poll(lite, len(first)))
+            lite("commit")
+            committed = {queue["queue_id"]: lite("committed", queue=queue) for queue in lite("assignment")}
+            assert sum(committed.values()) == len(first)
+        acks = producer.send(topic, second)
+        with agent.client("lite", namesrv=target.namesrv, group=group, topic=topic) as lite:
+            assert_delivered(second, acks, poll(lite, len(second)))
+
+
+def test_a_lite_consumer_filters_by_tag(
+    agent: Agent, target: Target, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(queues=2)
+    messages = rich(30)
+    wanted = [message for message in messages if message.tags == TAGS[2]]
+    with agent.producer(target.namesrv) as producer:
+        producer.send(topic, messages)
+    with agent.client("lite", namesrv=target.namesrv, group=group, topic=topic, expression=TAGS[2]) as lite:
+        assert_each_once(wanted, poll(lite, len(wanted)))
+
+
+def test_a_lite_consumer_with_assigned_queues_seeks(
+    agent: Agent, target: Target, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(queues=2)
+    messages = plain(30)
+    with agent.producer(target.namesrv) as producer:
+        acks = producer.send(topic, messages)
+        with agent.client("lite", namesrv=target.namesrv, group=group) as lite:
+            mine = next(queue for queue in lite("queues", topic=topic) if queue["queue_id"] == 1)
+            its = [(m, ack) for m, ack in zip(messages, acks, strict=True) if ack["queue_id"] == 1]
+            lite("assign", queues=[mine])
+            read = poll(lite, len(its))
+            assert_delivered([m for m, _ in its], [ack for _, ack in its], read)
+            lite("seek", queue=mine, offset=5)
+            assert places(poll(lite, len(its) - 5)) == [(1, offset) for offset in range(5, len(its))]
+            lite("seek", queue=mine, to="begin")
+            assert places(poll(lite, len(its))) == [(1, offset) for offset in range(len(its))]
+            lite("seek", queue=mine, to="end")
+            with pytest.raises(ClientFailed):
+                lite("seek", queue=mine, offset=len(its) + 1)
+            producer.send(topic, plain(1, seed=9), how="queue", queue=mine)
+            assert places(poll(lite, 1)) == [(1, len(its))]
+            middle = read[len(its) // 2]["store_at_ms"]
+            offset = lite("offset_for_timestamp", queue=mine, timestamp_ms=middle)
+            assert read[offset]["store_at_ms"] == middle
+
+
+def poll(lite: Client, count: int) -> list[dict]:
+    """Poll until `count` messages came."""
+    received: list[dict] = []
+    deadline = time.monotonic() + 25
+    while len(received) < count:
+        assert time.monotonic() < deadline, f"{len(received)} of {count} messages in 25 s: {places(received)}"
+        received += lite("poll", timeout_ms=500)
+    return received
+
+
+def test_the_vip_port_takes_sends_and_pulls(
+    agent: Agent, target: Target, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(queues=2)
+    messages = rich(6)
+    with agent.producer(target.namesrv, vip=True) as producer:
+        acks = producer.send(topic, messages)
+    with agent.push(target.namesrv, topic, group, vip=True) as consumer:
+        consumer.wait_for(len(messages))
+        consumer.stop()
+        assert_delivered(messages, acks, consumer.received)
+
+
+@pytest.mark.own
+@pytest.mark.parametrize("kind", ["delayed", "transactional"])
+def test_what_is_not_there_yet_is_refused_and_nothing_is_stored(
+    agent: Agent, target: Target, new_topic: Callable[..., str], pull: Client, kind: str
+) -> None:
+    topic = new_topic(queues=1)
+    delayed = kind == "delayed"
+    with agent.producer(target.namesrv, transactional=not delayed) as producer:
+        with pytest.raises(ClientFailed) as refused:
+            producer.send(
+                topic, [Message(b"later", delay=3 if delayed else 0)], how="sync" if delayed else "transaction"
+            )
+        assert refused.value.code == 13
+        producer.send(topic, [Message(b"now")])
+    [queue] = pull("queues", topic=topic)
+    found = pull("pull", queue=queue, offset=0)
+    assert [message["body_sha256"] for message in found["messages"]] == [Message(b"now").sha256]
