@@ -27,7 +27,7 @@ from gunicorn.workers.gasgi import ASGIWorker
 
 from .command_line import ServeOptions
 from .engine.config import EngineConfig
-from .engine.errors import StartError
+from .engine.errors import RocketBoxError, StartError
 from .main import EXIT_REFUSED, ignore_signals
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class ConsoleServer(BaseApplication):
         die_with_parent(worker.ppid)
         try:
             self.process.start()
-        except StartError as error:
+        except RocketBoxError as error:
             print(f"rocketbox: {error}", file=sys.stderr, flush=True)
             sys.exit(EXIT_REFUSED)
         if not worker.alive:

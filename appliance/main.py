@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import __version__
-from .engine.errors import StartError
+from .engine.errors import RocketBoxError
 
 if TYPE_CHECKING:
     from .command_line import ServeOptions
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         return serve(arguments[1:])
-    except StartError as error:
+    except RocketBoxError as error:
         print(f"rocketbox: {error}", file=sys.stderr)
         return EXIT_REFUSED
 
