@@ -29,9 +29,6 @@ from .clients import ClientManager
 from .durability import Durability
 from .groups import SubscriptionGroupManager
 from .offsets import ConsumerOffsetManager
-from .processors.admin_broker import AdminBrokerProcessor
-from .processors.admin_groups import AdminGroupsProcessor
-from .processors.admin_topics import AdminTopicsProcessor
 from .processors.client import ClientProcessor
 from .processors.consumer import ConsumerProcessor
 from .processors.pull import PullProcessor
@@ -41,6 +38,7 @@ from .processors.send_back import SendBackProcessor
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
 from .stats import SAMPLE_S, BrokerStats
+from .topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
@@ -103,9 +101,9 @@ class Broker:
         self.topics = TopicConfigManager(config_dir / "topics.json", broker, self.journal, clock)
         self.groups = SubscriptionGroupManager(config_dir / "subscriptionGroup.json", broker, self.journal, clock)
         self.offsets = ConsumerOffsetManager(
-            config_dir / "consumerOffset.json", broker.flush_consumer_offset_interval_ms
+            config_dir / "consumerOffset.json", broker.flush_consumer_offset_interval_ms, clock
         )
-        self.clients = ClientManager(broker, self.groups, self.topics, clock)
+        self.clients = ClientManager(broker, self.groups, clock)
         self.locks = RebalanceLockManager(clock)
         self.registration = Registration(config, address, ha_address, namesrv_addrs, self.topics)
         keys = UniqueKeys(store_host[:4], os.getpid(), hash(address), _month_start_ms())
@@ -131,12 +129,9 @@ class Broker:
             self.send,
             self.pull,
             QueueOffsetProcessor(self.store),
-            ClientProcessor(self.clients),
-            ConsumerProcessor(self.store, self.topics, self.groups, self.clients, self.offsets, self.locks),
+            ClientProcessor(self.clients, self.groups, self.topics),
+            ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),
             SendBackProcessor(),
-            AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration),
-            AdminGroupsProcessor(self.groups, self.offsets),
-            AdminBrokerProcessor(config, self.stats),
         ]
         server.on_close(self._connection_closed)
         loop.at_tick_end(self.store.end_tick)

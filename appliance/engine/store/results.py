@@ -25,7 +25,7 @@ class GetStatus:
 class GetResult(NamedTuple):
     """What a read of one queue found.
 
-    runs: (physical offset, size in bytes) of adjacent matching records, in order. count: matching records.
+    runs: (physical offset, size in bytes) of adjacent matching records, in order. message_count: matching records.
     next_offset: behind the last scanned entry. min_offset, max_offset: of the queue, max being the next to come.
     """
 
@@ -34,5 +34,5 @@ class GetResult(NamedTuple):
     min_offset: int
     max_offset: int
     runs: list[tuple[int, int]]
-    count: int
+    message_count: int
     size: int

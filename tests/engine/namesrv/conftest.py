@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from appliance.engine.clock import FakeClock
+from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.config import EngineConfig
 from appliance.engine.namesrv.namesrv import NameServer
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand
-from appliance.engine.remoting.dispatcher import Dispatcher
+from appliance.engine.remoting.dispatcher import Dispatcher, WorkerPool
+from appliance.engine.remoting.event_loop import EventLoop
+from appliance.engine.remoting.server import RemotingServer, listen
 
 
 class Peer:
@@ -154,9 +159,71 @@ class Desk:
             timer()
 
 
-def _with_namesrv(config: EngineConfig, name: str, value: object) -> EngineConfig:
-    from dataclasses import replace
+class LiveNamesrv:
+    """A name server with its own loop and pool on a loopback port; may be stopped and started again there."""
 
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self.port = 0
+        self.namesrv: NameServer
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        config = EngineConfig(data_dir=self._data_dir)
+        sock = listen("127.0.0.1", self.port)
+        self.port = sock.getsockname()[1]
+        self._loop = EventLoop()
+        self.server = RemotingServer(self._loop)
+        self._pools: dict[str, WorkerPool] = {}
+        self.namesrv = NameServer(config, self._loop, self.server, Clock())
+        dispatcher = Dispatcher(self._pools)
+        self.namesrv.register(dispatcher)
+        self.server.listen(sock, dispatcher)
+        self._loop.at_tick_end(self.server.flush_dirty)
+        self._loop.start()
+        for pool in self._pools.values():
+            pool.start()
+        self.namesrv.start()
+
+    def stop(self) -> None:
+        done = threading.Event()
+
+        def close() -> None:
+            self.server.stop_accepting()
+            self.server.close_all()
+            done.set()
+
+        self._loop.call_soon(close)
+        assert done.wait(5)
+        for pool in self._pools.values():
+            assert pool.stop()
+        assert self._loop.stop()
+        self.namesrv.stop()
+        self._loop.close()
+
+    def topics(self) -> set[str]:
+        return set(json.loads(self.namesrv.routes.all_topics())["topicList"])
+
+    def brokers(self) -> set[str]:
+        return set(json.loads(self.namesrv.routes.cluster_info())["brokerAddrTable"])
+
+    def route(self, topic: str) -> dict[str, Any] | None:
+        body = self.namesrv.routes.route(topic)
+        return None if body is None else json.loads(body)
+
+
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+    """Wait until the condition holds; fail with what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
+        time.sleep(0.005)
+
+
+def _with_namesrv(config: EngineConfig, name: str, value: object) -> EngineConfig:
     return replace(config, namesrv=replace(config.namesrv, **{name: value}))
 
 
@@ -181,6 +248,14 @@ def register_body(topics: dict[str, dict[str, Any]] | list[str], version: tuple[
         "topicConfigTable": {name: topic_config(name, **change) for name, change in changes.items()},
     }
     return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, separators=(",", ":")).encode()
+
+
+@pytest.fixture
+def live_namesrv(tmp_path: Path) -> Iterator[LiveNamesrv]:
+    namesrv = LiveNamesrv(tmp_path / "namesrv")
+    namesrv.start()
+    yield namesrv
+    namesrv.stop()
 
 
 @pytest.fixture

@@ -123,9 +123,9 @@ def test_reads_report_5_3_3s_statuses(store):
     assert get(queue, 3, 1, None)[:4] == (GetStatus.OFFSET_OVERFLOW_ONE, 3, 0, 3)
     assert get(queue, 4, 1, None)[:4] == (GetStatus.OFFSET_OVERFLOW_BADLY, 3, 0, 3)
     found = get(queue, 1, 1, None)
-    assert (found.status, found.next_offset, found.count) == (GetStatus.FOUND, 2, 1)
+    assert (found.status, found.next_offset, found.message_count) == (GetStatus.FOUND, 2, 1)
     assert get(queue, 0, 32, frozenset((1,)))[:2] == (GetStatus.NO_MATCHED_MESSAGE, 3)
-    assert get(queue, 0, 32, frozenset((0,))).count == 3
+    assert get(queue, 0, 32, frozenset((0,))).message_count == 3
 
 
 def test_adjacent_records_make_one_run(store):
@@ -135,7 +135,7 @@ def test_adjacent_records_make_one_run(store):
     store.put("T", 0, b"d")
     store.tick()
     result = store.store.get(store.store.find_queue("T", 0), 0, 32, None)
-    assert result.count == 4
+    assert result.message_count == 4
     assert len(result.runs) == 2
     assert result.size == sum(size for _, size in result.runs)
 
@@ -145,15 +145,15 @@ def test_a_batch_stops_at_the_limits_of_hot_and_cold_data(store):
         store.put("T", 0, b"x" * 10_000)
         store.tick()
     queue = store.store.find_queue("T", 0)
-    assert store.store.get(queue, 0, 100, None).count == 25  # 262,144 bytes
+    assert store.store.get(queue, 0, 100, None).message_count == 25  # 262,144 bytes
     store.store.settings = store.store.settings._replace(memory_bytes=0)
-    assert store.store.get(queue, 0, 100, None).count == 6  # 65,536 bytes
+    assert store.store.get(queue, 0, 100, None).message_count == 6  # 65,536 bytes
     small = store.store.queues.get_or_create("S", 0)
     store.write("S", 0, *[b"s"] * 40)
-    assert store.store.get(small, 0, 100, None).count == 8
+    assert store.store.get(small, 0, 100, None).message_count == 8
     store.store.settings = store.store.settings._replace(memory_bytes=1 << 40)
-    assert store.store.get(small, 0, 100, None).count == 32
-    assert store.store.get(small, 0, 5, None).count == 5
+    assert store.store.get(small, 0, 100, None).message_count == 32
+    assert store.store.get(small, 0, 5, None).message_count == 5
 
 
 def test_a_message_larger_than_the_limit_still_comes_alone(store):
@@ -162,7 +162,7 @@ def test_a_message_larger_than_the_limit_still_comes_alone(store):
     fresh = StoreUnderTest(store.directory / "big", segment_bytes=1 << 20).open()
     fresh.write("T", 0, b"x" * 400_000, b"y")
     result = fresh.store.get(fresh.store.find_queue("T", 0), 0, 32, None)
-    assert (result.count, result.next_offset) == (1, 1)
+    assert (result.message_count, result.next_offset) == (1, 1)
     fresh.stop()
     store.open()
 

@@ -107,7 +107,7 @@ class ClientProcessor:
         dispatcher.add(RequestCode.CHECK_CLIENT_CONFIG, self.handle_check_config)
 
     def handle_heartbeat(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """Register what the client holds. An entry with an illegal name or an unknown group is left out, as 5.3.3 does."""
+        """Register what the client holds. An entry with an illegal name or unknown group is left out, as 5.3.3 does."""
         body: HeartbeatBody = decode_body(request.body, HeartbeatBody)
         conn.client_id = body.client_id
         conn.language = request.language

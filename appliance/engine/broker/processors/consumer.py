@@ -16,7 +16,7 @@ from ...remoting.dispatcher import Dispatcher
 from ...store.message_store import MessageStore
 from ..groups import SubscriptionGroupManager
 from ..offsets import ConsumerOffsetManager
-from ..queue_locks import QueueName, RebalanceLockManager
+from ..queue_locks import MessageQueue, RebalanceLockManager
 from ..topics import TopicConfigManager
 from .client import decode_body
 
@@ -37,8 +37,8 @@ class LockBody(msgspec.Struct, rename="camel"):
     mq_set: list[QueueBody] | None = None
     only_this_broker: bool = False
 
-    def queues(self) -> list[QueueName]:
-        return [QueueName(queue.topic, queue.broker_name, queue.queue_id) for queue in self.mq_set or ()]
+    def queues(self) -> list[MessageQueue]:
+        return [MessageQueue(queue.topic, queue.broker_name, queue.queue_id) for queue in self.mq_set or ()]
 
 
 class ConsumerProcessor:
@@ -94,11 +94,11 @@ class ConsumerProcessor:
 
     def handle_lock(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         body: LockBody = decode_body(request.body, LockBody)
-        held = self._locks.lock(body.consumer_group, body.queues(), body.client_id)
+        held = self._locks.lock(body.consumer_group, body.client_id, body.queues())
         queues = [{"brokerName": q.broker_name, "queueId": q.queue_id, "topic": q.topic} for q in held]
         return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": queues}))
 
     def handle_unlock(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         body: LockBody = decode_body(request.body, LockBody)
-        self._locks.unlock(body.consumer_group, body.queues(), body.client_id)
+        self._locks.unlock(body.consumer_group, body.client_id, body.queues())
         return RemotingCommand.response(ResponseCode.SUCCESS)

@@ -269,7 +269,7 @@ class PullProcessor:
 
     def _count(self, result: GetResult) -> None:
         self.found_count += 1
-        self.message_count += result.count
+        self.message_count += result.message_count
         self.message_bytes += result.size
 
     def _read_runs(self, result: GetResult) -> list[bytes | memoryview] | None:

@@ -1,4 +1,5 @@
-"""What a queue spans: 30 GET_MAX_OFFSET, 31 GET_MIN_OFFSET, 29 SEARCH_OFFSET_BY_TIMESTAMP, 32 GET_EARLIEST_MSG_STORETIME.
+"""What a queue spans: 30 GET_MAX_OFFSET, 31 GET_MIN_OFFSET, 29 SEARCH_OFFSET_BY_TIMESTAMP and
+32 GET_EARLIEST_MSG_STORETIME.
 
 All answer 0, for unknown queues too, as the recorded brokers do. 29 and 32 read the log and run in the pool `query`.
 """

@@ -1,8 +1,8 @@
 """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): from a frame to staged records.
 
-The hot path reads the frame in place, looks the topic up in a table of resolved routes, stages one record and leaves its
-answer with the tick; the answer goes out when the tick is published. Whatever is unusual about a message (a property of
-the broker's own, a delay, a missing key) takes the slow branch of `_stored_properties`.
+The hot path reads the frame in place, looks the topic up in a table of resolved routes, stages one record and leaves
+its answer with the tick; the answer goes out when the tick is published. Whatever is unusual about a message (a
+property of the broker's own, a delay, a missing key) takes the slow branch of `_stored_properties`.
 
 Order of checks and texts: RocketMQ 5.3.3 `AbstractSendMessageProcessor.msgCheck`, as recorded.
 """
@@ -47,8 +47,7 @@ from ...protocol.properties import (
     encode_properties,
     find_property,
 )
-from ...protocol.record import FIXED_BYTES, IPV6_EXTRA_BYTES, SYS_BORN_IPV6, SYS_STORE_IPV6
-from ...protocol.record import SYS_TRANSACTION_MASK
+from ...protocol.record import FIXED_BYTES, IPV6_EXTRA_BYTES, SYS_BORN_IPV6, SYS_STORE_IPV6, SYS_TRANSACTION_MASK
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...store.consume_queue import ConsumeQueue
@@ -116,10 +115,12 @@ class SendProcessor:
         self._trace = trace
         self._cluster = config.cluster_name
         self._suffix = f"MSG_REGION\x01{region}\x02CLUSTER\x01{config.cluster_name}\x02TRACE_ON\x01{trace}\x02".encode()
+        quoted_region = msgspec.json.encode(region).decode().replace("%", "%%")
+        #: queue id, unique key, offset id, queue offset, opaque go in.
         self._reply = (
-            '{"code":0,"extFields":{"queueId":"%%d","transactionId":"%%b","msgId":"%%b","TRACE_ON":"%s",'
-            '"MSG_REGION":%s,"queueOffset":"%%d"},"flag":1,"language":"JAVA","opaque":%%d,'
-            '"serializeTypeCurrentRPC":"JSON","version":%d}' % (trace, msgspec.json.encode(region).decode(), VERSION)
+            '{"code":0,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"%b",'
+            f'"TRACE_ON":"{trace}","MSG_REGION":{quoted_region},"queueOffset":"%d"}},"flag":1,"language":"JAVA",'
+            f'"opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
         ).encode()
         # Owned by remoting-io.
         self._routes: dict[str, TopicRoute] = {}

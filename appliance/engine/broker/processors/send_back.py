@@ -1,7 +1,7 @@
 """CONSUMER_SEND_MSG_BACK (36), refused until delayed delivery exists.
 
-A message sent back is a delayed one. Stored as an ordinary message it would come back at once, for ever; refused with 1 a
-client keeps it and tries again by itself after 5 s.
+A message sent back is a delayed one. Stored as an ordinary message it would come back at once, for ever; refused with 1
+a client keeps it and tries again by itself after 5 s.
 """
 
 from __future__ import annotations

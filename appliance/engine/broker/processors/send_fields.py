@@ -11,7 +11,6 @@ from ...errors import RefusedRequest
 from ...protocol.codes import ResponseCode
 from ...protocol.command import RemotingCommand
 
-
 #: attribute -> (letter of SendMessageRequestHeaderV2, name of SendMessageRequestHeader)
 _NAMES = {
     "producer_group": ("a", "producerGroup"),

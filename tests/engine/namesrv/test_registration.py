@@ -1,0 +1,345 @@
+"""Our broker's registration with our name server, over loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.engine.broker import registration, registration_body
+from appliance.engine.broker.registration import Registration
+from appliance.engine.broker.registration_body import TableText, Version
+from appliance.engine.config import EngineConfig
+from appliance.engine.namesrv.register_body import read_register_body
+from appliance.engine.protocol.codes import RequestCode
+from appliance.engine.protocol.command import decode_frame
+from tests.support.golden import frames, transcripts
+
+from .conftest import LiveNamesrv, eventually
+
+BROKER = "10.0.0.1:10911"
+HA = "10.0.0.1:10912"
+
+
+@dataclass
+class Topic:
+    topic_name: str
+    perm: int = 6
+    read_queue_nums: int = 8
+    write_queue_nums: int = 8
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+class Topics:
+    """A broker's topic table: what TopicConfigManager shows to registration."""
+
+    def __init__(self, *names: str) -> None:
+        self.table = {name: Topic(name) for name in names}
+        self.generation = 0
+        self.data_version = Version(1000, 0, 0)
+        self.on_change: list[Callable[[list[Topic]], None]] = []
+
+    def all(self) -> list[Topic]:
+        return list(self.table.values())
+
+    def put(self, *topics: Topic, announce: bool = True) -> list[Topic]:
+        for topic in topics:
+            self.table[topic.topic_name] = topic
+        self.generation += 1
+        self.data_version = Version(1000, self.data_version.counter + 1, 0)
+        if announce:
+            self.announce(*topics)
+        return list(topics)
+
+    def announce(self, *topics: Topic) -> None:
+        for listener in self.on_change:
+            listener(list(topics))
+
+
+@pytest.fixture
+def topics() -> Topics:
+    return Topics("TBW102", "SELF_TEST_TOPIC", "broker-x")
+
+
+@pytest.fixture
+def make_registration(tmp_path: Path, topics: Topics) -> Iterator[Callable[..., Registration]]:
+    made: list[Registration] = []
+
+    def make(*namesrvs: str, on_orders: Any = None, **broker: Any) -> Registration:
+        config = EngineConfig(data_dir=tmp_path / "broker")
+        config = replace(config, broker=replace(config.broker, broker_name="broker-x", **broker))
+        made.append(Registration(config, BROKER, HA, namesrvs, topics, on_orders))  # type: ignore[arg-type]
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def test_the_first_registration_brings_all_topics(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics
+) -> None:
+    registered = make_registration(live_namesrv.address)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    assert live_namesrv.topics() == set(topics.table)
+    route = live_namesrv.route("TBW102")
+    assert route is not None
+    assert route["brokerDatas"][0]["brokerAddrs"] == {"0": BROKER}
+    assert registered.status == {live_namesrv.address: True}
+
+
+def test_a_changed_topic_is_routed_when_register_topics_returns(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics
+) -> None:
+    registered = make_registration(live_namesrv.address)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    for n in range(20):
+        changed = topics.put(Topic(f"New-{n}", read_queue_nums=n + 1))
+        assert registered.register_topics(changed) == {live_namesrv.address: True}
+        route = live_namesrv.route(f"New-{n}")
+        assert route is not None
+        assert route["queueDatas"][0]["readQueueNums"] == n + 1
+
+
+def test_a_topic_created_by_a_send_is_routed_soon(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics
+) -> None:
+    registered = make_registration(live_namesrv.address)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    topics.put(Topic("Auto"))
+    eventually(lambda: live_namesrv.route("Auto") is not None, "the route of an automatically created topic")
+
+
+def test_two_changes_that_share_a_version_both_arrive(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics
+) -> None:
+    """The second change is made, and counted, before the first is sent: both go out under the version of the second."""
+    registered = make_registration(live_namesrv.address)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    registered.register_topics(topics.put(Topic("A"), Topic("B")))
+    first = topics.put(Topic("A", perm=4), announce=False)
+    second = topics.put(Topic("B", perm=4), announce=False)
+    for changed in (first, second):
+        topics.announce(*changed)
+        assert registered.register_topics(changed) == {live_namesrv.address: True}
+    for name in "AB":
+        route = live_namesrv.route(name)
+        assert route is not None
+        assert route["queueDatas"][0]["perm"] == 4
+
+
+def test_a_name_server_that_comes_later_is_told(
+    tmp_path: Path, make_registration: Callable[..., Registration], topics: Topics
+) -> None:
+    late = LiveNamesrv(tmp_path / "late")
+    late.port = _free_port()
+    registered = make_registration(late.address)
+    assert not registered.wait_registered(late.address, 0.3)
+    assert registered.register_topics(topics.put(Topic("Before"))) == {late.address: False}
+    late.start()
+    try:
+        assert registered.wait_registered(late.address, 10)
+        assert late.topics() == set(topics.table)
+    finally:
+        late.stop()
+
+
+def test_a_name_server_that_restarts_is_told_again_without_waiting_for_the_period(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics
+) -> None:
+    registered = make_registration(live_namesrv.address)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    live_namesrv.stop()
+    topics.put(Topic("Meanwhile"))
+    live_namesrv.start()
+    begin = time.monotonic()
+    eventually(lambda: live_namesrv.topics() == set(topics.table), "all topics at the name server that restarted")
+    assert time.monotonic() - begin < registration.MIN_PERIOD_S
+
+
+def test_a_dead_name_server_does_not_delay_the_living(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics
+) -> None:
+    dead = f"127.0.0.1:{_free_port()}"
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # accepts and never answers
+        silent = f"127.0.0.1:{mute.getsockname()[1]}"
+        registered = make_registration(dead, silent, live_namesrv.address)
+        assert registered.wait_registered(live_namesrv.address, 5)
+        begin = time.monotonic()
+        known = registered.register_topics(topics.put(Topic("New")))
+        assert known == {dead: False, silent: False, live_namesrv.address: True}
+        assert time.monotonic() - begin < registration.CHANGE_TIMEOUT_S
+        registered.unregister(1.0)
+        assert time.monotonic() - begin < 5
+    eventually(lambda: live_namesrv.brokers() == set(), "the living name server to forget the broker")
+
+
+def test_the_same_name_server_twice_is_one(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration]
+) -> None:
+    registered = make_registration(live_namesrv.address, live_namesrv.address)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    assert len(live_namesrv.server.connections) == 1
+
+
+def test_good_bye_removes_the_broker_before_unregister_returns(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration]
+) -> None:
+    registered = make_registration(live_namesrv.address)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    assert live_namesrv.brokers() == {"broker-x"}
+    registered.unregister(2.0)
+    assert live_namesrv.brokers() == set()
+
+
+def test_it_is_told_again_each_period(
+    live_namesrv: LiveNamesrv,
+    make_registration: Callable[..., Registration],
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registration, "MIN_PERIOD_S", 0.2)
+    registered = make_registration(live_namesrv.address, register_name_server_period_ms=1)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    live_namesrv.namesrv.routes.delete_topic("TBW102", None)
+    eventually(lambda: "TBW102" in live_namesrv.topics(), "the next period's registration")
+
+
+def test_a_broker_without_write_permission_takes_it_from_all_its_topics(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics
+) -> None:
+    registered = make_registration(live_namesrv.address, broker_permission=4)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    registered.register_topics(topics.put(Topic("New", perm=7)))
+    for name, perm in (("TBW102", 4), ("New", 4)):
+        route = live_namesrv.route(name)
+        assert route is not None
+        assert route["queueDatas"][0]["perm"] == perm
+
+
+def test_order_configurations_are_handed_on_when_they_are_new(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics
+) -> None:
+    live_namesrv.namesrv.kv.put("ORDER_TOPIC_CONFIG", "TopicA", "broker-x:4")
+    seen: list[dict[str, str]] = []
+    registered = make_registration(live_namesrv.address, on_orders=seen.append)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    registered.register_topics(topics.put(Topic("New")))
+    assert seen == [{"TopicA": "broker-x:4"}]
+    live_namesrv.namesrv.kv.put("ORDER_TOPIC_CONFIG", "TopicA", "broker-x:5")
+    registered.register_topics(topics.put(Topic("New2")))
+    assert seen[1:] == [{"TopicA": "broker-x:5"}]
+
+
+def test_a_slave_learns_its_master(live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration]) -> None:
+    master = make_registration(live_namesrv.address)
+    assert master.wait_registered(live_namesrv.address, 5)
+    assert master.master is None
+    slave_config = {"broker_id": 1}
+    slave = make_registration(live_namesrv.address, **slave_config)
+    # Both say the same address here, so the name server moves it; what counts is that answers are read.
+    assert slave.wait_registered(live_namesrv.address, 5)
+    assert slave.master is None
+
+
+# --- what is on the wire
+
+
+def _recorded() -> tuple[dict[str, str], dict[str, Any]]:
+    """(header, body) of the first registration of a 5.3.3 broker."""
+    path = next(path for path in transcripts("5.3.3") if path.name == "namesrv-broker-start.jsonl.gz")
+    for line, frame in frames(path):
+        if line["code"] == RequestCode.REGISTER_BROKER:
+            request = decode_frame(frame)
+            return request.ext_fields, json.loads(request.body)
+    raise AssertionError("no registration in the recording")
+
+
+def test_header_and_body_are_those_of_5_3_3(tmp_path: Path) -> None:
+    header, body = _recorded()
+    wrapper = body["topicConfigSerializeWrapper"]
+    topics = Topics()
+    topics.data_version = Version(wrapper["dataVersion"]["timestamp"], wrapper["dataVersion"]["counter"], 0)
+    for name, config in wrapper["topicConfigTable"].items():
+        topics.table[name] = Topic(
+            name,
+            config["perm"],
+            config["readQueueNums"],
+            config["writeQueueNums"],
+            config["topicFilterType"],
+            config["topicSysFlag"],
+            config["order"],
+            config["attributes"],
+        )
+    config = EngineConfig(data_dir=tmp_path)
+    config = replace(config, broker=replace(config.broker, broker_name="broker-a"))
+    ours = Registration(config, "127.0.0.1:20911", "127.0.0.1:20912", ("127.0.0.1:1",), topics)  # type: ignore[arg-type]
+    (link,) = ours._links.values()
+    assert link._header | {"bodyCrc32": header["bodyCrc32"]} == header
+    ((_, text),) = link._table.whole()
+    wrapper["mappingDataVersion"]["timestamp"] = wrapper["dataVersion"]["timestamp"]
+    assert text.decode() == json.dumps(body, separators=(",", ":"))
+
+
+def test_a_table_that_would_not_fit_a_frame_goes_in_parts_of_different_versions(
+    live_namesrv: LiveNamesrv,
+    make_registration: Callable[..., Registration],
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registration_body, "MAX_TABLE_BYTES", 20_000)
+    for n in range(1000):
+        topics.table[f"Topic-{n}"] = Topic(f"Topic-{n}")
+    bodies = TableText(topics, 6).whole()  # type: ignore[arg-type]
+    assert len(bodies) > 5
+    assert max(len(body) for _, body in bodies) < 21_000
+    versions = [version for version, _ in bodies]
+    assert len(set(versions)) == len(versions)
+    assert versions[-1] == topics.data_version
+    registered = make_registration(live_namesrv.address)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    assert live_namesrv.topics() == set(topics.table)
+    # Changed topics in every part are taken, not only new ones.
+    for n in range(1000):
+        topics.table[f"Topic-{n}"] = Topic(f"Topic-{n}", perm=4)
+    topics.put(Topic("Last"), announce=False)
+    registered.register_all()
+    assert registered.wait_registered(live_namesrv.address, 5)
+    for name in ("Topic-0", "Topic-500", "Topic-999"):
+        route = live_namesrv.route(name)
+        assert route is not None
+        assert route["queueDatas"][0]["perm"] == 4
+
+
+def test_the_text_of_an_unchanged_table_is_made_once(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    encode = registration_body.encode_topic
+
+    def counted(config: Any, permission: int) -> bytes:
+        made.append(config.topic_name)
+        return encode(config, permission)
+
+    monkeypatch.setattr(registration_body, "encode_topic", counted)
+    table = TableText(topics, 6)  # type: ignore[arg-type]
+    assert table.whole() == table.whole()
+    assert len(made) == 3
+    topics.put(Topic("New"))
+    ((version, body),) = table.whole()
+    assert len(made) == 7
+    assert version == topics.data_version
+    assert set(read_register_body(body, 479, False).topics) == set(topics.table)
