@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 import zlib
 from collections.abc import Callable
 
@@ -421,3 +423,40 @@ def test_small_tables_are_always_read_since_two_increments_may_share_a_version(d
     desk.register({"NewA": {}}, version=(1, 3))
     desk.register({"NewB": {}}, version=(1, 3))
     assert {"NewA", "NewB"} <= desk.topics()
+
+
+def test_a_reader_on_another_thread_never_meets_half_a_change(desk: Desk) -> None:
+    """105 reads on the I/O thread what the pool changes, without a lock: whatever is shown fits together."""
+    seen: list[int] = []
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                body = desk.namesrv.routes.route("Topic-00010")
+                if body is not None:
+                    route = json.loads(body)
+                    names = {broker["brokerName"] for broker in route["brokerDatas"]}
+                    assert names == {queues["brokerName"] for queues in route["queueDatas"]}
+                    seen.append(len(names))
+        except BaseException as error:
+            failures.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(20):
+            peers = [Peer() for _ in range(3)]
+            for n, peer in enumerate(peers):
+                desk.register(_large(50), name=f"broker-{n}", address=f"10.0.0.{n}:1", peer=peer)
+            for peer in peers:
+                desk.hang_up(peer)
+    finally:
+        stop.set()
+        reader.join(10)
+        sys.setswitchinterval(interval)
+    assert not failures
+    assert seen
