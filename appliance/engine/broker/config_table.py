@@ -1,0 +1,273 @@
+"""What the tables of topics and of groups have in common: a JSON file of Apache's, a version, the journal.
+
+A change is: next version, one journal entry, then the table. It is durable when `wait_durable` has returned; the JSON
+file follows within a second. At start the file is read, then what the journal has on top of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from ..clock import Clock
+from ..config_journal import ConfigJournal
+from ..errors import CorruptFile, RefusedRequest, StartError
+from ..fastjson import encode_pretty, encode_text, pretty_document
+from ..json_file import load_json_with_backup, save_json_atomically
+from ..protocol.codes import ResponseCode
+from .data_version import DataVersion
+from .table_saver import TableSaver
+
+logger = logging.getLogger(__name__)
+
+SAVE_INTERVAL_S = 1.0
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class ConfigTable(Generic[T]):
+    """name -> frozen T. Read by any thread without a lock; changed under `_lock`.
+
+    generation: grows with every change; what was derived from the table is stale when it differs.
+    on_change: called with the new values after a change, outside the lock, by the thread that made it; must not block.
+    """
+
+    #: The journal's name for the table, and its field in the JSON file.
+    table = ""
+    field = ""
+
+    def __init__(self, path: Path, journal: ConfigJournal, clock: Clock) -> None:
+        # Constant after construction.
+        self._path = path
+        self._journal = journal
+        self._clock = clock
+        self._saver = TableSaver(self.table, self.persist, SAVE_INTERVAL_S)
+        self.on_change: list[Callable[[list[T]], None]] = []
+        # Guarded by _lock; readers take single values without it. The journal's lock is taken inside.
+        self._lock = threading.Lock()
+        self._configs: dict[str, T] = {}
+        self.data_version = DataVersion(clock.wall_ms())
+        self.generation = 0
+        self._dirty = False
+        # Guarded by _save_lock: name -> (value, the same as the file holds it).
+        self._save_lock = threading.Lock()
+        self._encoded: dict[str, tuple[T, bytes]] = {}
+
+    # --- what a subclass says
+
+    def _decode(self, name: str, value: Any) -> T:
+        """A checked value from JSON; raises ValueError or msgspec.ValidationError."""
+        raise NotImplementedError
+
+    def _is_legal_name(self, name: str) -> bool:
+        raise NotImplementedError
+
+    def _other_fields(self) -> dict[str, Any]:
+        """Fields the file has beside the version and the table."""
+        return {}
+
+    def _take_other_fields(self, document: dict[str, Any]) -> None:
+        """The same, read."""
+
+    # --- reading
+
+    def get(self, name: str) -> T | None:
+        return self._configs.get(name)
+
+    def all(self) -> list[T]:
+        """A copy, made in one call."""
+        return list(self._configs.values())
+
+    def encode_table(self) -> bytearray:
+        """`{"name":{...},...}` as answers carry it: compact, every field given."""
+        encode = msgspec.json.encode
+        text = bytearray(b"{")
+        for config in self.all():
+            if len(text) > 1:
+                text += b","
+            text += encode(self._name_of(config)) + b":" + encode(config)
+        text += b"}"
+        return text
+
+    def _name_of(self, config: T) -> str:
+        raise NotImplementedError
+
+    # --- start and stop
+
+    def load(self, from_the_start: dict[str, T]) -> None:
+        """Read the file and the journal, then add what every broker has and they lack. Raises StartError."""
+        try:
+            document = load_json_with_backup(self._path)
+        except CorruptFile as error:
+            raise StartError(str(error)) from None
+        except OSError as error:
+            raise StartError(f"{self._path} cannot be read: {error.strerror}.") from None
+        if document is not None:
+            try:
+                self._take_document(document)
+            except (ValueError, msgspec.ValidationError) as error:
+                raise StartError(f"{self._path} does not hold what it should: {error}.") from None
+        self._replay()
+        for name, config in from_the_start.items():
+            if name not in self._configs:
+                self._configs[name] = config
+                self._dirty = True
+
+    def _take_document(self, document: Any) -> None:
+        if not isinstance(document, dict) or not isinstance(document.get(self.field) or {}, dict):
+            raise ValueError(f"there is no {self.field}")
+        for name, value in (document.get(self.field) or {}).items():
+            if not self._is_legal_name(name):
+                logger.warning("%s: illegal name left out: %r", self._path.name, name[:300])
+                self._dirty = True
+                continue
+            self._configs[name] = self._decode(name, value)
+        if document.get("dataVersion") is not None:
+            self.data_version = DataVersion.decode(document["dataVersion"])
+        self._take_other_fields(document)
+
+    def _replay(self) -> None:
+        """Apply the journal. An entry the file already has in itself, or something newer, changes nothing.
+
+        The last entry of a name counts. It is applied when it is newer than the file. An older one is in the file, with
+        one exception: Apache may have run on this directory after a crash of ours and never seen it. So a value whose
+        name the file lacks is taken, too.
+        """
+        entries = self._journal.take(self.table)
+        file_version = self.data_version
+        version = file_version
+        for name, entry in {entry["name"]: entry for entry in entries}.items():
+            try:
+                entry_version = DataVersion.decode(entry.get("version"))
+                value = entry.get("value")
+                config = None if value is None else self._decode(name, value)
+            except (ValueError, msgspec.ValidationError) as error:
+                logger.error("%s: journal entry skipped name=%r: %s", self._path.name, name, error)
+                continue
+            newer = entry_version.is_newer_than(file_version)
+            if config is None:
+                if newer:
+                    self._configs.pop(name, None)
+            elif newer or name not in self._configs:
+                self._configs[name] = config
+            if entry_version.is_newer_than(version):
+                version = entry_version
+        if entries:
+            self.data_version = version
+            self._dirty = True
+            logger.info("%s: %d journal entries applied", self._path.name, len(entries))
+
+    def start(self) -> None:
+        self._saver.start()
+
+    def stop(self) -> None:
+        """End the thread and save."""
+        self._saver.stop()
+
+    @property
+    def failure(self) -> str | None:
+        """Why the file could not be saved the last time, if so."""
+        return self._saver.failure
+
+    # --- changing
+
+    def wait_durable(self, ticket: int) -> None:
+        """Return when the change with that ticket survives a power cut. Refuses with 1 when it may not."""
+        try:
+            self._journal.wait_durable(ticket)
+        except OSError as error:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change may be lost again: {error}") from None
+
+    def _change_locked(self, name: str, config: T | None) -> int:
+        """Journal and apply one change (None deletes); returns its ticket. Refuses with 1, and nothing changed."""
+        version = self.data_version.following(self._clock.wall_ms())
+        entry = {
+            "table": self.table,
+            "name": name,
+            "value": config,
+            "version": {"counter": version.counter, "timestamp": version.timestamp},
+        }
+        try:
+            ticket = self._journal.append(entry)
+        except OSError as error:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change cannot be saved: {error}") from None
+        except (UnicodeEncodeError, OverflowError) as error:  # half a surrogate pair, a number over 64 bits
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change cannot be saved: {error}") from None
+        if config is None:
+            self._configs.pop(name, None)
+        else:
+            self._configs[name] = config
+        self.data_version = version
+        self.generation += 1
+        self._dirty = True
+        return ticket
+
+    def _announce(self, changed: list[T]) -> None:
+        for listener in self.on_change:
+            listener(changed)
+
+    # --- the file
+
+    def persist(self) -> None:
+        """Rewrite the file if the table changed since the last time; durable when this returns. Raises OSError."""
+        with self._save_lock:
+            with self._lock:
+                if not self._dirty:
+                    return
+                self._dirty = False
+                written = self._journal.written
+                version = self.data_version
+                configs = list(self._configs.items())
+                other = self._other_fields()
+            try:
+                save_json_atomically(self._path, self._document(configs, version, other))
+            except BaseException:
+                with self._lock:
+                    self._dirty = True
+                raise
+            self._journal.saved(self.table, written)
+
+    def _document(self, configs: list[tuple[str, T]], version: DataVersion, other: dict[str, Any]) -> Iterator[bytes]:
+        fields: dict[str, Any] = {name: encode_pretty(value, 1).encode() for name, value in other.items()}
+        fields["dataVersion"] = encode_pretty(version.as_dict(), 1).encode()
+        fields[self.field] = self._entries(configs)
+        return pretty_document(sorted(fields.items()))
+
+    def _entries(self, configs: list[tuple[str, T]]) -> Iterator[bytes]:
+        """Each entry is encoded once a change: a large table is a join of what is there."""
+        encoded = self._encoded
+        if len(encoded) > 2 * len(configs):
+            encoded.clear()
+        for name, config in configs:
+            known = encoded.get(name)
+            if known is None or known[0] is not config:
+                text = f"{encode_text(name)}:{encode_pretty(_sorted_fields(config), 2)}"
+                known = encoded[name] = (config, text.encode())
+            yield known[1]
+
+
+def _sorted_fields(value: Any) -> Any:
+    """A struct as Java writes it: fields in alphabetical order, those without a value left out."""
+    return _in_order(msgspec.to_builtins(value))
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _in_order(value[key]) for key in sorted(value) if value[key] is not None}
+    if isinstance(value, list):
+        return [_in_order(item) for item in value]
+    return value
+
+
+def without_nulls(value: Any) -> Any:
+    """JSON as Java reads it: a null field is a missing one."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value if item is not None]
+    return value

@@ -1,0 +1,127 @@
+"""SubscriptionGroupManager: the broker's consumer groups, `store/config/subscriptionGroup.json`.
+
+Source: RocketMQ 5.3.3 `SubscriptionGroupManager`.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..clock import Clock
+from ..config import BrokerConfig
+from ..config_journal import ConfigJournal
+from ..errors import RefusedRequest
+from ..protocol.codes import ResponseCode
+from ..protocol.names import is_legal_group
+from .config_table import ConfigTable, without_nulls
+from .group_config import SubscriptionGroupConfig, decode_group_config
+from .topics import MAX_QUEUE_NUMS
+
+logger = logging.getLogger(__name__)
+
+#: Groups of the broker's own; they exist even where groups are not created by themselves.
+SYSTEM_PREFIX = "CID_RMQ_SYS_"
+_FROM_THE_START = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+_I32_MAX = (1 << 31) - 1
+
+
+class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
+    """name -> SubscriptionGroupConfig; see ConfigTable for threads and durability."""
+
+    table = "groups"
+    field = "subscriptionGroupTable"
+
+    def __init__(self, path: Path, config: BrokerConfig, journal: ConfigJournal, clock: Clock) -> None:
+        super().__init__(path, journal, clock)
+        # Constant after construction.
+        self._config = config
+        # group -> topic -> bits, kept as the file has it: nothing here sets or reads it yet.
+        self.forbidden: dict[str, Any] = {}
+        self.load({name: SubscriptionGroupConfig(group_name=name) for name in _FROM_THE_START})
+
+    def _decode(self, name: str, value: Any) -> SubscriptionGroupConfig:
+        return decode_group_config(name, without_nulls(value))
+
+    def _is_legal_name(self, name: str) -> bool:
+        return is_legal_group(name)
+
+    def _name_of(self, config: SubscriptionGroupConfig) -> str:
+        return config.group_name
+
+    def _other_fields(self) -> dict[str, Any]:
+        return {"forbiddenTable": self.forbidden}
+
+    def _take_other_fields(self, document: dict[str, Any]) -> None:
+        forbidden = document.get("forbiddenTable")
+        if isinstance(forbidden, dict):
+            self.forbidden = without_nulls(forbidden)
+
+    def find(self, name: str) -> SubscriptionGroupConfig | None:
+        """The group, made with the defaults if it is not there and may be; else None.
+
+        On remoting-io. The entry is in the journal, not synced, when this returns; refuses with 1 when it cannot be.
+        """
+        known = self._configs.get(name)
+        if known is not None:
+            return known
+        if not (self._config.auto_create_subscription_group or name.startswith(SYSTEM_PREFIX)):
+            return None
+        if not is_legal_group(name):
+            return None
+        with self._lock:
+            known = self._configs.get(name)
+            if known is not None:
+                return known
+            config = SubscriptionGroupConfig(group_name=name)
+            self._change_locked(name, config)
+        logger.info("groups: created %s", name)
+        self._announce([config])
+        return config
+
+    def update(self, config: SubscriptionGroupConfig) -> int:
+        """Create a group or replace its whole configuration; returns the ticket for `wait_durable`.
+
+        config.attributes are changes, of which none is known yet: those the group has stay. The same configuration
+        again changes nothing. Refuses with 1 an illegal name, bad numbers, attributes, a journal that cannot take it.
+        """
+        if not is_legal_group(config.group_name):
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR,
+                f"the group name {config.group_name[:300]!r} is illegal, allowing only ^[%|a-zA-Z0-9_-]+$",
+            )
+        if not 0 <= config.retry_queue_nums <= MAX_QUEUE_NUMS or not -1 <= config.retry_max_times <= _I32_MAX:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "retryQueueNums or retryMaxTimes is out of range")
+        for key in config.attributes:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"unsupported key: {key.lstrip('+-')}")
+        with self._lock:
+            known = self._configs.get(config.group_name)
+            if known is not None and known.attributes:
+                config = msgspec.structs.replace(config, attributes=known.attributes)
+            if config == known:
+                return 0
+            ticket = self._change_locked(config.group_name, config)
+        logger.info("groups: %s %s", "created" if known is None else "changed", config.group_name)
+        self._announce([config])
+        return ticket
+
+    def delete(self, name: str) -> int:
+        """Forget a group; returns the ticket for `wait_durable`, 0 when there was none."""
+        with self._lock:
+            if name not in self._configs:
+                return 0
+            ticket = self._change_locked(name, None)
+        logger.info("groups: deleted %s", name)
+        return ticket

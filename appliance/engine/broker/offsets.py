@@ -1,0 +1,198 @@
+"""ConsumerOffsetManager: how far each group has consumed each queue, `store/config/consumerOffset.json`.
+
+remoting-io commits; a thread of the table's own saves what changed since the last time, every
+flushConsumerOffsetInterval and at stop. A crash takes back at most that much: messages come again, none is lost.
+Source: RocketMQ 5.3.3 `ConsumerOffsetManager`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..clock import Clock
+from ..errors import CorruptFile, StartError
+from ..fastjson import encode_pretty, encode_text, pretty_document
+from ..json_file import load_json_with_backup, save_json_atomically
+from .data_version import DataVersion
+from .table_saver import TableSaver
+
+logger = logging.getLogger(__name__)
+
+#: 5.x bumps the version every so many commits (consumerOffsetUpdateVersionStep).
+VERSION_STEP = 500
+_QUEUE_ID_MAX = (1 << 31) - 1
+_OFFSET_MAX = (1 << 63) - 1
+
+
+class QueueOffsets:
+    """The queues of one (topic, group): queue id -> offset of the next message to consume."""
+
+    __slots__ = ("changes", "encoded", "encoded_changes", "group", "queues", "topic")
+
+    def __init__(self, topic: str, group: str) -> None:
+        self.topic = topic
+        self.group = group
+        self.queues: dict[int, int] = {}
+        self.changes = 0  # remoting-io counts it up after a commit
+        # Owned by the saving thread: the entry in the file, and which `changes` it shows.
+        self.encoded = b""
+        self.encoded_changes = -1
+
+
+class ConsumerOffsetManager:
+    """`get` and `commit` belong to remoting-io, `remove_*` and `persist` to any other thread."""
+
+    def __init__(self, path: Path, flush_interval_ms: int, clock: Clock | None = None) -> None:
+        """Read the file. Raises StartError."""
+        # Constant after construction.
+        self._path = path
+        self._clock = clock or Clock()
+        self._saver = TableSaver("offsets", self.persist, flush_interval_ms / 1000)
+        # Each step on the dict is one C call; nobody needs a lock.
+        self._table: dict[str, QueueOffsets] = {}
+        self.data_version = DataVersion(self._clock.wall_ms())
+        # Counted by remoting-io.
+        self._commits = 0
+        # Guarded by _save_lock.
+        self._save_lock = threading.Lock()
+        self._saved_commits = 0
+        self._removed = False
+        self._load()
+
+    def _load(self) -> None:
+        try:
+            document = load_json_with_backup(self._path)
+            if document is not None:
+                self._take(document)
+        except CorruptFile as error:
+            raise StartError(str(error)) from None
+        except ValueError as error:
+            raise StartError(f"{self._path} does not hold what it should: {error}.") from None
+        except OSError as error:
+            raise StartError(f"{self._path} cannot be read: {error.strerror}.") from None
+
+    def _take(self, document: Any) -> None:
+        """groupTopicMap says nothing new and is not read."""
+        table = document.get("offsetTable") if isinstance(document, dict) else None
+        if table is None:
+            table = {}
+        if not isinstance(table, dict):
+            raise ValueError("offsetTable is not an object")
+        for key, queues in table.items():
+            topic, at, group = key.partition("@")
+            if not at or not isinstance(queues, dict):
+                logger.warning("offsets: entry left out key=%r", key[:300])
+                continue
+            entry = QueueOffsets(topic, group)
+            for queue_id, offset in queues.items():
+                if type(offset) is not int or not queue_id.isdecimal():
+                    raise ValueError(f"{key} holds {queue_id!r}:{offset!r}")
+                entry.queues[int(queue_id)] = offset
+            self._table[key] = entry
+        if isinstance(document, dict) and document.get("dataVersion") is not None:
+            self.data_version = DataVersion.decode(document["dataVersion"])
+
+    # --- remoting-io
+
+    def get(self, group: str, topic: str, queue_id: int) -> int:
+        """The committed offset; -1 when there is none."""
+        entry = self._table.get(f"{topic}@{group}")
+        return -1 if entry is None else entry.queues.get(queue_id, -1)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember an offset; a lower one than before counts, too (a reset). What fits no queue is dropped."""
+        if not 0 <= queue_id <= _QUEUE_ID_MAX or not 0 <= offset <= _OFFSET_MAX:
+            return
+        key = f"{topic}@{group}"
+        entry = self._table.get(key)
+        if entry is None:
+            entry = self._table[key] = QueueOffsets(topic, group)
+        before = entry.queues.get(queue_id, -1)
+        if offset < before:
+            logger.debug("offsets: going back %s queue=%d from=%d to=%d", key, queue_id, before, offset)
+        entry.queues[queue_id] = offset
+        entry.changes += 1
+        self._commits += 1
+        if self._commits % VERSION_STEP == 0:
+            self.data_version = self.data_version.following(self._clock.wall_ms())
+
+    # --- any thread
+
+    def all(self) -> list[QueueOffsets]:
+        """A copy of the table's entries, made in one call."""
+        return list(self._table.values())
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have offsets of a topic."""
+        return [entry.group for entry in self.all() if entry.topic == topic]
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget every group's offsets of a topic."""
+        self._remove([key for key, entry in list(self._table.items()) if entry.topic == topic])
+
+    def remove_group(self, group: str) -> None:
+        """Forget a group's offsets."""
+        self._remove([key for key, entry in list(self._table.items()) if entry.group == group])
+
+    def _remove(self, keys: list[str]) -> None:
+        for key in keys:
+            self._table.pop(key, None)
+            logger.info("offsets: removed %s", key)
+        if keys:
+            self._removed = True
+
+    # --- the file
+
+    def start(self) -> None:
+        self._saver.start()
+
+    def stop(self) -> None:
+        """End the thread and save."""
+        self._saver.stop()
+
+    @property
+    def failure(self) -> str | None:
+        """Why the file could not be saved the last time, if so."""
+        return self._saver.failure
+
+    def persist(self) -> None:
+        """Rewrite the file if an offset changed since the last time; durable when this returns. Raises OSError."""
+        with self._save_lock:
+            commits = self._commits
+            if commits == self._saved_commits and not self._removed:
+                return
+            removed, self._removed = self._removed, False
+            try:
+                save_json_atomically(self._path, self._document())
+            except BaseException:
+                self._removed = removed
+                raise
+            self._saved_commits = commits
+
+    def _document(self) -> Iterator[bytes]:
+        table = list(self._table.items())
+        groups: dict[str, list[str]] = {}
+        for _, entry in table:
+            groups.setdefault(entry.group, []).append(entry.topic)
+        return pretty_document(
+            (
+                ("dataVersion", encode_pretty(self.data_version.as_dict(), 1).encode()),
+                ("groupTopicMap", (f"{encode_text(g)}:{encode_pretty(t)}".encode() for g, t in groups.items())),
+                ("offsetTable", (_encoded(key, entry) for key, entry in table)),
+            )
+        )
+
+
+def _encoded(key: str, entry: QueueOffsets) -> bytes:
+    """The entry as the file holds it; encoded once a change. A commit meanwhile shows in the next save."""
+    changes = entry.changes
+    if entry.encoded_changes != changes:
+        queues = entry.queues.copy()
+        text = f"{encode_text(key)}:{encode_pretty(dict(sorted(queues.items())), 2)}"
+        entry.encoded = text.encode()
+        entry.encoded_changes = changes
+    return entry.encoded

@@ -1,0 +1,44 @@
+"""The thread that saves one table's file in the background."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ..service_thread import ServiceThread
+
+logger = logging.getLogger(__name__)
+
+
+class TableSaver(ServiceThread):
+    """The thread `save-<table>`: calls `save` every `interval_s` seconds, and once more at stop.
+
+    Owns nothing: `save` looks whether there is anything to save. An OSError is logged and tried again at the next turn.
+    """
+
+    def __init__(self, table: str, save: Callable[[], None], interval_s: float) -> None:
+        super().__init__(f"save-{table}")
+        self._save = save
+        self._interval_s = interval_s
+        self.failure: str | None = None
+
+    def run(self) -> None:
+        while not self.stopped:
+            self.wait(self._interval_s)
+            if not self.stopped:
+                self.save_now()
+
+    def save_now(self) -> None:
+        """Save, or log why not; `failure` says so until it works again."""
+        try:
+            self._save()
+            self.failure = None
+        except OSError as error:
+            self.failure = str(error)
+            logger.error("%s: cannot save, will try again: %s", self.name, error)
+
+    def stop(self, deadline: float = 5.0) -> bool:
+        ended = super().stop(deadline)
+        if ended:
+            self.save_now()
+        return ended

@@ -1,0 +1,211 @@
+"""TopicConfigManager: the broker's topics, `store/config/topics.json`.
+
+A topic comes to be in one of four ways: the broker has it from the start; an administrator makes it; a producer sends
+to it and a template topic lets it be (autoCreateTopicEnable); a consumer group needs its retry topic.
+Source: RocketMQ 5.3.3 `TopicConfigManager`. Differs: autoCreateTopicEnable=false stops the third way whatever template
+the producer names, and then there is no TBW102 in the table even if the file still holds it.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..clock import Clock
+from ..config import BrokerConfig
+from ..config_journal import ConfigJournal
+from ..errors import RefusedRequest
+from ..protocol.codes import ResponseCode
+from ..protocol.names import (
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TEMPLATE_TOPIC,
+    TOPIC_MAX_LENGTH,
+    topic_name_error,
+)
+from .config_table import ConfigTable, without_nulls
+from .topic_config import (
+    PERM_ALL,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    TopicConfig,
+    alter_attributes,
+    decode_topic_config,
+    new_topic,
+)
+
+logger = logging.getLogger(__name__)
+
+_READ_WRITE = PERM_READ | PERM_WRITE
+SYSTEM_PREFIX = "rmq_sys_"
+#: Names upstream reserves whether or not there is such a topic here.
+_RESERVED = frozenset(
+    (
+        TEMPLATE_TOPIC,
+        SCHEDULE_TOPIC,
+        "BenchmarkTest",
+        HALF_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        OP_HALF_TOPIC,
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    )
+)
+#: Ours; Apache takes any number. Each queue of a topic costs its consumers a poll.
+MAX_QUEUE_NUMS = 65_536
+_REVIVE_QUEUES = 8  # reviveQueueNum
+_DELAY_LEVELS = 18
+
+
+class TopicConfigManager(ConfigTable[TopicConfig]):
+    """name -> TopicConfig; see ConfigTable for threads and durability."""
+
+    table = "topics"
+    field = "topicConfigTable"
+
+    def __init__(self, path: Path, config: BrokerConfig, journal: ConfigJournal, clock: Clock) -> None:
+        super().__init__(path, journal, clock)
+        # Constant after construction.
+        self._config = config
+        topics = _topics_from_the_start(config)
+        self.system_topics = _RESERVED | topics.keys()
+        self.load(topics)
+        if not config.auto_create_topic_enable and self._configs.pop(TEMPLATE_TOPIC, None) is not None:
+            self._dirty = True
+
+    def _decode(self, name: str, value: Any) -> TopicConfig:
+        return decode_topic_config(name, without_nulls(value))
+
+    def _is_legal_name(self, name: str) -> bool:
+        # Dead letter and retry topics of long groups, made by Apache, may be longer than what clients may send to.
+        return topic_name_error(name[:TOPIC_MAX_LENGTH]) is None and topic_name_error(name[-TOPIC_MAX_LENGTH:]) is None
+
+    def _name_of(self, config: TopicConfig) -> str:
+        return config.topic_name
+
+    def is_system_topic(self, name: str) -> bool:
+        """Whether administrators must leave it alone."""
+        return name in self.system_topics or name.startswith(SYSTEM_PREFIX)
+
+    def is_order_topic(self, name: str) -> bool:
+        config = self._configs.get(name)
+        return config is not None and config.order
+
+    # --- creation without an administrator, on remoting-io
+
+    def create_from_default(
+        self, topic: str, default_topic: str, queue_nums: int, topic_sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """The topic, made after the template `default_topic` if it is not there; None when it may not be made.
+
+        queue_nums: what the producer asks for; the template's number is the limit. The entry is in the journal, not
+        synced, when this returns. Refuses with 1 when the journal cannot take it.
+        """
+        known = self._configs.get(topic)
+        if known is not None:
+            return known
+        if not self._config.auto_create_topic_enable or topic_name_error(topic) is not None:
+            return None
+        with self._lock:
+            known = self._configs.get(topic)
+            template = self._configs.get(default_topic)
+            if known is not None or template is None or not template.perm & PERM_INHERIT:
+                return known
+            # A topic without queues would take no message: one is the least.
+            count = max(1, min(queue_nums, template.write_queue_nums))
+            config = new_topic(topic, count, template.perm & ~PERM_INHERIT, topic_sys_flag=topic_sys_flag)
+            config = msgspec.structs.replace(config, topic_filter_type=template.topic_filter_type)
+            self._change_locked(topic, config)
+        logger.info("topics: created after %s: %s", default_topic, config)
+        self._announce([config])
+        return config
+
+    def create_retry_topic(
+        self, topic: str, queue_nums: int, perm: int, order: bool = False, topic_sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """The retry or dead letter topic of a group, made if it is not there; None when its name is illegal.
+
+        An existing one takes the order flag over. Durability and refusal as in `create_from_default`.
+        """
+        known = self._configs.get(topic)
+        if known is not None and known.order == order:
+            return known
+        if topic_name_error(topic) is not None:
+            return known
+        with self._lock:
+            known = self._configs.get(topic)
+            if known is None:
+                config = new_topic(topic, max(1, queue_nums), perm, order, topic_sys_flag)
+            else:
+                config = msgspec.structs.replace(known, order=order)
+            self._change_locked(topic, config)
+        logger.info("topics: %s %s", "created" if known is None else "changed", config)
+        self._announce([config])
+        return config
+
+    # --- by an administrator, in the pool "admin"
+
+    def update(self, config: TopicConfig) -> int:
+        """Create a topic or replace its whole configuration; returns the ticket for `wait_durable`.
+
+        config.attributes are changes (`+key`, `-key`); those not named stay. The same configuration again changes
+        nothing, not even the version. Refuses with 1 bad attributes and a journal that cannot take it, with 29 bad
+        numbers and what is not supported. The name was checked.
+        """
+        if not (0 <= config.read_queue_nums <= MAX_QUEUE_NUMS and 0 <= config.write_queue_nums <= MAX_QUEUE_NUMS):
+            raise RefusedRequest(
+                ResponseCode.INVALID_PARAMETER, f"a topic may have between 0 and {MAX_QUEUE_NUMS} queues"
+            )
+        if not 0 <= config.perm <= PERM_ALL:
+            raise RefusedRequest(ResponseCode.INVALID_PARAMETER, f"{config.perm} is not a permission")
+        with self._lock:
+            known = self._configs.get(config.topic_name)
+            attributes = alter_attributes(None if known is None else known.attributes, config.attributes)
+            config = msgspec.structs.replace(config, attributes=attributes)
+            if config == known:
+                return 0
+            ticket = self._change_locked(config.topic_name, config)
+        logger.info("topics: %s %s", "created" if known is None else "changed", config)
+        self._announce([config])
+        return ticket
+
+    def delete(self, topic: str) -> int:
+        """Forget a topic; returns the ticket for `wait_durable`, 0 when there was none."""
+        with self._lock:
+            if topic not in self._configs:
+                return 0
+            ticket = self._change_locked(topic, None)
+        logger.info("topics: deleted %s", topic)
+        return ticket
+
+
+def _topics_from_the_start(config: BrokerConfig) -> dict[str, TopicConfig]:
+    """Every broker's topics. Source: `TopicConfigManager.init` of 5.3.3."""
+    cluster, broker = config.cluster_name, config.broker_name
+    topics = [
+        new_topic("SELF_TEST_TOPIC", 1, _READ_WRITE),
+        new_topic("BenchmarkTest", 1024, _READ_WRITE),
+        new_topic(cluster, 16, PERM_INHERIT | (_READ_WRITE if config.cluster_topic_enable else 0)),
+        new_topic(broker, 1, PERM_INHERIT | (_READ_WRITE if config.broker_topic_enable else 0)),
+        new_topic("OFFSET_MOVED_EVENT", 1, _READ_WRITE),
+        new_topic(SCHEDULE_TOPIC, _DELAY_LEVELS, _READ_WRITE),
+        new_topic(f"{cluster}_REPLY_TOPIC", 1, _READ_WRITE),
+        new_topic(f"rmq_sys_REVIVE_LOG_{cluster}", _REVIVE_QUEUES, _READ_WRITE),
+        new_topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
+        new_topic(HALF_TOPIC, 1, _READ_WRITE),
+        new_topic(OP_HALF_TOPIC, 1, _READ_WRITE),
+        new_topic("rmq_sys_wheel_timer", 1, _READ_WRITE),
+    ]
+    if config.auto_create_topic_enable:
+        topics.append(new_topic(TEMPLATE_TOPIC, config.default_topic_queue_nums, _READ_WRITE | PERM_INHERIT))
+    if config.trace_topic_enable:
+        topics.append(new_topic(config.msg_trace_topic_name, 1, _READ_WRITE))
+    # A cluster or a broker may have a dot in its name, a topic may not.
+    return {topic.topic_name: topic for topic in topics if topic_name_error(topic.topic_name) is None}

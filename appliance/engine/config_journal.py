@@ -1,0 +1,260 @@
+"""The journal of configuration changes: what topics and groups became since their JSON files were last saved (D9).
+
+A line an entry, in `DATA/rocketbox/config.journal`; format page: docs/formats/config.md.
+
+    6f0a7c1e {"table":"topics","name":"T","value":{...},"version":{"counter":3,"timestamp":1700000000000}}\n
+
+Eight hex digits of the CRC-32 of what stands between the blank and the line's end. `value` is null for a deletion.
+An entry is written (not synced) by the thread that makes the change, so it survives the process from then on; a thread
+of the journal's own syncs whatever has gathered, so it survives the machine when `wait_durable` returns. Once every
+table's JSON file is saved and holds all of its entries, the journal is emptied.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import zlib
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from .service_thread import ServiceThread
+
+logger = logging.getLogger(__name__)
+
+_CRC_BYTES = 9  # eight digits and the blank
+#: A sync slower than this is an error for whoever waits; the entry may still become durable.
+WAIT_S = 10.0
+
+
+class JournalCalls(Protocol):
+    """The calls the journal makes; tests hand in ones that fail or forget."""
+
+    def open(self, path: Path) -> int: ...
+    def read(self, path: Path) -> bytes: ...
+    def pwrite(self, fd: int, data: bytes, position: int) -> int: ...
+    def truncate(self, fd: int, size: int) -> None: ...
+    def fdatasync(self, fd: int) -> None: ...
+    def close(self, fd: int) -> None: ...
+    def sync_directory(self, path: Path) -> None: ...
+
+
+class OsJournalCalls:
+    """The machine's."""
+
+    def open(self, path: Path) -> int:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def pwrite(self, fd: int, data: bytes, position: int) -> int:
+        return os.pwrite(fd, data, position)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def fdatasync(self, fd: int) -> None:
+        if sys.platform == "darwin":
+            import fcntl
+
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(fd)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def encode_entry(entry: dict[str, Any]) -> bytes:
+    """One line."""
+    text = msgspec.json.encode(entry)
+    return b"%08x %b\n" % (zlib.crc32(text), text)
+
+
+def decode_line(line: bytes) -> dict[str, Any] | None:
+    """The entry of a line without its end; None when the line is damaged."""
+    text = line[_CRC_BYTES:]
+    try:
+        if int(line[: _CRC_BYTES - 1], 16) != zlib.crc32(text):
+            return None
+        entry = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(entry, dict) or not isinstance(entry.get("table"), str) or not isinstance(entry.get("name"), str):
+        return None
+    return entry
+
+
+class ConfigJournal(ServiceThread):
+    """The thread `config-journal` syncs; any thread appends.
+
+    Invariants: durable <= written (numbers of entries, growing over the journal's life); an entry is in the file, or in
+    the JSON file of its table, or both.
+    """
+
+    def __init__(self, path: Path, calls: JournalCalls | None = None) -> None:
+        """Read what is there and cut a torn tail. Raises OSError."""
+        super().__init__("config-journal")
+        # Constant after construction.
+        self._calls = OsJournalCalls() if calls is None else calls
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = not path.exists()
+        self._fd = self._calls.open(path)
+        if new:
+            self._calls.sync_directory(path.parent)
+        # Guarded by _lock.
+        self._lock = threading.Lock()
+        self._end = 0
+        self._written = 0
+        self._last_entry: dict[str, int] = {}
+        self._saved: dict[str, int] = {}
+        self._broken: str | None = None
+        # Guarded by _state.
+        self._state = threading.Condition()
+        self._durable = 0
+        self._failed = 0
+        self._replay: dict[str, list[dict[str, Any]]] = {}
+        self._load()
+
+    def _load(self) -> None:
+        raw = self._calls.read(self._path)
+        self._end = raw.rfind(b"\n") + 1
+        for line in raw[: self._end].split(b"\n")[:-1]:
+            entry = decode_line(line)
+            if entry is None:
+                logger.error("config journal: damaged line skipped path=%s line=%r", self._path, line[:200])
+                continue
+            self._written += 1
+            self._last_entry[entry["table"]] = self._written
+            self._replay.setdefault(entry["table"], []).append(entry)
+        if self._end < len(raw):
+            logger.warning("config journal: torn tail cut path=%s bytes=%d", self._path, len(raw) - self._end)
+            self._calls.truncate(self._fd, self._end)
+            self._calls.fdatasync(self._fd)
+        self._durable = self._written
+
+    def take(self, table: str) -> list[dict[str, Any]]:
+        """The entries found at start that concern `table`, oldest first; once."""
+        return self._replay.pop(table, [])
+
+    # --- any thread
+
+    @property
+    def written(self) -> int:
+        """The number of the last entry; what `saved` wants to hear."""
+        return self._written
+
+    def append(self, entry: dict[str, Any]) -> int:
+        """Write one entry; returns its number for `wait_durable`. Never syncs.
+
+        entry: JSON values, with `table` and `name`. Raises OSError when it cannot be written; nothing changed then.
+        """
+        line = encode_entry(entry)
+        with self._lock:
+            if self._broken is not None:
+                raise OSError(self._broken)
+            try:
+                count = self._calls.pwrite(self._fd, line, self._end)
+                if count != len(line):
+                    raise OSError(f"{count} of {len(line)} bytes were written to {self._path}")
+            except OSError:
+                self._cut_to_end_locked()
+                raise
+            self._end += len(line)
+            self._written += 1
+            self._last_entry[entry["table"]] = ticket = self._written
+        self.wakeup()
+        return ticket
+
+    def _cut_to_end_locked(self) -> None:
+        """Half a line behind the end would hide the next one."""
+        try:
+            self._calls.truncate(self._fd, self._end)
+        except OSError as error:
+            self._broken = f"{self._path} cannot be cut after a failed write: {error}"
+
+    def wait_durable(self, ticket: int, timeout_s: float = WAIT_S) -> None:
+        """Return when entry `ticket` is durable. Raises OSError when its sync failed, or takes longer."""
+        deadline = time.monotonic() + timeout_s
+        with self._state:
+            while self._durable < ticket:
+                if self._failed >= ticket:
+                    raise OSError(self._broken or f"{self._path} could not be synced")
+                left = deadline - time.monotonic()
+                if left <= 0 or self.stopped:
+                    raise OSError(f"{self._path} was not synced in time")
+                self._state.wait(left)
+
+    def saved(self, table: str, written: int) -> None:
+        """The JSON file of `table` is durable and holds every entry of the table up to number `written`."""
+        with self._lock:
+            self._saved[table] = max(written, self._saved.get(table, 0))
+            if not self._end and self._broken is None:
+                return
+            if any(self._saved.get(name, 0) < last for name, last in self._last_entry.items()):
+                return
+            # All of it is in JSON files: begin again. A journal that broke is whole again, too.
+            try:
+                self._calls.truncate(self._fd, 0)
+            except OSError as error:
+                logger.error("config journal: cannot be emptied path=%s: %s", self._path, error)
+                return
+            self._end = 0
+            self._broken = None
+            durable = self._written
+        with self._state:
+            self._durable = max(self._durable, durable)
+            self._state.notify_all()
+
+    # --- the thread
+
+    def run(self) -> None:
+        while not self.stopped:
+            self.wait(None)
+            self._sync()
+
+    def _sync(self) -> None:
+        """Sync what was written before this call."""
+        target = self._written
+        if target <= self._durable or self._broken is not None:
+            return
+        try:
+            self._calls.fdatasync(self._fd)
+        except OSError as error:
+            # What the kernel dropped it would not sync the next time either, and say that all is well. So there are
+            # no more entries until the JSON files hold everything.
+            logger.error("config journal: sync failed path=%s: %s", self._path, error)
+            with self._lock:
+                self._broken = f"{self._path} could not be synced: {error}"
+                failed = self._written
+            with self._state:
+                self._failed = failed
+                self._state.notify_all()
+            return
+        with self._state:
+            self._durable = max(self._durable, target)
+            self._state.notify_all()
+
+    def stop(self, deadline: float = 5.0) -> bool:
+        """End the thread, sync the rest, close the file."""
+        ended = super().stop(deadline)
+        self._sync()
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._calls.close(fd)
+        return ended

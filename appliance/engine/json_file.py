@@ -1,0 +1,178 @@
+"""Files that are always whole: saved through a temporary file, with the last good copy kept beside them as `.bak`.
+
+    X.tmp   being written; worth nothing
+    X.bak   what X held before the last save
+    X       what holds
+
+Neither a crash nor a full disk leaves X half written: a save writes and syncs X.tmp, makes X.bak another name of the
+old X, renames X.tmp to X and syncs the directory. Reading takes X; when it is missing, empty or damaged, X.bak.
+A damaged X is moved to X.damaged first, so that no later save can put it in the place of the good copy.
+Apache's brokers keep the same two names. Source of the rules: RocketMQ `ConfigManager`, `MixAll.string2File`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import fastjson
+from .errors import CorruptFile
+
+logger = logging.getLogger(__name__)
+
+_WRITE_BYTES = 256 * 1024
+
+
+class FileCalls(Protocol):
+    """The calls this module makes; tests hand in ones that fail."""
+
+    def open(self, path: Path) -> int: ...
+    def write(self, fd: int, data: bytes | memoryview) -> int: ...
+    def fsync(self, fd: int) -> None: ...
+    def close(self, fd: int) -> None: ...
+    def link(self, old: Path, new: Path) -> None: ...
+    def rename(self, old: Path, new: Path) -> None: ...
+    def unlink(self, path: Path) -> None: ...
+    def sync_directory(self, path: Path) -> None: ...
+
+
+class OsFileCalls:
+    """The machine's."""
+
+    def open(self, path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        return os.write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        if sys.platform == "darwin":
+            import fcntl
+
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(fd)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def link(self, old: Path, new: Path) -> None:
+        os.link(old, new)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+OS_FILE_CALLS = OsFileCalls()
+
+
+def save_json_atomically(path: Path, content: str | bytes | Iterable[bytes], calls: FileCalls = OS_FILE_CALLS) -> None:
+    """Put `content` (text, bytes, or pieces of bytes) into the file at `path`; durable when this returns.
+
+    Raises OSError; the file and its `.bak` are then still good, one of them possibly already the new one. The caller
+    sees to it that one thread at a time saves a path.
+    """
+    if isinstance(content, str):
+        content = content.encode()
+    temporary = _beside(path, ".tmp")
+    fd = calls.open(temporary)
+    try:
+        for piece in (content,) if isinstance(content, bytes) else content:
+            _write_all(calls, fd, piece)
+        calls.fsync(fd)
+    finally:
+        calls.close(fd)
+    _keep_backup(path, calls)
+    calls.rename(temporary, path)
+    calls.sync_directory(path.parent)
+
+
+def _write_all(calls: FileCalls, fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[calls.write(fd, view[:_WRITE_BYTES]) :]
+
+
+def _keep_backup(path: Path, calls: FileCalls) -> None:
+    """Give the file's present content the name `.bak`; an empty file is no content."""
+    try:
+        if not path.stat().st_size:
+            return
+    except FileNotFoundError:
+        return
+    second_name = _beside(path, ".bak.tmp")
+    try:
+        calls.unlink(second_name)
+    except FileNotFoundError:
+        pass
+    try:
+        calls.link(path, second_name)
+    except OSError:
+        # A file system without hard links: a copy, synced before it takes the name.
+        fd = calls.open(second_name)
+        try:
+            _write_all(calls, fd, path.read_bytes())
+            calls.fsync(fd)
+        finally:
+            calls.close(fd)
+    calls.rename(second_name, _beside(path, ".bak"))
+    try:
+        calls.unlink(second_name)  # still there when both were already names of one file
+    except FileNotFoundError:
+        pass
+
+
+def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any | None:
+    """The document of the file, or of its `.bak`; None when there is nothing in either.
+
+    Raises CorruptFile when the file is damaged and there is no good copy, OSError when reading fails.
+    """
+    damage: ValueError | None = None
+    try:
+        raw = _read(path)
+        if raw is not None:
+            return fastjson.loads(raw)
+    except ValueError as error:
+        damage = error
+    backup = _beside(path, ".bak")
+    document = None
+    try:
+        raw = _read(backup)
+        if raw is not None:
+            document = fastjson.loads(raw)
+    except ValueError as error:
+        damage = damage or error
+    if document is None and damage is not None:
+        raise CorruptFile(f"{path} is damaged and there is no good copy of it: {damage}.")
+    if document is not None:
+        logger.warning("json file: read from the copy path=%s reason=%s", backup, damage or "missing or empty")
+        if damage is not None:
+            calls.rename(path, _beside(path, ".damaged"))
+            calls.sync_directory(path.parent)
+    return document
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return raw if raw.strip() else None
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
