@@ -23,7 +23,10 @@ from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..remoting.client import RemotingClient
 from ..service_thread import ServiceThread
-from .registration_body import TableText, TopicConfig, TopicSource, Version
+from .data_version import DataVersion
+from .registration_body import TableText
+from .topic_config import TopicConfig
+from .topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +70,7 @@ class NameServerLink(ServiceThread):
         # Owned by this thread.
         self._due_at = 0.0
         self._retry_s = FIRST_RETRY_S
-        self._seen: Version | None = None
+        self._seen: DataVersion | None = None
         # Guarded by _state.
         self._state = threading.Condition()
         self._asked = 1  # requests to register, the first at the start
@@ -166,7 +169,7 @@ class NameServerLink(ServiceThread):
             # It has forgotten us: an increment must not be the first it hears.
             self._register_whole()
 
-    def _register(self, version: Version, body: bytes) -> None:
+    def _register(self, version: DataVersion, body: bytes) -> None:
         header = self._header | {"bodyCrc32": str(zlib_ng.crc32(body) & 0x7FFFFFFF)}
         request = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=header, body=body)
         answer = self._client.invoke_sync(request, self._timeout_ms)
@@ -199,7 +202,7 @@ class Registration:
         address: str,
         ha_address: str,
         namesrv_addrs: tuple[str, ...],
-        topics: TopicSource,
+        topics: TopicConfigManager,
         on_orders: Callable[[dict[str, str]], None] | None = None,
     ) -> None:
         """address, ha_address: "host:port" as told to others. on_orders: called with the name servers' order

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-PERM_READ, PERM_WRITE = 4, 2
+from .data_version import DataVersion
+from .topic_config import PERM_READ, PERM_WRITE, TopicConfig
+from .topics import TopicConfigManager
+
 _READ_WRITE = PERM_READ | PERM_WRITE
 
 #: Apache refuses frames over 16 MiB, which some 70,000 topics reach.
@@ -21,81 +23,19 @@ MAX_TABLE_BYTES = 8 * 1024 * 1024
 _encode = msgspec.json.encode
 
 
-class TopicConfig(Protocol):
-    """As topics.py keeps them."""
-
-    topic_name: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
-    topic_filter_type: str
-    topic_sys_flag: int
-    order: bool
-    attributes: dict[str, str]
-
-
-class DataVersion(Protocol):
-    """As topics.py keeps it."""
-
-    timestamp: int
-    counter: int
-    state_version: int
-
-
-class TopicSource(Protocol):
-    """TopicConfigManager, as far as registration needs it; every member may be used by any thread."""
-
-    generation: int
-    on_change: list[Any]
-
-    @property
-    def data_version(self) -> DataVersion: ...
-
-    def all(self) -> Iterable[TopicConfig]: ...
-
-
-class Version(NamedTuple):
-    """A DataVersion that stands still."""
-
-    timestamp: int
-    counter: int
-    state_version: int
-
-    @classmethod
-    def of(cls, version: DataVersion) -> Version:
-        return cls(version.timestamp, version.counter, version.state_version)
-
-    def plus(self, ms: int) -> Version:
-        """Another version: name servers ask whether two are equal, not which is later."""
-        return self._replace(timestamp=self.timestamp + ms)
-
-    def encode(self) -> bytes:
-        return b'{"counter":%d,"stateVersion":%d,"timestamp":%d}' % (self.counter, self.state_version, self.timestamp)
-
-
 def encode_topic(config: TopicConfig, broker_permission: int) -> bytes:
     """`"name":{TopicConfig}`; a broker that lacks R or W takes it from all its topics."""
-    name = _encode(config.topic_name)
-    perm = config.perm
     if broker_permission & _READ_WRITE != _READ_WRITE:
-        perm &= broker_permission
-    return (
-        b'%b:{"attributes":%b,"order":%b,"perm":%d,"readQueueNums":%d,"topicFilterType":%b,"topicName":%b,'
-        b'"topicSysFlag":%d,"writeQueueNums":%d}'
-    ) % (
-        name,
-        _encode(config.attributes),
-        b"true" if config.order else b"false",
-        perm,
-        config.read_queue_nums,
-        _encode(config.topic_filter_type),
-        name,
-        config.topic_sys_flag,
-        config.write_queue_nums,
-    )
+        config = msgspec.structs.replace(config, perm=config.perm & broker_permission)
+    return b"%b:%b" % (_encode(config.topic_name), _encode(config))
 
 
-def encode_body(version: Version, topics: bytes) -> bytes:
+def plus_ms(version: DataVersion, ms: int) -> DataVersion:
+    """Another version: name servers ask whether two are equal, not which is later."""
+    return version._replace(timestamp=version.timestamp + ms)
+
+
+def encode_body(version: DataVersion, topics: bytes) -> bytes:
     """RegisterBrokerBody; topics: entries of `encode_topic`, joined by commas. There are no static topics to map."""
     return (
         b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":%b,"mappingDataVersion":'
@@ -107,16 +47,16 @@ def encode_body(version: Version, topics: bytes) -> bytes:
 class TableText:
     """The text of the whole table, made when it is asked for after a change."""
 
-    def __init__(self, topics: TopicSource, broker_permission: int) -> None:
+    def __init__(self, topics: TopicConfigManager, broker_permission: int) -> None:
         # Constant after construction.
         self._topics = topics
         self._permission = broker_permission
         # Guarded by _lock, which is held while the text is made: whoever waits needs the same text.
         self._lock = threading.Lock()
-        self._made_for: tuple[Version, int] | None = None
+        self._made_for: tuple[DataVersion, int] | None = None
         self._parts: list[bytes] = []
 
-    def whole(self) -> list[tuple[Version, bytes]]:
+    def whole(self) -> list[tuple[DataVersion, bytes]]:
         """(version, body) of all topics; several where one would not fit a frame, the last under the true version.
 
         A name server never drops what a body leaves out, but it ignores changes that come under a version it knows: so
@@ -124,12 +64,12 @@ class TableText:
         promises; what it has beyond comes again under its own version.
         """
         with self._lock:
-            version = Version.of(self._topics.data_version)
+            version = self._topics.data_version
             key = (version, self._topics.generation)
             if key != self._made_for:
                 self._parts = self._make_parts()
                 self._made_for = key
-            versions = [version.plus(ms) for ms in reversed(range(len(self._parts)))]
+            versions = [plus_ms(version, ms) for ms in reversed(range(len(self._parts)))]
             return [(own, encode_body(own, part)) for own, part in zip(versions, self._parts, strict=True)]
 
     def _make_parts(self) -> list[bytes]:
@@ -145,14 +85,14 @@ class TableText:
             size += len(entry) + 1
         return [*parts, b",".join(entries)]
 
-    def increment(self, changed: Iterable[TopicConfig], seen: Version | None) -> tuple[Version, bytes]:
+    def increment(self, changed: Iterable[TopicConfig], seen: DataVersion | None) -> tuple[DataVersion, bytes]:
         """(version, body) of a few topics.
 
         seen: the version this name server was told last. Two changes may share one, when the second was made before
         the first was sent, and then the name server would ignore the second: so it gets another, which the next whole
         table puts right.
         """
-        version = Version.of(self._topics.data_version)
+        version = self._topics.data_version
         if version == seen:
-            version = version.plus(1)
+            version = plus_ms(version, 1)
         return version, encode_body(version, b",".join([encode_topic(c, self._permission) for c in changed]))

@@ -6,15 +6,18 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from appliance.engine.broker import registration, registration_body
+from appliance.engine.broker.data_version import DataVersion
 from appliance.engine.broker.registration import Registration
-from appliance.engine.broker.registration_body import TableText, Version
+from appliance.engine.broker.registration_body import TableText
+from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.config import EngineConfig
 from appliance.engine.namesrv.register_body import read_register_body
 from appliance.engine.protocol.codes import RequestCode
@@ -27,40 +30,32 @@ BROKER = "10.0.0.1:10911"
 HA = "10.0.0.1:10912"
 
 
-@dataclass
-class Topic:
-    topic_name: str
-    perm: int = 6
-    read_queue_nums: int = 8
-    write_queue_nums: int = 8
-    topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
-    order: bool = False
-    attributes: dict[str, str] = field(default_factory=dict)
+def topic(name: str, perm: int = 6, read_queue_nums: int = 8) -> TopicConfig:
+    return TopicConfig(topic_name=name, perm=perm, read_queue_nums=read_queue_nums)
 
 
 class Topics:
     """A broker's topic table: what TopicConfigManager shows to registration."""
 
     def __init__(self, *names: str) -> None:
-        self.table = {name: Topic(name) for name in names}
+        self.table = {name: topic(name) for name in names}
         self.generation = 0
-        self.data_version = Version(1000, 0, 0)
-        self.on_change: list[Callable[[list[Topic]], None]] = []
+        self.data_version = DataVersion(1000, 0, 0)
+        self.on_change: list[Callable[[list[TopicConfig]], None]] = []
 
-    def all(self) -> list[Topic]:
+    def all(self) -> list[TopicConfig]:
         return list(self.table.values())
 
-    def put(self, *topics: Topic, announce: bool = True) -> list[Topic]:
+    def put(self, *topics: TopicConfig, announce: bool = True) -> list[TopicConfig]:
         for topic in topics:
             self.table[topic.topic_name] = topic
         self.generation += 1
-        self.data_version = Version(1000, self.data_version.counter + 1, 0)
+        self.data_version = DataVersion(1000, self.data_version.counter + 1, 0)
         if announce:
             self.announce(*topics)
         return list(topics)
 
-    def announce(self, *topics: Topic) -> None:
+    def announce(self, *topics: TopicConfig) -> None:
         for listener in self.on_change:
             listener(list(topics))
 
@@ -109,7 +104,7 @@ def test_a_changed_topic_is_routed_when_register_topics_returns(
     registered = make_registration(live_namesrv.address)
     assert registered.wait_registered(live_namesrv.address, 5)
     for n in range(20):
-        changed = topics.put(Topic(f"New-{n}", read_queue_nums=n + 1))
+        changed = topics.put(topic(f"New-{n}", read_queue_nums=n + 1))
         assert registered.register_topics(changed) == {live_namesrv.address: True}
         route = live_namesrv.route(f"New-{n}")
         assert route is not None
@@ -121,7 +116,7 @@ def test_a_topic_created_by_a_send_is_routed_soon(
 ) -> None:
     registered = make_registration(live_namesrv.address)
     assert registered.wait_registered(live_namesrv.address, 5)
-    topics.put(Topic("Auto"))
+    topics.put(topic("Auto"))
     eventually(lambda: live_namesrv.route("Auto") is not None, "the route of an automatically created topic")
 
 
@@ -131,9 +126,9 @@ def test_two_changes_that_share_a_version_both_arrive(
     """The second change is made, and counted, before the first is sent: both go out under the version of the second."""
     registered = make_registration(live_namesrv.address)
     assert registered.wait_registered(live_namesrv.address, 5)
-    registered.register_topics(topics.put(Topic("A"), Topic("B")))
-    first = topics.put(Topic("A", perm=4), announce=False)
-    second = topics.put(Topic("B", perm=4), announce=False)
+    registered.register_topics(topics.put(topic("A"), topic("B")))
+    first = topics.put(topic("A", perm=4), announce=False)
+    second = topics.put(topic("B", perm=4), announce=False)
     for changed in (first, second):
         topics.announce(*changed)
         assert registered.register_topics(changed) == {live_namesrv.address: True}
@@ -150,7 +145,7 @@ def test_a_name_server_that_comes_later_is_told(
     late.port = _free_port()
     registered = make_registration(late.address)
     assert not registered.wait_registered(late.address, 0.3)
-    assert registered.register_topics(topics.put(Topic("Before"))) == {late.address: False}
+    assert registered.register_topics(topics.put(topic("Before"))) == {late.address: False}
     late.start()
     try:
         assert registered.wait_registered(late.address, 10)
@@ -165,7 +160,7 @@ def test_a_name_server_that_restarts_is_told_again_without_waiting_for_the_perio
     registered = make_registration(live_namesrv.address)
     assert registered.wait_registered(live_namesrv.address, 5)
     live_namesrv.stop()
-    topics.put(Topic("Meanwhile"))
+    topics.put(topic("Meanwhile"))
     live_namesrv.start()
     begin = time.monotonic()
     eventually(lambda: live_namesrv.topics() == set(topics.table), "all topics at the name server that restarted")
@@ -181,7 +176,7 @@ def test_a_dead_name_server_does_not_delay_the_living(
         registered = make_registration(dead, silent, live_namesrv.address)
         assert registered.wait_registered(live_namesrv.address, 5)
         begin = time.monotonic()
-        known = registered.register_topics(topics.put(Topic("New")))
+        known = registered.register_topics(topics.put(topic("New")))
         assert known == {dead: False, silent: False, live_namesrv.address: True}
         assert time.monotonic() - begin < registration.CHANGE_TIMEOUT_S
         registered.unregister(1.0)
@@ -225,7 +220,7 @@ def test_a_broker_without_write_permission_takes_it_from_all_its_topics(
 ) -> None:
     registered = make_registration(live_namesrv.address, broker_permission=4)
     assert registered.wait_registered(live_namesrv.address, 5)
-    registered.register_topics(topics.put(Topic("New", perm=7)))
+    registered.register_topics(topics.put(topic("New", perm=7)))
     for name, perm in (("TBW102", 4), ("New", 4)):
         route = live_namesrv.route(name)
         assert route is not None
@@ -239,10 +234,10 @@ def test_order_configurations_are_handed_on_when_they_are_new(
     seen: list[dict[str, str]] = []
     registered = make_registration(live_namesrv.address, on_orders=seen.append)
     assert registered.wait_registered(live_namesrv.address, 5)
-    registered.register_topics(topics.put(Topic("New")))
+    registered.register_topics(topics.put(topic("New")))
     assert seen == [{"TopicA": "broker-x:4"}]
     live_namesrv.namesrv.kv.put("ORDER_TOPIC_CONFIG", "TopicA", "broker-x:5")
-    registered.register_topics(topics.put(Topic("New2")))
+    registered.register_topics(topics.put(topic("New2")))
     assert seen[1:] == [{"TopicA": "broker-x:5"}]
 
 
@@ -271,18 +266,9 @@ def test_header_and_body_are_those_of_5_3_3(tmp_path: Path) -> None:
     header, body = _recorded()
     wrapper = body["topicConfigSerializeWrapper"]
     topics = Topics()
-    topics.data_version = Version(wrapper["dataVersion"]["timestamp"], wrapper["dataVersion"]["counter"], 0)
+    topics.data_version = DataVersion(wrapper["dataVersion"]["timestamp"], wrapper["dataVersion"]["counter"], 0)
     for name, config in wrapper["topicConfigTable"].items():
-        topics.table[name] = Topic(
-            name,
-            config["perm"],
-            config["readQueueNums"],
-            config["writeQueueNums"],
-            config["topicFilterType"],
-            config["topicSysFlag"],
-            config["order"],
-            config["attributes"],
-        )
+        topics.table[name] = msgspec.convert(config, TopicConfig)
     config = EngineConfig(data_dir=tmp_path)
     config = replace(config, broker=replace(config.broker, broker_name="broker-a"))
     ours = Registration(config, "127.0.0.1:20911", "127.0.0.1:20912", ("127.0.0.1:1",), topics)  # type: ignore[arg-type]
@@ -301,7 +287,7 @@ def test_a_table_that_would_not_fit_a_frame_goes_in_parts_of_different_versions(
 ) -> None:
     monkeypatch.setattr(registration_body, "MAX_TABLE_BYTES", 20_000)
     for n in range(1000):
-        topics.table[f"Topic-{n}"] = Topic(f"Topic-{n}")
+        topics.table[f"Topic-{n}"] = topic(f"Topic-{n}")
     bodies = TableText(topics, 6).whole()  # type: ignore[arg-type]
     assert len(bodies) > 5
     assert max(len(body) for _, body in bodies) < 21_000
@@ -313,8 +299,8 @@ def test_a_table_that_would_not_fit_a_frame_goes_in_parts_of_different_versions(
     assert live_namesrv.topics() == set(topics.table)
     # Changed topics in every part are taken, not only new ones.
     for n in range(1000):
-        topics.table[f"Topic-{n}"] = Topic(f"Topic-{n}", perm=4)
-    topics.put(Topic("Last"), announce=False)
+        topics.table[f"Topic-{n}"] = topic(f"Topic-{n}", perm=4)
+    topics.put(topic("Last"), announce=False)
     registered.register_all()
     assert registered.wait_registered(live_namesrv.address, 5)
     for name in ("Topic-0", "Topic-500", "Topic-999"):
@@ -335,7 +321,7 @@ def test_the_text_of_an_unchanged_table_is_made_once(topics: Topics, monkeypatch
     table = TableText(topics, 6)  # type: ignore[arg-type]
     assert table.whole() == table.whole()
     assert len(made) == 3
-    topics.put(Topic("New"))
+    topics.put(topic("New"))
     ((version, body),) = table.whole()
     assert len(made) == 7
     assert version == topics.data_version
