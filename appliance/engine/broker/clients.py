@@ -1,220 +1,288 @@
-"""Who is connected: producers and consumers by group, with what they subscribe to.
+"""ClientManager: who is connected - producers, consumers, their groups and subscriptions - as heartbeats say it.
 
-A connection belongs to a group from its heartbeat until it closes, unregisters or is silent for 120 s. A consumer
-group's subscriptions are those of its last heartbeats: a newer version replaces, a topic left out is dropped.
-Source: RocketMQ 5.3.3 `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager`, `ClientHousekeepingService`.
+A group's subscriptions are those of its last heartbeat, so all its members must subscribe alike. When someone joins or
+leaves a group all its members are told (40), the newcomer included, and they share out the queues anew.
+Source: RocketMQ 5.3.3 `ClientManageProcessor`, `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager`.
+Differs: a group a connection no longer mentions is left after the same 120 s without the connection being closed; a
+heartbeat without subscriptions (V2) from a client whose full one is not known asks for the full one.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import NamedTuple
 
 from ..clock import Clock
 from ..config import BrokerConfig
 from ..protocol.codes import RequestCode
-from ..protocol.command import FLAG_ONEWAY, RemotingCommand
+from ..protocol.command import FLAG_ONEWAY, RemotingCommand, encode_command
 from ..remoting.connection import Connection
 from .groups import SubscriptionGroupManager
+from .heartbeat import BROADCASTING, ConsumerData, SubscriptionData
 
 logger = logging.getLogger(__name__)
 
-BROADCASTING = "BROADCASTING"
+_opaques = itertools.count()
 
 
-class SubscriptionData(NamedTuple):
-    """One topic of a group: sub_string is the expression, sub_version the client's clock when it was made."""
+class Client(NamedTuple):
+    """Who sent a heartbeat. version: `MQVersion` ordinal."""
 
-    topic: str
-    sub_string: str
-    sub_version: int
-    expression_type: str
-    tags: tuple[str, ...] = ()
-    codes: tuple[int, ...] = ()
-    class_filter_mode: bool = False
+    client_id: str
+    language: str
+    version: int
 
 
 class ClientChannel:
-    """One connection within a group."""
+    """One client of one group on one connection. last_update_ms: wall time of its last heartbeat."""
 
     __slots__ = ("client_id", "conn", "language", "last_update_ms", "version")
 
-    def __init__(self, conn: Connection, client_id: str, language: str, version: int, now_ms: int) -> None:
+    def __init__(self, conn: Connection, who: Client, now_ms: int) -> None:
         self.conn = conn
-        self.client_id = client_id
-        self.language = language
-        self.version = version
+        self.take(who, now_ms)
+
+    def take(self, who: Client, now_ms: int) -> None:
+        """Another heartbeat came."""
+        self.client_id, self.language, self.version = who
         self.last_update_ms = now_ms
 
 
 class ConsumerGroupInfo:
-    """One consumer group that is online. Changed by remoting-io; tables are replaced or copied by readers."""
+    """A consumer group that is online. fingerprint: of the last heartbeat, 0 without V2, None before the first."""
 
-    __slots__ = ("channels", "consume_from_where", "consume_type", "group", "message_model", "subscriptions")
+    __slots__ = (
+        "channels",
+        "consume_from_where",
+        "consume_type",
+        "fingerprint",
+        "group_name",
+        "message_model",
+        "subscriptions",
+    )
 
-    def __init__(self, group: str) -> None:
-        self.group = group
+    def __init__(self, group_name: str) -> None:
+        self.group_name = group_name
         self.consume_type = ""
         self.message_model = ""
         self.consume_from_where = ""
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.channels: dict[Connection, ClientChannel] = {}
+        self.fingerprint: int | None = None
 
     def client_ids(self) -> list[str]:
+        """The members' client ids."""
         return [channel.client_id for channel in list(self.channels.values())]
+
+    def subscribe(self, wanted: list[SubscriptionData]) -> bool:
+        """Take a heartbeat's subscriptions over; whether a topic came or went. A newer version alone is no change."""
+        table = self.subscriptions
+        changed = False
+        topics = set()
+        for data in wanted:
+            topics.add(data.topic)
+            known = table.get(data.topic)
+            if known is None or data.sub_version > known.sub_version:
+                table[data.topic] = data
+                changed = changed or known is None
+        for topic in [topic for topic in table if topic not in topics]:
+            del table[topic]
+            changed = True
+        return changed
+
+
+class _Presence:
+    """What one connection takes part in: group -> wall ms of the last heartbeat that named it."""
+
+    __slots__ = ("consumers", "last_ms", "producers")
+
+    def __init__(self, now_ms: int) -> None:
+        self.last_ms = now_ms
+        self.consumers: dict[str, int] = {}
+        self.producers: dict[str, int] = {}
 
 
 class ClientManager:
-    """Owned by remoting-io."""
+    """Owned by remoting-io. Other threads read copies: `consumer_groups()`, `list(info.channels.values())`."""
 
     def __init__(self, config: BrokerConfig, groups: SubscriptionGroupManager, clock: Clock) -> None:
+        # Constant after construction.
         self._config = config
         self._groups = groups
         self._clock = clock
+        self._expiry_ms = config.channel_expired_timeout_ms
+        # Owned by remoting-io.
         self._consumers: dict[str, ConsumerGroupInfo] = {}
         self._producers: dict[str, dict[Connection, ClientChannel]] = {}
-        #: connection -> (consumer groups, producer groups) it is in, so that a close is cheap.
-        self._memberships: dict[Connection, tuple[set[str], set[str]]] = {}
+        # The connection that was silent longest comes first.
+        self._presence: dict[Connection, _Presence] = {}
 
-    # --- registering
-
-    def register_producer(self, group: str, conn: Connection, client_id: str, language: str, version: int) -> None:
-        now = self._clock.wall_ms()
-        channels = self._producers.setdefault(group, {})
-        channel = channels.get(conn)
-        if channel is None:
-            channels[conn] = ClientChannel(conn, client_id, language, version, now)
-            self._membership(conn)[1].add(group)
-            logger.info("clients: new producer group=%s client_id=%s from=%s", group, client_id, conn.remote_host)
-        else:
-            channel.last_update_ms = now
-
-    def register_consumer(
-        self,
-        group: str,
-        conn: Connection,
-        client_id: str,
-        language: str,
-        version: int,
-        consume_type: str,
-        message_model: str,
-        consume_from_where: str,
-        subscriptions: list[SubscriptionData],
-        keep_subscriptions: bool = False,
-    ) -> bool:
-        """Take a heartbeat's entry; True when the group's members or topics changed. Members are told then (40).
-
-        keep_subscriptions: the heartbeat carried none on purpose (heartbeat V2 without subscriptions).
-        """
-        now = self._clock.wall_ms()
-        info = self._consumers.get(group)
-        if info is None:
-            info = self._consumers[group] = ConsumerGroupInfo(group)
-        info.consume_type = consume_type
-        info.message_model = message_model
-        info.consume_from_where = consume_from_where
-        channel = info.channels.get(conn)
-        changed = channel is None
-        if channel is None or channel.client_id != client_id:
-            info.channels[conn] = ClientChannel(conn, client_id, language, version, now)
-            self._membership(conn)[0].add(group)
-            logger.info("clients: new consumer group=%s client_id=%s from=%s", group, client_id, conn.remote_host)
-        else:
-            channel.last_update_ms = now
-        if not keep_subscriptions:
-            changed = self._update_subscriptions(info, subscriptions) or changed
-        if changed:
-            self._notify(info)
-        return changed
-
-    @staticmethod
-    def _update_subscriptions(info: ConsumerGroupInfo, subscriptions: list[SubscriptionData]) -> bool:
-        changed = False
-        table = dict(info.subscriptions)
-        for subscription in subscriptions:
-            known = table.get(subscription.topic)
-            if known is None:
-                changed = True
-                table[subscription.topic] = subscription
-            elif subscription.sub_version > known.sub_version:
-                table[subscription.topic] = subscription
-        named = {subscription.topic for subscription in subscriptions}
-        for topic in [topic for topic in table if topic not in named]:
-            del table[topic]
-            changed = True
-        info.subscriptions = table
-        return changed
-
-    def _membership(self, conn: Connection) -> tuple[set[str], set[str]]:
-        membership = self._memberships.get(conn)
-        if membership is None:
-            membership = self._memberships[conn] = (set(), set())
-        return membership
-
-    def _notify(self, info: ConsumerGroupInfo) -> None:
-        """Tell every member, the newcomer too; 5.3.3 leaves broadcasting groups alone."""
-        if info.message_model == BROADCASTING or not self._config.notify_consumer_ids_changed_enable:
-            return
-        group = self._groups.get(info.group)
-        if group is not None and not group.notify_consumer_ids_changed_enable:
-            return
-        for conn in list(info.channels):
-            conn.send_command(
-                RemotingCommand(
-                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                    flag=FLAG_ONEWAY,
-                    ext_fields={"consumerGroup": info.group},
-                )
-            )
-
-    # --- leaving
-
-    def unregister_producer(self, group: str, conn: Connection) -> None:
-        channels = self._producers.get(group)
-        if channels is not None and channels.pop(conn, None) is not None and not channels:
-            del self._producers[group]
-
-    def unregister_consumer(self, group: str, conn: Connection) -> None:
-        """Take a connection out of a group; the others are told. An empty group is forgotten."""
-        info = self._consumers.get(group)
-        if info is None or info.channels.pop(conn, None) is None:
-            return
-        if info.channels:
-            self._notify(info)
-        else:
-            del self._consumers[group]
-
-    def on_close(self, conn: Connection) -> None:
-        membership = self._memberships.pop(conn, None)
-        if membership is None:
-            return
-        for group in membership[1]:
-            self.unregister_producer(group, conn)
-        for group in membership[0]:
-            self.unregister_consumer(group, conn)
-
-    def scan_expired(self, now_ms: int) -> None:
-        """Close connections whose heartbeats stopped."""
-        limit = now_ms - self._config.channel_expired_timeout_ms
-        stale: dict[Connection, None] = {}
-        for channels in [info.channels for info in self._consumers.values()] + list(self._producers.values()):
-            for channel in channels.values():
-                if channel.last_update_ms < limit:
-                    stale[channel.conn] = None
-        for conn in stale:
-            logger.info("clients: no heartbeat for %d ms, closing %r", self._config.channel_expired_timeout_ms, conn)
-            conn.close()
-
-    # --- asking, from any thread
+    # --- questions
 
     def consumer_group(self, group: str) -> ConsumerGroupInfo | None:
+        """The group if any of its members is online."""
         return self._consumers.get(group)
 
     def consumer_groups(self) -> list[ConsumerGroupInfo]:
+        """A copy, made in one call."""
         return list(self._consumers.values())
 
     def producer_channels(self, group: str) -> list[ClientChannel]:
+        """The producers of a group that are online."""
         return list(self._producers.get(group, {}).values())
 
     def producer_groups(self) -> list[str]:
+        """A copy, made in one call."""
         return list(self._producers)
+
+    # --- heartbeats
+
+    def register_consumer(
+        self, conn: Connection, who: Client, consumer: ConsumerData, fingerprint: int = 0, without_sub: bool = False
+    ) -> bool:
+        """Take one group's entry of a heartbeat; whether the client must send a full heartbeat next (V2 only).
+
+        Members are told (40) when the connection is new to the group, or a topic came or went.
+        """
+        name = consumer.group_name
+        now_ms = self._clock.wall_ms()
+        info = self._consumers.get(name)
+        if info is None:
+            info = self._consumers[name] = ConsumerGroupInfo(name)
+        info.consume_type = consumer.consume_type
+        info.message_model = consumer.message_model
+        info.consume_from_where = consumer.consume_from_where
+        without = without_sub and fingerprint != 0
+        full_wanted = without if info.fingerprint is None else info.fingerprint != fingerprint
+        info.fingerprint = fingerprint
+
+        changed = False
+        channel = info.channels.get(conn)
+        if channel is None:
+            info.channels[conn] = ClientChannel(conn, who, now_ms)
+            changed = True
+            logger.info("clients: consumer joined group=%s client=%s from=%s", name, who.client_id, conn.remote_host)
+        else:
+            channel.take(who, now_ms)
+        if not without and info.subscribe(consumer.subscription_data_set):
+            changed = True
+            logger.info("clients: subscriptions changed group=%s topics=%s", name, list(info.subscriptions))
+        self._present(conn).consumers[name] = now_ms
+        if changed:
+            self._notify(info)
+        return full_wanted
+
+    def register_producer(self, conn: Connection, who: Client, group: str) -> None:
+        """Take one group's entry of a heartbeat."""
+        now_ms = self._clock.wall_ms()
+        channels = self._producers.setdefault(group, {})
+        channel = channels.get(conn)
+        if channel is None:
+            channels[conn] = ClientChannel(conn, who, now_ms)
+            logger.info("clients: producer joined group=%s client=%s from=%s", group, who.client_id, conn.remote_host)
+        else:
+            channel.take(who, now_ms)
+        self._present(conn).producers[group] = now_ms
+
+    def heard(self, conn: Connection) -> None:
+        """A heartbeat of the connection was taken in full: leave the groups it has not named for long."""
+        presence = self._presence.pop(conn, None)
+        if presence is None:
+            return
+        now_ms = self._clock.wall_ms()
+        presence.last_ms = now_ms
+        self._presence[conn] = presence  # now the last one
+        self._leave_unmentioned(conn, presence, now_ms)
+
+    def _present(self, conn: Connection) -> _Presence:
+        presence = self._presence.get(conn)
+        if presence is None:
+            presence = self._presence[conn] = _Presence(self._clock.wall_ms())
+        return presence
+
+    def _leave_unmentioned(self, conn: Connection, presence: _Presence, now_ms: int) -> None:
+        """Take the connection out of groups its heartbeats have not named for long."""
+        before = now_ms - self._expiry_ms
+        for group in [group for group, last_ms in presence.consumers.items() if last_ms < before]:
+            self._leave_consumer(conn, group)
+        for group in [group for group, last_ms in presence.producers.items() if last_ms < before]:
+            self._leave_producer(conn, group)
+
+    # --- leaving
+
+    def unregister_consumer(self, conn: Connection, group: str) -> None:
+        """Take the connection out of a consumer group; the rest is told. An empty group is forgotten."""
+        self._leave_consumer(conn, group)
+
+    def unregister_producer(self, conn: Connection, group: str) -> None:
+        """Take the connection out of a producer group."""
+        self._leave_producer(conn, group)
+
+    def on_close(self, conn: Connection) -> None:
+        """The connection is gone: out of everything, at once."""
+        presence = self._presence.get(conn)
+        if presence is None:
+            return
+        for group in list(presence.consumers):
+            self._leave_consumer(conn, group)
+        for group in list(presence.producers):
+            self._leave_producer(conn, group)
+
+    def scan_expired(self, now_ms: int) -> None:
+        """Close connections that sent no heartbeat for channelExpiredTimeout (120 s); looks at those only."""
+        before = now_ms - self._expiry_ms
+        while self._presence:
+            conn, presence = next(iter(self._presence.items()))
+            if presence.last_ms >= before:
+                return
+            logger.warning("clients: no heartbeat, closing %s client=%s", conn.remote_host, conn.client_id)
+            self.on_close(conn)
+            self._presence.pop(conn, None)
+            conn.close()
+
+    def _leave_consumer(self, conn: Connection, group: str) -> None:
+        self._forget(conn, group, consumer=True)
+        info = self._consumers.get(group)
+        if info is None or info.channels.pop(conn, None) is None:
+            return
+        logger.info("clients: consumer left group=%s from=%s", group, conn.remote_host)
+        if not info.channels:
+            del self._consumers[group]
+            return
+        self._notify(info)
+
+    def _leave_producer(self, conn: Connection, group: str) -> None:
+        self._forget(conn, group, consumer=False)
+        channels = self._producers.get(group)
+        if channels is None or channels.pop(conn, None) is None:
+            return
+        logger.info("clients: producer left group=%s from=%s", group, conn.remote_host)
+        if not channels:
+            del self._producers[group]
+
+    def _forget(self, conn: Connection, group: str, consumer: bool) -> None:
+        presence = self._presence.get(conn)
+        if presence is not None:
+            (presence.consumers if consumer else presence.producers).pop(group, None)
+            if not presence.consumers and not presence.producers:
+                del self._presence[conn]
+
+    # --- NOTIFY_CONSUMER_IDS_CHANGED
+
+    def _notify(self, info: ConsumerGroupInfo) -> None:
+        """Have every member share out the queues anew; in a broadcasting group each member has them all."""
+        if info.message_model == BROADCASTING or not self._config.notify_consumer_ids_changed_enable:
+            return
+        group = self._groups.get(info.group_name)
+        if group is not None and not group.notify_consumer_ids_changed_enable:
+            return
+        notice = RemotingCommand(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            opaque=next(_opaques) & 0x7FFFFFFF,
+            flag=FLAG_ONEWAY,
+            ext_fields={"consumerGroup": info.group_name},
+        )
+        frame = encode_command(notice)
+        for conn in list(info.channels):
+            conn.send(frame)

@@ -1,60 +1,102 @@
-"""Leases of queues for ordered consumption (41, 42): one client of a group holds a queue at a time.
+"""RebalanceLockManager: which consumer of a group holds a queue it consumes in order.
 
-A lease ends 60 s after its last renewal; clients renew every 20 s. Nothing is released when a connection closes: the
-lease runs out. Source: RocketMQ `RebalanceLockManager`.
+A lock is a lease of 60 s; clients renew every 20 s. Nothing is released when a client goes: the lease runs out, so that
+a client that only lost its connection keeps its queues.
+Source: RocketMQ `RebalanceLockManager`.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..clock import Clock
 
-#: `rocketmq.broker.rebalance.lockMaxLiveTime`.
+logger = logging.getLogger(__name__)
+
+#: rocketmq.broker.rebalance.lockMaxLiveTime
 LEASE_S = 60.0
+#: Leases are looked through for dead ones when the table has doubled since the last time, and at least this large.
+_SWEEP_AT = 1024
 
 
-class QueueName(NamedTuple):
-    """A MessageQueue as the client names it; answers repeat it exactly."""
+class MessageQueue(NamedTuple):
+    """A queue as clients name it."""
 
     topic: str
     broker_name: str
     queue_id: int
 
 
-class _Lease(NamedTuple):
-    client_id: str
-    until: float
-
-
 class RebalanceLockManager:
-    """group -> queue -> lease. Owned by remoting-io."""
+    """group -> queue -> (client id, end of the lease on the monotonic clock). Guarded by _lock, held for arithmetic."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._groups: dict[str, dict[QueueName, _Lease]] = {}
+        self._lock = threading.Lock()
+        self._groups: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
+        self._count = 0
+        self._sweep_at = _SWEEP_AT
 
-    def lock(self, group: str, queues: list[QueueName], client_id: str) -> list[QueueName]:
-        """Take or renew leases; returns the queues `client_id` holds now, out of the given ones."""
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Those of the queues the client holds now: free ones, its own, and those whose lease ran out."""
         now = self._clock.monotonic()
-        leases = self._groups.setdefault(group, {})
-        held = []
-        for queue in queues:
-            lease = leases.get(queue)
-            if lease is None or lease.client_id == client_id or lease.until <= now:
-                leases[queue] = _Lease(client_id, now + LEASE_S)
+        held: list[MessageQueue] = []
+        taken_over: list[tuple[MessageQueue, str]] = []
+        with self._lock:
+            locks = self._groups.setdefault(group, {})
+            before = len(locks)
+            for queue in queues:
+                owner, ends = locks.get(queue, (client_id, now))
+                if owner != client_id and ends > now:
+                    continue
+                if owner != client_id:
+                    taken_over.append((queue, owner))
+                locks[queue] = (client_id, now + LEASE_S)
                 held.append(queue)
+            self._count += len(locks) - before
+            if not locks:
+                del self._groups[group]
+            if self._count >= self._sweep_at:
+                self._sweep_locked(now)
+        for queue, owner in taken_over:
+            logger.warning("queue locks: lease ran out group=%s queue=%s from=%s to=%s", group, queue, owner, client_id)
         return held
 
-    def unlock(self, group: str, queues: list[QueueName], client_id: str) -> None:
-        """Give back the leases `client_id` holds out of the given ones."""
-        leases = self._groups.get(group, {})
-        for queue in queues:
-            lease = leases.get(queue)
-            if lease is not None and lease.client_id == client_id:
-                del leases[queue]
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Release those of the queues the client holds."""
+        with self._lock:
+            locks = self._groups.get(group)
+            if locks is None:
+                return
+            for queue in queues:
+                owner = locks.get(queue)
+                if owner is not None and owner[0] == client_id:
+                    del locks[queue]
+                    self._count -= 1
+            if not locks:
+                del self._groups[group]
 
     def is_locked(self, group: str) -> bool:
-        """Whether any client of the group holds a lease that has not run out."""
+        """Whether any queue of the group is leased now (then the group consumes in order)."""
         now = self._clock.monotonic()
-        return any(lease.until > now for lease in self._groups.get(group, {}).values())
+        with self._lock:
+            return any(ends > now for _, ends in self._groups.get(group, {}).values())
+
+    def owner(self, group: str, queue: MessageQueue) -> str | None:
+        """The client that holds a queue now."""
+        client_id, ends = self._groups.get(group, {}).get(queue, ("", 0.0))
+        return client_id if ends > self._clock.monotonic() else None
+
+    def _sweep_locked(self, now: float) -> None:
+        """Drop leases that ran out: they are free anyway."""
+        for group in list(self._groups):
+            live = {queue: lease for queue, lease in self._groups[group].items() if lease[1] > now}
+            if live:
+                self._groups[group] = live
+            else:
+                del self._groups[group]
+        self._count = sum(map(len, self._groups.values()))
+        self._sweep_at = max(_SWEEP_AT, 2 * self._count)

@@ -1,9 +1,12 @@
-"""A group's progress and its leases: 14, 15 consumer offsets; 41, 42 queue locks. All inline.
+"""A group's progress and its leases: 14, 15 consumer offsets; 41, 42 queue locks. All inline on remoting-io.
 
 14 never answers a passing error: a 4.9 client would take it for "none" and skip to the queue's end.
+Source: RocketMQ 5.3.3 `ConsumerManageProcessor`, `AdminBrokerProcessor.lockBatchMQ`.
 """
 
 from __future__ import annotations
+
+import logging
 
 import msgspec
 
@@ -11,34 +14,17 @@ from ...errors import RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import optional_bool, require_int, require_long, require_str
+from ...protocol.names import is_legal_group
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...store.message_store import MessageStore
 from ..groups import SubscriptionGroupManager
+from ..heartbeat import LockBody, decode_body
 from ..offsets import ConsumerOffsetManager
 from ..queue_locks import MessageQueue, RebalanceLockManager
-from ..topics import TopicConfigManager
-from .client import decode_body
+from ..topics import MAX_QUEUE_NUMS, TopicConfigManager
 
-
-class QueueBody(msgspec.Struct, rename="camel"):
-    """`MessageQueue`."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-
-class LockBody(msgspec.Struct, rename="camel"):
-    """`LockBatchRequestBody` and `UnlockBatchRequestBody`."""
-
-    consumer_group: str
-    client_id: str
-    mq_set: list[QueueBody] | None = None
-    only_this_broker: bool = False
-
-    def queues(self) -> list[MessageQueue]:
-        return [MessageQueue(queue.topic, queue.broker_name, queue.queue_id) for queue in self.mq_set or ()]
+logger = logging.getLogger(__name__)
 
 
 class ConsumerProcessor:
@@ -64,7 +50,7 @@ class ConsumerProcessor:
         dispatcher.add(RequestCode.LOCK_BATCH_MQ, self.handle_lock)
         dispatcher.add(RequestCode.UNLOCK_BATCH_MQ, self.handle_unlock)
 
-    def handle_query_offset(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+    def handle_query_offset(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
         """The stored offset; 0 for a young queue that is still in memory from its beginning; else 22."""
         group, topic = require_str(request, "consumerGroup"), require_str(request, "topic")
         queue_id = require_int(request, "queueId")
@@ -74,7 +60,14 @@ class ConsumerProcessor:
                 raise RefusedRequest(
                     ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
                 )
-            if self._store.min_offset(topic, queue_id) > 0 or not self._store.is_hot(topic, queue_id, 0):
+            try:
+                young = self._store.min_offset(topic, queue_id) <= 0 and self._store.is_hot(topic, queue_id, 0)
+            except OSError as error:
+                # No answer at all: the client asks again, where an error would let a 4.9 consumer skip messages.
+                logger.error("consumer offsets: the queue cannot be read topic=%s queue=%d: %s", topic, queue_id, error)
+                conn.close()
+                return None
+            if not young:
                 raise RefusedRequest(
                     ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 )
@@ -89,16 +82,29 @@ class ConsumerProcessor:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._topics.get(topic) is None:
             raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if not 0 <= queue_id < MAX_QUEUE_NUMS or offset < 0:  # ours: Apache keeps anything
+            raise RefusedRequest(
+                ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] or commitOffset[{offset}] is illegal"
+            )
         self._offsets.commit(group, topic, queue_id, offset)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_lock(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        body: LockBody = decode_body(request.body, LockBody)
-        held = self._locks.lock(body.consumer_group, body.client_id, body.queues())
-        queues = [{"brokerName": q.broker_name, "queueId": q.queue_id, "topic": q.topic} for q in held]
-        return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": queues}))
+        """Which of the queues the client holds now; names are given back as they came."""
+        group, client_id, queues = _lock_request(request)
+        held = self._locks.lock(group, client_id, queues)
+        found = [{"brokerName": q.broker_name, "queueId": q.queue_id, "topic": q.topic} for q in held]
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": found}))
 
     def handle_unlock(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        body: LockBody = decode_body(request.body, LockBody)
-        self._locks.unlock(body.consumer_group, body.client_id, body.queues())
+        group, client_id, queues = _lock_request(request)
+        self._locks.unlock(group, client_id, queues)
         return RemotingCommand.response(ResponseCode.SUCCESS)
+
+
+def _lock_request(request: RemotingCommand) -> tuple[str, str, list[MessageQueue]]:
+    body = decode_body(request.body, LockBody)
+    if not is_legal_group(body.consumer_group) or not body.client_id:
+        raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "the body has no consumerGroup or no clientId")
+    queues = [MessageQueue(queue.topic, queue.broker_name, queue.queue_id) for queue in body.mq_set]
+    return body.consumer_group, body.client_id, queues
