@@ -133,11 +133,11 @@ def test_where_a_consumer_without_offsets_starts(
                 for start, more in starts.items()
             )
             probes = send_until_one_comes(producer, topic, last)
-            producer.send(topic, late)
+            acks = producer.send(topic, late)
             everything = early + middle + probes + late
             first.wait_for(len(everything))
             at.wait_for(len(everything) - len(early))
-            eventually(lambda: places(last.received)[-1] == (0, len(everything) - 1), "the last message came")
+            wait_for_places(acks, last)
             for consumer in (first, at, last):
                 consumer.stop()
             assert_each_once(everything, first.received)

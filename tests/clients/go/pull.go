@@ -21,6 +21,13 @@ func init() {
 	}
 	commands["pull.pull"] = pull
 	commands["pull.poll"] = poll
+	commands["pull.commit"] = func(args arguments) (interface{}, error) {
+		committing, err := pullConsumer(args)
+		if err != nil {
+			return nil, err
+		}
+		return nil, committing.PersistOffset(context.Background(), args.text("topic", ""))
+	}
 }
 
 func startPull(args arguments) (interface{}, error) {
