@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from build import build
-from rows import Bench
+from bench.build import build
+from bench.rows import Bench
 
 # (name, connections, requests in flight on each)
 LOADS = (("1", 1, 1), ("16", 16, 1), ("64", 64, 1), ("4x64", 4, 64))

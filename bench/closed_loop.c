@@ -9,6 +9,7 @@
 
 #define FIRST_OPAQUE 1000
 #define GENERATIONS 1000
+#define GIVE_UP_NS 10000000000LL
 
 struct slot {
     int64_t sent_at;
@@ -46,8 +47,15 @@ static void issue(struct connection *connection, int index) {
                               .unique = unique,
                               .body = body,
                               .body_length = body_length};
+    if (o->messages > 0) {
+        /* By count: over with the last answer, or when none comes any more. */
+        run.give_up_at = run.now + GIVE_UP_NS;
+        if (issued >= o->messages) {
+            if (outstanding == 0) run.done = true;
+            return;
+        }
+    }
     if (run.draining || connection->fd < 0) return;
-    if (o->messages > 0 && issued >= o->messages) return;
     if (code == CODE_PULL) {
         request.queue_offset = slot->queue_offset;
         request.max_messages = o->max_messages;
@@ -130,8 +138,6 @@ static void count_answer(const struct slot *slot, const struct header *header, i
         run.bytes += (int64_t)header->body_length;
         histogram_record(&run.latency, run.now - slot->sent_at);
     }
-    /* By count, the run ends with the last answer. */
-    if (run.options.messages > 0 && outstanding == 0 && issued >= run.options.messages) run.done = true;
 }
 
 /* offsetMsgId: 32 hex digits for IPv4; a batch has one a message, separated by commas. */

@@ -215,6 +215,7 @@ static void loop(void) {
         run.now = now_ns();
         for (int i = 0; i < count; i++) handle(&events[i]);
         if (run.now >= run.end) start_draining();
+        if (run.now >= run.give_up_at) run.done = true;
         if (run.draining && (mode->outstanding() == 0 || run.now >= drain_until)) run.done = true;
     }
     if (mode->outstanding() > 0 && run.open_connections > 0) {
@@ -283,7 +284,7 @@ int main(int argc, char **argv) {
         epoll_ctl(run.epoll_fd, EPOLL_CTL_ADD, STDIN_FILENO, &event);
     }
     run.now = now_ns();
-    run.end = INT64_MAX;
+    run.end = run.give_up_at = INT64_MAX;
     mode->start();
     loop();
     return print_result(stdout) == 0 ? 0 : 1;

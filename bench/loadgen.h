@@ -30,6 +30,7 @@ struct run {
     int64_t now;                /* taken after each epoll_wait */
     int64_t measure_from, end;  /* answers in between count; end is INT64_MAX when the mode decides */
     int64_t last_answer;
+    int64_t give_up_at;         /* INT64_MAX, or when a mode without an end has waited too long */
     bool draining;              /* no new requests; waiting for answers */
     bool done;
     int64_t requests, messages, bytes; /* counted while measuring */

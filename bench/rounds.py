@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rows import Bench, LoadError, Row, Sample
-from servers import TITLES, ApacheError, Server, ServerError, make_server
+from bench.rows import Bench, LoadError, Row, Sample
+from bench.servers import TITLES, ApacheError, Server, ServerError, make_server
 
 
 @dataclass(frozen=True)

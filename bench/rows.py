@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from servers import Server, cpu_seconds, resident_bytes
+from bench.servers import Server, cpu_seconds, resident_bytes
 
 BODY_BYTES = 1024
 # Queues of a topic that is sent to, as Apache creates it by default.

@@ -24,14 +24,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import table  # noqa: E402
-from build import build  # noqa: E402
-from calibration import calibrate, describe_calibration  # noqa: E402
-from rounds import Starter, note, run_row  # noqa: E402
-from rows import PARKED_POLLS, ROWS, Bench, Row, Sample, descriptor_limit  # noqa: E402
-from servers import APACHES, LABELS, ROCKETBOX  # noqa: E402
+from bench import table
+from bench.build import build
+from bench.calibration import calibrate, describe_calibration
+from bench.rounds import Starter, note, run_row
+from bench.rows import PARKED_POLLS, ROWS, Bench, Row, Sample, descriptor_limit
+from bench.servers import APACHES, LABELS, ROCKETBOX
 
 PINNINGS = ("split", "none", "shared")
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from rows import Figure, Row, Sample
-from servers import APACHES, ROCKETBOX, TITLES
+from bench.rows import Figure, Row, Sample
+from bench.servers import APACHES, ROCKETBOX, TITLES
 
 # Samples of one row by server label, in the order of the rounds.
 Samples = Mapping[str, Sequence[Sample]]

@@ -1,0 +1,1 @@
+"""Load against RocketBox and Apache RocketMQ, side by side: see README.md."""

@@ -1,0 +1,69 @@
+"""The bench's tables: medians, the better Apache, ratios that point the right way."""
+
+from __future__ import annotations
+
+from bench import table
+from bench.rows import Bench, Figure, Row, Sample
+from bench.servers import APACHES, LABELS, ROCKETBOX, Server
+
+OLD, NEW = APACHES
+
+
+def row(key: str, *figures: Figure) -> Row:
+    def measure(bench: Bench, server: Server) -> Sample:
+        raise AssertionError("a table measures nothing")
+
+    return Row(key, "async", figures, measure)
+
+
+def samples(key: str, *values: float, errors: int = 0, p99: float | None = None) -> list[Sample]:
+    latency = None if p99 is None else {"p50": 1000.0, "p99": p99, "p99.9": p99}
+    return [Sample({key: value}, errors, latency) for value in values]
+
+
+def cells(text: str, line: int) -> list[str]:
+    return [cell.strip() for cell in text.splitlines()[line].strip("|").split("|")]
+
+
+def test_a_rate_is_held_against_the_faster_apache() -> None:
+    rate = row("send", Figure("send", "sends", "msg/s", goal="≥ 1.3"))
+    results = {
+        "send": {
+            ROCKETBOX: samples("send", 90_000, 60_000, 30_000),
+            OLD: samples("send", 40_000, 30_000, 20_000),
+            NEW: samples("send", 10_000, 10_000, 10_000, errors=2),
+        }
+    }
+    line = cells(table.figures_table(results, [rate], LABELS), 2)
+    assert line == ["sends", "msg/s", "60,000 ±50 %", "30,000 ±33 %", "10,000 ±0 %", "2.00", "≥ 1.3", "0/0/6"]
+
+
+def test_a_time_is_held_against_the_shorter_apache() -> None:
+    time = row("p50", Figure("p50", "end to end", "ms", lower_is_better=True))
+    results = {"p50": {ROCKETBOX: samples("p50", 0.25), OLD: samples("p50", 2.0), NEW: samples("p50", 1.0)}}
+    assert cells(table.figures_table(results, [time], LABELS), 2)[2:6] == ["0.25 ±0 %", "2 ±0 %", "1 ±0 %", "0.25"]
+
+
+def test_without_apache_there_is_no_ratio_and_a_failed_server_leaves_its_cell_empty() -> None:
+    rate = row("send", Figure("send", "sends", "msg/s"))
+    results = {"send": {ROCKETBOX: samples("send", 5), OLD: [Sample({}, errors=1)]}}
+    assert cells(table.figures_table(results, [rate], [ROCKETBOX, OLD]), 2)[2:] == ["5 ±0 %", "", "", "", "0/1"]
+
+
+def test_our_synchronous_flush_is_also_held_against_apaches_asynchronous_one() -> None:
+    rows = [row(key, Figure(key, key, "msg/s")) for key in ("send-64-async", "send-64-sync")]
+    results = {
+        "send-64-async": {ROCKETBOX: samples("send-64-async", 90), OLD: samples("send-64-async", 40)},
+        "send-64-sync": {ROCKETBOX: samples("send-64-sync", 50), OLD: samples("send-64-sync", 25)},
+    }
+    last = cells(table.figures_table(results, rows, [ROCKETBOX, OLD]), 4)
+    assert "ours with sync flush / Apache with async flush" in last[0]
+    assert last[4] == "1.25"
+
+
+def test_latencies_are_medians_in_milliseconds() -> None:
+    rate = row("send", Figure("send", "sends", "msg/s"))
+    ours = [sample for p99 in (1000, 3000, 2000) for sample in samples("send", 1, p99=p99)]
+    results = {"send": {ROCKETBOX: ours, OLD: samples("send", 1, p99=8000), NEW: samples("send", 1, p99=9000)}}
+    line = cells(table.latency_table(results, [rate], LABELS), 2)
+    assert line[:5] == ["sends", "1 / 2 / 2", "1 / 8 / 8", "1 / 9 / 9", "0.25"]
