@@ -1,0 +1,186 @@
+"""Our name server with Apache's brokers, and our registration with Apache's name servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.engine import fastjson
+from appliance.engine.broker.registration import Registration
+from appliance.engine.broker.topic_config import TopicConfig
+from appliance.engine.broker.topics import TopicConfigManager
+from appliance.engine.clock import Clock
+from appliance.engine.config import EngineConfig
+from appliance.engine.config_journal import ConfigJournal
+from appliance.engine.namesrv import processor
+from appliance.engine.namesrv.register_body import RegisterBody, read_register_body
+from appliance.engine.protocol.codes import RequestCode
+from tests.support.apache import VERSIONS, ApacheBroker, ApacheNamesrv, ask
+
+from .conftest import LiveNamesrv, eventually
+
+HEAP = "256m"
+
+
+# --- our broker at Apache's name server
+
+
+class OurBroker:
+    """Topic table and registration of a broker that serves nothing."""
+
+    def __init__(self, directory: Path, namesrv: str, broker_id: int = 0) -> None:
+        config = EngineConfig(data_dir=directory)
+        broker = replace(config.broker, broker_name="broker-ours", broker_id=broker_id)
+        config = replace(config, broker=broker)
+        directory.mkdir()
+        self.journal = ConfigJournal(directory / "journal")
+        self.journal.start()
+        self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, Clock())
+        self.address = f"127.0.0.1:{1 + broker_id}"
+        self.registration = Registration(config, self.address, "127.0.0.1:9", (namesrv,), self.topics)
+        self.registration.start()
+
+    def put(self, config: TopicConfig) -> dict[str, bool]:
+        self.topics.update(config)
+        return self.registration.register_topics([config])
+
+    def stop(self) -> None:
+        self.registration.stop()
+        self.journal.stop()
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[Callable[..., OurBroker]]:
+    started: list[OurBroker] = []
+
+    def start(namesrv: str, broker_id: int = 0) -> OurBroker:
+        started.append(OurBroker(tmp_path / f"broker-{len(started)}", namesrv, broker_id))
+        assert started[-1].registration.wait_registered(namesrv, 30)
+        return started[-1]
+
+    yield start
+    for broker in started:
+        broker.stop()
+
+
+def _clusters(namesrv: str) -> dict[str, Any]:
+    document: dict[str, Any] = fastjson.loads(ask(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, {})[1])
+    return document
+
+
+def _route(namesrv: str, topic: str) -> dict[str, Any] | None:
+    header, body = ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+    return fastjson.loads(body) if header["code"] == 0 else None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_apaches_name_server_takes_our_registration(version: str, start_broker: Callable[..., OurBroker]) -> None:
+    with ApacheNamesrv(version, heap=HEAP) as apache:
+        broker = start_broker(apache.address)
+        # The whole table: every topic from the start is routed to us.
+        for topic in broker.topics.all():
+            route = _route(apache.address, topic.topic_name)
+            assert route is not None, topic.topic_name
+            assert route["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}
+            assert route["queueDatas"][0]["perm"] == topic.perm
+            assert route["queueDatas"][0]["readQueueNums"] == topic.read_queue_nums
+        # Changes, one after the other: each is routed when register_topics has returned.
+        for reads, attributes in ((3, {"+message.type": "FIFO"}), (5, {})):
+            changed = TopicConfig(topic_name="Changed", read_queue_nums=reads, attributes=attributes)
+            assert broker.put(changed) == {apache.address: True}
+            route = _route(apache.address, "Changed")
+            assert route is not None
+            assert route["queueDatas"][0]["readQueueNums"] == reads
+        # A slave of ours is told its master.
+        slave = start_broker(apache.address, broker_id=1)
+        assert slave.registration.master == (broker.address, "127.0.0.1:9")
+        addresses = {"0": broker.address, "1": slave.address}
+        assert _clusters(apache.address)["brokerAddrTable"]["broker-ours"]["brokerAddrs"] == addresses
+        # A good-bye takes us out of the routes.
+        for leaving in (slave, broker):
+            leaving.registration.unregister(5.0)
+        eventually(lambda: not _clusters(apache.address)["brokerAddrTable"], "Apache's name server to forget us")
+
+
+def test_apaches_name_server_that_was_killed_is_told_again(start_broker: Callable[..., OurBroker]) -> None:
+    with ApacheNamesrv("5.3.3", heap=HEAP) as first:
+        broker = start_broker(first.address)
+        first.kill()
+        broker.put(TopicConfig(topic_name="Meanwhile"))
+        with ApacheNamesrv("5.3.3", heap=HEAP, port=first.port) as second:
+            eventually(
+                lambda: _route(second.address, "Meanwhile") is not None, "the registration to come again", seconds=15
+            )
+            assert _route(second.address, "TBW102") is not None
+
+
+# --- Apache's broker at our name server
+
+
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_our_name_server_takes_apaches_brokers(
+    live_namesrv: LiveNamesrv, version: str, compressed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first_bytes = set()
+
+    def spy(body: bytes, sender: int, said: bool) -> RegisterBody:
+        first_bytes.add(body[:1])
+        return read_register_body(body, sender, said)
+
+    monkeypatch.setattr(processor, "read_register_body", spy)
+    config = {"compressedRegister": compressed}
+    with ApacheBroker(version, live_namesrv.address, broker_name="broker-apache", config=config, heap=HEAP) as apache:
+        # wait_until_ready has seen it in the cluster list; its topics came with it.
+        assert {"TBW102", "SELF_TEST_TOPIC", "DefaultCluster", "broker-apache"} <= live_namesrv.topics()
+        route = live_namesrv.route("TBW102")
+        assert route is not None
+        assert route["brokerDatas"] == [
+            {
+                "brokerAddrs": {"0": apache.address},
+                "brokerName": "broker-apache",
+                "cluster": "DefaultCluster",
+                "enableActingMaster": False,
+            }
+        ]
+        assert route["queueDatas"][0]["perm"] == 7
+        # A topic created at the broker is routed when the broker has answered.
+        fields = {
+            "topic": "Created",
+            "defaultTopic": "TBW102",
+            "readQueueNums": "3",
+            "writeQueueNums": "5",
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
+        header, _ = ask(apache.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        assert header["code"] == 0
+        created = live_namesrv.route("Created")
+        assert created is not None
+        queues = created["queueDatas"][0]
+        assert (queues["readQueueNums"], queues["writeQueueNums"], queues["perm"]) == (3, 5, 6)
+        # A slave is told its master, and both are in the route.
+        with ApacheBroker(
+            version, live_namesrv.address, broker_name="broker-apache", broker_id=1, config=config, heap=HEAP
+        ) as slave:
+            route = live_namesrv.route("TBW102")
+            assert route is not None
+            assert route["brokerDatas"][0]["brokerAddrs"] == {"0": apache.address, "1": slave.address}
+            slave.kill()
+            eventually(
+                lambda: json.dumps(live_namesrv.route("TBW102")).count(slave.address) == 0,
+                "a killed slave to leave the route",
+                seconds=5,
+            )
+        assert first_bytes == ({b"x"} if compressed else {b"{"})
+        # Killed, not stopped: its connection closes, and everything of it is gone at once.
+        apache.kill()
+        eventually(lambda: live_namesrv.topics() == set(), "a killed broker to leave the routes", seconds=5)
+        assert live_namesrv.brokers() == set()
