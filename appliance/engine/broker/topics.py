@@ -9,6 +9,8 @@ the producer names, and then there is no TBW102 in the table even if the file st
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from ..protocol.names import (
     OP_HALF_TOPIC,
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
-    TOPIC_MAX_LENGTH,
+    is_legal_group,
     topic_name_error,
 )
 from .config_table import ConfigTable, without_nulls
@@ -74,6 +76,8 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         super().__init__(path, journal, clock)
         # Constant after construction.
         self._config = config
+        # Guarded by _lock: topics whose deletion is under way; nobody may make them again before it is done.
+        self._closing: set[str] = set()
         topics = _topics_from_the_start(config)
         self.system_topics = _RESERVED | topics.keys()
         self.load(topics)
@@ -84,8 +88,8 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         return decode_topic_config(name, without_nulls(value))
 
     def _is_legal_name(self, name: str) -> bool:
-        # Dead letter and retry topics of long groups, made by Apache, may be longer than what clients may send to.
-        return topic_name_error(name[:TOPIC_MAX_LENGTH]) is None and topic_name_error(name[-TOPIC_MAX_LENGTH:]) is None
+        # Apache's own topics may hold a plus (pop retry topics) and be longer than what clients may send to.
+        return is_legal_group(name.replace("+", "-"))
 
     def _name_of(self, config: TopicConfig) -> str:
         return config.topic_name
@@ -116,7 +120,7 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         with self._lock:
             known = self._configs.get(topic)
             template = self._configs.get(default_topic)
-            if known is not None or template is None or not template.perm & PERM_INHERIT:
+            if known is not None or template is None or not template.perm & PERM_INHERIT or topic in self._closing:
                 return known
             # A topic without queues would take no message: one is the least.
             count = max(1, min(queue_nums, template.write_queue_nums))
@@ -141,6 +145,8 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
             return known
         with self._lock:
             known = self._configs.get(topic)
+            if topic in self._closing:
+                return None
             if known is None:
                 config = new_topic(topic, max(1, queue_nums), perm, order, topic_sys_flag)
             else:
@@ -176,14 +182,27 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         self._announce([config])
         return ticket
 
+    @contextmanager
+    def deleting(self, topic: str) -> Iterator[int]:
+        """Forget a topic, and keep it from being made again while the block removes what else there is of it.
+
+        Gives the ticket for `wait_durable`, 0 when there was no such topic. Otherwise a producer could make it again in
+        between, and its first messages would go with the old ones.
+        """
+        with self._lock:
+            ticket = self._change_locked(topic, None) if topic in self._configs else 0
+            self._closing.add(topic)
+        try:
+            yield ticket
+        finally:
+            with self._lock:
+                self._closing.discard(topic)
+        logger.info("topics: deleted %s", topic)
+
     def delete(self, topic: str) -> int:
         """Forget a topic; returns the ticket for `wait_durable`, 0 when there was none."""
-        with self._lock:
-            if topic not in self._configs:
-                return 0
-            ticket = self._change_locked(topic, None)
-        logger.info("topics: deleted %s", topic)
-        return ticket
+        with self.deleting(topic) as ticket:
+            return ticket
 
 
 def _topics_from_the_start(config: BrokerConfig) -> dict[str, TopicConfig]:

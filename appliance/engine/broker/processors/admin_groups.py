@@ -1,0 +1,99 @@
+"""Consumer groups for administrators: 200, 225 create or change; 207 delete; 201, 352 read.
+
+Changes run in the pool "admin" and are answered when they are durable.
+Texts: RocketMQ 5.3.3 `AdminBrokerProcessor`, as recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from ...errors import RefusedRequest
+from ...protocol.codes import RequestCode, ResponseCode
+from ...protocol.command import RemotingCommand
+from ...protocol.fields import optional_bool, require_str
+from ...remoting.connection import Connection
+from ...remoting.dispatcher import Dispatcher
+from ..group_config import SubscriptionGroupConfig
+from ..groups import SubscriptionGroupManager
+from ..heartbeat import decode_body
+from ..offsets import ConsumerOffsetManager
+
+logger = logging.getLogger(__name__)
+
+POOL = "admin"
+
+
+class GroupList(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """SubscriptionGroupList."""
+
+    group_config_list: list[SubscriptionGroupConfig] = []
+
+
+class AdminGroupsProcessor:
+    """Everything but 352 runs on the thread of the pool, one request after the other."""
+
+    def __init__(self, groups: SubscriptionGroupManager, offsets: ConsumerOffsetManager) -> None:
+        self._groups = groups
+        self._offsets = offsets
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        dispatcher.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.handle_update, POOL)
+        dispatcher.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.handle_update_list, POOL)
+        dispatcher.add(RequestCode.DELETE_SUBSCRIPTIONGROUP, self.handle_delete, POOL)
+        dispatcher.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.handle_get_all, POOL)
+        dispatcher.add(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, self.handle_get)
+
+    def handle_update(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """200: the whole configuration is replaced."""
+        self._change([decode_body(request.body, SubscriptionGroupConfig)], conn)
+        return RemotingCommand.response(ResponseCode.SUCCESS)
+
+    def handle_update_list(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """225: several at once; the first bad one ends it, those before it are changed."""
+        self._change(decode_body(request.body, GroupList).group_config_list, conn)
+        return RemotingCommand.response(ResponseCode.SUCCESS)
+
+    def _change(self, configs: list[SubscriptionGroupConfig], conn: Connection) -> None:
+        ticket = 0
+        for config in configs:
+            ticket = self._groups.update(config) or ticket
+            logger.info("admin: group set %s by=%s", config.group_name, conn.remote_host)
+        if ticket:
+            self._groups.wait_durable(ticket)
+
+    def handle_delete(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """207: the configuration, and the offsets when asked for (`cleanOffset` of 5.x, `removeOffset` of 4.9)."""
+        group = require_str(request, "groupName")
+        ticket = self._groups.delete(group)
+        if ticket:
+            self._groups.wait_durable(ticket)
+        if optional_bool(request, "cleanOffset", False) or optional_bool(request, "removeOffset", False):
+            self._offsets.remove_group(group)
+            try:
+                self._offsets.persist()
+            except OSError as error:
+                raise RefusedRequest(
+                    ResponseCode.SYSTEM_ERROR, f"the group is gone, its offsets may come back: {error}; try again"
+                ) from None
+        logger.info("admin: group deleted %s by=%s", group, conn.remote_host)
+        return RemotingCommand.response(ResponseCode.SUCCESS)
+
+    def handle_get_all(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """201: the whole table."""
+        groups = self._groups
+        body = bytearray(b'{"dataVersion":%b,' % groups.data_version.encode())
+        body += b'"forbiddenTable":' + msgspec.json.encode(groups.forbidden)
+        body += b',"subscriptionGroupTable":'
+        body += groups.encode_table()
+        body += b"}"
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=bytes(body))
+
+    def handle_get(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """352: one group, made if it may be; 26 when there is none then."""
+        config = self._groups.find(require_str(request, "group"))
+        if config is None:
+            raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode(config))
