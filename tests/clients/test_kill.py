@@ -1,0 +1,163 @@
+"""SIGKILL under load: what was acknowledged is there, unaltered, in its place; and nobody was given anything else.
+
+Java and Go producers write down every acknowledgement as it arrives; a Java consumer writes down every message it is
+given. The server is killed at a random moment of each round and started again on its directory and ports.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.clients.agents import Agent
+from tests.clients.conftest import create_topic, eventually, start
+from tests.clients.messages import assert_delivered, plain
+from tests.support.server import Server
+
+pytestmark = pytest.mark.own
+
+ROUNDS = int(os.environ.get("ROCKETBOX_TEST_KILL_ROUNDS", "20"))
+QUEUES = 4
+# Acknowledged by each client before the round's clock starts, so that no round kills an idle server.
+WARM_UP = 20
+
+Place = tuple[int, int]
+Record = tuple[str, str]  # message id ("-" where the client has none), SHA-256 of the body
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Agent]]:
+    """A Java 5.3.3, a Java 4.9.8 and a Go client."""
+    names = ("java-5.3.3", "java-4.9.8", "go")
+    with ExitStack() as stack:
+        running = {}
+        for name in names:
+            running[name] = start(name, tmp_path_factory)
+            stack.callback(running[name].close)
+        yield running
+
+
+@pytest.mark.parametrize("flush", ["sync"])
+def test_kill_under_load_loses_and_alters_nothing(agents: dict[str, Agent], tmp_path: Path, flush: str) -> None:
+    seed = int(os.environ.get("ROCKETBOX_TEST_SEED") or random.randrange(1 << 31))
+    print(f"ROCKETBOX_TEST_SEED={seed}")
+    chance = random.Random(seed)
+    topic = "under_load"
+    java = agents["java-5.3.3"]
+    files = {name: tmp_path / f"acknowledged-{name}" for name in agents}
+    given = tmp_path / "given"
+    with Server(tmp_path / "data", "--flush", flush) as server:
+        create_topic(java, server, topic, queues=QUEUES)
+        with java.push(server.namesrv, topic, "watchers", sink=str(given)):
+            for name, agent in agents.items():
+                group = "load_" + name.replace(".", "_")
+                agent.do(
+                    "load.start", name="load", namesrv=server.namesrv, group=group, topic=topic, file=str(files[name]),
+                    threads=2, retries=0, timeout_ms=1000, seed=seed,
+                )  # fmt: skip
+            for number in range(ROUNDS):
+                everyone_goes_on(agents, f"round {number}, seed {seed}")
+                time.sleep(chance.uniform(0.05, 0.8))
+                server.kill()
+                server.start()
+            everyone_goes_on(agents, f"after the last round, seed {seed}")
+            totals = {name: agent.do("load.stop", name="load") for name, agent in agents.items()}
+            acknowledged = {name: records(file) for name, file in files.items()}
+            stored = read_everything(java, server, topic, tmp_path / "stored")
+            places_given = set().union(*map(set, acknowledged.values()))
+            eventually(lambda: places_given <= set(records(given)), "the consumer caught up", timeout_s=40)
+    print({name: (total["acknowledged"], total["failures"]) for name, total in totals.items()})
+    for name, its in acknowledged.items():
+        assert len(its) == totals[name]["acknowledged"], f"{name} was acknowledged one place twice"
+        assert_kept(its, stored, f"acknowledged to {name}, seed {seed}")
+    # D1: nobody may be shown what a crash can take back.
+    assert_kept(records(given, repeats=True), stored, f"given to a consumer, seed {seed}")
+
+
+def everyone_goes_on(agents: dict[str, Agent], when: str) -> None:
+    """Wait until each producer has new acknowledgements."""
+    with ThreadPoolExecutor() as pool:
+        futures = {
+            name: pool.submit(agent.do, "load.progress", name="load", more=WARM_UP, timeout_ms=15_000)
+            for name, agent in agents.items()
+        }
+        for name, future in futures.items():
+            try:
+                future.result(20)
+            except Exception as stuck:
+                raise AssertionError(f"{name} does not go on, {when}") from stuck
+
+
+def read_everything(agent: Agent, server: Server, topic: str, file: Path) -> dict[Place, Record]:
+    """Every queue from its minimum to its maximum; checks that the offsets are dense."""
+    with agent.client("pull", namesrv=server.namesrv, group="readers") as client:
+        bounds = client("dump", topic=topic, file=str(file))
+    stored = records(file)
+    assert len(bounds) == QUEUES
+    for bound in bounds:
+        offsets = sorted(offset for queue_id, offset in stored if queue_id == bound["queue_id"])
+        assert bound["min"] == 0
+        assert offsets == list(range(bound["max"])), f"queue {bound['queue_id']} has gaps below {bound['max']}"
+    return stored
+
+
+def records(file: Path, repeats: bool = False) -> dict[Place, Record]:
+    """Record lines by place. A place may come again only with `repeats`, and then with the same content."""
+    table: dict[Place, Record] = {}
+    whole_lines, _, _ = file.read_text().rpartition("\n")
+    for line in whole_lines.splitlines():
+        _, queue_id, offset, message_id, sha256 = line.split("\t")
+        place, record = (int(queue_id), int(offset)), (message_id, sha256)
+        if place in table:
+            assert repeats or "given" in file.name, f"{file.name}: {place} twice"
+            assert table[place] == record, f"{file.name}: {place} with two contents: {table[place]}, {record}"
+        table[place] = record
+    return table
+
+
+def assert_kept(claimed: dict[Place, Record], stored: dict[Place, Record], what: str) -> None:
+    """Every claimed place holds the claimed message."""
+    missing = sorted(place for place in claimed if place not in stored)
+    assert not missing, f"{what}: {len(missing)} of {len(claimed)} are gone: {missing[:10]}"
+    other = sorted(
+        place
+        for place, (message_id, sha256) in claimed.items()
+        if stored[place][1] != sha256 or message_id not in ("-", stored[place][0])
+    )
+    assert not other, f"{what}: {len(other)} places hold something else: {other[:10]}"
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_topics_offsets_and_messages_outlive_the_process(agents: dict[str, Agent], tmp_path: Path, how: str) -> None:
+    java, go = agents["java-5.3.3"], agents["go"]
+    before, after = plain(40), plain(20, seed=1)
+    with Server(tmp_path / "data") as server:
+        topic = create_topic(java, server, "outlives", queues=3)
+        java.do("admin.create_group", namesrv=server.namesrv, broker=server.broker, group="kept", retries=7)
+        with java.producer(server.namesrv) as producer:
+            acks = producer.send(topic, before)
+        with java.push(server.namesrv, topic, "kept") as consumer:
+            consumer.wait_for(len(before))
+        # Offsets are written on a timer and at stop: only a kill may lose the last of them.
+        getattr(server, how)()
+        server.start()
+        assert java.do("admin.topic", namesrv=server.namesrv, broker=server.broker, topic=topic)["read_queues"] == 3
+        assert java.do("admin.group", namesrv=server.namesrv, broker=server.broker, group="kept")["retries"] == 7
+        with go.producer(server.namesrv) as producer:
+            later = producer.send(topic, after)
+        with go.push(server.namesrv, topic, "everything") as reader:
+            reader.wait_for(len(before) + len(after))
+            reader.stop()
+            assert_delivered(before + after, acks + later, reader.received)
+        if how == "stop":
+            with go.push(server.namesrv, topic, "kept") as reader:
+                reader.wait_for(len(after))
+                reader.stop()
+                assert_delivered(after, later, reader.received)
