@@ -1,0 +1,151 @@
+"""`rocketbox serve` with its real engine: what it announces, and every reason for which it refuses to start."""
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import ROOT, Server
+
+
+def refused(*arguments: str) -> str:
+    """Start, expect a refusal; returns the one sentence."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
+    result = subprocess.run(
+        [sys.executable, "-m", "appliance.main", "serve", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert result.returncode == 2, result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("rocketbox: ")]
+    assert lines == [result.stderr.splitlines()[-1]], result.stderr
+    assert "Traceback" not in result.stderr
+    assert lines[0].endswith(".")
+    return lines[0]
+
+
+def free_ports(tmp_path: Path) -> list[str]:
+    return ["--data-dir", str(tmp_path / "data"), "--broker-port", "0", "--namesrv-port", "0", "--http-port", "0"]
+
+
+@pytest.fixture(params=["broker,namesrv", "broker,namesrv,console"])
+def roles(request) -> str:
+    return request.param
+
+
+def accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=5):
+        return True
+
+
+def test_all_roles_accept_connections_when_the_ready_file_is_there(tmp_path, roles):
+    with Server(tmp_path / "data", "--http-port", "0", roles=roles) as server:
+        assert accepts(server.broker)
+        assert accepts(server.namesrv)
+        host, _, port = server.broker.rpartition(":")
+        assert accepts(f"{host}:{int(port) - 2}")
+        assert server.ready["data_dir"] == str(tmp_path / "data")
+        assert server.ready["setup_url"] is None
+        if "console" in roles:
+            assert accepts(server.ready["http"])
+        else:
+            assert server.ready["http"] is None
+
+
+def test_the_console_shows_the_engine_of_its_own_process(tmp_path):
+    with Server(tmp_path / "data", "--http-port", "0", roles="broker,namesrv,console") as server:
+        pages = {}
+        for path in ("/healthz", "/readyz", "/metrics", "/"):
+            connection = http.client.HTTPConnection(server.ready["http"], timeout=5)
+            connection.request("GET", path)
+            response = connection.getresponse()
+            pages[path] = (response.status, response.read().decode())
+            connection.close()
+    assert pages["/healthz"] == (200, "ok\n")
+    status, text = pages["/readyz"]
+    assert (status, json.loads(text)["status"]) == (200, "ok")
+    assert "rocketbox_namesrv_brokers 1" in pages["/metrics"][1].splitlines()
+    for role in ("broker", "namesrv", "http"):
+        assert server.ready[role] in pages["/"][1]
+    assert "needs attention" not in pages["/"][1]
+
+
+@pytest.mark.parametrize("option", ["--namesrv-port", "--broker-port", "--http-port"])
+def test_a_taken_port_is_refused(tmp_path, option):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert str(port) in refused(*free_ports(tmp_path), option, str(port))
+
+
+def test_a_taken_vip_port_is_refused(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        sentence = refused(*free_ports(tmp_path), "--roles", "broker", "--broker-port", str(port + 2))
+        assert str(port) in sentence
+
+
+def test_a_directory_that_another_process_holds_is_refused(tmp_path, roles):
+    with Server(tmp_path / "data"):
+        sentence = refused(*free_ports(tmp_path), "--roles", roles)
+    assert str(tmp_path / "data") in sentence
+    # Nothing stays locked behind a process that has ended.
+    with Server(tmp_path / "data"):
+        pass
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path, roles):
+    (tmp_path / "file").write_text("")
+    arguments = [*free_ports(tmp_path), "--roles", roles, "--data-dir", str(tmp_path / "file" / "data")]
+    assert str(tmp_path / "file") in refused(*arguments)
+
+
+def test_too_little_disk_is_refused(tmp_path):
+    path = tmp_path / "large.toml"
+    path.write_text(f"[store]\nmappedFileSizeCommitLog = {2**50}\n")
+    sentence = refused(*free_ports(tmp_path), "--roles", "broker,namesrv", "-c", str(path))
+    assert "disk" in sentence
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_known(tmp_path, roles):
+    path = tmp_path / "broker.conf"
+    path.write_text("autoCreateTopicEnabled=true\n")
+    sentence = refused(*free_ports(tmp_path), "--roles", roles, "-c", str(path))
+    assert "autoCreateTopicEnabled" in sentence
+    assert "the nearest known are autoCreateTopicEnable" in sentence
+
+
+def test_the_engine_alone_loads_no_asyncio_django_or_gunicorn():
+    program = (
+        "import sys, appliance.main, appliance.command_line, appliance.engine_process, appliance.engine.broker.broker, "
+        "appliance.engine.namesrv.namesrv\n"
+        "print([name for name in ('asyncio', 'django', 'gunicorn', 'argparse', 'http', 'ssl') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["serve", "--help"], ["--help"]])
+def test_the_command_explains_itself(arguments):
+    result = subprocess.run(
+        [sys.executable, "-m", "appliance.main", *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0
+    assert "rocketbox" in result.stdout
+    assert result.stderr == ""
+
+
+def test_an_unknown_command_is_refused():
+    result = subprocess.run(
+        [sys.executable, "-m", "appliance.main", "sereve"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert "there is no command 'sereve'" in result.stderr
