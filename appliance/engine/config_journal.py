@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -173,20 +174,15 @@ class ConfigJournal(ServiceThread):
                 if count != len(line):
                     raise OSError(f"{count} of {len(line)} bytes were written to {self._path}")
             except OSError:
-                self._cut_to_end_locked()
+                # What was written of it would only be found as a torn tail, or be overwritten by the next entry.
+                with suppress(OSError):
+                    self._calls.truncate(self._fd, self._end)
                 raise
             self._end += len(line)
             self._written += 1
             self._last_entry[entry["table"]] = ticket = self._written
         self.wakeup()
         return ticket
-
-    def _cut_to_end_locked(self) -> None:
-        """Half a line behind the end would hide the next one."""
-        try:
-            self._calls.truncate(self._fd, self._end)
-        except OSError as error:
-            self._broken = f"{self._path} cannot be cut after a failed write: {error}"
 
     def wait_durable(self, ticket: int, timeout_s: float = WAIT_S) -> None:
         """Return when entry `ticket` is durable. Raises OSError when its sync failed, or takes longer."""

@@ -1,0 +1,240 @@
+"""The journal: an entry that was waited for survives a power cut; nothing behind a failed call is believed."""
+
+import errno
+import os
+import threading
+
+import pytest
+
+from appliance.engine.config_journal import ConfigJournal, OsJournalCalls, decode_line, encode_entry
+
+WAIT_S = 5.0
+
+
+def entry(name, table="topics", value=1):
+    return {"table": table, "name": name, "value": value}
+
+
+def names(journal, table="topics"):
+    return [found["name"] for found in journal.take(table)]
+
+
+class ForgetfulCalls(OsJournalCalls):
+    """A disk that has, after a power cut, only what was synced - and any part of what came after."""
+
+    def __init__(self):
+        self.syncs = 0
+        self.synced = b""
+        self.path = None
+        self.sync_error = None
+        self.write_error = None
+        self.short_write = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.syncing = threading.Event()
+
+    def open(self, path):
+        self.path = path
+        return super().open(path)
+
+    def pwrite(self, fd, data, position):
+        if self.short_write is not None:
+            super().pwrite(fd, data[: self.short_write], position)
+            return self.short_write
+        if self.write_error is not None:
+            raise OSError(self.write_error, os.strerror(self.write_error))
+        return super().pwrite(fd, data, position)
+
+    def fdatasync(self, fd):
+        content = self.path.read_bytes()
+        self.syncing.set()
+        assert self.gate.wait(WAIT_S)
+        if self.sync_error is not None:
+            error, self.sync_error = self.sync_error, None  # the kernel says it once
+            raise OSError(error, os.strerror(error))
+        self.syncs += 1
+        self.synced = content
+
+    def power_cut(self, kept=0):
+        """The file as the next start finds it; kept: how many bytes behind the synced ones made it."""
+        content = self.path.read_bytes()
+        self.path.write_bytes(self.synced + content[len(self.synced) :][:kept])
+
+
+@pytest.fixture
+def calls():
+    return ForgetfulCalls()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "rocketbox" / "config.journal"
+
+
+@pytest.fixture
+def journal(path, calls):
+    journal = ConfigJournal(path, calls)
+    journal.start()
+    yield journal
+    calls.gate.set()
+    journal.stop()
+
+
+def test_what_was_waited_for_is_there_after_a_power_cut(path, calls, journal):
+    journal.wait_durable(journal.append(entry("A")))
+    journal.wait_durable(journal.append(entry("B", value={"perm": 6})))
+    calls.power_cut()
+    again = ConfigJournal(path)
+    assert again.take("topics") == [entry("A"), entry("B", value={"perm": 6})]
+    assert again.take("topics") == []
+
+
+def test_nobody_is_told_durable_before_the_sync_has_come_back(path, calls, journal):
+    calls.gate.clear()
+    ticket = journal.append(entry("A"))
+    with pytest.raises(OSError, match="not synced in time"):
+        journal.wait_durable(ticket, 0.05)
+    calls.power_cut()
+    assert names(ConfigJournal(path)) == []
+    calls.gate.set()
+    journal.wait_durable(ticket)
+
+
+def test_an_append_alone_survives_the_process(path, journal):
+    journal.append(entry("A"))
+    assert names(ConfigJournal(path)) == ["A"]
+
+
+def test_entries_that_come_during_a_sync_share_the_next(calls, journal):
+    calls.gate.clear()
+    first = journal.append(entry("first"))
+    assert calls.syncing.wait(WAIT_S)
+    tickets = [journal.append(entry(f"T{number}")) for number in range(50)]
+    calls.gate.set()
+    journal.wait_durable(first)
+    for ticket in tickets:
+        journal.wait_durable(ticket)
+    assert calls.syncs == 2
+
+
+def test_the_tail_torn_anywhere_costs_the_last_entry_only(path, calls, journal):
+    journal.wait_durable(journal.append(entry("A")))
+    journal.wait_durable(journal.append(entry("B")))
+    whole = path.read_bytes()
+    second = whole.index(b"\n") + 1
+    for size in range(second, len(whole)):
+        path.write_bytes(whole[:size])
+        torn = ConfigJournal(path)
+        torn.append(entry("C"))
+        assert names(torn) == ["A"]
+        torn.stop()
+        assert names(ConfigJournal(path)) == ["A", "C"]
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 40, b'deadbeef {"table":"topics","name":"X"}', b"\xff" * 9])
+def test_rubbish_at_the_end_is_cut(path, tail):
+    path.parent.mkdir()
+    path.write_bytes(encode_entry(entry("A")) + tail)
+    journal = ConfigJournal(path)
+    assert path.read_bytes() == encode_entry(entry("A"))
+    assert names(journal) == ["A"]
+
+
+def test_a_damaged_line_costs_itself_only(path):
+    path.parent.mkdir()
+    lines = [encode_entry(entry(name)) for name in "ABC"]
+    lines[1] = lines[1].replace(b'"B"', b'"X"')
+    path.write_bytes(b"".join(lines))
+    assert names(ConfigJournal(path)) == ["A", "C"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"00000000", b"xyz", b"00000000 {}", encode_entry({"table": 1, "name": "a"}), encode_entry({"name": "a"})],
+)
+def test_what_is_no_entry_is_none(line):
+    assert decode_line(line.rstrip(b"\n")) is None
+
+
+@pytest.mark.parametrize("short", [0, 1, 20])
+def test_a_disk_that_is_full_refuses_the_entry_and_takes_the_next(path, calls, journal, short):
+    journal.append(entry("A"))
+    size = path.stat().st_size
+    calls.short_write = short
+    with pytest.raises(OSError):
+        journal.append(entry("B"))
+    assert path.stat().st_size == size
+    calls.short_write = None
+    journal.wait_durable(journal.append(entry("C")))
+    assert names(ConfigJournal(path)) == ["A", "C"]
+
+
+def test_a_write_that_fails_leaves_no_trace(path, calls, journal):
+    calls.write_error = errno.EIO
+    with pytest.raises(OSError):
+        journal.append(entry("A"))
+    assert path.read_bytes() == b""
+
+
+def test_a_failed_sync_is_never_followed_by_a_good_one(path, calls, journal):
+    """After a failed fdatasync the kernel has dropped the pages; the next would report success for nothing."""
+    calls.sync_error = errno.EIO
+    ticket = journal.append(entry("A"))
+    with pytest.raises(OSError, match="could not be synced"):
+        journal.wait_durable(ticket)
+    with pytest.raises(OSError, match="could not be synced"):
+        journal.append(entry("B"))
+    calls.syncing.clear()
+    journal.wakeup()
+    assert not calls.syncing.wait(0.2)
+    with pytest.raises(OSError):
+        journal.wait_durable(ticket)
+
+
+def test_a_journal_that_broke_is_whole_again_when_the_files_hold_everything(path, calls, journal):
+    calls.sync_error = errno.EIO
+    ticket = journal.append(entry("A"))
+    with pytest.raises(OSError):
+        journal.wait_durable(ticket)
+    journal.saved("topics", journal.written)
+    journal.wait_durable(ticket)  # in the JSON file
+    journal.wait_durable(journal.append(entry("B")))
+    calls.power_cut()
+    assert names(ConfigJournal(path)) == ["B"]
+
+
+def test_it_is_emptied_when_every_table_is_saved_and_not_before(path, journal):
+    journal.append(entry("T"))
+    journal.append(entry("G", table="groups"))
+    size = path.stat().st_size
+    journal.saved("topics", 1)
+    assert path.stat().st_size == size
+    journal.append(entry("T2"))
+    journal.saved("groups", 3)
+    assert path.stat().st_size > size  # T2 is in no file
+    journal.saved("topics", 3)
+    assert path.stat().st_size == 0
+    journal.wait_durable(journal.append(entry("T3")))
+    assert names(ConfigJournal(path)) == ["T3"]
+
+
+def test_entries_of_a_table_nobody_reads_are_kept(path):
+    path.parent.mkdir()
+    path.write_bytes(encode_entry(entry("A", table="of a later release")) + encode_entry(entry("T")))
+    journal = ConfigJournal(path)
+    journal.saved("topics", journal.written)
+    assert path.stat().st_size > 0
+
+
+def test_tickets_go_on_growing_when_it_was_emptied(journal):
+    first = journal.append(entry("A"))
+    journal.saved("topics", first)
+    assert journal.append(entry("B")) > first
+
+
+def test_stop_syncs_the_rest(path, calls):
+    journal = ConfigJournal(path, calls)  # its thread never ran
+    journal.append(entry("A"))
+    journal.stop()
+    calls.power_cut()
+    assert names(ConfigJournal(path)) == ["A"]
