@@ -1,6 +1,7 @@
 """EngineAdmin, the window: what console, API and metrics may see of the engine.
 
-Copies a table with one C call, then touches frozen values only. Never locks remoting-io, never asks it for a list (D11).
+Copies a table with one C call, then touches frozen values only. Never locks remoting-io, never asks it for a list
+(D11).
 """
 
 from __future__ import annotations

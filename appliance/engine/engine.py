@@ -11,6 +11,7 @@ import logging
 import socket
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from .admin import EngineAdmin
 from .clock import Clock
@@ -19,6 +20,10 @@ from .errors import StartError
 from .remoting.dispatcher import Dispatcher, WorkerPool
 from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
+
+if TYPE_CHECKING:
+    from .broker.broker import Broker
+    from .namesrv.namesrv import NameServer
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +46,8 @@ class Engine:
         self.namesrv_address: str | None = None
         self.loop = EventLoop()
         self.server = RemotingServer(self.loop)
-        self.broker = None
-        self.namesrv = None
+        self.broker: Broker | None = None
+        self.namesrv: NameServer | None = None
         self.admin = EngineAdmin(self)
         self._pools: dict[str, WorkerPool] = {}
         self._clock = Clock()

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Protocol
 
 from ..clock import Clock
 from ..config import EngineConfig
@@ -29,6 +30,9 @@ from .clients import ClientManager
 from .durability import Durability
 from .groups import SubscriptionGroupManager
 from .offsets import ConsumerOffsetManager
+from .processors.admin_broker import AdminBrokerProcessor
+from .processors.admin_groups import AdminGroupsProcessor
+from .processors.admin_topics import AdminTopicsProcessor
 from .processors.client import ClientProcessor
 from .processors.consumer import ConsumerProcessor
 from .processors.pull import PullProcessor
@@ -53,6 +57,12 @@ def _physical_memory() -> int:
 def _month_start_ms() -> int:
     now = time.localtime()
     return int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1)) * 1000)
+
+
+class Processor(Protocol):
+    """One family of requests."""
+
+    def register(self, dispatcher: Dispatcher) -> None: ...
 
 
 class Broker:
@@ -125,13 +135,16 @@ class Broker:
             self.store, loop, store.sync_flush_timeout_ms, self.send.send_ext, self.pull.long_polling.notify
         )
         self.stats = BrokerStats(self.store, self.pull, clock)
-        self._processors = [
+        self._processors: list[Processor] = [
             self.send,
             self.pull,
             QueueOffsetProcessor(self.store),
             ClientProcessor(self.clients, self.groups, self.topics),
             ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),
             SendBackProcessor(),
+            AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration),
+            AdminGroupsProcessor(self.groups, self.offsets),
+            AdminBrokerProcessor(config, self.stats, address, clock),
         ]
         server.on_close(self._connection_closed)
         loop.at_tick_end(self.store.end_tick)

@@ -2,7 +2,8 @@
 
 A pull waits at its queue and in a bucket of its deadline. Publication of a tick wakes the pulls of the queues it
 touched whose tags match; the end of a bucket wakes the rest of it. A woken pull is answered with whatever it finds and
-never parks again. Differs from RocketMQ's PullRequestHoldService: no 5 s scan, so no pull is held longer than it asked for.
+never parks again. Differs from RocketMQ's PullRequestHoldService: no 5 s scan, so no pull is held longer than it asked
+for.
 """
 
 from __future__ import annotations

@@ -219,7 +219,8 @@ class ResponseCode:
 
 #: Index = code in the binary header, value = name in the JSON header.
 LANGUAGES = (
-    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
+    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS",
+    "RUST", "NODE_JS",
 )  # fmt: skip
 LANGUAGE_CODES = {name: code for code, name in enumerate(LANGUAGES)}
 

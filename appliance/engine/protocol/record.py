@@ -2,9 +2,11 @@
 
     0 total size 4 | 4 magic 4 | 8 body crc 4 | 12 queue id 4 | 16 flag 4 | 20 queue offset 8 | 28 physical offset 8
     36 sys flag 4 | 40 born time 8 | 48 born host 8 or 20 | store time 8 | store host 8 or 20 | reconsume times 4
-    prepared transaction offset 8 | body length 4, body | topic length 1 (V1) or 2 (V2), topic | properties length 2, text
+    prepared transaction offset 8 | body length 4, body | topic length 1 (V1) or 2 (V2), topic | properties length 2
+    and text
 
-All big-endian. A host takes 20 bytes iff its bit of the sys flag is set. A blank record (size, magic) fills a file's end.
+All big-endian. A host takes 20 bytes iff its bit of the sys flag is set. A blank record (size, magic) fills a file's
+end.
 Source: RocketMQ `MessageExtEncoder`, `MessageDecoder`; the same layout in 4.9 and 5.x.
 """
 

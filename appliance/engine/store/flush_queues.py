@@ -83,7 +83,7 @@ class FlushConsumeQueueService(ServiceThread):
             done.set()
 
     def run(self) -> None:
-        while not self.stopped:
+        while True:
             self.wait(None)
             if self.stopped:
                 return

@@ -84,6 +84,6 @@ def fields_of(request: RemotingCommand, letters: bool) -> SendFields:
     for name in ("b", "topic"):
         ext.setdefault(name, "")  # an absent topic is a blank one (5.3.3: INVALID_PARAMETER)
     try:
-        return msgspec.convert(ext, SendFields if letters else LongFields, strict=False)
+        return msgspec.convert(ext, SendFields if letters else LongFields, strict=False)  # type: ignore[return-value]
     except msgspec.ValidationError as error:
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the request header is illegal: {error}") from None
