@@ -71,10 +71,12 @@ public final class Agent {
     static Map<String, Object> describe(Throwable problem) {
         Map<String, Object> error = new LinkedHashMap<>();
         Integer code = null;
-        if (problem instanceof MQBrokerException) {
-            code = ((MQBrokerException) problem).getResponseCode();
-        } else if (problem instanceof MQClientException) {
-            code = ((MQClientException) problem).getResponseCode();
+        for (Throwable cause = problem; cause != null; cause = cause.getCause()) {
+            if (cause instanceof MQBrokerException) {
+                code = ((MQBrokerException) cause).getResponseCode(); // however the client wrapped it
+            } else if (cause instanceof MQClientException && code == null) {
+                code = ((MQClientException) cause).getResponseCode();
+            }
         }
         StringWriter stack = new StringWriter();
         problem.printStackTrace(new PrintWriter(stack));
