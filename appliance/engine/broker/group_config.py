@@ -10,19 +10,21 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from .topic_config import I32, I64
+
 
 class CustomizedRetryPolicy(msgspec.Struct, frozen=True, gc=False):
     """next: delay of the first, second ... retry in ms."""
 
-    next: list[int] | UnsetType = UNSET
+    next: list[I64] | UnsetType = UNSET
 
 
 class ExponentialRetryPolicy(msgspec.Struct, frozen=True, gc=False):
     """initial and max in ms."""
 
-    initial: int = 5000
-    max: int = 7_200_000
-    multiplier: int = 2
+    initial: I64 = 5000
+    max: I64 = 7_200_000
+    multiplier: I64 = 2
 
 
 class GroupRetryPolicy(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -39,7 +41,7 @@ class SimpleSubscriptionData(msgspec.Struct, frozen=True, rename="camel", gc=Fal
     expression: str | UnsetType = UNSET
     expression_type: str | UnsetType = UNSET
     topic: str | UnsetType = UNSET
-    version: int = 0
+    version: I64 = 0
 
 
 class SubscriptionGroupConfig(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -49,20 +51,20 @@ class SubscriptionGroupConfig(msgspec.Struct, frozen=True, rename="camel", gc=Fa
     """
 
     attributes: dict[str, str] = {}
-    broker_id: int = 0
+    broker_id: I64 = 0
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     consume_message_orderly: bool = False
-    consume_timeout_minute: int = 15
+    consume_timeout_minute: I32 = 15
     group_name: str = ""
     group_retry_policy: GroupRetryPolicy = GroupRetryPolicy()
-    group_sys_flag: int = 0
+    group_sys_flag: I32 = 0
     notify_consumer_ids_changed_enable: bool = True
-    retry_max_times: int = 16
-    retry_queue_nums: int = 1
+    retry_max_times: I32 = 16
+    retry_queue_nums: I32 = 1
     subscription_data_set: list[SimpleSubscriptionData] | UnsetType = UNSET
-    which_broker_when_consume_slowly: int = 1
+    which_broker_when_consume_slowly: I64 = 1
 
 
 def decode_group_config(name: str, value: Any) -> SubscriptionGroupConfig:

@@ -35,7 +35,6 @@ _FROM_THE_START = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
-_I32_MAX = (1 << 31) - 1
 
 
 class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
@@ -102,7 +101,7 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
                 ResponseCode.SYSTEM_ERROR,
                 f"the group name {config.group_name[:300]!r} is illegal, allowing only ^[%|a-zA-Z0-9_-]+$",
             )
-        if not 0 <= config.retry_queue_nums <= MAX_QUEUE_NUMS or not -1 <= config.retry_max_times <= _I32_MAX:
+        if not 0 <= config.retry_queue_nums <= MAX_QUEUE_NUMS or config.retry_max_times < -1:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "retryQueueNums or retryMaxTimes is out of range")
         for key in config.attributes:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"unsupported key: {key.lstrip('+-')}")

@@ -5,7 +5,7 @@ Field names, defaults and texts: RocketMQ 5.3.3 `TopicConfig`, `TopicAttributes`
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,6 +17,10 @@ PERM_WRITE = 2
 PERM_READ = 4
 #: Priority (8) and the three above.
 PERM_ALL = 15
+
+#: Java's int and long, as far as JSON gives them.
+I32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+I64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 MESSAGE_TYPES = ("UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL")
 _I64_MAX = (1 << 63) - 1
@@ -30,12 +34,12 @@ class TopicConfig(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     attributes: dict[str, str] = {}
     order: bool = False
-    perm: int = PERM_READ | PERM_WRITE
-    read_queue_nums: int = 16
+    perm: I32 = PERM_READ | PERM_WRITE
+    read_queue_nums: I32 = 16
     topic_filter_type: str = "SINGLE_TAG"
     topic_name: str = ""
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 16
+    topic_sys_flag: I32 = 0
+    write_queue_nums: I32 = 16
 
     def __str__(self) -> str:
         """Java's toString, which error remarks hold."""

@@ -1,0 +1,201 @@
+"""A broker's tables and their processors without sockets: requests in, answers out, a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.engine.broker.clients import ClientManager
+from appliance.engine.broker.groups import SubscriptionGroupManager
+from appliance.engine.broker.offsets import ConsumerOffsetManager
+from appliance.engine.broker.processors.admin_broker import AdminBrokerProcessor
+from appliance.engine.broker.processors.admin_groups import AdminGroupsProcessor
+from appliance.engine.broker.processors.admin_topics import AdminTopicsProcessor
+from appliance.engine.broker.processors.client import ClientProcessor
+from appliance.engine.broker.processors.consumer import ConsumerProcessor
+from appliance.engine.broker.queue_locks import RebalanceLockManager
+from appliance.engine.broker.topics import TopicConfigManager
+from appliance.engine.clock import FakeClock
+from appliance.engine.config import BrokerConfig, EngineConfig
+from appliance.engine.config_journal import ConfigJournal
+from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand, decode_frame
+from appliance.engine.remoting.dispatcher import Dispatcher
+
+
+class Peer:
+    """A client's connection, as far as handlers see one."""
+
+    def __init__(self, name: str = "127.0.0.1:1") -> None:
+        self.remote_host = name
+        self.client_id: str | None = None
+        self.language = "JAVA"
+        self.version = 0
+        self.closed = False
+        self.answers: list[RemotingCommand] = []
+        self.notices: list[RemotingCommand] = []
+
+    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        if not request.flag & FLAG_ONEWAY:
+            self.answers.append(response)
+
+    def send(self, frame: bytes) -> None:
+        self.notices.append(decode_frame(frame))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def noticed(self) -> list[str]:
+        """The groups it was told about since the last look."""
+        groups = [notice.ext_fields["consumerGroup"] for notice in self.notices if notice.code == 40]
+        self.notices.clear()
+        return groups
+
+
+class InlinePool:
+    """Runs each job at once, in the caller's thread."""
+
+    def submit(self, job: Callable[[], None]) -> bool:
+        job()
+        return True
+
+
+class FakeStore:
+    """What the processors ask of the store. hot: queues whose first message is in memory."""
+
+    def __init__(self) -> None:
+        self.min_offsets: dict[tuple[str, int], int] = {}
+        self.hot: set[tuple[str, int]] = set()
+        self.deleted: list[str] = []
+        self.error: OSError | None = None
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        return self.min_offsets.get((topic, queue_id), 0)
+
+    def is_hot(self, topic: str, queue_id: int, offset: int) -> bool:
+        if self.error is not None:
+            raise self.error
+        return offset == 0 and (topic, queue_id) in self.hot
+
+    def delete_topic(self, topic: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.deleted.append(topic)
+
+
+class FakeNameServers:
+    """Remembers what was registered."""
+
+    def __init__(self) -> None:
+        self.registered: list[str] = []
+
+    def register_topics(self, changed: Any) -> None:
+        self.registered += [config.topic_name for config in changed]
+
+
+class FakeStats:
+    """A store's figures."""
+
+    def runtime_info(self) -> dict[str, str]:
+        return {"putTps": "1.0 2.0 3.0", "brokerVersion": "479"}
+
+
+class BrokerDesk:
+    """The tables of one directory and everything that answers from them."""
+
+    def __init__(self, directory: Path, clock: FakeClock, journal_calls: Any = None, **options: Any) -> None:
+        self.clock = clock
+        self.directory = directory
+        config_dir = directory / "store" / "config"
+        config_dir.mkdir(parents=True, exist_ok=True)
+        self.config_dir = config_dir
+        self.config = replace(BrokerConfig(broker_name="broker-a"), **options)
+        self.journal = ConfigJournal(directory / "rocketbox" / "config.journal", journal_calls)
+        self.topics = TopicConfigManager(config_dir / "topics.json", self.config, self.journal, clock)
+        self.groups = SubscriptionGroupManager(config_dir / "subscriptionGroup.json", self.config, self.journal, clock)
+        self.offsets = ConsumerOffsetManager(config_dir / "consumerOffset.json", 5000, clock)
+        self.clients = ClientManager(self.config, self.groups, clock)
+        self.locks = RebalanceLockManager(clock)
+        self.store = FakeStore()
+        self.name_servers = FakeNameServers()
+        engine = EngineConfig(data_dir=directory, broker=self.config)
+        self.dispatcher = Dispatcher({"admin": InlinePool()})  # type: ignore[dict-item]
+        for processor in (
+            ClientProcessor(self.clients, self.groups, self.topics),
+            ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),  # type: ignore[arg-type]
+            AdminTopicsProcessor(self.topics, self.offsets, self.store, self.name_servers),  # type: ignore[arg-type]
+            AdminGroupsProcessor(self.groups, self.offsets),
+            AdminBrokerProcessor(engine, FakeStats(), "127.0.0.1:20911", clock),
+        ):
+            processor.register(self.dispatcher)
+        self.peer = Peer()
+        self.journal.start()
+
+    def ask(
+        self,
+        code: int,
+        ext: dict[str, str] | None = None,
+        body: Any = b"",
+        peer: Peer | None = None,
+        version: int = 479,
+        flag: int = 0,
+    ) -> RemotingCommand:
+        """The answer to one request; body: bytes, or a value to send as JSON."""
+        peer = peer or self.peer
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = RemotingCommand(code, opaque=7, flag=flag, version=version, ext_fields=ext, body=raw)
+        before = len(peer.answers)
+        self.dispatcher.dispatch_request(peer, request)  # type: ignore[arg-type]
+        if flag & FLAG_ONEWAY:
+            assert len(peer.answers) == before
+            return RemotingCommand(-1)
+        assert len(peer.answers) == before + 1, "exactly one answer"
+        return peer.answers[-1]
+
+    def heartbeat(self, peer: Peer, client_id: str = "c@1", **body: Any) -> RemotingCommand:
+        return self.ask(34, body={"clientID": client_id, **body}, peer=peer)
+
+    def stop(self) -> None:
+        """The orderly end."""
+        for table in (self.offsets, self.topics, self.groups):
+            table.stop()
+        self.journal.stop()
+
+
+def subscription(topic: str, expression: str = "*", version: int = 1, **more: Any) -> dict[str, Any]:
+    return {"topic": topic, "subString": expression, "subVersion": version, **more}
+
+
+def consumer(group: str, *topics: str | dict[str, Any], **more: Any) -> dict[str, Any]:
+    """An entry of a heartbeat's consumerDataSet."""
+    wanted = [subscription(topic) if isinstance(topic, str) else topic for topic in topics]
+    return {"groupName": group, "subscriptionDataSet": wanted, **more}
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def open_desk(tmp_path, clock):
+    """Opens the broker on the same directory as often as it is called; options as BrokerConfig names them."""
+    desks = []
+
+    def open_(journal_calls=None, **options):
+        desk = BrokerDesk(tmp_path, clock, journal_calls, **options)
+        desks.append(desk)
+        return desk
+
+    yield open_
+    for desk in desks:
+        desk.journal.stop()
+
+
+@pytest.fixture
+def desk(open_desk):
+    return open_desk()

@@ -1,0 +1,184 @@
+"""Consumer offsets: Apache's file, commits while it is being saved, removal."""
+
+import json
+import shutil
+import threading
+
+import pytest
+
+from appliance.engine import fastjson
+from appliance.engine.broker.offsets import VERSION_STEP, ConsumerOffsetManager
+from appliance.engine.clock import FakeClock
+from appliance.engine.errors import StartError
+from tests.support.golden import GOLDEN
+
+RECORDED = GOLDEN / "config" / "5.3.3" / "mixed" / "consumerOffset.json"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "consumerOffset.json"
+
+
+@pytest.fixture
+def offsets(path):
+    return ConsumerOffsetManager(path, 5000, FakeClock())
+
+
+def reopened(offsets):
+    return ConsumerOffsetManager(offsets._path, 5000, FakeClock())
+
+
+def table_of(offsets):
+    return {f"{entry.topic}@{entry.group}": dict(entry.queues) for entry in offsets.all()}
+
+
+def test_a_file_of_5_3_3_is_read_and_comes_back_the_same_but_for_the_order_of_its_map(path):
+    shutil.copy(RECORDED, path)
+    offsets = ConsumerOffsetManager(path, 5000, FakeClock())
+    assert offsets.get("CG_Store", "StoreTagged", 3) == 10
+    assert offsets.get("CG_Store", "%RETRY%CG_Store", 0) == 4
+    offsets.commit("CG_Store", "StoreTagged", 3, 10)
+    offsets.persist()
+    old, new = RECORDED.read_text(), path.read_text()
+    derived = '\t"groupTopicMap":{'
+    assert new.index(derived) == old.index(derived)
+    assert new[new.index('\t"offsetTable"') :] == old[old.index('\t"offsetTable"') :]
+    groups = fastjson.loads(new)["groupTopicMap"]
+    assert {g: sorted(t) for g, t in groups.items()} == {
+        g: sorted(t) for g, t in fastjson.loads(old)["groupTopicMap"].items()
+    }
+
+
+def test_a_file_of_4_9_8_is_read(path):
+    shutil.copy(GOLDEN / "config" / "4.9.8" / "mixed" / "consumerOffset.json", path)
+    offsets = ConsumerOffsetManager(path, 5000, FakeClock())
+    assert offsets.get("CG_StoreSql", "StoreTagged", 1) == 12
+    assert len(offsets.all()) == 6
+
+
+def test_offsets_come_back_after_a_restart(offsets):
+    assert offsets.get("g", "T", 0) == -1
+    offsets.commit("g", "T", 0, 5)
+    offsets.commit("g", "T", 11, (1 << 63) - 1)
+    offsets.commit("g", "T", 2, 0)
+    offsets.commit("g", "T", 0, 3)  # back
+    offsets.persist()
+    again = reopened(offsets)
+    assert table_of(again) == {"T@g": {0: 3, 2: 0, 11: (1 << 63) - 1}}
+    assert again.get("g", "T", 1) == -1
+
+
+@pytest.mark.parametrize(("queue_id", "offset"), [(-1, 5), (1 << 31, 5), (0, -1), (0, 1 << 63)])
+def test_what_fits_no_queue_is_dropped(offsets, queue_id, offset):
+    offsets.commit("g", "T", queue_id, offset)
+    assert offsets.all() == []
+
+
+def test_nothing_is_written_when_nothing_changed(offsets, path):
+    offsets.persist()
+    assert not path.exists()
+    offsets.commit("g", "T", 0, 5)
+    offsets.persist()
+    inode = path.stat().st_ino
+    offsets.persist()
+    assert path.stat().st_ino == inode
+
+
+def test_an_entry_is_encoded_anew_when_it_changed_and_only_then(offsets, path):
+    for number in range(5):
+        offsets.commit("g", f"T{number}", 0, 1)
+    offsets.persist()
+    before = {entry.topic: entry.encoded for entry in offsets.all()}
+    offsets.commit("g", "T2", 0, 2)
+    offsets.persist()
+    after = {entry.topic: entry.encoded for entry in offsets.all()}
+    assert [topic for topic in before if before[topic] is not after[topic]] == ["T2"]
+    assert reopened(offsets).get("g", "T2", 0) == 2
+
+
+def test_removing_a_topic_or_a_group_lasts(offsets):
+    for group in ("g", "h"):
+        for topic in ("T", "U"):
+            offsets.commit(group, topic, 0, 7)
+    offsets.persist()
+    offsets.remove_topic("T")
+    assert offsets.groups_of("T") == []
+    assert sorted(offsets.groups_of("U")) == ["g", "h"]
+    offsets.remove_group("h")
+    offsets.persist()
+    assert table_of(reopened(offsets)) == {"U@g": {0: 7}}
+
+
+def test_the_version_moves_every_five_hundred_commits(offsets):
+    version = offsets.data_version
+    for number in range(VERSION_STEP - 1):
+        offsets.commit("g", "T", 0, number)
+    assert offsets.data_version == version
+    offsets.commit("g", "T", 0, 0)
+    assert offsets.data_version.counter == version.counter + 1
+
+
+def test_commits_go_on_while_the_file_is_saved(offsets):
+    """No commit is lost between the encoding of an entry and the note that it is encoded."""
+    stop = threading.Event()
+    failures = []
+
+    def save():
+        try:
+            while not stop.is_set():
+                offsets.persist()
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    for number in range(20_000):
+        offsets.commit(f"g{number % 7}", f"T{number % 3}", number % 50, number)
+    stop.set()
+    thread.join(10)
+    assert not failures
+    offsets.persist()
+    assert table_of(reopened(offsets)) == table_of(offsets)
+
+
+def test_a_save_that_failed_is_made_good_by_the_next(offsets, path, monkeypatch):
+    offsets.commit("g", "T", 0, 5)
+    offsets.remove_group("nobody")
+    monkeypatch.setattr(offsets, "_path", path.parent / "nowhere" / path.name)
+    offsets._saver.save_now()
+    assert "nowhere" in offsets.failure
+    monkeypatch.undo()
+    offsets._saver.save_now()
+    assert offsets.failure is None
+    assert reopened(offsets).get("g", "T", 0) == 5
+
+
+def test_the_thread_saves_by_itself_and_stop_saves_the_rest(path):
+    offsets = ConsumerOffsetManager(path, 10, FakeClock())
+    offsets.start()
+    offsets.commit("g", "T", 0, 5)
+    deadline = threading.Event()
+    for _ in range(500):
+        if path.exists():
+            break
+        deadline.wait(0.01)
+    assert reopened(offsets).get("g", "T", 0) == 5, "not saved within 5 s"
+    offsets.commit("g", "T", 0, 6)
+    offsets.stop()
+    assert reopened(offsets).get("g", "T", 0) == 6
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b"[]x", b'{"offsetTable":[]}', b'{"offsetTable":{"T@g":{0:"a"}}}', b'{"offsetTable":{"T@g":{"x":1}}}'],
+)
+def test_a_file_that_holds_something_else_stops_the_start(path, content):
+    path.write_bytes(content)
+    with pytest.raises(StartError):
+        ConsumerOffsetManager(path, 5000, FakeClock())
+
+
+def test_entries_that_name_no_group_are_left_out(path):
+    path.write_text(json.dumps({"offsetTable": {"lonely": {"0": 1}, "T@g@h": {"0": 2}, "U@g": 3}}))
+    assert table_of(ConsumerOffsetManager(path, 5000, FakeClock())) == {"T@g@h": {0: 2}}
