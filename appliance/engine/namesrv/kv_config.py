@@ -60,14 +60,14 @@ class KVConfigManager:
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set one value and save. Raises RefusedRequest when the table is full, OSError when the save failed."""
         self._replace(namespace, self._table.get(namespace, {}) | {key: value})
-        logger.info("kv config: put namespace=%s key=%s value=%s", namespace, key, value)
+        logger.info("kv config: put namespace=%r key=%r", namespace, key)
 
     def delete(self, namespace: str, key: str) -> None:
         """Drop one value, if it is there, and save; an empty namespace stays, as upstream. Raises OSError."""
         values = self._table.get(namespace, {})
         if key in values:
             self._replace(namespace, {k: v for k, v in values.items() if k != key})
-            logger.info("kv config: deleted namespace=%s key=%s", namespace, key)
+            logger.info("kv config: deleted namespace=%r key=%r", namespace, key)
 
     def _replace(self, namespace: str, values: dict[str, str]) -> None:
         before = self._table.get(namespace)

@@ -237,13 +237,13 @@ class NamesrvProcessor:
     def handle_wipe_write_perm(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """205."""
         count = self._routes.change_perm(require_str(request, "brokerName"), wipe_write=True)
-        logger.info("namesrv: wiped write permission broker=%s topics=%d", request.ext_fields["brokerName"], count)
+        logger.info("namesrv: wiped write permission broker=%r topics=%d", request.ext_fields["brokerName"], count)
         return _success({"wipeTopicCount": str(count)})
 
     def handle_add_write_perm(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """327."""
         count = self._routes.change_perm(require_str(request, "brokerName"), wipe_write=False)
-        logger.info("namesrv: added write permission broker=%s topics=%d", request.ext_fields["brokerName"], count)
+        logger.info("namesrv: added write permission broker=%r topics=%d", request.ext_fields["brokerName"], count)
         return _success({"addTopicCount": str(count)})
 
     # --- topics

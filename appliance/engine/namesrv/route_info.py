@@ -109,7 +109,7 @@ class RouteInfoManager:
         )
         if live is None:
             logger.info(
-                "namesrv: registered broker=%s id=%d address=%s cluster=%s topics=%d",
+                "namesrv: registered broker=%r id=%d address=%r cluster=%r topics=%d",
                 who.broker_name,
                 who.broker_id,
                 who.address,
@@ -158,7 +158,7 @@ class RouteInfoManager:
         live = self._live.get(BrokerKey(who.cluster, holder))
         if live is None or live.data_version.state_version <= version.state_version:
             return False
-        logger.warning("namesrv: ignored broker=%s address=%s, %s holds its id", who.broker_name, who.address, holder)
+        logger.warning("namesrv: ignored broker=%r address=%r, %r holds its id", who.broker_name, who.address, holder)
         return True
 
     def _note_peer(self, peer: Peer, key: BrokerKey) -> None:
@@ -188,7 +188,7 @@ class RouteInfoManager:
         """Put or replace (broker name, shape) pairs of one topic (217); stops at a broker that is not known."""
         for broker_name, shape in queues:
             if broker_name not in self._brokers:
-                logger.warning("namesrv: topic of an unknown broker topic=%s broker=%s", topic, broker_name)
+                logger.warning("namesrv: topic of an unknown broker topic=%r broker=%r", topic, broker_name)
                 return
             self._topics.put(broker_name, {topic: shape}, replace=True)
 
@@ -230,7 +230,7 @@ class RouteInfoManager:
         """Remove a broker that says it leaves (104)."""
         self._forget_live(key)
         self._drop_address(broker_name, key)
-        logger.info("namesrv: unregistered broker=%s address=%s", broker_name, key.address)
+        logger.info("namesrv: unregistered broker=%r address=%r", broker_name, key.address)
 
     def _forget_live(self, key: BrokerKey) -> LiveBroker | None:
         live = self._live.pop(key, None)
@@ -243,7 +243,7 @@ class RouteInfoManager:
         if live is not None:
             self._drop_address(live.broker_name, key)
             logger.warning(
-                "namesrv: removed broker=%s id=%d address=%s: %s", live.broker_name, live.broker_id, key.address, why
+                "namesrv: removed broker=%r id=%d address=%r: %s", live.broker_name, live.broker_id, key.address, why
             )
 
     def _drop_address(self, broker_name: str, key: BrokerKey) -> None:

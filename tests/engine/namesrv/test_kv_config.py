@@ -85,6 +85,9 @@ def test_the_table_is_bounded_and_can_be_emptied_again(desk: Desk, monkeypatch: 
     assert _put(desk, "NS", "b", "x" * 20) == 1
     assert _put(desk, "NS", "a", "x" * 10) == 0
     assert _put(desk, "NS", "b", "x" * 20) == 0
+    monkeypatch.setattr(kv_config, "MAX_CHARS", 10)  # as if the file had come from elsewhere
+    assert _put(desk, "NS", "b", "x" * 25) == 1
+    assert _put(desk, "NS", "b", "x" * 15) == 0
     assert desk.ask(Code.DELETE_KV_CONFIG, namespace="NS", key="a").code == 0
 
 

@@ -102,10 +102,19 @@ def test_unquoted_ids_are_read_wherever_a_value_is_cut() -> None:
     """The reader looks at 1 KiB first, then at 64 KiB: put the unquoted ids around the first seam."""
     for length in range(900, 1100, 7):
         mapping = '{"pad":"' + "x{1:" * (length // 4) + '","currIdMap":{0:1,1:0},"topic":"A"}'
-        body = '{"topicConfigSerializeWrapper":{"topicQueueMappingInfoMap":{"A":%s},"topicConfigTable":{"B":{}}}}'
-        read = read_register_body((body % mapping).encode(), V479, False)
+        second = '{"currIdMap":{7:8},"topic":"C"}'
+        maps = '{"A":' + mapping + ',"C":' + second + "}"
+        body = '{"topicConfigSerializeWrapper":{"topicQueueMappingInfoMap":' + maps + ',"topicConfigTable":{"B":{}}}}'
+        read = read_register_body(body.encode(), V479, False)
         assert json.loads(read.mappings["A"])["currIdMap"] == {"0": 1, "1": 0}
+        assert json.loads(read.mappings["C"])["currIdMap"] == {"7": 8}
         assert set(read.topics) == {"B"}
+
+
+def test_a_number_that_is_cut_at_the_first_look_is_read_whole() -> None:
+    for digits in (1000, 1023, 1024, 1025, 2000):
+        body = b'{"unknown":' + b"1" * digits + b',"topicConfigSerializeWrapper":{"topicConfigTable":{"A":{}}}}'
+        assert set(read_register_body(body, V479, False).topics) == {"A"}
 
 
 def test_the_version_is_seen_without_reading_the_table() -> None:

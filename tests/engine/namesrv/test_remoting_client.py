@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -33,18 +33,20 @@ def _answer_to(request: RemotingCommand, remark: str = "") -> bytes:
 def peer(behave: Callable[[socket.socket, RemotingCommand], None]) -> Iterator[str]:
     """A server that hands every whole request it reads to `behave`, connection after connection."""
     listener = socket.create_server(("127.0.0.1", 0))
-    stopped = threading.Event()
+    accepted: list[socket.socket] = []
 
     def serve() -> None:
-        while not stopped.is_set():
+        while True:
             try:
                 sock, _ = listener.accept()
+                accepted.append(sock)
+                with sock, sock.makefile("rb") as stream:
+                    while length := stream.read(4):
+                        frame = length + stream.read(struct.unpack(">i", length)[0])
+                        behave(sock, decode_frame(frame))
             except OSError:
-                return
-            with sock, sock.makefile("rb") as stream:
-                while length := stream.read(4):
-                    frame = length + stream.read(struct.unpack(">i", length)[0])
-                    behave(sock, decode_frame(frame))
+                if listener.fileno() < 0:
+                    return
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -52,9 +54,11 @@ def peer(behave: Callable[[socket.socket, RemotingCommand], None]) -> Iterator[s
     try:
         yield f"{host}:{port}"
     finally:
-        stopped.set()
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
+        for sock in accepted:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
         thread.join(5)
         assert not thread.is_alive()
 

@@ -273,6 +273,9 @@ def test_with_acting_masters_the_smallest_slave_is_shown_as_a_read_only_master(
             desk.register(TOPICS, address=f"10.0.0.{broker_id}:1", broker_id=broker_id, enableActingMaster="true")
         desk.hang_up(master)
         assert desk.perms("TopicA") == {"broker-a": 4}
+        # The smallest slave's own table says 6; it stays read-only.
+        desk.register(TOPICS, address="10.0.0.2:1", broker_id=2, version=(9, 9), enableActingMaster="true")
+        assert desk.perms("TopicA") == {"broker-a": 4}
         route, members = desk.route("TopicA"), desk.route(member_topic)
         assert route is not None
         assert members is not None
@@ -406,10 +409,15 @@ def test_an_unchanged_large_table_is_not_read_again(desk: Desk, monkeypatch: pyt
     assert len(desk.topics()) == 2000
     desk.register(_large(2000), version=(1, 2), peer=peer)
     assert len(reads) == 2
+    # The same version with another length is another part of the table.
+    desk.register([*_large(2000), "Another"], version=(1, 2), peer=peer)
+    assert "Another" in desk.topics()
+    reads.clear()
+    desk.register(_large(2000), version=(1, 2), peer=peer)
     # A topic deleted here comes back with the next table, so that table is read.
     desk.ask(Code.DELETE_TOPIC_IN_NAMESRV, topic="Topic-00007")
     desk.register(_large(2000), version=(1, 2), peer=peer)
-    assert len(reads) == 3
+    assert len(reads) == 2
     assert "Topic-00007" in desk.topics()
     # And so is the first one after the broker came back.
     desk.hang_up(peer)
