@@ -155,7 +155,8 @@ class RocketBoxServer(Server):
         return (self._process.pid, *descendants(self._process.pid))
 
     def start(self) -> None:
-        self._launch(broker_port=0)
+        # Not port 0: after 10,000 connections the kernel's own range is full of closed ones, and three neighbours rare.
+        self._launch(broker_port=free_port(neighbours=(-2, 1)))
         deadline = time.monotonic() + 30
         while not self._ready_file.exists():
             self._require_running()
