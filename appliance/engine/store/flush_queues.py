@@ -83,9 +83,10 @@ class FlushConsumeQueueService(ServiceThread):
             done.set()
 
     def run(self) -> None:
-        while True:
-            self.wait(None)
-            if self.stopped:
+        while not self.stopped:
+            if not self._dirty and not self._deletions:
+                self.wait(None)
+            if self._stopping():
                 return
             if self._deletions:
                 self._delete_topics()
@@ -94,10 +95,12 @@ class FlushConsumeQueueService(ServiceThread):
             if self._deletions:
                 self._delete_topics()
             self._dirty = False
-            if not self.stopped and not self._round():
+            if not self._stopping() and not self._round():
                 self.wait(RETRY_S)
                 self._dirty = True
-                self.wakeup()
+
+    def _stopping(self) -> bool:
+        return self.stopped
 
     def flush_now(self) -> bool:
         """A last round when all threads have ended; False when it failed."""

@@ -86,7 +86,7 @@ def test_a_torn_tail_is_cut_at_the_last_whole_record(tmp_path):
     store.tick()
     store.die()
     path, end, last = tail_of_log(source)
-    for cut in (last, last + 1, last + 7, last + 30, last + 100, end - 1):
+    for cut in (last, last + 1, last + 7, last + 30, last + 100, end - 5):
         copy = tmp_path / f"cut-{cut}"
         shutil.copytree(source, copy)
         target = copy / path.relative_to(source)
