@@ -20,6 +20,7 @@ from appliance.engine.broker.registration_body import TableText
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.config import EngineConfig
 from appliance.engine.namesrv.register_body import read_register_body
+from appliance.engine.namesrv.route_data import BrokerKey
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import decode_frame
 from tests.support.golden import frames, transcripts
@@ -154,17 +155,30 @@ def test_a_name_server_that_comes_later_is_told(
         late.stop()
 
 
+@pytest.mark.parametrize("change", [False, True], ids=["nothing changed", "a topic changed"])
 def test_a_name_server_that_restarts_is_told_again_without_waiting_for_the_period(
-    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics, change: bool
 ) -> None:
     registered = make_registration(live_namesrv.address)
     assert registered.wait_registered(live_namesrv.address, 5)
     live_namesrv.stop()
-    topics.put(topic("Meanwhile"))
+    if change:
+        topics.put(topic("Meanwhile"))
     live_namesrv.start()
     begin = time.monotonic()
     eventually(lambda: live_namesrv.topics() == set(topics.table), "all topics at the name server that restarted")
     assert time.monotonic() - begin < registration.MIN_PERIOD_S
+
+
+def test_a_name_server_that_forgot_us_gets_the_whole_table_instead_of_the_change(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics
+) -> None:
+    registered = make_registration(live_namesrv.address)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    live_namesrv.namesrv.routes.unregister(BrokerKey("DefaultCluster", BROKER), "broker-x")
+    assert live_namesrv.topics() == set()
+    assert registered.register_topics(topics.put(topic("New"))) == {live_namesrv.address: True}
+    assert live_namesrv.topics() == set(topics.table)
 
 
 def test_a_dead_name_server_does_not_delay_the_living(
