@@ -1,0 +1,335 @@
+"""Heartbeats and who is told what: joining, leaving, silence, closed connections."""
+
+import json
+
+import pytest
+
+from .conftest import Peer, consumer, subscription
+
+CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
+
+
+@pytest.fixture
+def peers():
+    return [Peer(f"127.0.0.1:{port}") for port in (1, 2, 3)]
+
+
+def told(peers):
+    return [peer.noticed() for peer in peers]
+
+
+def members(desk, group):
+    answer = desk.ask(38, {"consumerGroup": group})
+    return sorted(json.loads(answer.body)["consumerIdList"]) if answer.code == 0 else answer.remark
+
+
+def test_the_newcomer_and_all_before_it_are_told(desk, peers):
+    for number, peer in enumerate(peers):
+        desk.heartbeat(peer, f"c{number}", consumerDataSet=[consumer("g", "T", "%RETRY%g")])
+        assert told(peers) == [["g"]] * (number + 1) + [[]] * (2 - number)
+    assert members(desk, "g") == ["c0", "c1", "c2"]
+    desk.heartbeat(peers[0], "c0", consumerDataSet=[consumer("g", "T", "%RETRY%g")])
+    assert told(peers) == [[], [], []]
+
+
+def test_a_notice_is_a_one_way_request(desk, peers):
+    desk.heartbeat(peers[0], consumerDataSet=[consumer("g", "T")])
+    (notice,) = peers[0].notices
+    assert (notice.code, notice.flag, notice.ext_fields) == (40, 2, {"consumerGroup": "g"})
+
+
+def test_a_broadcasting_group_is_left_in_peace(desk, peers):
+    for number, peer in enumerate(peers):
+        desk.heartbeat(peer, f"c{number}", consumerDataSet=[consumer("g", "T", messageModel=BROADCASTING)])
+    desk.ask(35, {"clientID": "c0", "consumerGroup": "g"}, peer=peers[0])
+    assert told(peers) == [[], [], []]
+    assert members(desk, "g") == ["c1", "c2"]
+
+
+def test_a_group_or_a_broker_that_wants_no_notices_sends_none(open_desk, peers):
+    desk = open_desk()
+    desk.ask(200, body={"groupName": "quiet", "notifyConsumerIdsChangedEnable": False})
+    desk.heartbeat(peers[0], consumerDataSet=[consumer("quiet", "T")])
+    assert told(peers[:1]) == [[]]
+    desk = open_desk(notify_consumer_ids_changed_enable=False)
+    desk.heartbeat(peers[1], consumerDataSet=[consumer("g", "T")])
+    assert told(peers[1:2]) == [[]]
+
+
+def test_a_topic_that_comes_or_goes_is_told_a_new_version_is_not(desk, peers):
+    first = peers[0]
+    steps = [
+        ([subscription("T", "A", 1)], ["g"]),
+        ([subscription("T", "B", 2)], []),
+        ([subscription("T", "C", 1)], []),  # older: the newer one stays
+        ([subscription("T", "B", 2), subscription("U")], ["g"]),
+        ([subscription("U")], ["g"]),
+        ([], ["g"]),
+    ]
+    seen = []
+    for wanted, notices in steps:
+        desk.heartbeat(first, consumerDataSet=[consumer("g", *wanted)])
+        assert first.noticed() == notices
+        seen.append({t: data.sub_string for t, data in desk.clients.consumer_group("g").subscriptions.items()})
+    assert seen == [{"T": "A"}, {"T": "B"}, {"T": "B"}, {"T": "B", "U": "*"}, {"U": "*"}, {}]
+
+
+def test_the_last_heartbeat_says_how_the_group_consumes(desk, peers):
+    desk.heartbeat(peers[0], consumerDataSet=[consumer("g", "T", consumeType="CONSUME_ACTIVELY")])
+    kind = {"consumeType": "CONSUME_POP", "messageModel": BROADCASTING, "consumeFromWhere": "CONSUME_FROM_TIMESTAMP"}
+    desk.heartbeat(peers[1], "c2", consumerDataSet=[consumer("g", "T", **kind)])
+    info = desk.clients.consumer_group("g")
+    assert (info.consume_type, info.message_model, info.consume_from_where) == tuple(kind.values())
+
+
+def test_whoever_unregisters_is_out_and_the_rest_is_told(desk, peers):
+    for number, peer in enumerate(peers):
+        entry = consumer("g", "T")
+        desk.heartbeat(peer, f"c{number}", consumerDataSet=[entry], producerDataSet=[{"groupName": "p"}])
+    told(peers)
+    answer = desk.ask(35, {"clientID": "c1", "producerGroup": "p", "consumerGroup": "g"}, peer=peers[1])
+    assert answer.code == 0
+    assert told(peers) == [["g"], [], ["g"]]
+    assert members(desk, "g") == ["c0", "c2"]
+    assert [channel.client_id for channel in desk.clients.producer_channels("p")] == ["c0", "c2"]
+    assert desk.ask(35, {"clientID": "c1", "consumerGroup": "g"}, peer=peers[1]).code == 0
+    assert desk.ask(35, {}, peer=peers[0]).code == 0
+    assert told(peers) == [[], [], []]
+
+
+def test_the_last_one_takes_the_group_along(desk, peers):
+    desk.heartbeat(peers[0], consumerDataSet=[consumer("g", "T")], producerDataSet=[{"groupName": "p"}])
+    desk.clients.on_close(peers[0])
+    assert desk.clients.consumer_group("g") is None
+    assert desk.clients.producer_groups() == []
+    assert members(desk, "g") == "no consumer for this group, g"
+    assert desk.clients._presence == {}
+
+
+def test_a_closed_connection_leaves_everything_at_once(desk, peers):
+    for number, peer in enumerate(peers):
+        desk.heartbeat(peer, f"c{number}", consumerDataSet=[consumer("g", "T"), consumer("h", "T")])
+    told(peers)
+    desk.clients.on_close(peers[2])
+    desk.clients.on_close(peers[2])
+    assert [sorted(groups) for groups in told(peers)] == [["g", "h"], ["g", "h"], []]
+    assert members(desk, "g") == members(desk, "h") == ["c0", "c1"]
+
+
+def test_silence_of_120_seconds_closes_a_connection(desk, peers, clock):
+    desk.heartbeat(peers[0], "c0", consumerDataSet=[consumer("g", "T")])
+    clock.advance(ms=60_000)
+    desk.heartbeat(peers[1], "c1", consumerDataSet=[consumer("g", "T")], producerDataSet=[{"groupName": "p"}])
+    told(peers)
+    clock.advance(ms=60_000)
+    desk.clients.scan_expired(clock.wall_ms())
+    assert members(desk, "g") == ["c0", "c1"]
+    clock.advance(ms=1)
+    desk.clients.scan_expired(clock.wall_ms())
+    assert members(desk, "g") == ["c1"]
+    assert [peer.closed for peer in peers] == [True, False, False]
+    assert told(peers) == [[], ["g"], []]
+    clock.advance(ms=60_000)
+    desk.clients.scan_expired(clock.wall_ms())
+    assert peers[1].closed
+    assert desk.clients.producer_channels("p") == []
+
+
+def test_the_order_of_silence_follows_the_heartbeats(desk, peers, clock):
+    for number, peer in enumerate(peers):
+        desk.heartbeat(peer, f"c{number}", producerDataSet=[{"groupName": "p"}])
+        clock.advance(ms=1000)
+    desk.heartbeat(peers[0], "c0", producerDataSet=[{"groupName": "p"}])
+    desk.clients.scan_expired(clock.wall_ms() + 120_000 - 1000)
+    assert [peer.closed for peer in peers] == [False, True, False]
+
+
+def test_a_group_no_heartbeat_names_any_more_is_left_but_the_connection_stays(desk, peers, clock):
+    first, second = peers[:2]
+    desk.heartbeat(first, "c0", consumerDataSet=[consumer("g", "T"), consumer("h", "T")])
+    desk.heartbeat(second, "c1", consumerDataSet=[consumer("g", "T")])
+    told(peers)
+    for _ in range(5):
+        clock.advance(ms=30_000)
+        desk.heartbeat(first, "c0", consumerDataSet=[consumer("h", "T")])
+        desk.heartbeat(second, "c1", consumerDataSet=[consumer("g", "T")])
+        desk.clients.scan_expired(clock.wall_ms())
+    assert members(desk, "g") == ["c1"]
+    assert members(desk, "h") == ["c0"]
+    assert not first.closed
+    assert told(peers) == [[], ["g"], []]
+
+
+def test_two_clients_on_one_connection(desk, peers):
+    desk.heartbeat(peers[0], "a", consumerDataSet=[consumer("g", "T")])
+    desk.heartbeat(peers[0], "b", consumerDataSet=[consumer("h", "T")])
+    assert members(desk, "g") == ["a"]
+    assert members(desk, "h") == ["b"]
+    desk.clients.on_close(peers[0])
+    assert desk.clients.consumer_groups() == []
+
+
+def test_a_heartbeat_makes_the_group_and_its_retry_topic(desk):
+    desk.ask(200, body={"groupName": "g", "retryQueueNums": 3})
+    desk.topics.update(desk.topics.get("TBW102").__class__(topic_name="Ordered", order=True))
+    changed = []
+    desk.topics.on_change.append(lambda configs: changed.extend(config.topic_name for config in configs))
+    desk.heartbeat(desk.peer, consumerDataSet=[consumer("g", "Ordered", unitMode=True), consumer("new", "T")])
+    topic = desk.topics.get("%RETRY%g")
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (3, 3, 6)
+    assert (topic.order, topic.topic_sys_flag) == (True, 2)
+    assert desk.groups.get("new") is not None
+    assert desk.topics.get("%RETRY%new").write_queue_nums == 1
+    assert changed == ["%RETRY%g", "%RETRY%new"]
+
+
+def test_an_unknown_group_is_left_out_where_groups_are_not_created(open_desk, peers):
+    desk = open_desk(auto_create_subscription_group=False)
+    answer = desk.heartbeat(peers[0], consumerDataSet=[consumer("g", "T"), consumer("TOOLS_CONSUMER", "T")])
+    assert answer.code == 0
+    assert members(desk, "g") == "no consumer for this group, g"
+    assert desk.topics.get("%RETRY%g") is None
+    assert members(desk, "TOOLS_CONSUMER") == ["c@1"]
+
+
+def test_a_group_whose_retry_topic_would_be_too_long_still_consumes(desk, peers):
+    name = "g" * 200
+    assert desk.heartbeat(peers[0], consumerDataSet=[consumer(name, "T")]).code == 0
+    assert members(desk, name) == ["c@1"]
+    assert desk.topics.get("%RETRY%" + name) is None
+
+
+# --- heartbeats V2
+
+
+def v2(desk, peer, fingerprint, without_sub=False, topics=("T",)):
+    wanted = [] if without_sub else topics
+    answer = desk.heartbeat(
+        peer,
+        consumerDataSet=[consumer("g", *wanted)],
+        heartbeatFingerprint=fingerprint,
+        withoutSub=without_sub,
+    )
+    assert answer.ext_fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+    return answer.ext_fields["IS_SUB_CHANGE"]
+
+
+def test_a_client_without_v2_is_always_told_that_subscriptions_changed(desk, peers):
+    """As recorded; such a client does not look at it."""
+    for _ in range(2):
+        answer = desk.heartbeat(peers[0], consumerDataSet=[consumer("g", "T")])
+        assert answer.ext_fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+
+
+def test_a_heartbeat_without_subscriptions_leaves_them_alone(desk, peers):
+    assert v2(desk, peers[0], 77) == "false"
+    assert v2(desk, peers[0], 77, without_sub=True) == "false"
+    assert list(desk.clients.consumer_group("g").subscriptions) == ["T"]
+    assert peers[0].noticed() == ["g"]
+
+
+def test_another_fingerprint_asks_for_the_full_heartbeat(desk, peers):
+    v2(desk, peers[0], 77)
+    assert v2(desk, peers[1], 88, without_sub=True) == "true"
+    assert v2(desk, peers[1], 88, topics=("T", "U")) == "false"
+
+
+def test_a_broker_that_was_started_again_asks_for_the_full_heartbeat(desk, peers):
+    """5.3.3 does not, and its consumers would pull without a subscription until their own change."""
+    assert v2(desk, peers[0], 77, without_sub=True) == "true"
+    assert desk.clients.consumer_group("g").subscriptions == {}
+
+
+# --- bodies
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b"5",
+        b"null",
+        b'"text"',
+        b"\xff\xfe",
+        b'{"clientID":"c","consumerDataSet":5}',
+        b'{"clientID":"c","consumerDataSet":[5]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":{}}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"codeSet":["x"]}]}]}',
+        b'{"clientID":7,"producerDataSet":[{"groupName":"p"}]}',
+        b'{"consumerDataSet":[{"groupName":"g"}]}',
+        b'{"clientID":"","producerDataSet":[{"groupName":"p"}]}',
+        b'{"a":' * 50_000,
+        b'{"clientID":"c","a":' + b"[" * 30_000 + b"]" * 30_000 + b"}",
+        b'{"clientID":"c","x":"' + b"y" * (1 << 20) + b'"}',
+    ],
+    ids=lambda body: repr(body[:40]),
+)
+def test_a_body_that_is_no_heartbeat_is_refused_and_registers_nothing(desk, body):
+    answer = desk.ask(34, body=body)
+    assert answer.code == 1
+    assert answer.remark
+    assert desk.clients.consumer_groups() == []
+    assert desk.clients.producer_groups() == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"T","subString":"A",'
+        b'"subVersion":"12","codeSet":["65"],"tagsSet":["A"]}]}]}',
+        b'{"clientID":"c","producerDataSet":null,"consumerDataSet":[{"groupName":"g","consumeType":null,'
+        b'"subscriptionDataSet":[{"topic":"T","subString":"A","subVersion":12,"codeSet":[65,null],"tagsSet":["A"],'
+        b'"expressionType":null,"later":{"x":[1]}}]}]}',
+        b' {"clientID" : "c" , "x":{0:1},\n"consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
+        b'[{"topic":"T","subString":"A","subVersion":12,"codeSet":[65],"tagsSet":["A"]}]}]}\n',
+    ],
+    ids=["numbers as text", "nulls", "dialect and blanks"],
+)
+def test_what_java_would_read_is_read(desk, body):
+    assert desk.ask(34, body=body).code == 0
+    data = desk.clients.consumer_group("g").subscriptions["T"]
+    assert (data.sub_string, data.sub_version, data.expression_type) == ("A", 12, "TAG")
+    assert data.code_set == {65}
+
+
+def test_names_no_group_may_have_are_left_out(desk):
+    names = ["", "a b", "../x", "ü", "x" * 256]
+    body = {
+        "consumerDataSet": [consumer(name, "T") for name in names],
+        "producerDataSet": [{"groupName": name} for name in names],
+    }
+    assert desk.heartbeat(desk.peer, **body).code == 0
+    assert desk.clients.consumer_groups() == []
+    assert desk.clients.producer_groups() == []
+
+
+def test_the_connection_knows_its_client(desk):
+    body = json.dumps({"clientID": "10.0.0.5@1#2", "producerDataSet": [{"groupName": "p"}]}).encode()
+    desk.ask(34, body=body, version=317)
+    assert (desk.peer.client_id, desk.peer.version) == ("10.0.0.5@1#2", 317)
+    (channel,) = desk.clients.producer_channels("p")
+    assert (channel.language, channel.version) == ("JAVA", 317)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        ({"topic": "T", "subString": "a > 1", "expressionType": "SQL92"}, 1),
+        ({"topic": "T", "subString": "A", "expressionType": "TAG"}, 0),
+        ({"topic": "T", "subString": "A"}, 0),
+        (None, 1),
+        (5, 1),
+    ],
+)
+def test_tags_can_be_filtered_sql_cannot_yet(desk, data, code):
+    answer = desk.ask(46, body={"clientId": "c", "group": "g", "subscriptionData": data})
+    assert answer.code == code
+    if isinstance(data, dict) and code:
+        assert answer.remark == "The broker does not support consumer to filter message by SQL92"
+
+
+def test_who_asks_for_members_says_of_what(desk):
+    assert desk.ask(38).code == 1
+    assert desk.ask(38, {"consumerGroup": "nobody"}).remark == "no consumer for this group, nobody"
