@@ -46,6 +46,7 @@ class Agent:
         self._events: dict[str, list[Json]] = {}
         self._changed = threading.Condition()  # guards the two tables and the end of the process
         self._ended = False
+        self._stopping: list[Future[Any]] = []
         with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=scratch, env=environment
@@ -109,7 +110,14 @@ class Agent:
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
 
     def close(self) -> None:
-        """End the process; kill it when it does not go."""
+        """End the process; kill it when it does not go. Raises what stopping a producer raised."""
+        try:
+            for stopping in self._stopping:
+                stopping.result(ANSWER_TIMEOUT_S)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -130,7 +138,8 @@ class Agent:
         try:
             yield Producer(self, name)
         finally:
-            self.do("producer.stop", name=name)
+            # Not waited for: 5.x spends 3 s in it, joining a thread. close() sees that it went well.
+            self._stopping.append(self.begin("producer.stop", name=name))
 
     @contextlib.contextmanager
     def push(
