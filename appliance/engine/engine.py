@@ -8,6 +8,7 @@ connections, end the threads, persist, close the store.
 from __future__ import annotations
 
 import logging
+import random
 import socket
 import threading
 import time
@@ -34,7 +35,8 @@ VIP_DISTANCE = 2
 UNREGISTER_S = 1.5
 ANSWER_S = 3.0
 LOOP_STOP_S = 2.0
-_PORT_TRIES = 50
+_PORT_TRIES = 200
+_PICKED_PORTS = range(12_000, 32_000)
 
 
 class Engine:
@@ -142,9 +144,12 @@ class Engine:
             vip = listen(bind, port - VIP_DISTANCE)
             sockets.append(vip)
             return main, vip
-        for _ in range(_PORT_TRIES):
-            main = listen(bind, 0)
-            port = main.getsockname()[1]
+        # Below the range the kernel takes outgoing ports from: a neighbour there is often in use.
+        for port in random.sample(_PICKED_PORTS, _PORT_TRIES):
+            try:
+                main = listen(bind, port)
+            except StartError:
+                continue
             try:
                 vip = listen(bind, port - VIP_DISTANCE)
                 try:

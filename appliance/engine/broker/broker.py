@@ -132,7 +132,12 @@ class Broker:
             ip,
         )
         self.durability = Durability(
-            self.store, loop, store.sync_flush_timeout_ms, self.send.send_ext, self.pull.long_polling.notify
+            self.store,
+            loop,
+            store.sync_flush_timeout_ms,
+            self.send.send_ext,
+            server.flush_dirty,
+            self.pull.long_polling.notify,
         )
         self.stats = BrokerStats(self.store, self.pull, clock)
         self._processors: list[Processor] = [

@@ -30,12 +30,14 @@ class Durability:
         loop: EventLoop,
         sync_flush_timeout_ms: int,
         send_ext: dict[str, str],
+        flush_answers: Callable[[], None],
         on_new_messages: Callable[[dict[ConsumeQueue, int]], None],
     ) -> None:
         self._store = store
         self._loop = loop
         self._timeout_ms = sync_flush_timeout_ms
         self._send_ext = send_ext
+        self._flush_answers = flush_answers
         self._on_new_messages = on_new_messages
         store.on_written = self._written
         store.on_published = self._published
@@ -52,7 +54,10 @@ class Durability:
     def _published(self, tick: Tick) -> None:
         for conn, _, frame in tick.acks:
             conn.send(frame)
-        self._on_new_messages(tick.touched)
+        if any(queue.waiters for queue in tick.touched):
+            # Who sent is answered before the many who wait.
+            self._flush_answers()
+            self._on_new_messages(tick.touched)
 
     def _failed(self, tick: Tick, reason: str) -> None:
         """Nothing of the tick is promised: 14 makes a client try another broker (D6)."""

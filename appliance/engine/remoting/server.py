@@ -28,6 +28,7 @@ PARTIAL_TOTAL_BYTES = 256 * 1024 * 1024
 HOUSEKEEPING_SECONDS = 5.0
 BACKLOG = 1024
 ACCEPTS_PER_TICK = 256
+ACCEPT_PAUSE_SECONDS = 0.5
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -77,8 +78,9 @@ class _Listener:
             except BlockingIOError:
                 return
             except OSError as error:
-                # Out of descriptors: leave it in the backlog; housekeeping frees idle ones.
-                logger.error("server: accept failed: %s", error)
+                # Out of descriptors: it stays in the backlog. Looking again at once would spin.
+                logger.error("server: accept failed, pausing: %s", error)
+                self._server.pause_listener(self, ACCEPT_PAUSE_SECONDS)
                 return
             self._server.adopt(sock, address, self.dispatcher)
 
@@ -161,6 +163,16 @@ class RemotingServer:
             if idle > IDLE_SECONDS or (idle > PARTIAL_IDLE_SECONDS and conn.partial_bytes):
                 logger.info("server: closing idle connection %s after %.0f s", conn.remote_host, idle)
                 conn.close()
+
+    def pause_listener(self, listener: _Listener, seconds: float) -> None:
+        """Leave new connections in the backlog for a while."""
+        self.loop.unwatch(listener.sock.fileno())
+
+        def resume() -> None:
+            if listener in self._listeners:
+                self.loop.watch(listener.sock.fileno(), READABLE, listener)
+
+        self.loop.call_later(seconds, resume)
 
     def stop_accepting(self) -> None:
         for listener in self._listeners:

@@ -18,7 +18,7 @@ from zlib_ng.zlib_ng import crc32
 from ..errors import StoreBroken
 from ..protocol.record import FIXED_BYTES, HEAD_IPV4, MAGIC_V1, SYS_BORN_IPV6, SYS_STORE_IPV6
 from .commit_log import CommitLog
-from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
 from .consume_queue_table import ConsumeQueueTable
 from .disk import Disk
 from .flush import FlushCommitLogService
@@ -405,6 +405,7 @@ class MessageStore:
         """Pick the matching entries and join adjacent records into runs."""
         settings = self.settings
         low, high = queue.min_offset, queue.max_offset
+        runs: list[tuple[int, int]]
         if not entries:
             per_file = self.queues.files.entries_per_file
             following = min((offset // per_file + 1) * per_file, high)
@@ -415,7 +416,17 @@ class MessageStore:
         if log_end - int.from_bytes(entries[:8], "big") > settings.memory_bytes:
             limit_bytes, limit_count = settings.max_bytes_on_disk, settings.max_count_on_disk
         limit_count = max(1, min(max_count, limit_count))
-        runs: list[tuple[int, int]] = []
+        if codes is None:
+            count = min(len(entries) // ENTRY_BYTES, limit_count)
+            offsets, sizes = split_entries(entries, count)
+            total = sum(sizes)
+            if total <= limit_bytes and min(sizes) > 0 and max(sizes) < HOLE_SIZE and offsets[0] >= log_begin:
+                if offsets[-1] + sizes[-1] - offsets[0] == total:
+                    runs = [(offsets[0], total)]
+                else:
+                    runs = list(zip(offsets, sizes, strict=True))
+                return GetResult(GetStatus.FOUND, offset + count, low, high, runs, count, total)
+        runs = []
         run_begin = run_end = -1
         count = total = scanned = 0
         removed = False

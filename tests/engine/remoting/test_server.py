@@ -8,7 +8,13 @@ import time
 import pytest
 
 from appliance.engine.errors import RefusedRequest, StartError
-from appliance.engine.protocol.command import CODEC_ROCKETMQ, MAX_FRAME_BYTES, RemotingCommand, decode_frame, encode_command
+from appliance.engine.protocol.command import (
+    CODEC_ROCKETMQ,
+    MAX_FRAME_BYTES,
+    RemotingCommand,
+    decode_frame,
+    encode_command,
+)
 from appliance.engine.remoting import server as server_module
 from appliance.engine.remoting.connection import OUTBOX_HIGH_BYTES
 from appliance.engine.remoting.dispatcher import Dispatcher
@@ -350,3 +356,29 @@ def test_timers_fire_and_can_be_cancelled(rig):
     rig.loop.call_soon(lambda: rig.loop.call_every(0.02, lambda: fired.append("often")))
     wait_until(lambda: "once" in fired and fired.count("often") >= 3, "timers did not fire")
     assert not cancelled
+
+
+def test_running_out_of_descriptors_pauses_accepting_and_passes(rig, monkeypatch):
+    first = rig.peer()
+    assert first.ask(ECHO).code == 0
+    listener = rig.server._listeners[0]
+    real, calls = listener.sock, []
+
+    class OutOfDescriptors:
+        def fileno(self):
+            return real.fileno()
+
+        def accept(self):
+            calls.append(1)
+            if len(calls) <= 2:
+                raise OSError(24, "Too many open files")
+            return real.accept()
+
+        def close(self):
+            real.close()
+
+    listener.sock = OutOfDescriptors()
+    second = rig.peer()
+    assert first.ask(ECHO).code == 0, "others are served meanwhile"
+    assert second.ask(ECHO).code == 0
+    assert len(calls) < 10, "it spun"

@@ -134,10 +134,15 @@ def test_adjacent_records_make_one_run(store):
     store.put("T", 1, b"between")
     store.put("T", 0, b"d")
     store.tick()
-    result = store.store.get(store.store.find_queue("T", 0), 0, 32, None)
-    assert result.message_count == 4
-    assert len(result.runs) == 2
-    assert result.size == sum(size for _, size in result.runs)
+    queue = store.store.find_queue("T", 0)
+    adjacent = store.store.get(queue, 0, 3, None)
+    assert (adjacent.message_count, len(adjacent.runs)) == (3, 1)
+    for codes in (None, frozenset((0,))):
+        result = store.store.get(queue, 0, 32, codes)
+        assert result.message_count == 4
+        assert result.size == sum(size for _, size in result.runs)
+        read = b"".join(store.store.log.read(*run) for run in result.runs)
+        assert [read.count(body) for body in (b"between", b"T")] == [0, 4]
 
 
 def test_a_batch_stops_at_the_limits_of_hot_and_cold_data(store):

@@ -38,8 +38,9 @@ logger = logging.getLogger(__name__)
 _HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 #: Holds one answer: 256 KiB of records and the last message that passes the limit, mostly.
 _READ_BUFFER_BYTES = 1024 * 1024
-#: Records scattered over at most this many times their own size are read in one piece.
-_SPAN_FACTOR = 8
+#: Scattered records are read in one piece as long as that copies at most this much for each read it saves: a read call
+#: costs what copying some 12 KB does.
+_BYTES_FOR_A_CALL = 12_000
 #: The client's limit, whatever it asks for.
 _MAX_COUNT = 1024 * 1024
 
@@ -285,7 +286,8 @@ class PullProcessor:
             return [buffer[:size]] if log.read_nowait(first[0], buffer[:size]) else None
         span = last[0] + last[1] - first[0]
         segment = log.segment_at(first[0])
-        if span <= min(len(buffer), result.size * _SPAN_FACTOR) and segment and first[0] + span <= segment.end:
+        worth = min(len(buffer), result.size + len(runs) * _BYTES_FOR_A_CALL)
+        if span <= worth and segment and first[0] + span <= segment.end:
             if not log.read_nowait(first[0], buffer[:span]):
                 return None
             base = first[0]
