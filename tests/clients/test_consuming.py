@@ -70,7 +70,8 @@ def test_a_tag_subscription_gets_its_tags_and_nothing_else(
         agent.producer(target.namesrv) as producer,
         agent.push(target.namesrv, topic, group, expression=expression) as consumer,
     ):
-        producer.send(topic, messages)
+        producer.send(topic, messages[:15])
+        producer.send(topic, messages[15:], how="batch")
         consumer.wait_for(len(wanted))
         consumer.stop()
         assert_each_once(wanted, consumer.received)

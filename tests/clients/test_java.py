@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 
@@ -20,6 +21,7 @@ from tests.clients.messages import (
     plain,
     rich,
 )
+from tests.support.apache import ask
 
 pytestmark = pytest.mark.parametrize("agent", JAVA, indirect=True)
 
@@ -173,6 +175,11 @@ def test_orderly_members_lock_their_queues_and_see_each_in_order(
             return len(one.received) + len(two.received) >= len(messages)
 
         eventually(all_came, f"{len(messages)} messages between two orderly members", timeout_s=20)
+        queues = [{"topic": topic, "brokerName": acks[0]["broker"], "queueId": number} for number in range(4)]
+        wanted = {"consumerGroup": group, "clientId": "a stranger", "mqSet": queues}
+        header, body = ask(target.broker, 41, {}, json.dumps(wanted).encode())
+        assert header["code"] == 0
+        assert json.loads(body)["lockOKMQSet"] == [], "a queue that is locked was locked by another"
         one.stop()
         two.stop()
         assert_delivered(messages, acks, one.received + two.received)
