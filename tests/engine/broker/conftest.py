@@ -22,7 +22,7 @@ from appliance.engine.broker.queue_locks import RebalanceLockManager
 from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig
-from appliance.engine.config_journal import ConfigJournal
+from appliance.engine.config_journal import ConfigJournal, OsJournalCalls
 from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand, decode_frame
 from appliance.engine.remoting.dispatcher import Dispatcher
 
@@ -174,6 +174,24 @@ def consumer(group: str, *topics: str | dict[str, Any], **more: Any) -> dict[str
     """An entry of a heartbeat's consumerDataSet."""
     wanted = [subscription(topic) if isinstance(topic, str) else topic for topic in topics]
     return {"groupName": group, "subscriptionDataSet": wanted, **more}
+
+
+class ForgetfulCalls(OsJournalCalls):
+    """A journal's disk that keeps after a power cut what was synced, and nothing else."""
+
+    path: Path
+    synced = b""
+
+    def open(self, path: Path) -> int:
+        self.path = path
+        return super().open(path)
+
+    def fdatasync(self, fd: int) -> None:
+        super().fdatasync(fd)
+        self.synced = self.path.read_bytes()
+
+    def power_cut(self) -> None:
+        self.path.write_bytes(self.synced)
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from .conftest import ForgetfulCalls
+
 
 def table_of(desk):
     return json.loads(desk.ask(201).body)["subscriptionGroupTable"]
@@ -16,6 +18,20 @@ def test_a_group_is_made_and_replaced(open_desk):
     assert desk.ask(200, body={"groupName": "g", "retryQueueNums": 2}).code == 0
     group = open_desk().groups.get("g")
     assert (group.retry_max_times, group.retry_queue_nums, group.consume_enable) == (16, 2, True)
+
+
+def test_changes_are_durable_when_they_are_answered(open_desk):
+    calls = ForgetfulCalls()
+    desk = open_desk(calls)
+    desk.ask(200, body={"groupName": "g"})
+    desk.ask(200, body={"groupName": "h"})
+    calls.power_cut()
+    desk = open_desk(calls)
+    assert desk.groups.get("g") is not None
+    assert desk.groups.get("h") is not None
+    desk.ask(207, {"groupName": "h"})
+    calls.power_cut()
+    assert open_desk().groups.get("h") is None
 
 
 def test_a_list_of_groups(desk):

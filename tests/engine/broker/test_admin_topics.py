@@ -7,6 +7,8 @@ import pytest
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.config_journal import OsJournalCalls
 
+from .conftest import ForgetfulCalls
+
 EXT = {"topic": "T", "readQueueNums": "4", "writeQueueNums": "3", "perm": "6", "order": "false"}
 
 
@@ -34,19 +36,12 @@ def test_a_topic_is_made_as_told(desk):
     assert desk.name_servers.registered == ["T"]
 
 
-def test_it_is_durable_when_it_is_answered(open_desk, tmp_path):
-    class Forgetful(OsJournalCalls):
-        synced = b""
-
-        def fdatasync(self, fd):
-            super().fdatasync(fd)
-            self.synced = (tmp_path / "rocketbox/config.journal").read_bytes()
-
-    calls = Forgetful()
+def test_it_is_durable_when_it_is_answered(open_desk):
+    calls = ForgetfulCalls()
     desk = open_desk(calls)
     assert create(desk).code == 0
     assert desk.ask(18, body={"topicConfigList": [{"topicName": "U"}, {"topicName": "V"}]}).code == 0
-    (tmp_path / "rocketbox/config.journal").write_bytes(calls.synced)  # the power goes
+    calls.power_cut()
     topics = open_desk().topics
     assert topics.get("T").read_queue_nums == 4
     assert topics.get("U") == TopicConfig(topic_name="U")

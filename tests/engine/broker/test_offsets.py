@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from appliance.engine import fastjson
+from appliance.engine.broker import offsets as offsets_module
 from appliance.engine.broker.offsets import VERSION_STEP, ConsumerOffsetManager
 from appliance.engine.clock import FakeClock
 from appliance.engine.errors import StartError
@@ -140,6 +141,35 @@ def test_commits_go_on_while_the_file_is_saved(offsets):
     assert not failures
     offsets.persist()
     assert table_of(reopened(offsets)) == table_of(offsets)
+
+
+def test_a_commit_right_after_its_entry_was_copied_shows_in_the_next_save(offsets, monkeypatch):
+    offsets.commit("g", "T", 0, 5)
+    encode = offsets_module.encode_pretty
+
+    def encode_while_a_consumer_commits(value, depth=0):
+        if value == {0: 5}:
+            offsets.commit("g", "T", 0, 6)
+        return encode(value, depth)
+
+    monkeypatch.setattr(offsets_module, "encode_pretty", encode_while_a_consumer_commits)
+    offsets.persist()
+    monkeypatch.undo()
+    assert reopened(offsets).get("g", "T", 0) == 5
+    offsets.persist()
+    assert reopened(offsets).get("g", "T", 0) == 6
+
+
+def test_a_removal_whose_save_failed_is_saved_by_the_next(offsets, monkeypatch):
+    offsets.commit("g", "T", 0, 5)
+    offsets.persist()
+    offsets.remove_group("g")
+    monkeypatch.setattr(offsets_module, "save_json_atomically", lambda path, content: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        offsets.persist()
+    monkeypatch.undo()
+    offsets.persist()
+    assert reopened(offsets).all() == []
 
 
 def test_a_save_that_failed_is_made_good_by_the_next(offsets, path, monkeypatch):

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from appliance.engine.broker import config_table
 from appliance.engine.broker.topic_config import TopicConfig, alter_attributes, parse_attributes
 from appliance.engine.broker.topics import MAX_QUEUE_NUMS
 from appliance.engine.errors import RefusedRequest, StartError
@@ -335,19 +336,41 @@ def test_a_crash_between_saving_the_file_and_emptying_the_journal_changes_nothin
 def test_what_apache_wrote_after_a_crash_of_ours_wins_but_loses_no_topic(open_desk, tmp_path, clock):
     desk = open_desk()
     desk.topics.update(TopicConfig(topic_name="Both", perm=4))
+    desk.topics.update(TopicConfig(topic_name="Deleted"))
     desk.topics.persist()
     desk.groups.persist()
+    desk.topics.delete("Deleted")
     desk.topics.update(TopicConfig(topic_name="Both", perm=2))
     desk.topics.update(TopicConfig(topic_name="OursOnly"))
     # Apache starts on the file as it is, and changes it an hour later.
     path = tmp_path / "store/config/topics.json"
     document = json.loads(path.read_bytes())
     document["topicConfigTable"]["Both"]["perm"] = 6
-    document["dataVersion"] = {"counter": 2, "stateVersion": 0, "timestamp": clock.wall_ms() + 3_600_000}
+    document["dataVersion"] = {"counter": 3, "stateVersion": 0, "timestamp": clock.wall_ms() + 3_600_000}
     path.write_text(json.dumps(document))
     again = open_desk()
     assert again.topics.get("Both").perm == 6
     assert again.topics.get("OursOnly") is not None
+    assert again.topics.get("Deleted") is not None
+
+
+def test_a_change_during_a_save_stays_in_the_journal(open_desk, monkeypatch):
+    desk = open_desk()
+    desk.groups.persist()
+    desk.topics.update(TopicConfig(topic_name="Before"))
+    save = config_table.save_json_atomically
+
+    def save_while_something_changes(path, content):
+        desk.topics.update(TopicConfig(topic_name="During"))
+        save(path, content)
+
+    monkeypatch.setattr(config_table, "save_json_atomically", save_while_something_changes)
+    desk.topics.persist()
+    monkeypatch.undo()
+    assert "During" not in file_of(desk)["topicConfigTable"]
+    topics = open_desk().topics
+    assert topics.get("Before") is not None
+    assert topics.get("During") is not None
 
 
 def test_a_journal_entry_that_makes_no_sense_is_left_out(open_desk, tmp_path):
