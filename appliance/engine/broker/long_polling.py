@@ -20,9 +20,9 @@ BUCKET_MS = 100
 
 
 class ParkedPull:
-    """One pull that waits. codes: tag codes it wants, None for all."""
+    """One pull that waits. codes: tag codes it wants, None for all. offset: nothing below it is wanted."""
 
-    __slots__ = ("bucket", "codes", "conn", "fields", "opaque", "queue")
+    __slots__ = ("bucket", "codes", "conn", "fields", "offset", "opaque", "queue")
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class ParkedPull:
         self.conn = conn
         self.opaque = opaque
         self.fields = fields
+        self.offset = fields.offset
         self.queue = queue
         self.codes = codes
         self.bucket = bucket
@@ -104,20 +105,21 @@ class LongPolling:
             if queue.waiters is None:
                 continue
             for parked in list(queue.waiters):
-                if parked.fields.offset < queue.max_offset and self._matches(parked, queue):
+                if parked.offset < queue.max_offset and self._matches(parked, queue):
                     self._remove(parked)
                     self._resume(parked)
 
     @staticmethod
     def _matches(parked: ParkedPull, queue: ConsumeQueue) -> bool:
-        """Whether an entry the pull has not seen carries one of its tags."""
-        if parked.codes is None:
+        """Whether an entry the pull has not seen carries one of its tags; moves its offset behind those that do not."""
+        codes = parked.codes
+        if codes is None or parked.offset < queue.tail_base:
             return True
-        begin = max(parked.fields.offset, queue.tail_base)
-        if parked.fields.offset < begin:
-            return True  # part of it left the tail meanwhile: let the pull look
-        entries = queue.tail_entries(begin, queue.max_offset - begin)
-        return any(code in parked.codes for _, _, code in unpack_entries(entries))
+        entries = queue.tail_entries(parked.offset, queue.max_offset - parked.offset)
+        if any(code in codes for _, _, code in unpack_entries(entries)):
+            return True
+        parked.offset = queue.max_offset
+        return False
 
     def _expire(self) -> None:
         """Answer the pulls whose time is over."""

@@ -148,7 +148,7 @@ class PullProcessor:
         queue = self._store.find_queue(fields.topic, fields.queue_id)
         result = self._store.get(queue, fields.offset, min(fields.max_count, _MAX_COUNT), codes)
         if result is None:
-            self._get_cold(conn, opaque, fields, queue, codes)
+            self._get_cold(conn, opaque, fields, fields.offset, queue, codes)
             return
         code = _code_of(result.status, fields.offset)
         if code == ResponseCode.PULL_NOT_FOUND and fields.sys_flag & SUSPEND:
@@ -220,19 +220,19 @@ class PullProcessor:
             return
         fields = parked.fields
         queue = self._store.find_queue(fields.topic, fields.queue_id)
-        result = self._store.get(queue, fields.offset, min(fields.max_count, _MAX_COUNT), parked.codes)
+        result = self._store.get(queue, parked.offset, min(fields.max_count, _MAX_COUNT), parked.codes)
         if result is None:
-            self._get_cold(parked.conn, parked.opaque, fields, queue, parked.codes)
+            self._get_cold(parked.conn, parked.opaque, fields, parked.offset, queue, parked.codes)
             return
-        self._finish(parked.conn, parked.opaque, fields, result)
+        self._finish(parked.conn, parked.opaque, fields, parked.offset, result)
 
-    def _finish(self, conn: Connection, opaque: int, fields: PullFields, result: GetResult) -> None:
+    def _finish(self, conn: Connection, opaque: int, fields: PullFields, offset: int, result: GetResult) -> None:
         topic = self._topics.get(fields.topic)
         group = self._groups.get(fields.group)
         self._answer(
             conn,
             opaque,
-            _code_of(result.status, fields.offset),
+            _code_of(result.status, offset),
             result,
             topic.topic_sys_flag if topic else 0,
             group.group_sys_flag if group else 0,
@@ -311,6 +311,7 @@ class PullProcessor:
         conn: Connection,
         opaque: int,
         fields: PullFields,
+        offset: int,
         queue: ConsumeQueue | None,
         codes: frozenset[int] | None,
     ) -> None:
@@ -322,17 +323,17 @@ class PullProcessor:
             files = store.queues.new_files(4)
             try:
                 count = max(store.settings.max_scan_bytes // 20, 32)
-                store.queues.read_entries(queue, fields.offset, count, files)
+                store.queues.read_entries(queue, offset, count, files)
             finally:
                 files.close()
             self._loop.call_soon(again)
 
         def again() -> None:
-            result = store.get(queue, fields.offset, min(fields.max_count, _MAX_COUNT), codes)
+            result = store.get(queue, offset, min(fields.max_count, _MAX_COUNT), codes)
             if result is None:  # evicted in between: try once more through the pool
                 self._submit(conn, opaque, warm)
             elif not conn.closed:
-                self._finish(conn, opaque, fields, result)
+                self._finish(conn, opaque, fields, offset, result)
 
         self._submit(conn, opaque, warm)
 

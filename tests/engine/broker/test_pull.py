@@ -1,0 +1,265 @@
+"""PULL and LITE_PULL as 5.3.3 answers them: codes, offsets, filters, long polling."""
+
+import threading
+import time
+
+import pytest
+
+from appliance.engine.protocol.codes import ResponseCode
+from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
+
+UNIQ = "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02"
+OFFSET_FIELDS = {"suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset", "groupSysFlag", "topicSysFlag"}
+
+
+@pytest.fixture(scope="module", params=["ASYNC_FLUSH", "SYNC_FLUSH"])
+def engine(request, tmp_path_factory):
+    engine = start_engine(tmp_path_factory.mktemp("engine"), store={"flush_disk_type": request.param})
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture
+def peer(engine):
+    peer = Peer(engine.broker_address)
+    yield peer
+    peer.close()
+
+
+@pytest.fixture
+def topic(request, engine):
+    return "T_" + "".join(c if c.isalnum() else "_" for c in request.node.name)[:100]
+
+
+def put(peer, topic, *bodies, queue_id=0, tag=None):
+    properties = UNIQ + (f"TAGS\x01{tag}\x02" if tag else "")
+    for body in bodies:
+        assert peer.ask(310, send_fields(topic, queue_id, properties), body).code == 0
+
+
+def pull(peer, topic, offset, **changes):
+    return peer.ask(11, pull_fields(topic, changes.pop("queueId", 0), offset, **changes))
+
+
+def check(answer, code, remark, next_offset, low, high):
+    assert (answer.code, answer.remark) == (code, remark)
+    assert set(answer.ext_fields) == OFFSET_FIELDS
+    offsets = [int(answer.ext_fields[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")]
+    assert offsets == [next_offset, low, high]
+    assert answer.ext_fields["suggestWhichBrokerId"] == "0"
+
+
+@pytest.mark.parametrize("code", [11, 361])
+def test_messages_come_back_whole_and_in_order(peer, topic, code):
+    bodies = [b"%d" % i * 50 for i in range(50)]
+    put(peer, topic, *bodies)
+    first = peer.ask(code, pull_fields(topic, 0, 0))
+    check(first, 0, "FOUND", 32, 0, 50)
+    second = peer.ask(code, pull_fields(topic, 0, 32))
+    check(second, 0, "FOUND", 50, 0, 50)
+    assert [r.body for r in records(first.body) + records(second.body)] == bodies
+    assert len(records(pull(peer, topic, 7, maxMsgNums=3).body)) == 3
+
+
+def test_every_place_of_an_offset_has_its_answer(peer, topic):
+    put(peer, topic, b"a", b"b", b"c")
+    check(pull(peer, topic, 3), ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 3, 0, 3)
+    check(pull(peer, topic, 100_000), ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 3, 0, 3)
+    check(pull(peer, topic, -5), ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 0, 0, 3)
+    empty = pull(peer, topic, 0, queueId=1)
+    check(empty, ResponseCode.PULL_NOT_FOUND, empty.remark, 0, 0, 0)
+    moved = pull(peer, topic, 9, queueId=1)
+    check(moved, ResponseCode.PULL_OFFSET_MOVED, moved.remark, 0, 0, 0)
+    check(pull(peer, topic, 0, subscription="None"), ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 3, 0, 3)
+
+
+def test_tags_are_filtered_by_hash_and_the_scan_goes_on_behind(peer, topic):
+    for i in range(10):
+        put(peer, topic, b"%d" % i, tag="AB"[i % 2])
+    put(peer, topic, b"none")
+    answer = pull(peer, topic, 0, subscription=" A || C ")
+    check(answer, 0, "FOUND", 11, 0, 11)
+    assert [r.body for r in records(answer.body)] == [b"0", b"2", b"4", b"6", b"8"]
+    some = pull(peer, topic, 0, subscription="B", maxMsgNums=2)
+    assert ([r.body for r in records(some.body)], some.ext_fields["nextBeginOffset"]) == ([b"1", b"3"], "5")
+
+
+def test_refusals_in_5_3_3s_words(peer, topic):
+    put(peer, topic, b"a")
+    answer = pull(peer, "NoSuchTopic", 0)
+    assert (answer.code, answer.remark.split("\n")[0]) == (17, "topic[NoSuchTopic] not exist, apply first please! ")
+    answer = pull(peer, topic, 0, queueId=99)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert answer.remark.startswith(
+        f"queueId[99] is illegal, topic:[{topic}] topicConfig.readQueueNums:[4] consumer:[/"
+    )
+    assert pull(peer, topic, 0, queueId=-1).code == ResponseCode.INVALID_PARAMETER
+    answer = pull(peer, topic, 0, sysFlag=0, consumerGroup="NeverSeen")
+    assert (answer.code, answer.remark.split("\n")[0]) == (24, "the consumer's group info not exist")
+    answer = pull(peer, topic, 0, expressionType="SQL92", subscription="a > 1")
+    assert (answer.code, answer.remark) == (1, "The broker does not support consumer to filter message by SQL92")
+    fields = pull_fields(topic, 0, 0)
+    del fields["queueOffset"]
+    answer = peer.ask(11, fields)
+    assert answer.code == 1
+    assert "queueOffset" in answer.remark
+
+
+def heartbeat(peer, group, topic, expression="*", version=1, model="CLUSTERING"):
+    import json
+
+    subscription = {"topic": topic, "subString": expression, "subVersion": version, "expressionType": "TAG",
+                    "codeSet": [], "tagsSet": [], "classFilterMode": False}  # fmt: skip
+    consumer = {"groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": model,
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [subscription], "unitMode": False}  # fmt: skip
+    body = {"clientID": "c@1", "consumerDataSet": [consumer], "producerDataSet": []}
+    assert peer.ask(34, body=json.dumps(body).encode()).code == 0
+
+
+def test_a_pull_without_subscription_uses_the_heartbeats(peer, topic):
+    put(peer, topic, b"a", tag="A")
+    put(peer, topic, b"b", tag="B")
+    group = "G_" + topic
+    heartbeat(peer, group, topic, "B", version=5)
+    answer = pull(peer, topic, 0, sysFlag=0, consumerGroup=group, subVersion=5)
+    assert [r.body for r in records(answer.body)] == [b"b"]
+    newer = pull(peer, topic, 0, sysFlag=0, consumerGroup=group, subVersion=6)
+    assert (newer.code, newer.remark) == (25, "the consumer's subscription not latest")
+    put(peer, "Other" + topic, b"x")
+    other = pull(peer, "Other" + topic, 0, sysFlag=0, consumerGroup=group)
+    assert (other.code, other.remark.split("\n")[0]) == (24, "the consumer's subscription not exist")
+
+
+def test_a_pull_commits_when_asked(peer, topic, engine):
+    put(peer, topic, b"a")
+    pull(peer, topic, 1, sysFlag=4, commitOffset=1, consumerGroup="NoCommit")
+    pull(peer, topic, 1, sysFlag=5, commitOffset=1, consumerGroup="Commit")
+    assert engine.broker.offsets.get("NoCommit", topic, 0) == -1
+    assert engine.broker.offsets.get("Commit", topic, 0) == 1
+
+
+def test_a_held_pull_is_answered_by_the_next_message(peer, topic, engine):
+    put(peer, topic, b"a")
+    waiting = Peer(engine.broker_address)
+    waiting.send(11, pull_fields(topic, 0, 1, sysFlag=6, suspendTimeoutMillis=15_000))
+    assert waiting.is_silent()
+    assert engine.broker.pull.long_polling.count == 1
+    put(peer, topic, b"wakes")
+    answer = waiting.receive()
+    check(answer, 0, "FOUND", 2, 0, 2)
+    assert [r.body for r in records(answer.body)] == [b"wakes"]
+    assert engine.broker.pull.long_polling.count == 0
+    waiting.close()
+
+
+def test_a_held_pull_sleeps_through_other_tags_and_queues(peer, topic, engine):
+    put(peer, topic, b"a")
+    waiting = Peer(engine.broker_address)
+    waiting.send(11, pull_fields(topic, 0, 1, sysFlag=6, suspendTimeoutMillis=15_000, subscription="Mine"))
+    put(peer, topic, b"x", queue_id=1, tag="Mine")
+    put(peer, topic, b"y", tag="Other")
+    assert waiting.is_silent()
+    put(peer, topic, b"z", tag="Mine")
+    answer = waiting.receive()
+    assert ([r.body for r in records(answer.body)], answer.ext_fields["nextBeginOffset"]) == ([b"z"], "3")
+    waiting.close()
+
+
+def test_a_held_pull_gives_up_in_time_and_not_late(peer, topic):
+    put(peer, topic, b"a")
+    begin = time.monotonic()
+    answer = pull(peer, topic, 1, sysFlag=6, suspendTimeoutMillis=500)
+    elapsed = time.monotonic() - begin
+    check(answer, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
+    assert 0.35 <= elapsed < 2.0
+
+
+def test_a_pull_of_a_queue_never_written_is_held_too(peer, topic, engine):
+    put(peer, topic, b"a", queue_id=1)
+    waiting = Peer(engine.broker_address)
+    waiting.send(361, pull_fields(topic, 0, 0, sysFlag=22, suspendTimeoutMillis=15_000))
+    assert waiting.is_silent()
+    put(peer, topic, b"first")
+    assert [r.body for r in records(waiting.receive().body)] == [b"first"]
+    waiting.close()
+
+
+def test_without_the_suspend_bit_nothing_is_held(peer, topic):
+    put(peer, topic, b"a")
+    assert pull(peer, topic, 1, sysFlag=4, suspendTimeoutMillis=15_000).code == ResponseCode.PULL_NOT_FOUND
+
+
+def test_a_closed_connection_takes_its_held_pulls_along(peer, topic, engine):
+    put(peer, topic, b"a")
+    waiting = Peer(engine.broker_address)
+    for _ in range(5):
+        waiting.send(11, pull_fields(topic, 0, 1, sysFlag=6, suspendTimeoutMillis=15_000))
+    deadline = time.monotonic() + 5
+    while engine.broker.pull.long_polling.count < 5:
+        assert time.monotonic() < deadline, "the pulls were not held"
+        time.sleep(0.01)
+    waiting.close()
+    while engine.broker.pull.long_polling.count:
+        assert time.monotonic() < deadline, "the pulls were not forgotten"
+        time.sleep(0.01)
+    assert engine.broker.store.find_queue(topic, 0).waiters is None
+    put(peer, topic, b"nobody waits")
+
+
+def test_many_held_pulls_all_wake(peer, topic, engine):
+    put(peer, topic, b"a")
+    waiting = [Peer(engine.broker_address) for _ in range(50)]
+    for one in waiting:
+        one.send(11, pull_fields(topic, 0, 1, sysFlag=6, suspendTimeoutMillis=15_000))
+    deadline = time.monotonic() + 5
+    while engine.broker.pull.long_polling.count < 50:
+        assert time.monotonic() < deadline, "the pulls were not held"
+        time.sleep(0.01)
+    put(peer, topic, b"all")
+    for one in waiting:
+        assert [r.body for r in records(one.receive().body)] == [b"all"]
+        one.close()
+
+
+def test_stopping_answers_held_pulls_first(tmp_path):
+    engine = start_engine(tmp_path)
+    peer = Peer(engine.broker_address)
+    put(peer, "T", b"a")
+    opaque = peer.send(11, pull_fields("T", 0, 1, sysFlag=6, suspendTimeoutMillis=15_000))
+    assert peer.is_silent(0.1)
+    stopper = threading.Thread(target=engine.stop)
+    stopper.start()
+    answer = peer.receive(5)
+    assert (answer.opaque, answer.code) == (opaque, ResponseCode.PULL_NOT_FOUND)
+    stopper.join(10)
+    assert not stopper.is_alive()
+    peer.close()
+
+
+def test_what_is_not_in_the_page_cache_is_read_by_the_pool(peer, topic, engine, monkeypatch):
+    """The same answer when every read that may not wait says that it would have to."""
+    bodies = [b"%d" % i * 30 for i in range(120)]
+    put(peer, topic, *bodies)
+    queue = engine.broker.store.find_queue(topic, 0)
+    deadline = time.monotonic() + 5
+    while queue.tail_base < 120:
+        assert time.monotonic() < deadline, "the queue's entries were never written"
+        time.sleep(0.01)
+    disk = engine.broker.store.disk
+    real, cold = disk.read_nowait, []
+
+    def sometimes_cold(fd, buffer, position):
+        cold.append(1)
+        if len(cold) % 2:
+            raise BlockingIOError
+        return real(fd, buffer, position)
+
+    monkeypatch.setattr(disk, "read_nowait", sometimes_cold, raising=False)
+    found, offset = [], 0
+    while offset < 120:
+        answer = pull(peer, topic, offset)
+        assert answer.code == 0
+        found += [r.body for r in records(answer.body)]
+        offset = int(answer.ext_fields["nextBeginOffset"])
+    assert found == bodies
+    assert len(cold) > 4

@@ -1,0 +1,310 @@
+"""SEND as 5.3.3 answers it: codes, texts, headers, and what is stored. Codes and texts as recorded in `errors`."""
+
+import struct
+
+import pytest
+
+from appliance.engine.protocol.codes import RequestCode, ResponseCode
+from appliance.engine.protocol.properties import decode_properties
+from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
+
+UNIQ = "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02"
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    engine = start_engine(tmp_path_factory.mktemp("engine"), store={"max_message_size": 262_144})
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture
+def peer(engine):
+    peer = Peer(engine.broker_address)
+    yield peer
+    peer.close()
+
+
+@pytest.fixture
+def topic(request, peer):
+    name = "T_" + "".join(c if c.isalnum() else "_" for c in request.node.name)[:100]
+    ext = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
+           "topicFilterType": "SINGLE_TAG", "order": "false"}  # fmt: skip
+    assert peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext).code == 0
+    return name
+
+
+def stored(peer, topic, queue_id=0, offset=0):
+    answer = peer.ask(RequestCode.PULL_MESSAGE, pull_fields(topic, queue_id, offset))
+    return records(answer.body) if answer.code == 0 else []
+
+
+def test_an_acknowledged_message_is_stored_as_5_3_3_stores_it(peer, topic, engine):
+    properties = "KEYS\x01k 1\x02" + UNIQ + "WAIT\x01true\x02TAGS\x01TagA\x02"
+    answer = peer.ask(310, send_fields(topic, 2, properties, h=5, j=3), b"hello")
+    [record] = stored(peer, topic, 2)
+    assert (answer.code, answer.remark) == (0, None)
+    port = int(engine.broker_address.rpartition(":")[2])
+    assert answer.ext_fields == {
+        "queueId": "2",
+        "transactionId": "7F0000016AB14E0E2F2A69208FBA0000",
+        "msgId": f"7F000001{port:08X}{record.physical_offset:016X}",
+        "TRACE_ON": "true",
+        "MSG_REGION": "DefaultRegion",
+        "queueOffset": "0",
+    }
+    assert (record.body, record.topic, record.queue_id, record.queue_offset) == (b"hello", topic, 2, 0)
+    assert (record.flag, record.reconsume_times, record.born_time_ms, record.sys_flag) == (5, 3, 1700000000000, 0)
+    assert record.store_host == ("127.0.0.1", port)
+    assert decode_properties(record.properties) == {
+        "KEYS": "k 1", "UNIQ_KEY": "7F0000016AB14E0E2F2A69208FBA0000", "WAIT": "true", "TAGS": "TagA",
+        "MSG_REGION": "DefaultRegion", "CLUSTER": "DefaultCluster", "TRACE_ON": "true",
+    }  # fmt: skip
+    assert record.properties.endswith("\x02")
+
+
+def test_all_encodings_of_a_send_store_the_same(peer, topic):
+    long = {
+        "producerGroup": "PG", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0,
+        "sysFlag": 0, "bornTimestamp": 1700000000000, "flag": 0, "properties": UNIQ, "reconsumeTimes": 0,
+        "unitMode": "false", "batch": "false", "maxReconsumeTimes": 0,
+    }  # fmt: skip
+    assert peer.ask(10, long, b"same").code == 0
+    assert peer.ask(10, long, b"same", codec=1).code == 0
+    assert peer.ask(310, send_fields(topic, properties=UNIQ), b"same").code == 0
+    assert peer.ask(310, send_fields(topic, properties=UNIQ), b"same", codec=1).code == 0
+    found = stored(peer, topic)
+    assert len(found) == 4
+    assert {(r.body, r.properties, r.flag, r.born_time_ms) for r in found} == {
+        (b"same", found[0].properties, 0, 1700000000000)
+    }
+
+
+def test_numbers_without_quotes_are_read_as_the_cpp_client_writes_them(peer, topic):
+    header = (
+        '{"code":310,"extFields":{"AccessKey":"","OnsChannel":"","Signature":"","a":"PG","b":"%s","c":"TBW102","d":4,'
+        '"e":1,"f":0,"g":"1700000000000","h":0,"i":"KEYS\\u0001k\\u0002","j":"0","k":"false","l":16,"m":"false"},'
+        '"flag":0,"language":"CPP","opaque":77,"remark":"","version":333}\n' % topic
+    ).encode()
+    peer._sock.sendall(struct.pack(">ii", 4 + len(header) + 3, len(header)) + header + b"cpp")
+    answer = peer.receive()
+    assert (answer.code, answer.opaque, answer.ext_fields["queueId"]) == (0, 77, "1")
+    [record] = stored(peer, topic, 1)
+    assert record.body == b"cpp"
+    assert decode_properties(record.properties)["UNIQ_KEY"] == answer.ext_fields["transactionId"] != ""
+
+
+def test_a_missing_last_separator_is_put_in(peer, topic):
+    assert peer.ask(310, send_fields(topic, properties=UNIQ + "TAGS\x01T"), b"x").code == 0
+    assert decode_properties(stored(peer, topic)[0].properties)["TAGS"] == "T"
+
+
+def test_what_the_broker_sets_itself_is_set_once(peer, topic):
+    properties = (
+        UNIQ + "CLUSTER\x01other\x02MSG_REGION\x01x\x02TRACE_ON\x01false\x02POP_CK\x011 2\x02__RMQ.TRANSIENT.A\x01b\x02"
+    )
+    assert peer.ask(310, send_fields(topic, properties=properties), b"x").code == 0
+    text = stored(peer, topic)[0].properties
+    assert decode_properties(text) == {
+        "UNIQ_KEY": "7F0000016AB14E0E2F2A69208FBA0000", "CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }  # fmt: skip
+    assert text.count("CLUSTER\x01") == 1
+
+
+def test_any_queue_means_a_writable_one(peer, topic):
+    seen = {peer.ask(310, send_fields(topic, -1), b"x").ext_fields["queueId"] for _ in range(60)}
+    assert seen == {"0", "1", "2", "3"}
+
+
+def test_one_way_sends_are_stored_and_never_answered(peer, topic):
+    for i in range(3):
+        peer.send(310, send_fields(topic), b"%d" % i, flag=2)
+    peer.send(310, send_fields("bad topic!"), b"x", flag=2)
+    assert peer.is_silent()
+    assert [r.body for r in stored(peer, topic)] == [b"0", b"1", b"2"]
+
+
+def refused(answer, code, text):
+    assert answer.code == code
+    assert text in answer.remark
+    assert answer.ext_fields == {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "text"),
+    [
+        ("", ResponseCode.INVALID_PARAMETER, "The specified topic is blank."),
+        ("bad topic!", ResponseCode.INVALID_PARAMETER, "illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("../../etc", ResponseCode.INVALID_PARAMETER, "illegal characters"),
+        ("t" * 128, ResponseCode.INVALID_PARAMETER, "longer than topic max length"),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", ResponseCode.NO_PERMISSION, "is forbidden."),
+        (
+            "SCHEDULE_TOPIC_XXXX",
+            ResponseCode.NO_PERMISSION,
+            "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden.",
+        ),
+        ("SELF_TEST_TOPIC", ResponseCode.NO_PERMISSION, "is forbidden."),
+    ],
+)
+def test_topics_that_take_no_message(peer, name, code, text):
+    refused(peer.ask(310, send_fields(name), b"x"), code, text)
+
+
+def test_unknown_topics_are_made_after_the_template_only(peer, engine):
+    answer = peer.ask(310, send_fields("Unknown1", c="NoDefault"), b"x")
+    refused(answer, ResponseCode.TOPIC_NOT_EXIST, "topic[Unknown1] not exist, apply first please!")
+    answer = peer.ask(310, send_fields("Unknown2", c="SELF_TEST_TOPIC"), b"x")
+    refused(answer, ResponseCode.TOPIC_NOT_EXIST, "not exist")
+    assert peer.ask(310, send_fields("Unknown3", 3), b"x").code == 0
+    assert (engine.broker.topics.get("Unknown3").write_queue_nums, engine.broker.topics.get("Unknown3").perm) == (4, 6)
+
+
+def test_the_one_switch_stops_creation_by_any_template(tmp_path):
+    engine = start_engine(tmp_path, broker={"auto_create_topic_enable": False})
+    peer = Peer(engine.broker_address)
+    for template in ("TBW102", "DefaultCluster", "broker-a", "BenchmarkTest"):
+        answer = peer.ask(310, send_fields("Sneaky", c=template), b"x")
+        refused(answer, ResponseCode.TOPIC_NOT_EXIST, "not exist")
+    assert peer.ask(310, send_fields("%RETRY%CG"), b"x").code == 0, "retry topics are made all the same"
+    peer.close()
+    engine.stop()
+
+
+def test_queue_ids_out_of_range(peer, topic):
+    refused(
+        peer.ask(310, send_fields(topic, 77), b"x"), ResponseCode.INVALID_PARAMETER, "request queueId[77] is illegal"
+    )
+
+
+@pytest.mark.parametrize("name", ["e", "g", "d"])
+def test_a_number_that_is_none_and_a_missing_field_are_named(peer, topic, name):
+    wrong = peer.ask(310, send_fields(topic, **{name: "abc"}), b"x")
+    assert wrong.code == ResponseCode.SYSTEM_ERROR
+    fields = send_fields(topic)
+    del fields[name]
+    missing = peer.ask(310, fields, b"x")
+    assert missing.code == ResponseCode.SYSTEM_ERROR
+    assert name in missing.remark
+
+
+@pytest.mark.parametrize("change", [{"h": 2**31}, {"g": 2**63}, {"j": -(2**31) - 1}, {"f": 2**40}])
+def test_numbers_too_large_for_their_fields_store_nothing(peer, topic, change):
+    assert peer.ask(310, send_fields(topic, properties=UNIQ, **change), b"x").code == ResponseCode.SYSTEM_ERROR
+    assert stored(peer, topic) == []
+    assert peer.ask(310, send_fields(topic, properties=UNIQ), b"after").ext_fields["queueOffset"] == "0"
+    assert [r.body for r in stored(peer, topic)] == [b"after"]
+
+
+def test_bodies_and_properties_over_their_limits(peer, topic):
+    text = "the message is illegal, maybe msg body or properties length not matched. msg body length limit 262144B"
+    refused(peer.ask(310, send_fields(topic), bytes(262_145)), ResponseCode.MESSAGE_ILLEGAL, text)
+    refused(peer.ask(310, send_fields(topic), b""), ResponseCode.MESSAGE_ILLEGAL, text)
+    refused(peer.ask(310, send_fields(topic, properties=UNIQ + "p\x01" + "p" * 32_760), b"x"), 13, text)
+    assert peer.ask(310, send_fields(topic, properties=UNIQ + "p\x01" + "p" * 32_000), b"x").code == 0
+    assert peer.ask(310, send_fields(topic), bytes(262_144)).code == 0
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "DELAY\x013\x02", "DELAY\x0199\x02", "DELAY\x01soon\x02", "TIMER_DELAY_SEC\x015\x02", "TIMER_DELAY_MS\x015\x02",
+        "TIMER_DELIVER_MS\x011\x02", "TIMER_DEL_UNIQKEY\x01x\x02", "TRAN_MSG\x01true\x02", "TRAN_MSG\x01TRUE\x02",
+    ],
+)  # fmt: skip
+def test_delays_and_transactions_are_refused_and_never_stored(peer, topic, properties):
+    for text in (properties, UNIQ + properties, properties + UNIQ):
+        answer = peer.ask(310, send_fields(topic, properties=text), b"x")
+        refused(answer, ResponseCode.MESSAGE_ILLEGAL, "not supported yet")
+    assert peer.ask(310, send_fields(topic, f=4, properties=UNIQ), b"x").code == ResponseCode.MESSAGE_ILLEGAL
+    assert stored(peer, topic) == []
+    assert peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "CG", "delayLevel": 0}).code == 1
+
+
+def test_a_delay_of_none_is_an_ordinary_message(peer, topic):
+    assert peer.ask(310, send_fields(topic, properties=UNIQ + "DELAY\x010\x02"), b"x").code == 0
+    assert peer.ask(310, send_fields(topic, properties=UNIQ + "UNDELAYED\x015\x02"), b"y").code == 0
+    assert [r.body for r in stored(peer, topic)] == [b"x", b"y"]
+
+
+def inner(body, properties="", flag=0):
+    raw = properties.encode()
+    return (
+        struct.pack(">iiiii", 22 + len(body) + len(raw), 0, 0, flag, len(body))
+        + body
+        + struct.pack(">h", len(raw))
+        + raw
+    )
+
+
+def test_a_batch_becomes_ordinary_messages_at_consecutive_offsets(peer, topic):
+    assert peer.ask(310, send_fields(topic, 1), b"before").code == 0
+    members = [(b"a", "UNIQ_KEY\x01A\x02TAGS\x01x\x02n\x010\x02", 1), (b"bb", "UNIQ_KEY\x01B", 2), (b"ccc", "", 3)]
+    batch = b"".join(inner(*member) for member in members)
+    answer = peer.ask(320, send_fields(topic, 1, "UNIQ_KEY\x01BATCH\x02WAIT\x01true\x02", m="true"), batch)
+    found = stored(peer, topic, 1)[1:]
+    assert (answer.code, answer.ext_fields["queueOffset"], answer.ext_fields["transactionId"]) == (0, "1", "BATCH")
+    ids = answer.ext_fields["msgId"].split(",")
+    assert [int(text[16:], 16) for text in ids] == [r.physical_offset for r in found]
+    assert [(r.body, r.flag, r.queue_offset) for r in found] == [(b"a", 1, 1), (b"bb", 2, 2), (b"ccc", 3, 3)]
+    properties = [decode_properties(r.properties) for r in found]
+    assert [p["UNIQ_KEY"] for p in properties] == ["A", "B", "BATCH"], "a member keeps the id its producer reported"
+    assert all((p["WAIT"], p["CLUSTER"]) == ("true", "DefaultCluster") for p in properties)
+    tagged = peer.ask(11, pull_fields(topic, 1, 0, subscription="x"))
+    assert [r.body for r in records(tagged.body)] == [b"a"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"not a batch", inner(b"a")[:-1], inner(b"a") + b"\0", inner(b"a", "DELAY\x011\x02"), inner(b"a", "TRAN_MSG\x01true\x02"),
+        struct.pack(">iiiii", 30, 0, 0, 0, -5) + bytes(10), struct.pack(">iiiii", 30, 0, 0, 0, 2**31 - 1) + bytes(10),
+        inner(b"ok") + inner(b"a")[:10], struct.pack(">iiiii", 24, 0, 0, 0, 1) + b"a" + struct.pack(">h", 1) + b"\xff",
+    ],
+    ids=range(9),
+)  # fmt: skip
+def test_a_batch_that_contradicts_itself_stores_nothing_of_it(peer, topic, body):
+    answer = peer.ask(320, send_fields(topic, m="true"), body)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert stored(peer, topic) == []
+
+
+def test_a_batch_in_code_310_is_a_batch(peer, topic):
+    assert peer.ask(310, send_fields(topic, m="true"), inner(b"a") + inner(b"b")).code == 0
+    assert [r.body for r in stored(peer, topic)] == [b"a", b"b"]
+
+
+def test_a_consumer_that_gives_up_sends_to_its_dead_letters(peer):
+    fields = send_fields("%RETRY%GiveUp", properties=UNIQ + "RETRY_TOPIC\x01T\x02DELAY\x013\x02", j=17, l=16)
+    assert peer.ask(310, fields, b"dead").code == 0
+    [record] = stored(peer, "%DLQ%GiveUp")
+    assert (record.body, record.reconsume_times) == (b"dead", 17)
+    assert decode_properties(record.properties)["DELAY"] == "0"
+    again = send_fields("%RETRY%GiveUp", properties=UNIQ + "DELAY\x013\x02", j=2, l=16)
+    assert peer.ask(310, again, b"later").code == ResponseCode.MESSAGE_ILLEGAL, "a delayed retry waits for delays"
+
+
+def test_the_vip_port_takes_sends_and_no_pulls(engine, topic):
+    host, _, port = engine.broker_address.rpartition(":")
+    vip = Peer(f"{host}:{int(port) - 2}")
+    assert vip.ask(310, send_fields(topic, properties=UNIQ), b"vip").code == 0
+    assert vip.ask(11, pull_fields(topic, 0, 0)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert vip.ask(361, pull_fields(topic, 0, 0)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    vip.close()
+
+
+def test_a_broken_log_answers_14_and_goes_on_reading(tmp_path):
+    engine = start_engine(tmp_path)
+    peer = Peer(engine.broker_address)
+    assert peer.ask(310, send_fields("T", properties=UNIQ), b"kept").code == 0
+    engine.broker.store.log.fail("the disk is gone")
+    for _ in range(2):
+        refused(
+            peer.ask(310, send_fields("T", properties=UNIQ), b"x"),
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "the disk is gone",
+        )
+    assert [r.body for r in stored(peer, "T")] == [b"kept"]
+    assert engine.health()["store"] == {"ok": False, "detail": "the disk is gone"}
+    peer.close()
+    engine.stop()
