@@ -222,7 +222,7 @@ class ConfigTable(Generic[T]):
                 self._dirty = False
                 written = self._journal.written
                 version = self.data_version
-                configs = list(self._configs.items())
+                configs = list(self._configs.values())
                 other = self._other_fields()
             try:
                 save_json_atomically(self._path, self._document(configs, version, other))
@@ -232,18 +232,19 @@ class ConfigTable(Generic[T]):
                 raise
             self._journal.saved(self.table, written)
 
-    def _document(self, configs: list[tuple[str, T]], version: DataVersion, other: dict[str, Any]) -> Iterator[bytes]:
+    def _document(self, configs: list[T], version: DataVersion, other: dict[str, Any]) -> Iterator[bytes]:
         fields: dict[str, Any] = {name: encode_pretty(value, 1).encode() for name, value in other.items()}
         fields["dataVersion"] = encode_pretty(version.as_dict(), 1).encode()
         fields[self.field] = self._entries(configs)
         return pretty_document(sorted(fields.items()))
 
-    def _entries(self, configs: list[tuple[str, T]]) -> Iterator[bytes]:
+    def _entries(self, configs: list[T]) -> Iterator[bytes]:
         """Each entry is encoded once a change: a large table is a join of what is there."""
         encoded = self._encoded
         if len(encoded) > 2 * len(configs):
             encoded.clear()
-        for name, config in configs:
+        for config in configs:
+            name = self._name_of(config)
             known = encoded.get(name)
             if known is None or known[0] is not config:
                 text = f"{encode_text(name)}:{encode_pretty(_sorted_fields(config), 2)}"

@@ -16,8 +16,10 @@ from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
 from .config_table import without_nulls
 
-#: Ours: bodies are read on the I/O thread. A subscription takes some 150 bytes.
-MAX_BODY_BYTES = 1024 * 1024
+#: Ours. A subscription takes some 150 bytes; what is read on the I/O thread must not stop it for long.
+MAX_BODY_BYTES = 256 * 1024
+#: The same for what is read in a pool; a topic takes some 200 bytes.
+MAX_POOL_BODY_BYTES = 1024 * 1024
 
 TAG = "TAG"
 CLUSTERING = "CLUSTERING"

@@ -132,17 +132,18 @@ class ConsumerOffsetManager:
 
     def remove_topic(self, topic: str) -> None:
         """Forget every group's offsets of a topic."""
-        self._remove([key for key, entry in list(self._table.items()) if entry.topic == topic])
+        self._remove([entry for entry in self.all() if entry.topic == topic])
 
     def remove_group(self, group: str) -> None:
         """Forget a group's offsets."""
-        self._remove([key for key, entry in list(self._table.items()) if entry.group == group])
+        self._remove([entry for entry in self.all() if entry.group == group])
 
-    def _remove(self, keys: list[str]) -> None:
-        for key in keys:
+    def _remove(self, entries: list[QueueOffsets]) -> None:
+        for entry in entries:
+            key = f"{entry.topic}@{entry.group}"
             self._table.pop(key, None)
             logger.info("offsets: removed %s", key)
-        if keys:
+        if entries:
             self._removed = True
 
     # --- the file
@@ -174,25 +175,25 @@ class ConsumerOffsetManager:
             self._saved_commits = commits
 
     def _document(self) -> Iterator[bytes]:
-        table = list(self._table.items())
+        table = self.all()
         groups: dict[str, list[str]] = {}
-        for _, entry in table:
+        for entry in table:
             groups.setdefault(entry.group, []).append(entry.topic)
         return pretty_document(
             (
                 ("dataVersion", encode_pretty(self.data_version.as_dict(), 1).encode()),
                 ("groupTopicMap", (f"{encode_text(g)}:{encode_pretty(t)}".encode() for g, t in groups.items())),
-                ("offsetTable", (_encoded(key, entry) for key, entry in table)),
+                ("offsetTable", map(_encoded, table)),
             )
         )
 
 
-def _encoded(key: str, entry: QueueOffsets) -> bytes:
+def _encoded(entry: QueueOffsets) -> bytes:
     """The entry as the file holds it; encoded once a change. A commit meanwhile shows in the next save."""
     changes = entry.changes
     if entry.encoded_changes != changes:
         queues = entry.queues.copy()
-        text = f"{encode_text(key)}:{encode_pretty(dict(sorted(queues.items())), 2)}"
+        text = f"{encode_text(f'{entry.topic}@{entry.group}')}:{encode_pretty(dict(sorted(queues.items())), 2)}"
         entry.encoded = text.encode()
         entry.encoded_changes = changes
     return entry.encoded

@@ -116,6 +116,13 @@ def test_a_body_that_is_no_list_of_topics_is_refused(desk, body):
     assert desk.ask(18, body=body).code == 1
 
 
+def test_a_long_list_is_made_and_a_longer_one_refused(desk):
+    many = {"topicConfigList": [{"topicName": f"T{number}", "order": False} for number in range(8000)]}
+    assert desk.ask(18, body=many).code == 0
+    assert len(desk.name_servers.registered) == 8000
+    assert desk.ask(18, body=b'{"topicConfigList":[]}' + b" " * (1 << 20)).code == 1
+
+
 def test_an_empty_list_is_fine(desk):
     assert desk.ask(18, body=b'{"topicConfigList":null}').code == 0
 

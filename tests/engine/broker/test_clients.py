@@ -262,7 +262,7 @@ def test_a_broker_that_was_started_again_asks_for_the_full_heartbeat(desk, peers
         b'{"clientID":"","producerDataSet":[{"groupName":"p"}]}',
         b'{"a":' * 50_000,
         b'{"clientID":"c","a":' + b"[" * 30_000 + b"]" * 30_000 + b"}",
-        b'{"clientID":"c","x":"' + b"y" * (1 << 20) + b'"}',
+        b'{"clientID":"c","x":"' + b"y" * (1 << 18) + b'"}',
     ],
     ids=lambda body: repr(body[:40]),
 )

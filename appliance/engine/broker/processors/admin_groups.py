@@ -18,7 +18,7 @@ from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ..group_config import SubscriptionGroupConfig
 from ..groups import SubscriptionGroupManager
-from ..heartbeat import decode_body
+from ..heartbeat import MAX_POOL_BODY_BYTES, decode_body
 from ..offsets import ConsumerOffsetManager
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class AdminGroupsProcessor:
 
     def handle_update_list(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """225: several at once; the first bad one ends it, those before it are changed."""
-        self._change(decode_body(request.body, GroupList).group_config_list, conn)
+        self._change(decode_body(request.body, GroupList, MAX_POOL_BODY_BYTES).group_config_list, conn)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def _change(self, configs: list[SubscriptionGroupConfig], conn: Connection) -> None:

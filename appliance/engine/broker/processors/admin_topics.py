@@ -21,7 +21,7 @@ from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...store.message_store import MessageStore
 from ..data_version import DataVersion
-from ..heartbeat import decode_body
+from ..heartbeat import MAX_POOL_BODY_BYTES, decode_body
 from ..offsets import ConsumerOffsetManager
 from ..topic_config import TopicConfig, parse_attributes
 from ..topics import TopicConfigManager
@@ -89,7 +89,7 @@ class AdminTopicsProcessor:
 
     def handle_update_list(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """18: several at once; all names are checked before the first change."""
-        configs = decode_body(request.body, TopicList).topic_config_list
+        configs = decode_body(request.body, TopicList, MAX_POOL_BODY_BYTES).topic_config_list
         for config in configs:
             self._check_name(config.topic_name)
         self._change(configs, conn)
