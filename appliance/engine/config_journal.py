@@ -156,6 +156,11 @@ class ConfigJournal(ServiceThread):
     # --- any thread
 
     @property
+    def durable(self) -> int:
+        """The number of the last entry that survives a power cut."""
+        return self._durable
+
+    @property
     def written(self) -> int:
         """The number of the last entry; what `saved` wants to hear."""
         return self._written

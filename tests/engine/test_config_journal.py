@@ -110,11 +110,13 @@ def test_entries_that_come_during_a_sync_share_the_next(calls, journal):
     first = journal.append(entry("first"))
     assert calls.syncing.wait(WAIT_S)
     tickets = [journal.append(entry(f"T{number}")) for number in range(50)]
+    assert (journal.durable, journal.written) == (0, tickets[-1])
     calls.gate.set()
     journal.wait_durable(first)
     for ticket in tickets:
         journal.wait_durable(ticket)
     assert calls.syncs == 2
+    assert journal.durable == journal.written
 
 
 def test_the_tail_torn_anywhere_costs_the_last_entry_only(path, calls, journal):

@@ -13,7 +13,8 @@ logger = logging.getLogger(__name__)
 class TableSaver(ServiceThread):
     """The thread `save-<table>`: calls `save` every `interval_s` seconds, and once more at stop.
 
-    Owns nothing: `save` looks whether there is anything to save. An OSError is logged and tried again at the next turn.
+    Owns nothing: `save` looks whether there is anything to save. When it fails that is logged, and tried again at the
+    next turn: an OSError of the disk, a ValueError for a text that has no UTF-8.
     """
 
     def __init__(self, table: str, save: Callable[[], None], interval_s: float) -> None:
@@ -33,7 +34,7 @@ class TableSaver(ServiceThread):
         try:
             self._save()
             self.failure = None
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self.failure = str(error)
             logger.error("%s: cannot save, will try again: %s", self.name, error)
 

@@ -73,6 +73,19 @@ def test_forbidden_topics_and_policies_of_the_file_are_kept(open_desk, tmp_path)
     assert desk.groups.get("g").attributes == {"priority.factor": "5"}
 
 
+def test_a_text_without_utf_8_in_the_file_does_not_end_the_saving_thread(open_desk, tmp_path):
+    (tmp_path / "store/config").mkdir(parents=True)
+    text = '{"subscriptionGroupTable":{"g":{"attributes":{"k":"\\ud800"}}}}'
+    (tmp_path / "store/config/subscriptionGroup.json").write_text(text)
+    desk = open_desk()
+    desk.groups._saver.save_now()
+    assert "surrogate" in desk.groups.failure
+    desk.groups.delete("g")
+    desk.groups.stop()
+    assert desk.groups.failure is None
+    assert "TOOLS_CONSUMER" in file_of(desk)["subscriptionGroupTable"]
+
+
 def test_an_unknown_group_springs_up_once(desk):
     version = desk.groups.data_version
     group = desk.groups.find("g")
