@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from zlib_ng.zlib_ng import crc32
 
 from ..errors import StoreBroken
-from ..protocol.record import FIXED_BYTES, HEAD_IPV4, MAGIC_V1, SYS_BORN_IPV6, SYS_STORE_IPV6
+from ..protocol.record import FIXED_BYTES, HEAD_IPV4, IPV6_EXTRA_BYTES, MAGIC_V1, SYS_BORN_IPV6, SYS_STORE_IPV6
 from .commit_log import CommitLog
 from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
 from .consume_queue_table import ConsumeQueueTable
@@ -266,13 +266,79 @@ class MessageStore:
         self.tick.last_offset = physical
         return physical
 
-    def ensure_room(self, size: int) -> None:
-        """Make `size` bytes of records that are put next lie in one file and one write (a batch).
+    def put_batch(
+        self,
+        queue: ConsumeQueue,
+        topic_field: bytes,
+        messages: list[tuple[int, memoryview, bytes, int]],
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> list[int]:
+        """Stage messages (flag, body, properties, tag code) at consecutive offsets, all in one file and one write.
 
-        Raises StoreBroken. `size` must fit one file.
+        Returns their physical offsets. Otherwise as `put`: all of them are staged, or none.
         """
-        at = self.log.reserve(size)
-        self.log.staged = at
+        log = self.log
+        overhead = FIXED_BYTES - 3 + len(topic_field) + 2
+        total = sum(overhead + len(body) + len(properties) for _, body, properties, _ in messages)
+        store_host = self._store_host
+        if len(born_host) != 8 or len(store_host) != 8:
+            log.staged = log.reserve(total + 2 * IPV6_EXTRA_BYTES * len(messages))
+            return [
+                self.put(queue, topic_field, body, text, code, flag, sys_flag, born_ms, born_host, reconsume_times)
+                for flag, body, text, code in messages
+            ]
+        now = self._scheduler.wall_ms
+        if now > self.store_ms:
+            self.store_ms = now
+        begin = at = log.reserve(total)
+        stage, queue_id, store_ms = log.stage, queue.queue_id, self.store_ms
+        physical = log.stage_base + at
+        offset = queue.next_offset
+        entries = bytearray()
+        found = []
+        try:
+            for flag, body, properties, code in messages:
+                body_size = len(body)
+                size = overhead + body_size + len(properties)
+                HEAD_IPV4.pack_into(
+                    stage,
+                    at,
+                    size,
+                    MAGIC_V1,
+                    crc32(body) & 0x7FFFFFFF,
+                    queue_id,
+                    flag,
+                    offset,
+                    physical,
+                    sys_flag,
+                    born_ms,
+                    born_host,
+                    store_ms,
+                    store_host,
+                    reconsume_times,
+                    0,
+                    body_size,
+                )
+                p = at + FIXED_BYTES - 3
+                q = p + body_size
+                at += size
+                stage[p:q] = body
+                stage[q:at] = topic_field + len(properties).to_bytes(2, "big") + properties
+                entries += ENTRY.pack(physical, size, code)
+                found.append(physical)
+                offset += 1
+                physical += size
+        except BaseException:
+            log.staged = begin
+            raise
+        queue.tail += entries
+        queue.next_offset = offset
+        self.tick.touched[queue] = offset
+        self.tick.last_offset = found[-1]
+        return found
 
     # --- the end of a tick
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from ...errors import RefusedRequest
 from ...protocol.codes import ResponseCode
+from ...protocol.properties import encode_properties
 
 _HEAD = struct.Struct(">iiiii")
 
@@ -39,3 +40,25 @@ def split_batch(body: memoryview) -> Iterator[tuple[int, memoryview, str]]:
             raise _refused("properties are not UTF-8") from None
         yield flag, body[begin:end], text
         at = properties_end
+
+
+class MemberProperties:
+    """What a batch's own properties add to each member's.
+
+    A name the member has itself is not given twice: Java's readers would take the batch's value, so that all members of
+    a 5.x batch would share its UNIQ_KEY. Members mostly have the same names, hence few different additions.
+    """
+
+    def __init__(self, common: dict[str, str]) -> None:
+        self._common = [(f"\x02{name}\x01", encode_properties({name: value})) for name, value in common.items()]
+        self._additions: dict[tuple[bool, ...], bytes] = {}
+
+    def join(self, text: str) -> bytes:
+        """A member's properties as stored."""
+        marked = f"\x02{text}"
+        has = tuple([mark in marked for mark, _ in self._common])
+        added = self._additions.get(has)
+        if added is None:
+            added = "".join(pair for (_, pair), own in zip(self._common, has, strict=True) if not own).encode()
+            self._additions[has] = added
+        return (text if not text or text[-1] == "\x02" else f"{text}\x02").encode() + added

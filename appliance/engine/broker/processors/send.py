@@ -47,13 +47,13 @@ from ...protocol.properties import (
     encode_properties,
     find_property,
 )
-from ...protocol.record import FIXED_BYTES, IPV6_EXTRA_BYTES, SYS_BORN_IPV6, SYS_STORE_IPV6, SYS_TRANSACTION_MASK
+from ...protocol.record import SYS_BORN_IPV6, SYS_STORE_IPV6, SYS_TRANSACTION_MASK
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...store.consume_queue import ConsumeQueue
 from ...store.dispatch import tag_code
 from ...store.message_store import MessageStore
-from .batch_body import split_batch
+from .batch_body import MemberProperties, split_batch
 from .send_fields import SendFields, decode_letters, decode_long, fields_of
 
 if TYPE_CHECKING:
@@ -253,47 +253,40 @@ class SendProcessor:
         if route.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise self._illegal()
         key, common = self._stored_properties(fields.properties, fields, route)
-        common_map = decode_properties(common.decode())
-        overhead = FIXED_BYTES + len(route.topic_field) + 2 * IPV6_EXTRA_BYTES
+        added = MemberProperties(decode_properties(common.decode()))
         messages = []
-        total = 0
         for flag, inner, text in split_batch(body):
-            # A name the member has itself is not given twice: Java's readers would take the batch's value.
-            own = decode_properties(text)
-            if TRANSACTION_PREPARED in own or any(name in own for name in _DELAYS):
-                raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed or half messages")
-            if text and not text.endswith("\x02"):
-                text += "\x02"
-            added = {name: value for name, value in common_map.items() if name not in own}
-            properties = (text + encode_properties(added)).encode()
+            if any(word in text for word in _NOT_IN_BATCHES):
+                self._check_member(text)
+            properties = added.join(text)
             if len(properties) > MAX_PROPERTIES_BYTES:
                 raise self._illegal()
-            total += overhead + len(inner) + len(properties)
-            messages.append((flag, inner, properties, tag_code(own.get(TAGS))))
-        try:
-            struct.pack(">qii", fields.born_ms, fields.sys_flag, fields.reconsume_times)
-        except struct.error:
-            raise self._number_too_large() from None
-        self._store.ensure_room(total)
+            code = 0 if text.find("TAGS\x01") < 0 else tag_code(find_property(text, TAGS))
+            messages.append((flag, inner, properties, code))
         first = queue.next_offset
-        ids = []
-        for flag, inner, properties, code in messages:
-            physical = self._store.put(
+        try:
+            offsets = self._store.put_batch(
                 queue,
                 route.topic_field,
-                inner,
-                properties,
-                code,
-                flag,
+                messages,
                 fields.sys_flag & ~_IPV6_FLAGS,
                 fields.born_ms,
                 conn.born_host,
                 fields.reconsume_times,
             )
-            ids.append(b"%b%016X" % (self._host_hex, physical))
+        except struct.error:
+            raise self._number_too_large() from None
+        ids = [b"%b%016X" % (self._host_hex, physical) for physical in offsets]
         header = self._reply % (queue.queue_id, key, b",".join(ids), first, opaque)
         size = len(header)
         return _PREFIX.pack(size + 4, size) + header
+
+    @staticmethod
+    def _check_member(text: str) -> None:
+        """Refuse what a batch may not hold."""
+        own = decode_properties(text)
+        if TRANSACTION_PREPARED in own or any(name in own for name in _DELAYS):
+            raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed or half messages")
 
     def _stored_properties(self, text: str, fields: SendFields, route: TopicRoute) -> tuple[bytes, bytes]:
         """(unique key as it stands in the answer's JSON, properties as stored).
@@ -429,6 +422,8 @@ class SendProcessor:
         return TopicRoute(topic, 1, 1, str(config))
 
 
+#: One of these in a member's properties text asks for a closer look.
+_NOT_IN_BATCHES = ("DELAY", "TIMER_", TRANSACTION_PREPARED)
 _DELAYS = (DELAY_TIME_LEVEL, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DEL_UNIQKEY)
 
 
