@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import __version__
-from .engine.errors import RocketBoxError
+from .engine.errors import RocketBoxError, StartError
 
 if TYPE_CHECKING:
     from .command_line import ServeOptions
@@ -59,6 +59,7 @@ def serve(arguments: Sequence[str]) -> int:
     config, options = load(arguments, os.environ)
     _start_logging(options)
     if options.console:
+        _check_installed("gunicorn", "django")
         from .http_server import serve_with_console
 
         return serve_with_console(config, options)
@@ -75,6 +76,16 @@ def serve(arguments: Sequence[str]) -> int:
     signal.sigwait(stop_signals)
     process.stop()
     return 0
+
+
+def _check_installed(*packages: str) -> None:
+    from importlib.util import find_spec
+
+    for package in packages:
+        if find_spec(package) is None:
+            raise StartError(
+                f"The console needs the package {package}: install rocketbox[console], or leave console out of --roles."
+            )
 
 
 def ignore_signals() -> None:

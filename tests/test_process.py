@@ -164,6 +164,19 @@ def test_an_engine_that_takes_its_time_is_waited_for(serve):
 
 
 @pytest.mark.parametrize("roles", ["broker", "broker,console"])
+def test_an_engine_that_never_stops_is_ended_within_ten_seconds_and_said_so(serve, roles):
+    served = serve(roles, engine="stuck-stop")
+    worker = served.ready()["pid"]
+    begin = time.monotonic()
+    served.process.terminate()
+    status, stderr = served.end(limit_s=15)
+    assert 9 < time.monotonic() - begin < 10
+    assert status == 1
+    assert "not stopped within 9.5 s" in stderr
+    assert not is_running(worker)
+
+
+@pytest.mark.parametrize("roles", ["broker", "broker,console"])
 def test_a_stop_during_the_start_is_not_lost(serve, roles):
     served = serve(roles, engine="slow-start")
     wait_until(lambda: served.steps() == ["starting"], "the engine's start")
@@ -237,6 +250,17 @@ def test_a_taken_http_port_is_refused_in_one_sentence(serve):
 def test_a_wrong_setting_is_refused_in_one_sentence(serve):
     served = serve("console")
     assert served.end() == (2, "rocketbox: The console needs an engine beside it: add broker or namesrv to --roles.\n")
+
+
+@pytest.mark.parametrize("package", ["gunicorn", "django"])
+def test_a_console_whose_packages_are_not_installed_is_refused_in_one_sentence(tmp_path, package):
+    program = f"import sys; sys.modules[{package!r}] = None; from appliance.main import main; sys.exit(main())"
+    result = subprocess.run(
+        [sys.executable, "-c", program, "serve", "--data-dir", str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"rocketbox: The console needs the package {package}")
+    assert result.stderr.count("\n") == 1
 
 
 def test_an_old_ready_file_is_gone_before_the_engine_starts(serve, tmp_path):

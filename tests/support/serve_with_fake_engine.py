@@ -1,7 +1,7 @@
 """`rocketbox serve` around an engine that does what a test asks for: the process alone is tested with it.
 
-FAKE_ENGINE holds one word: "" (behaves), "refuse" (StartError), "slow-start" (2 s), "slow-stop" (1 s), "crash"
-(an exception in start). FAKE_ENGINE_LOG names a file that receives a line for each step.
+FAKE_ENGINE holds one word: "" (behaves), "refuse" (StartError), "slow-start" (2 s), "slow-stop" (1 s), "stuck-stop"
+(never stops), "crash" (an exception in start). FAKE_ENGINE_LOG names a file that receives a line for each step.
 """
 
 import os
@@ -43,6 +43,8 @@ class Engine:
     def stop(self) -> None:
         if BEHAVIOUR == "slow-stop":
             time.sleep(1)
+        if BEHAVIOUR == "stuck-stop":
+            time.sleep(60)
         note("stopped")
 
     def health(self) -> dict[str, dict[str, object]]:
