@@ -201,6 +201,20 @@ class ConfigJournal(ServiceThread):
                     raise OSError(f"{self._path} was not synced in time")
                 self._state.wait(left)
 
+    def sync_written(self) -> None:
+        """Make durable what was written so far, if the disk takes it; blocks. A failure shows in `failure`."""
+        ticket = self._written
+        if ticket > self._durable:
+            try:
+                self.wait_durable(ticket)
+            except OSError as error:
+                logger.error("config journal: entries are not durable: %s", error)
+
+    @property
+    def failure(self) -> str | None:
+        """Why entries are refused; None when all is well."""
+        return self._broken
+
     def saved(self, table: str, written: int) -> None:
         """The JSON file of `table` is durable and holds every entry of the table up to number `written`."""
         with self._lock:

@@ -108,6 +108,8 @@ class Broker:
         self._open_store(config_dir)
 
         self.journal = ConfigJournal(own_dir / "config.journal")
+        # A message in a topic made for it is acknowledged when the topic's entry is durable, too.
+        self.store.sync_first(self.journal.sync_written)
         self.topics = TopicConfigManager(config_dir / "topics.json", broker, self.journal, clock)
         self.groups = SubscriptionGroupManager(config_dir / "subscriptionGroup.json", broker, self.journal, clock)
         self.offsets = ConsumerOffsetManager(
@@ -222,7 +224,10 @@ class Broker:
         """Check -> ok and detail."""
         log = self.store.log
         queues = self.store._flush_queues
-        return {
-            "store": {"ok": log.broken is None, "detail": log.broken or "writable"},
-            "queues": {"ok": queues.failure is None, "detail": queues.failure or "written"},
+        failures = {
+            "store": log.broken,
+            "queues": queues.failure,
+            "configuration": self.journal.failure or self.topics.failure or self.groups.failure,
+            "offsets": self.offsets.failure,
         }
+        return {name: {"ok": failure is None, "detail": failure or "well"} for name, failure in failures.items()}

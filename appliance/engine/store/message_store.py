@@ -133,6 +133,11 @@ class MessageStore:
         self.last_record_offset = last_offset
         self.store_ms = last_time_ms
 
+    def sync_first(self, before_sync: Callable[[], None]) -> None:
+        """Have `before_sync` run before each sync of the log, on its thread: what an acknowledgement relies on beside
+        the log. It may wait and must not raise. Before start()."""
+        self._flush.before_sync = before_sync
+
     def start(self) -> None:
         """Start the flush threads; the event loop runs by now."""
         self._flush.start()
