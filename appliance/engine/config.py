@@ -75,11 +75,11 @@ class BrokerConfig:
     register_name_server_period_ms: int = _option("registerNameServerPeriod", 30_000, minimum=1000)
     register_broker_timeout_ms: int = _option("registerBrokerTimeoutMills", 24_000, minimum=1)
     flush_consumer_offset_interval_ms: int = _option("flushConsumerOffsetInterval", 5000, minimum=1)
-    slave_read_enable: bool = _option("slaveReadEnable", False)
+    slave_read_enable: bool = _option("slaveReadEnable", False, effect=False)
     # Upstream: false. On here, since without it an SQL subscription fails and nothing is saved (decision D4).
-    enable_property_filter: bool = _option("enablePropertyFilter", True)
+    enable_property_filter: bool = _option("enablePropertyFilter", True, effect=False)
     channel_expired_timeout_ms: int = _option("channelExpiredTimeout", 120_000, minimum=1)
-    reject_transaction_message: bool = _option("rejectTransactionMessage", False)
+    reject_transaction_message: bool = _option("rejectTransactionMessage", False, effect=False)
     lite_pull_message_enable: bool = _option("litePullMessageEnable", True)
     start_accept_send_request_time_stamp: int = _option("startAcceptSendRequestTimeStamp", 0)
 
@@ -104,9 +104,9 @@ class StoreConfig:
     max_transfer_count_on_message_in_disk: int = _option("maxTransferCountOnMessageInDisk", 8, minimum=1)
     max_filter_message_size: int = _option("maxFilterMessageSize", 16_000, minimum=1)
     access_message_in_memory_max_ratio: int = _option("accessMessageInMemoryMaxRatio", 40, maximum=100)
-    disk_max_used_space_ratio: int = _option("diskMaxUsedSpaceRatio", 75, minimum=1, maximum=100)
+    disk_max_used_space_ratio: int = _option("diskMaxUsedSpaceRatio", 75, minimum=1, maximum=100, effect=False)
     message_delay_level: str = _option(
-        "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", effect=False
+        "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     )
     delete_when: str = _option("deleteWhen", "04", effect=False)
     file_reserved_time_hours: int = _option("fileReservedTime", 72, minimum=1, effect=False)
@@ -130,8 +130,8 @@ class NamesrvConfig:
     enable_topic_list: bool = _option("enableTopicList", True)
     enable_all_topic_list: bool = _option("enableAllTopicList", True)
     support_acting_master: bool = _option("supportActingMaster", False)
-    cluster_test: bool = _option("clusterTest", False)
-    product_env_name: str = _option("productEnvName", "center")
+    cluster_test: bool = _option("clusterTest", False, effect=False)
+    product_env_name: str = _option("productEnvName", "center", effect=False)
 
 
 @dataclass(frozen=True, slots=True)

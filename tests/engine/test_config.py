@@ -1,5 +1,6 @@
 """Frozen sections of the configuration: defaults, parsing of one value, texts for request 26."""
 
+import re
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from appliance.engine.config import (
     parse_option,
 )
 from appliance.engine.errors import StartError
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_directories_become_absolute_and_the_store_lies_in_the_data_directory(tmp_path, monkeypatch):
@@ -141,3 +144,12 @@ def test_namesrv_properties_name_the_file_of_the_key_values(tmp_path):
     properties = namesrv_properties(EngineConfig(data_dir=tmp_path, namesrv=NamesrvConfig(cluster_test=True)))
     assert properties["kvConfigPath"] == str(tmp_path / "rocketbox/namesrv/kvConfig.json")
     assert properties["clusterTest"] == "true"
+
+
+def test_an_option_without_effect_is_one_that_no_code_reads():
+    """The notice at start must not lie in either direction."""
+    sources = [path for path in (ROOT / "appliance").rglob("*.py") if path.name != "config.py"]
+    read = set(re.findall(r"\.([a-z_]+)\b", "\n".join(path.read_text() for path in sources)))
+    for section in SECTIONS:
+        for option in options_of(section).values():
+            assert (option.name in read) == option.metadata["effect"], option.name
