@@ -107,7 +107,7 @@ class ConsoleServer(BaseApplication):
 
     def _post_fork(self, _arbiter: Arbiter, worker: EngineWorker) -> None:
         """Start the engine in the new worker, before anything of Django is imported."""
-        worker.watch_stop_signals()
+        worker.take_signals()
         die_with_parent(worker.ppid)
         try:
             self.process.start()
@@ -194,35 +194,51 @@ class EngineArbiter(Arbiter):
 
 
 class EngineWorker(ASGIWorker):
-    """gunicorn's ASGI worker that announces itself, loses no signal while it starts, and stops without delay."""
+    """gunicorn's ASGI worker that announces itself, stops without delay, and survives a second stop signal.
+
+    gunicorn would leave signals to the asyncio loop. But the engine starts before there is a loop and stops after it
+    is closed, and then a signal would be lost or would kill: a service manager signals arbiter and worker, and the
+    arbiter passes its signal on. So one handler is there from the fork to the end.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # Owned by the main thread.
+        self.alive: bool = True
         self._serving: asyncio.Task[Any] | None = None
+        self._shutting_down = False
 
-    def watch_stop_signals(self) -> None:
-        """Remember a stop that comes before the loop runs; until then the arbiter's handlers would swallow it."""
-
-        def remember(number: int, _frame: object) -> None:
-            self.alive = False
-            self._quick_shutdown = number != signal.SIGTERM
-
+    def take_signals(self) -> None:
+        """Install the handlers, instead of the arbiter's that the fork left here."""
         for number in _STOP_SIGNALS:
-            signal.signal(number, remember)
+            signal.signal(number, self._stop_signal)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        ignore_signals()
 
     def init_signals(self) -> None:
-        # gunicorn resets each signal to its default before it sets its own: held back meanwhile, or one could kill us.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
-        super().init_signals()
-        ignore_signals()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        """Nothing: take_signals() came before the engine."""
+
+    def _stop_signal(self, number: int, _frame: object) -> None:
+        if number != signal.SIGTERM:
+            self._quick_shutdown = True
+        if self.alive:
+            self.alive = False
+            if self._serving is not None:
+                self.loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        """Cut the serving loop's sleep of up to a second short: it takes a cancellation as the end of its loop."""
+        if self._serving is not None and self.servers and not self._shutting_down:
+            self._serving.cancel()
 
     async def _serve(self) -> None:
         self._serving = asyncio.current_task()
         announcing = asyncio.create_task(self._announce())
-        await super()._serve()
-        announcing.cancel()
+        try:
+            await super()._serve()
+        finally:
+            announcing.cancel()
+            self._serving = None  # the loop closes next
 
     async def _announce(self) -> None:
         while not self.servers:
@@ -230,18 +246,9 @@ class EngineWorker(ASGIWorker):
         if self.alive:
             self.app.process.announce(self.app.http_port)
 
-    def handle_exit_signal(self) -> None:
-        self._wake()
-        super().handle_exit_signal()
-
-    def handle_quit_signal(self) -> None:
-        self._wake()
-        super().handle_quit_signal()
-
-    def _wake(self) -> None:
-        """Cut the serving loop's sleep of up to a second short: it takes a cancellation as the end of its loop."""
-        if self.alive and self.servers and self._serving is not None:
-            self._serving.cancel()
+    async def _shutdown(self) -> None:
+        self._shutting_down = True
+        await super()._shutdown()
 
 
 def die_with_parent(parent_pid: int) -> None:

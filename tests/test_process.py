@@ -164,6 +164,22 @@ def test_an_engine_that_takes_its_time_is_waited_for(serve):
 
 
 @pytest.mark.parametrize("roles", ["broker", "broker,console"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_more_stop_signals_do_not_cut_the_stop_short(serve, roles, number):
+    # A service manager signals every process of the unit, and somebody presses Ctrl-C again.
+    served = serve(roles, engine="slow-stop")
+    worker = served.ready()["pid"]
+    for pid in {served.process.pid, worker}:
+        os.kill(pid, number)
+    for _ in range(8):
+        time.sleep(0.1)
+        for pid in {served.process.pid, worker}:
+            os.kill(pid, number)
+    assert served.end()[0] == 0
+    assert served.steps() == ["starting", "started", "stopped"]
+
+
+@pytest.mark.parametrize("roles", ["broker", "broker,console"])
 def test_an_engine_that_never_stops_is_ended_within_ten_seconds_and_said_so(serve, roles):
     served = serve(roles, engine="stuck-stop")
     worker = served.ready()["pid"]
