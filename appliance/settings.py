@@ -1,41 +1,120 @@
-"""Django's settings: pages that read the running engine, and nothing else yet (no database, no sessions, no users)."""
+"""Django's settings. Everything about this machine comes from `runtime.place()`; nothing is read from elsewhere."""
 
 from __future__ import annotations
 
-import secrets
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from . import runtime
+from .console.secret_key import secret_key
+
+_PLACE = runtime.place()
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def _beside(name: str) -> Path:
+    """A directory of the work tree, or inside the package where the package was installed from a wheel."""
+    installed = _PACKAGE / name
+    return installed if installed.is_dir() else _PACKAGE.parent / name
+
 
 DEBUG = False
+SECRET_KEY = secret_key(_PLACE.directory)
 
-# Nothing is signed and outlives the process yet, so each start may draw a new key.
-SECRET_KEY = secrets.token_urlsafe(50)
-
-ALLOWED_HOSTS = runtime.allowed_hosts()
-
+ALLOWED_HOSTS = _PLACE.allowed_hosts()
 ROOT_URLCONF = "appliance.urls"
 ASGI_APPLICATION = "appliance.asgi.application"
 
-INSTALLED_APPS = ["appliance.console"]
+INSTALLED_APPS = ["django.contrib.sessions", "appliance.console"]
 
+# The last one can run in a thread only, so those above it run in the same one: one change of threads a request.
 MIDDLEWARE = [
+    "appliance.console.middleware.Outermost",
     "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "appliance.console.middleware.Identity",
+    "appliance.console.middleware.Language",
     "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "appliance.console.middleware.ContentSecurityPolicy",
+    "appliance.console.middleware.Access",
 ]
 
+TEMPLATES_DIR = _beside("templates")
+STATIC_DIR = _beside("static")
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "APP_DIRS": True,
-        "OPTIONS": {"context_processors": []},
+        "DIRS": [TEMPLATES_DIR],
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.messages.context_processors.messages",
+                "appliance.console.context.console",
+            ],
+            "libraries": {"console": "appliance.console.template_tags"},
+            "loaders": [("django.template.loaders.cached.Loader", ["django.template.loaders.filesystem.Loader"])],
+        },
     }
 ]
 
-DATABASES: dict[str, dict[str, object]] = {}
+# Only the console's own things live here: users, tokens, the audit log. No message is ever written to it.
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": _PLACE.directory / "console.sqlite3",
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 5,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+        },
+    }
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-USE_I18N = False
+AUTH_USER_MODEL = "console.User"
+# 16 MiB and about a tenth of a second a try, without the interpreter lock.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.ScryptPasswordHasher"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "login"
+
+# A proxy's address, where one stands before us: it gives the path all links begin with, and whether cookies may
+# travel without TLS.
+_PUBLIC = urlsplit(_PLACE.public_url or "")
+FORCE_SCRIPT_NAME = _PLACE.base_path or None
+CSRF_TRUSTED_ORIGINS = [f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"] if _PLACE.public_url else []
+_COOKIE_PATH = _PLACE.base_path + "/"
+_SECURE = _PUBLIC.scheme == "https"
+
+# Names of our own: cookies do not know ports, and other programs on this host may run Django too.
+SESSION_COOKIE_NAME = "rocketbox_session"
+SESSION_COOKIE_AGE = 12 * 3600  # of silence; `Identity` renews it
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = _SECURE
+SESSION_COOKIE_PATH = _COOKIE_PATH
+CSRF_COOKIE_NAME = "rocketbox_csrf"
+CSRF_COOKIE_HTTPONLY = True
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SECURE = _SECURE
+CSRF_COOKIE_PATH = _COOKIE_PATH
+CSRF_FAILURE_VIEW = "appliance.console.views.errors.csrf_failure"
+LANGUAGE_COOKIE_NAME = "rocketbox_language"
+LANGUAGE_COOKIE_AGE = 365 * 86_400
+LANGUAGE_COOKIE_HTTPONLY = True
+LANGUAGE_COOKIE_SAMESITE = "Lax"
+LANGUAGE_COOKIE_PATH = _COOKIE_PATH
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
+
+USE_I18N = True
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [_PACKAGE / "console" / "locale"]
+USE_THOUSAND_SEPARATOR = False
 USE_TZ = True
 TIME_ZONE = "UTC"
 
@@ -43,6 +122,8 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024  # a test message may be as large as the broker takes, and its form
 
 # main.py owns logging; Django's own configuration would add handlers of its own.
 LOGGING_CONFIG = None

@@ -49,15 +49,11 @@ def encode_properties(properties: dict[str, str]) -> str:
 
 def find_property(text: str, name: str) -> str | None:
     """One value without building the map, the last if the name occurs twice; None when absent or empty."""
-    needle = name + NAME_SEPARATOR
-    at = text.rfind(needle)
-    while at > 0 and text[at - 1] != PAIR_SEPARATOR:
-        at = text.rfind(needle, 0, at + len(needle) - 1)
-    if at < 0:
+    needle = f"\x02{name}\x01"
+    _, found, rest = f"\x02{text}".rpartition(needle)
+    if not found:
         return None
-    start = at + len(needle)
-    end = text.find(PAIR_SEPARATOR, start)
-    return (text[start:] if end < 0 else text[start:end]) or None
+    return rest.partition(PAIR_SEPARATOR)[0] or None
 
 
 def java_hash(text: str) -> int:

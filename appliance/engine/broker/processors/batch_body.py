@@ -31,11 +31,11 @@ def split_batch(body: memoryview) -> Iterator[tuple[int, memoryview, str]]:
         end = begin + length
         if length < 0 or end + 2 > size:
             raise _refused("a body is longer than the batch")
-        properties_end = end + 2 + int.from_bytes(body[end : end + 2], "big")
+        properties_end = end + 2 + (body[end] << 8 | body[end + 1])
         if properties_end > size or properties_end - at != total:
             raise _refused("a message's size is not that of its parts")
         try:
-            text = bytes(body[end + 2 : properties_end]).decode()
+            text = str(body[end + 2 : properties_end], "utf-8")
         except UnicodeDecodeError:
             raise _refused("properties are not UTF-8") from None
         yield flag, body[begin:end], text
@@ -50,15 +50,19 @@ class MemberProperties:
     """
 
     def __init__(self, common: dict[str, str]) -> None:
-        self._common = [(f"\x02{name}\x01", encode_properties({name: value})) for name, value in common.items()]
-        self._additions: dict[tuple[bool, ...], bytes] = {}
+        self._marks = [(f"\x02{name}\x01", 1 << i) for i, name in enumerate(common)]
+        self._pairs = [(1 << i, encode_properties({name: common[name]})) for i, name in enumerate(common)]
+        self._additions: dict[int, bytes] = {}
 
     def join(self, text: str) -> bytes:
         """A member's properties as stored."""
         marked = f"\x02{text}"
-        has = tuple([mark in marked for mark, _ in self._common])
+        has = 0
+        for mark, bit in self._marks:
+            if mark in marked:
+                has |= bit
         added = self._additions.get(has)
         if added is None:
-            added = "".join(pair for (_, pair), own in zip(self._common, has, strict=True) if not own).encode()
+            added = "".join([pair for bit, pair in self._pairs if not has & bit]).encode()
             self._additions[has] = added
         return (text if not text or text[-1] == "\x02" else f"{text}\x02").encode() + added

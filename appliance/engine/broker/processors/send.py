@@ -219,7 +219,7 @@ class SendProcessor:
         """Stage one message; returns its answer's frame."""
         text = fields.properties
         key, properties = self._stored_properties(text, fields, route)
-        at = text.find("TAGS\x01")
+        code = tag_code(find_property(text, TAGS)) if "TAGS\x01" in text else 0
         offset = queue.next_offset
         try:
             physical = self._store.put(
@@ -227,7 +227,7 @@ class SendProcessor:
                 route.topic_field,
                 body,
                 properties,
-                0 if at < 0 else tag_code(find_property(text, TAGS)),
+                code,
                 fields.flag,
                 fields.sys_flag & ~_IPV6_FLAGS,
                 fields.born_ms,
@@ -256,12 +256,12 @@ class SendProcessor:
         added = MemberProperties(decode_properties(common.decode()))
         messages = []
         for flag, inner, text in split_batch(body):
-            if any(word in text for word in _NOT_IN_BATCHES):
+            if "DELAY" in text or "TIMER_" in text or "TRAN_MSG" in text:
                 self._check_member(text)
             properties = added.join(text)
             if len(properties) > MAX_PROPERTIES_BYTES:
                 raise self._illegal()
-            code = 0 if text.find("TAGS\x01") < 0 else tag_code(find_property(text, TAGS))
+            code = tag_code(find_property(text, TAGS)) if "TAGS\x01" in text else 0
             messages.append((flag, inner, properties, code))
         first = queue.next_offset
         try:
@@ -422,8 +422,6 @@ class SendProcessor:
         return TopicRoute(topic, 1, 1, str(config))
 
 
-#: One of these in a member's properties text asks for a closer look.
-_NOT_IN_BATCHES = ("DELAY", "TIMER_", TRANSACTION_PREPARED)
 _DELAYS = (DELAY_TIME_LEVEL, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DEL_UNIQKEY)
 
 

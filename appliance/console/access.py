@@ -1,0 +1,91 @@
+"""Who may do what: one table. What is not in it is refused.
+
+To add a page: give its URL a name, add one line here, and the middleware (`middleware.Access`) does the rest.
+
+    "topic_create": OPERATOR,                       the role, or a higher one
+    "message": VIEWER.with_grants("may_read_bodies"),  and a right that no role brings along
+    "GET api/v1/topics/<topic>": VIEWER,            an operation of the API: method and route, as `resolve().route`
+
+A view that changes things and also shows its form is one name, and needs what the change needs. Templates ask
+`{% if can.topic_create %}`; code asks `allows(user, "topic_create")`. Destructive views are also decorated with
+`recent_login.recent_login_required`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .models import Role
+
+GRANTS = ("may_read_bodies", "may_export")
+_RANK = {"": 0, Role.VIEWER.value: 1, Role.OPERATOR.value: 2, Role.ADMIN.value: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a caller needs. role "" admits everybody.
+
+    door: "" for the usual; "setup" for pages that exist only while the set-up wizard is open; "local" for what this
+    machine may read without signing in.
+    """
+
+    role: str
+    grants: tuple[str, ...] = ()
+    door: str = ""
+
+    def with_grants(self, *names: str) -> Rule:
+        """The same and these grants."""
+        assert set(names) <= set(GRANTS), names
+        return replace(self, grants=(*self.grants, *names))
+
+    def admits(self, user: Any) -> bool:
+        """Whether a user, a token's bearer or `identity.Nobody` has the role and the grants."""
+        return _RANK[user.role] >= _RANK[self.role] and all(getattr(user, grant) for grant in self.grants)
+
+
+EVERYONE = Rule("")
+VIEWER = Rule(Role.VIEWER.value)
+OPERATOR = Rule(Role.OPERATOR.value)
+ADMIN = Rule(Role.ADMIN.value)
+# The link itself is the key.
+SETUP = Rule("", door="setup")
+SETUP_ADMIN = Rule(Role.ADMIN.value, door="setup")
+LOCAL_OR_VIEWER = Rule(Role.VIEWER.value, door="local")
+
+ACCESS: dict[str, Rule] = {
+    # For machines.
+    "healthz": EVERYONE,
+    "readyz": EVERYONE,
+    "metrics": LOCAL_OR_VIEWER,
+    "static_file": EVERYONE,
+    # Coming and going.
+    "login": EVERYONE,
+    "logout": EVERYONE,
+    "set_language": EVERYONE,
+    "confirm_password": VIEWER,
+    "account": VIEWER,
+    "setup": SETUP,
+    "setup_administrator": SETUP,
+    "setup_address": SETUP_ADMIN,
+    "setup_message": SETUP_ADMIN,
+    "setup_message_count": SETUP_ADMIN,
+    # Pages.
+    "overview": VIEWER,
+    "users": ADMIN,
+    "user_create": ADMIN,
+    "user": ADMIN,
+    "user_reset_password": ADMIN,
+    "user_set_active": ADMIN,
+}
+
+
+def rule_for(name: str, method: str = "", route: str = "") -> Rule | None:
+    """The rule of a view, or of one operation of the API; None when there is none: then nobody may."""
+    return ACCESS.get(f"{method} {route}") or ACCESS.get(name)
+
+
+def allows(user: Any, name: str) -> bool:
+    """Whether a link to this view would work for the user; for menus and buttons."""
+    rule = ACCESS.get(name)
+    return rule is not None and rule.admits(user)

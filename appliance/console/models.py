@@ -1,0 +1,140 @@
+"""What is the console's own: who may come in and what they did. Topics, groups and messages are not models.
+
+Times are milliseconds since 1970, as in the rest of RocketBox (`_at_ms`), except where Django asks for its own.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
+from django.core.validators import RegexValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+def now_ms() -> int:
+    """The wall clock in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class Role(models.TextChoices):
+    """Least to most; each may do what those before it may."""
+
+    VIEWER = "viewer", _("viewer")
+    OPERATOR = "operator", _("operator")
+    ADMIN = "admin", _("admin")
+
+
+class Grants(models.Model):
+    """What a person or a token may do: a role, and two rights that no role brings along."""
+
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.VIEWER)
+    may_read_bodies = models.BooleanField(default=False)
+    may_export = models.BooleanField(default=False)
+
+    class Meta:
+        abstract = True
+
+
+class UserManager(BaseUserManager["User"]):
+    """Users by name; names are compared without regard to case."""
+
+    def named(self, username: str) -> User | None:
+        return self.filter(username__iexact=username).first()
+
+    def active_admins(self) -> models.QuerySet[User]:
+        return self.filter(role=Role.ADMIN, is_active=True)
+
+
+class User(AbstractBaseUser, Grants):
+    """A person who signs in to the console. Clients of the broker are not users."""
+
+    username = models.CharField(
+        max_length=64,
+        unique=True,
+        validators=[RegexValidator(r"^[\w.@+-]+\Z", _("Letters, digits and . @ + - _ only."))],
+    )
+    language = models.CharField(max_length=10, blank=True, default="")
+    is_active = models.BooleanField(default=True)
+    must_change_password = models.BooleanField(default=False)
+    created_at_ms = models.BigIntegerField(default=now_ms)
+
+    objects = UserManager()
+
+    USERNAME_FIELD = "username"
+    REQUIRED_FIELDS: ClassVar[list[str]] = []
+
+    class Meta:
+        ordering = ("username",)
+
+    @property
+    def is_admin(self) -> bool:
+        return bool(self.role == Role.ADMIN)
+
+
+class ApiToken(Grants):
+    """A key for programs. The secret is shown once; only its SHA-256 is kept. See `tokens`."""
+
+    name = models.CharField(max_length=64)
+    owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    # The first characters of the secret, to recognise it by.
+    prefix = models.CharField(max_length=12)
+    digest = models.CharField(max_length=64, unique=True)
+    # Topics and groups the token may touch, as a shell pattern.
+    pattern = models.CharField(max_length=255, default="*")
+    created_at_ms = models.BigIntegerField(default=now_ms)
+    expires_at_ms = models.BigIntegerField(null=True, blank=True)
+    last_used_at_ms = models.BigIntegerField(null=True, blank=True)
+    revoked_at_ms = models.BigIntegerField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-created_at_ms",)
+
+
+class AuditEntry(models.Model):
+    """One act. Entries are only added, by `audit.record`; each holds the hash of the one before it."""
+
+    at_ms = models.BigIntegerField(db_index=True)
+    actor = models.CharField(max_length=80)
+    # "user", "token", "command line", "set-up"
+    actor_kind = models.CharField(max_length=12)
+    address = models.CharField(max_length=64, blank=True, default="")
+    action = models.CharField(max_length=64, db_index=True)
+    target = models.CharField(max_length=512, blank=True, default="")
+    before = models.JSONField(null=True)
+    after = models.JSONField(null=True)
+    # "done", "refused", "failed"
+    result = models.CharField(max_length=10, default="done")
+    request_id = models.CharField(max_length=32, blank=True, default="")
+    digest = models.CharField(max_length=64)
+
+    class Meta:
+        ordering = ("-id",)
+
+
+class IdempotentAnswer(models.Model):
+    """The answer once given to a request that carried an Idempotency-Key; kept for 24 hours."""
+
+    key = models.CharField(max_length=200)
+    # Who sent it: keys of two callers never meet.
+    caller = models.CharField(max_length=80)
+    request_digest = models.CharField(max_length=64)
+    # 0 while the first request is still being worked on.
+    status = models.IntegerField(default=0)
+    headers = models.JSONField(default=dict)
+    body = models.BinaryField(default=b"")
+    created_at_ms = models.BigIntegerField(default=now_ms, db_index=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["caller", "key"], name="one_answer_a_key")
+        ]
+
+
+class Setting(models.Model):
+    """A fact about this installation that pages change; `set-up` holds the next step or "done"."""
+
+    key = models.CharField(max_length=64, primary_key=True)
+    value = models.JSONField()

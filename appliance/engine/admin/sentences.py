@@ -1,0 +1,94 @@
+"""What the window says in words: one table of English sentences with named places.
+
+A page shows `str(sentence)`, or translates `template` and fills `args` in. Every template has a line here, so that a
+catalogue of translations can be checked against the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+#: code -> template.
+TEMPLATES: dict[str, str] = {
+    # checks
+    "io_running": "The network thread runs.",
+    "io_ended": "The network thread has ended; only a restart helps.",
+    "store_writable": "The message log takes messages.",
+    "store_broken": "The message log is read-only since a write failed: %(reason)s. Only a restart trusts it again.",
+    "queues_written": "The queue files are written.",
+    "queues_failing": "The queue files cannot be written and are retried: %(reason)s.",
+    "tables_saved": "Topics, groups and offsets are saved.",
+    "tables_failing": "The table of %(table)s cannot be saved: %(reason)s.",
+    "namesrv_registered": "The name server %(address)s knows this broker.",
+    "namesrv_lost": "The name server %(address)s did not take the last registration; clients that ask it may not find us.",
+    "no_namesrv": "No name server is told about this broker: clients cannot find it.",
+    "disk_roomy": "%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used).",
+    "disk_filling": "The disk is %(used_percent).1f %% full; diskMaxUsedSpaceRatio is %(limit_percent)d %%.",
+    "disk_unreadable": "The disk's free space cannot be read: %(reason)s.",
+    "sync_flush": "Every acknowledged message is on the disk.",
+    "async_flush": "flushDiskType is ASYNC_FLUSH: a power cut can take the last half second of acknowledged messages.",
+    "advertised_loopback": "Clients are told %(address)s, which leads to this machine only.",
+    "advertised": "Clients are told %(address)s.",
+    "back_pressure": "The disk is slower than the producers; they are not read from until it has caught up.",
+    "flow_free": "The disk keeps up with the producers.",
+    # needs you
+    "dead_letters": "%(count)d dead letters of %(group)s.",
+    "nobody_consumes": "%(group)s is %(lag)d messages behind and none of its clients is connected.",
+    "stuck": "%(group)s is %(lag)d messages behind and has committed nothing for %(minutes)d minutes.",
+    "subscriptions_differ": "Clients of %(group)s subscribe to different things; some messages may reach nobody.",
+    # reasons why something is not known
+    "broadcast_keeps_offsets": "A broadcast group keeps its offsets on its clients.",
+    "never_committed": "The group has not committed an offset yet.",
+    "some_never_committed": "%(queues)d queues with messages have no committed offset yet; they are not counted.",
+    "not_measured_yet": "Not measured yet.",
+    "no_messages": "There are no messages.",
+    "message_gone": "The message at that offset is not in the log any more.",
+    "entry_unreadable": "The record cannot be read: %(reason)s.",
+    "no_consumer_online": "No consumer of the group is connected.",
+    "never_heard": "No heartbeat has come from this connection.",
+    "producers_name_no_topic": "Producers do not announce their topics; shown is who sent the newest messages.",
+    "disk_not_filling": "The log does not grow at present.",
+    "latency_not_measured": "The broker does not measure this yet.",
+    # blockers and warnings of changes
+    "group_unread": "%(group)s has not read %(count)d messages of it.",
+    "group_online": "%(count)d clients of %(group)s are connected.",
+    "topic_has_messages": "%(count)d messages will not be readable any more.",
+    "queues_taken_away": "Queues %(first)d to %(last)d can no longer be read; they hold %(count)d messages.",
+    "fewer_write_queues": "Producers stop using queues %(first)d to %(last)d.",
+    "leftover_topic": "The topic %(topic)s stays; it holds %(count)d messages.",
+    "offsets_removed": "Its offsets of %(count)d topics are forgotten.",
+    "offsets_kept": "Its offsets of %(count)d topics stay.",
+    "type_not_served": "This version refuses %(kind)s messages; the topic can be made, but not used as such yet.",
+    "order_one_queue": "Messages are in order within one queue only; consumers must take the queue in order.",
+    "unreadable": "Nobody can consume from it while it may not be read.",
+    "unwritable": "Nobody can send to it while it may not be written.",
+    "consumption_off": "Its clients get no messages while consumption is switched off.",
+    "template_missing": "The template topic TBW102 is made as well.",
+    # bodies
+    "library_missing": "The body is %(kind)s; the Python package %(package)s that reads it is not installed.",
+    "bad_compression": "The body says it is %(kind)s, but does not decompress: %(reason)s.",
+    "bomb": "The body decompresses to more than %(limit)d bytes; the rest is not shown.",
+    "too_long": "The first %(shown)d of %(total)d bytes are shown.",
+    "not_utf8": "The body is no UTF-8 text.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence. code: its line in TEMPLATES, stable, for the API. args: what goes into its places."""
+
+    code: str
+    args: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def template(self) -> str:
+        return TEMPLATES[self.code]
+
+    def __str__(self) -> str:
+        return self.template % self.args
+
+
+def say(code: str, **args: object) -> Sentence:
+    """The sentence of that code; KeyError when there is none."""
+    TEMPLATES[code]
+    return Sentence(code, args)

@@ -1,0 +1,582 @@
+"""What the window hands out: frozen values, made for one question, that nothing changes afterwards.
+
+Times end in `_at_ms` (wall clock, milliseconds since the epoch) or `_ms` (a span). Rates are per second. What is not
+known is None, and the field behind it that ends in `_why` says why; 0 always means zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .sentences import Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a table. total: rows that match the filter. page: 1-based, never beyond `pages`; pages: 1 or more."""
+
+    rows: tuple[object, ...]
+    total: int
+    page: int
+    pages: int
+    page_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One health check. level: "ok", "warning" (degraded, or worth a look) or "failed" (someone must act)."""
+
+    name: str
+    level: str
+    sentence: Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that needs a person. level: "act" before "stuck" before "watch". kind, name: what it is about
+    ("group", "topic", "system") and which one."""
+
+    level: str
+    kind: str
+    name: str
+    sentence: Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values at equal steps, oldest first, for a chart. times_at_ms[i] belongs to values[i]; None: not sampled."""
+
+    name: str
+    unit: str
+    times_at_ms: tuple[int, ...]
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind, for a table. lag_ms: age of the oldest message it has not consumed."""
+
+    group: str
+    lag: int | None
+    lag_why: Sentence | None
+    lag_ms: int | None
+    lag_ms_why: Sentence | None
+    clients: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The front page. *_rate: messages a second over the last 10 s; None until two samples were taken.
+
+    delivered: what pulls carried. put_total, delivered_total: since the start. log_bytes: of the message log's kept
+    range. oldest_at_ms: store time of the oldest message kept. behind: the groups furthest behind, worst first.
+    disk_full_at_ms: when the disk reaches its stop mark at the rate of the last 10 min.
+    """
+
+    in_rate: float | None
+    out_rate: float | None
+    in_bytes_rate: float | None
+    out_bytes_rate: float | None
+    put_total: int
+    delivered_total: int
+    connections: int
+    producer_clients: int
+    consumer_clients: int
+    topics: int
+    groups: int
+    parked_pulls: int
+    log_bytes: int
+    oldest_at_ms: int | None
+    oldest_why: Sentence | None
+    unsynced_bytes: int
+    disk_used_percent: float | None
+    disk_free_bytes: int | None
+    disk_full_at_ms: int | None
+    disk_full_why: Sentence | None
+    behind: tuple[GroupLag, ...]
+    needs: tuple[Need, ...]
+    checks: tuple[Check, ...]
+    uptime_ms: int
+    broker_name: str
+    broker_address: str | None
+    namesrv_address: str | None
+    sampled_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic in the list.
+
+    kind: its message.type attribute, "UNSPECIFIED" without one. category: "user", "system", "retry" or "dlq".
+    messages: those that can be read now. in_rate, out_rate: messages a second over the last 10 s; out: offsets that
+    groups committed, which clients do every 5 s. bytes: of its records, an estimate from samples of their sizes when
+    bytes_estimated. consumers: groups that subscribe to it or have offsets of it.
+    """
+
+    name: str
+    kind: str
+    category: str
+    read_queues: int
+    write_queues: int
+    perm: str
+    messages: int
+    in_rate: float | None
+    out_rate: float | None
+    bytes: int | None
+    bytes_estimated: bool
+    bytes_why: Sentence | None
+    oldest_at_ms: int | None
+    oldest_why: Sentence | None
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One queue of a topic. [min_offset, max_offset) can be read. readable, writable: by the topic's present numbers."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    messages: int
+    bytes: int | None
+    bytes_estimated: bool
+    bytes_why: Sentence | None
+    oldest_at_ms: int | None
+    newest_at_ms: int | None
+    time_why: Sentence | None
+    readable: bool
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConsumer:
+    """A group that consumes a topic. subscription: what its clients subscribe to, None when none is connected."""
+
+    group: str
+    clients: int
+    subscription: str | None
+    subscription_type: str | None
+    model: str | None
+    lag: int | None
+    lag_why: Sentence | None
+    lag_ms: int | None
+    lag_ms_why: Sentence | None
+    out_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProducer:
+    """Who sent some of the newest messages. client: of the connection they came from, None when it is gone."""
+
+    born_host: str
+    client_id: str | None
+    language: str | None
+    version: str | None
+    groups: tuple[str, ...]
+    messages_seen: int
+    last_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """A topic's configuration. revision: changes with it (an ETag). attributes: as stored, message.type among them."""
+
+    name: str
+    kind: str
+    read_queues: int
+    write_queues: int
+    readable: bool
+    writable: bool
+    inherited: bool
+    order: bool
+    filter_type: str
+    attributes: dict[str, str]
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDetail:
+    """One topic. producers: as `producers_why` says."""
+
+    row: TopicRow
+    settings: TopicSettings
+    queues: tuple[QueueRow, ...]
+    consumers: tuple[TopicConsumer, ...]
+    producers: tuple[TopicProducer, ...]
+    producers_why: Sentence
+    editable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RouteBroker:
+    """A broker of a route: id ("0" is the master) -> address."""
+
+    name: str
+    cluster: str
+    addresses: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteQueues:
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What the own name server answers a client that asks for the topic."""
+
+    topic: str
+    brokers: tuple[RouteBroker, ...]
+    queues: tuple[RouteQueues, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A consumer group in the list.
+
+    model: "CLUSTERING", "BROADCASTING" or None while no client is connected. lag: messages behind in all, of the queues
+    where that is known. lag_ms: age of the oldest message not consumed. out_rate: offsets committed a second, over
+    10 s. dead_letters: messages in its dead letter topic. retries: messages in its retry topic it has not consumed.
+    """
+
+    name: str
+    model: str | None
+    clients: int
+    topics: int
+    lag: int | None
+    lag_why: Sentence | None
+    lag_ms: int | None
+    lag_ms_why: Sentence | None
+    out_rate: float | None
+    retries: int
+    dead_letters: int
+    conflict: bool
+    system: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """One queue as a group sees it. committed: None when the group has committed none. held_by: the client that has it
+    locked for consumption in order."""
+
+    topic: str
+    queue_id: int
+    committed: int | None
+    min_offset: int
+    max_offset: int
+    lag: int | None
+    lag_why: Sentence | None
+    lag_ms: int | None
+    lag_ms_why: Sentence | None
+    held_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    topic: str
+    expression: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupClient:
+    """A connected member. subscriptions: those of its own last heartbeat that named them, None when it never did."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    heartbeat_at_ms: int
+    subscriptions: tuple[Subscription, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionVersion:
+    """One of several things that members of a group subscribe to. expression None: not subscribed at all."""
+
+    expression: str | None
+    kind: str | None
+    clients: tuple[GroupClient, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionConflict:
+    """A topic that members of one group subscribe to differently: each version and who has it."""
+
+    topic: str
+    versions: tuple[SubscriptionVersion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """A group's configuration. retry_max_times: then a message is a dead letter. revision: changes with it (an ETag)."""
+
+    name: str
+    consume_enable: bool
+    consume_from_min_enable: bool
+    consume_broadcast_enable: bool
+    consume_message_orderly: bool
+    retry_queue_nums: int
+    retry_max_times: int
+    consume_timeout_minutes: int
+    notify_consumer_ids_changed_enable: bool
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDetail:
+    """One group. queues: every queue of every topic it subscribes to or has offsets of, its retry topic included."""
+
+    row: GroupRow
+    settings: GroupSettings | None
+    consume_type: str | None
+    consume_from: str | None
+    queues: tuple[QueueProgress, ...]
+    clients: tuple[GroupClient, ...]
+    subscriptions: tuple[Subscription, ...]
+    conflicts: tuple[SubscriptionConflict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRow:
+    """One connection that has sent heartbeats. Roles are the groups it names. parked_pulls: it waits in so many."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    producer_groups: tuple[str, ...]
+    consumer_groups: tuple[str, ...]
+    heartbeat_at_ms: int
+    parked_pulls: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """A message in a list; no body. size_bytes: of the whole record, body_bytes: of its body as stored.
+
+    unique_id: the producer's id (UNIQ_KEY); offset_id: the broker's; several messages may share a unique id.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    offset_id: str
+    unique_id: str | None
+    stored_at_ms: int
+    born_at_ms: int
+    born_host: str
+    size_bytes: int
+    body_bytes: int
+    tags: str | None
+    keys: tuple[str, ...]
+    reconsume_times: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """Messages of a topic between two times.
+
+    total: how many the fixed snapshot holds in all; seen: how many of them the pages up to this one have passed.
+    next_cursor: for the next page of the same snapshot, None at its end. skipped: entries on this page whose record
+    could not be read or has expired. truncated: the time budget ended this page early; go on with next_cursor.
+    """
+
+    rows: tuple[MessageRow, ...]
+    next_cursor: str | None
+    total: int
+    seen: int
+    skipped: int
+    truncated: bool
+    scanned_bytes: int
+    took_ms: float
+    snapshot_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryState:
+    """Where one group stands with one message. state: "consumed" (its offset is past it), "waiting" (ahead: so many
+    messages before it), "filtered" (its subscription excludes the tag), "unknown" (why says the reason)."""
+
+    group: str
+    state: str
+    committed: int | None
+    ahead: int | None
+    subscription: str | None
+    clients: int
+    why: Sentence | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoryLine:
+    """One thing that happened to a message. what: "born", "stored", "retried" or "dead"; detail: names for the page."""
+
+    at_ms: int | None
+    what: str
+    detail: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDetail:
+    """One message without its body. compression: "zlib", "lz4", "zstd" by its sys flag, None for none.
+
+    properties: as stored, the broker's own included. transaction: "none", "prepared", "committed", "rolled back".
+    """
+
+    row: MessageRow
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    store_host: str
+    body_crc: int
+    crc_ok: bool
+    compression: str | None
+    transaction: str
+    prepared_transaction_offset: int
+    story: tuple[StoryLine, ...]
+    groups: tuple[DeliveryState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BodyView:
+    """A message's body, for reading.
+
+    kind: "empty", "json", "text" or "binary". layers: what was taken off, outermost first ("zlib", "lz4", "zstd" by the
+    sys flag, "gzip", "zlib" found by looking). stored_bytes: in the log. decoded_bytes: after the layers; a lower bound
+    when `truncated`. json is indented. text, json are None when the body is not that; hex and base64 are always there.
+    All of them show the first bytes only when `truncated`; `notes` say why and what else is worth knowing.
+    """
+
+    kind: str
+    layers: tuple[str, ...]
+    stored_bytes: int
+    decoded_bytes: int
+    shown_bytes: int
+    truncated: bool
+    json: str | None
+    text: str | None
+    hex: str
+    base64: str
+    notes: tuple[Sentence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """A record as it lies in the log: fields in their order as (name, position, size in bytes, value), and a hex dump
+    of its first bytes (offset, hex, printable)."""
+
+    physical_offset: int
+    size_bytes: int
+    fields: tuple[tuple[str, int, int, str], ...]
+    dump: tuple[tuple[int, str, str], ...]
+    dump_truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A test message that was published (durable, in sync flush). status: "SEND_OK" or "FLUSH_DISK_TIMEOUT"."""
+
+    status: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    unique_id: str
+    offset_id: str
+    took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field of a change. None: not there."""
+
+    field: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change, previewed (applied False) or made. blockers: why it is refused without force. revision: afterwards."""
+
+    applied: bool
+    name: str
+    differences: tuple[Difference, ...]
+    warnings: tuple[Sentence, ...]
+    blockers: tuple[Sentence, ...]
+    revision: str | None
+    registered: dict[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option in force. name: upstream's. default: as text. kind: "bool", "int", "text" or "list". hot: may be
+    changed now. in_effect: something here reads it. changed_here: set through this window, over what was configured."""
+
+    section: str
+    name: str
+    kind: str
+    value: str
+    default: str
+    choices: tuple[str, ...]
+    minimum: int | None
+    maximum: int | None
+    hot: bool
+    in_effect: bool
+    changed_here: bool
+    configured: str
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Every option, by section and name. revision: changes with the values (an ETag)."""
+
+    options: tuple[Option, ...]
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class SystemInfo:
+    """What runs here. persona: the RocketMQ version we answer as. rss_bytes: resident memory of the process."""
+
+    version: str
+    persona: str
+    python: str
+    pid: int
+    roles: tuple[str, ...]
+    bind: str
+    broker_name: str
+    cluster_name: str
+    broker_id: int
+    broker_address: str | None
+    namesrv_address: str | None
+    advertised: str | None
+    namesrvs: dict[str, bool]
+    started_at_ms: int | None
+    uptime_ms: int
+    data_dir: str
+    store_dir: str
+    disk_total_bytes: int | None
+    disk_free_bytes: int | None
+    log_bytes: int
+    log_files: int
+    flush: str
+    rss_bytes: int | None
+    threads: tuple[str, ...]
+    open_files: int | None
+    open_files_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One log record. number: grows by one a line, for "only newer ones"."""
+
+    number: int
+    at_ms: int
+    level: str
+    logger: str
+    thread: str
+    text: str
