@@ -77,7 +77,7 @@ def rig(tmp_path):
     engine.loop.stop()
     engine.loop._ident = __import__("threading").get_ident()
     dispatcher = engine.server._listeners[0].dispatcher
-    conn = Connection(engine.server, Wire(), dispatcher, "10.0.0.1:5000", bytes(8))
+    conn = Connection(engine.server, Wire(), dispatcher, bytes(8))
     yield engine, conn
     engine.broker.store.end_tick()
     engine.server.dirty.clear()

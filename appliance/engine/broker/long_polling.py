@@ -13,33 +13,41 @@ from collections.abc import Callable
 from ..remoting.connection import Connection
 from ..remoting.event_loop import EventLoop, Timer
 from ..store.consume_queue import ConsumeQueue, unpack_entries
-from .processors.pull_fields import PullFields
 
 #: Deadlines are kept in steps of this size, rounded down: early, never late.
 BUCKET_MS = 100
 
 
 class ParkedPull:
-    """One pull that waits. codes: tag codes it wants, None for all. offset: nothing below it is wanted."""
+    """One pull that waits. codes: tag codes it wants, None for all. offset: nothing below it is wanted.
 
-    __slots__ = ("bucket", "codes", "conn", "fields", "offset", "opaque", "queue")
+    Ten thousand of them are common: no header, no dictionary, no text of its own. Those of one connection are a list
+    linked through `previous` and `following`, whose head the connection holds.
+    """
+
+    __slots__ = ("bucket", "codes", "conn", "following", "group", "max_count", "offset", "opaque", "previous", "queue")
 
     def __init__(
         self,
         conn: Connection,
         opaque: int,
-        fields: PullFields,
+        group: str,
         queue: ConsumeQueue,
+        offset: int,
+        max_count: int,
         codes: frozenset[int] | None,
         bucket: int,
     ) -> None:
         self.conn = conn
         self.opaque = opaque
-        self.fields = fields
-        self.offset = fields.offset
+        self.group = group
         self.queue = queue
+        self.offset = offset
+        self.max_count = max_count
         self.codes = codes
         self.bucket = bucket
+        self.previous: ParkedPull | None = None
+        self.following: ParkedPull | None = None
 
 
 class LongPolling:
@@ -57,22 +65,26 @@ class LongPolling:
         self,
         conn: Connection,
         opaque: int,
-        fields: PullFields,
+        group: str,
         queue: ConsumeQueue,
+        offset: int,
+        max_count: int,
         codes: frozenset[int] | None,
         timeout_ms: int,
     ) -> None:
-        """Park a pull for at most `timeout_ms`."""
+        """Park a pull for at most `timeout_ms`. group: the table's own text, so that it is kept once."""
         now = int(self._loop.monotonic * 1000)
         bucket = max(now + timeout_ms, now + BUCKET_MS) // BUCKET_MS
-        parked = ParkedPull(conn, opaque, fields, queue, codes, bucket)
+        parked = ParkedPull(conn, opaque, group, queue, offset, max_count, codes, bucket)
         if queue.waiters is None:
             queue.waiters = {}
         queue.waiters[parked] = None
         self._buckets.setdefault(bucket, {})[parked] = None
-        if conn.parked is None:
-            conn.parked = {}
-        conn.parked[parked] = None
+        head = conn.parked
+        if head is not None:
+            parked.following = head
+            head.previous = parked
+        conn.parked = parked
         self.count += 1
         if self._timer is None or bucket < self._timer_bucket:
             self._arm(bucket)
@@ -95,8 +107,14 @@ class LongPolling:
             bucket.pop(parked, None)
             if not bucket:
                 del self._buckets[parked.bucket]
-        if parked.conn.parked is not None:
-            parked.conn.parked.pop(parked, None)
+        previous, following = parked.previous, parked.following
+        if previous is not None:
+            previous.following = following
+        elif parked.conn.parked is parked:
+            parked.conn.parked = following
+        if following is not None:
+            following.previous = previous
+        parked.previous = parked.following = None
         self.count -= 1
 
     def notify(self, touched: dict[ConsumeQueue, int]) -> None:
@@ -134,7 +152,7 @@ class LongPolling:
 
     def forget(self, conn: Connection) -> None:
         """A connection closed: drop its pulls."""
-        for parked in list(conn.parked or ()):
+        while (parked := conn.parked) is not None:
             self._remove(parked)
 
     def release_all(self) -> None:

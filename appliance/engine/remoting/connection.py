@@ -19,6 +19,7 @@ from ..protocol.command import (
     RemotingCommand,
     encode_command,
 )
+from ..protocol.message_id import decode_host
 from .event_loop import READABLE, WRITABLE
 
 if TYPE_CHECKING:
@@ -36,9 +37,8 @@ _OWN_BUFFER_BYTES = 64 * 1024
 class Connection:
     """One accepted connection.
 
-    remote_host: "address:port" as messages name it. born_host: the same as records hold it, 8 or 20 bytes.
-    client_id, language, version: as the last heartbeat said. caches: whatever the hot processors resolved once for this
-    peer, by their own keys. parked: pulls of this peer that are being held.
+    born_host: the peer's address and port as records hold them, 8 or 20 bytes. client_id, language, version: as the
+    last heartbeat said. parked: head of the list of this peer's pulls that are being held.
     """
 
     __slots__ = (
@@ -50,7 +50,6 @@ class Connection:
         "_server",
         "_sock",
         "born_host",
-        "caches",
         "client_id",
         "closed",
         "closing",
@@ -61,26 +60,21 @@ class Connection:
         "last_active",
         "max_header_bytes",
         "parked",
-        "remote_host",
         "version",
     )
 
-    def __init__(
-        self, server: RemotingServer, sock: socket.socket, dispatcher: Dispatcher, remote_host: str, born_host: bytes
-    ) -> None:
+    def __init__(self, server: RemotingServer, sock: socket.socket, dispatcher: Dispatcher, born_host: bytes) -> None:
         self._server = server
         self._sock = sock
         self.fd = sock.fileno()
         self.dispatcher = dispatcher
-        self.remote_host = remote_host
         self.born_host = born_host
         self.client_id: str | None = None
         self.language = "JAVA"
         self.version = 0
         self.closed = False
         self.closing = False  # no more reading; close once the outbox is empty
-        self.caches: dict[Any, Any] | None = None
-        self.parked: dict[Any, None] | None = None
+        self.parked: Any = None
         self.last_active = server.loop.monotonic
         self.max_header_bytes = MAX_HEADER_BYTES
         self._partial: bytearray | None = None
@@ -89,6 +83,12 @@ class Connection:
         self._out_bytes = 0
         self.dirty = False
         self._mask = READABLE
+
+    @property
+    def remote_host(self) -> str:
+        """ "address:port" as messages name it."""
+        host, port = decode_host(self.born_host)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def __repr__(self) -> str:
         return f"<Connection {self.remote_host} client_id={self.client_id}>"
@@ -344,4 +344,3 @@ class Connection:
         self._out.clear()
         self._server.forget(self)
         self._sock.close()
-        self.caches = None

@@ -114,8 +114,7 @@ class RemotingServer:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = address[0], address[1]
-        text = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        conn = Connection(self, sock, dispatcher, text, encode_host(host, port))
+        conn = Connection(self, sock, dispatcher, encode_host(host, port))
         self.connections[conn.fd] = conn
         self.loop.watch(conn.fd, READABLE, conn)
         if self.reading_paused:

@@ -148,7 +148,7 @@ class PullProcessor:
         queue = self._store.find_queue(fields.topic, fields.queue_id)
         result = self._store.get(queue, fields.offset, min(fields.max_count, _MAX_COUNT), codes)
         if result is None:
-            self._get_cold(conn, opaque, fields, fields.offset, queue, codes)
+            self._get_cold(conn, opaque, fields.group, fields.offset, fields.max_count, queue, codes)
             return
         code = _code_of(result.status, fields.offset)
         if code == ResponseCode.PULL_NOT_FOUND and fields.sys_flag & SUSPEND:
@@ -156,7 +156,9 @@ class PullProcessor:
             if timeout_ms > 0:
                 if queue is None:
                     queue = self._store.queues.get_or_create(fields.topic, fields.queue_id)
-                self.long_polling.hold(conn, opaque, fields, queue, codes, timeout_ms)
+                self.long_polling.hold(
+                    conn, opaque, group.group_name, queue, fields.offset, fields.max_count, codes, timeout_ms
+                )
                 return
         self._answer(conn, opaque, code, result, topic.topic_sys_flag, group.group_sys_flag)
 
@@ -218,17 +220,21 @@ class PullProcessor:
         """A parked pull was woken or is out of time: answer with what there is now."""
         if parked.conn.closed:
             return
-        fields = parked.fields
-        queue = self._store.find_queue(fields.topic, fields.queue_id)
-        result = self._store.get(queue, parked.offset, min(fields.max_count, _MAX_COUNT), parked.codes)
+        # The topic may have been deleted and made anew meanwhile.
+        queue = self._store.find_queue(parked.queue.topic, parked.queue.queue_id)
+        result = self._store.get(queue, parked.offset, min(parked.max_count, _MAX_COUNT), parked.codes)
         if result is None:
-            self._get_cold(parked.conn, parked.opaque, fields, parked.offset, queue, parked.codes)
+            self._get_cold(
+                parked.conn, parked.opaque, parked.group, parked.offset, parked.max_count, queue, parked.codes
+            )
             return
-        self._finish(parked.conn, parked.opaque, fields, parked.offset, result)
+        self._finish(parked.conn, parked.opaque, parked.group, parked.queue.topic, parked.offset, result)
 
-    def _finish(self, conn: Connection, opaque: int, fields: PullFields, offset: int, result: GetResult) -> None:
-        topic = self._topics.get(fields.topic)
-        group = self._groups.get(fields.group)
+    def _finish(
+        self, conn: Connection, opaque: int, group_name: str, topic_name: str, offset: int, result: GetResult
+    ) -> None:
+        topic = self._topics.get(topic_name)
+        group = self._groups.get(group_name)
         self._answer(
             conn,
             opaque,
@@ -310,8 +316,9 @@ class PullProcessor:
         self,
         conn: Connection,
         opaque: int,
-        fields: PullFields,
+        group: str,
         offset: int,
+        max_count: int,
         queue: ConsumeQueue | None,
         codes: frozenset[int] | None,
     ) -> None:
@@ -329,11 +336,11 @@ class PullProcessor:
             self._loop.call_soon(again)
 
         def again() -> None:
-            result = store.get(queue, offset, min(fields.max_count, _MAX_COUNT), codes)
+            result = store.get(queue, offset, min(max_count, _MAX_COUNT), codes)
             if result is None:  # evicted in between: try once more through the pool
                 self._submit(conn, opaque, warm)
             elif not conn.closed:
-                self._finish(conn, opaque, fields, offset, result)
+                self._finish(conn, opaque, group, queue.topic, offset, result)
 
         self._submit(conn, opaque, warm)
 
