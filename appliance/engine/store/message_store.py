@@ -463,11 +463,13 @@ class MessageStore:
         if offset >= queue.tail_base:
             entries = queue.tail_entries(offset, scan)
         else:
-            scan = min(scan, queue.tail_base - offset)
-            found = self.queues.files.read_nowait(queue.topic, queue.queue_id, offset, scan)
+            in_files = queue.tail_base - offset
+            found = self.queues.files.read_nowait(queue.topic, queue.queue_id, offset, min(scan, in_files))
             if found is None:
                 return None
             entries = found
+            if scan > in_files and len(found) == in_files * ENTRY_BYTES:
+                entries += queue.tail_entries(queue.tail_base, scan - in_files)
         return self._select(queue, offset, max_count, codes, entries)
 
     def _select(

@@ -186,6 +186,21 @@ def test_entries_are_read_from_files_once_they_were_written(store):
     assert store.bodies("T", 0) == [*bodies, b"more"]
 
 
+def test_one_read_goes_on_from_the_files_into_the_tail(store):
+    store.write("T", 0, b"a", b"b")
+    store.wait_recovery_position()
+    queue = store.store.find_queue("T", 0)
+    deadline = time.monotonic() + 5
+    while queue.tail_base < 2:
+        assert time.monotonic() < deadline, "the tail was never trimmed"
+        time.sleep(0.01)
+    store.write("T", 0, b"c", b"d")
+    assert queue.tail_base == 2
+    result = store.store.get(queue, 0, 32, None)
+    assert (result.message_count, result.next_offset) == (4, 4)
+    assert store.store.get(queue, 1, 2, frozenset((0,)))[:2] == (GetStatus.FOUND, 3)
+
+
 def test_a_failed_write_fails_the_tick_and_everything_after_it(tmp_path):
     disk = FailingDisk()
     store = StoreUnderTest(tmp_path, disk=disk).open()
