@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,62 +26,58 @@ class BuildError(RuntimeError):
 
 def java_agent(version: str) -> list[str]:
     """The command line (without JVM flags) that runs the Java agent with the client of `version`."""
-    directory = _built("java", version, _build_java)
-    return [f"{directory / 'classes'}:{directory / 'lib'}/*", "clients.Agent"]
+    pom = HERE / "java" / "pom.xml"
+    sources = sorted((HERE / "java" / "src").rglob("*.java"))
+
+    def resolve(target: Path) -> None:
+        command = [_tool("mvn", "Maven"), "-q", "-B", "-f", str(pom), f"-Drocketmq.version={version}"]
+        _run([*command, "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"])
+
+    def compile_sources(target: Path) -> None:
+        command = [_java_tool("javac"), "--release", "11", "-encoding", "UTF-8", "-cp", f"{jars}/*", "-d", str(target)]
+        _run([*command, *map(str, sources)])
+
+    jars = _built(f"java-{version}-jars", [pom], resolve)
+    classes = _built(f"java-{version}-classes", [pom, *sources], compile_sources)
+    return [f"{classes}:{jars}/*", "clients.Agent"]
 
 
 def go_agent() -> list[str]:
     """The command line that runs the Go agent."""
-    return [str(_built("go", "", _build_go) / "agent")]
+    source = HERE / "go"
+    files = sorted(path for path in source.iterdir() if path.suffix in (".go", ".mod", ".sum"))
+
+    def build(target: Path) -> None:
+        _run([_tool("go", "Go 1.19 or later"), "build", "-o", str(target / "agent"), "."], source)
+
+    return [str(_built("go", files, build) / "agent")]
 
 
 def java() -> str:
     """The Java launcher. Raises BuildError when there is none."""
+    return _java_tool("java")
+
+
+def _java_tool(name: str) -> str:
     java_home = os.environ.get("JAVA_HOME")
-    return str(Path(java_home) / "bin" / "java") if java_home else _tool("java", "Java 17")
+    return str(Path(java_home) / "bin" / name) if java_home else _tool(name, "a JDK, 17 or later,")
 
 
-def _build_java(source: Path, version: str, target: Path) -> None:
-    java()
-    maven = [
-        _tool("mvn", "Maven"), "-q", "-B", "-f", str(source / "pom.xml"),
-        f"-Drocketmq.version={version}", f"-Dbuild.dir={target}",
-    ]  # fmt: skip
-    _run(
-        [
-            *maven,
-            "compile",
-            "dependency:copy-dependencies",
-            "-DincludeScope=runtime",
-            f"-DoutputDirectory={target / 'lib'}",
-        ]
-    )
-
-
-def _build_go(source: Path, _: str, target: Path) -> None:
-    _run([_tool("go", "Go 1.19 or later"), "build", "-o", str(target / "agent"), "."], source)
-
-
-def _built(name: str, version: str, build) -> Path:  # type: ignore[no-untyped-def]
-    """The directory with what `build` made of the sources in `name`/; one process builds, others wait for it."""
-    source = HERE / name
+def _built(name: str, sources: Sequence[Path], build: Callable[[Path], None]) -> Path:
+    """The directory `build` filled from these sources; one process builds, others wait for it."""
+    digest = hashlib.sha256()
+    for path in sources:
+        digest.update(str(path.relative_to(HERE)).encode() + b"\0" + path.read_bytes() + b"\0")
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocketbox" / "clients"
-    directory = base / "-".join(filter(None, (name, version, _hash(source))))
-    with _alone(base / f"{directory.name}.lock"):
+    directory = base / f"{name}-{digest.hexdigest()[:16]}"
+    with _alone(base / f"{name}.lock"):
         if not directory.exists():
-            partial = base / f"{directory.name}.partial"
+            partial = base / f"{name}.partial"
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
-            build(source, version, partial)
+            build(partial)
             partial.rename(directory)
     return directory
-
-
-def _hash(source: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(path for path in source.rglob("*") if path.is_file() and "target" not in path.parts):
-        digest.update(str(path.relative_to(source)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
 
 
 @contextmanager
