@@ -83,6 +83,7 @@ class Engine:
                 self._own_namesrv(), 5.0
             ):
                 logger.warning("engine: the own name server did not take the registration yet")
+        self.admin.start()
         logger.info("engine: running broker=%s namesrv=%s", self.broker_address, self.namesrv_address)
 
     def _build(self, sockets: list[socket.socket]) -> None:
@@ -187,6 +188,7 @@ class Engine:
     def stop(self) -> None:
         """Stop within 10 s: nothing that was acknowledged is lost, held pulls are answered first."""
         broker = self.broker
+        self.admin.stop()
         if broker is not None:
             broker.unregister(UNREGISTER_S)
         if self.loop.alive:

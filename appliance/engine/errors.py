@@ -8,7 +8,13 @@ RocketBoxError
 ├── RemotingError         a call of ours to a peer failed
 │   ├── ConnectError      no connection
 │   └── CallTimeout       no answer in time
-└── CorruptFile           a file of ours does not hold what its format promises
+├── CorruptFile           a file of ours does not hold what its format promises
+└── AdminError            what an administrator asked of the window cannot be done; the text is for people
+    ├── NotFound          there is no such topic, group, message ...
+    ├── InvalidInput      a value is wrong; `field` names it
+    ├── Conflict          it exists already, or was changed since it was read (another revision)
+    ├── Blocked           it would lose something; `blockers` says what, force does it anyway
+    └── Unavailable       not now: no broker runs here, the log is read-only, too much at once
 """
 
 
@@ -55,3 +61,47 @@ class CallTimeout(RemotingError):
 
 class CorruptFile(RocketBoxError):
     """A file does not hold what its format promises."""
+
+
+class AdminError(RocketBoxError):
+    """An administrator's question or command that cannot be served. rocketmq_code: the response code that fits."""
+
+    rocketmq_code: int = 1
+
+
+class NotFound(AdminError):
+    """There is no such thing. kind: "topic", "group", "message", "option", "queue"."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"There is no {kind} {name}.")
+        self.kind = kind
+        self.name = name
+        self.rocketmq_code = {"topic": 17, "group": 26, "message": 22}.get(kind, 1)
+
+
+class InvalidInput(AdminError):
+    """One value of the input is wrong."""
+
+    def __init__(self, field: str, text: str, rocketmq_code: int = 29) -> None:
+        super().__init__(text)
+        self.field = field
+        self.rocketmq_code = rocketmq_code
+
+
+class Conflict(AdminError):
+    """It exists already, or it is not any more what the caller saw."""
+
+
+class Blocked(AdminError):
+    """A change that would lose something. blockers: sentences; change: the preview it belongs to."""
+
+    def __init__(self, text: str, blockers: tuple[object, ...], change: object) -> None:
+        super().__init__(text)
+        self.blockers = blockers
+        self.change = change
+
+
+class Unavailable(AdminError):
+    """It cannot be done now."""
+
+    rocketmq_code = 14

@@ -35,12 +35,16 @@ class Client(NamedTuple):
 
 
 class ClientChannel:
-    """One client of one group on one connection. last_update_ms: wall time of its last heartbeat."""
+    """One client of one group on one connection. last_update_ms: wall time of its last heartbeat.
 
-    __slots__ = ("client_id", "conn", "language", "last_update_ms", "version")
+    subscriptions: what this client itself last said it wants, which the group's table does not tell; None until it did.
+    """
+
+    __slots__ = ("client_id", "conn", "language", "last_update_ms", "subscriptions", "version")
 
     def __init__(self, conn: Connection, who: Client, now_ms: int) -> None:
         self.conn = conn
+        self.subscriptions: list[SubscriptionData] | None = None
         self.take(who, now_ms)
 
     def take(self, who: Client, now_ms: int) -> None:
@@ -165,6 +169,8 @@ class ClientManager:
             logger.info("clients: consumer joined group=%s client=%s from=%s", name, who.client_id, conn.remote_host)
         else:
             channel.take(who, now_ms)
+        if not without:
+            info.channels[conn].subscriptions = consumer.subscription_data_set
         if not without and info.subscribe(consumer.subscription_data_set):
             changed = True
             logger.info("clients: subscriptions changed group=%s topics=%s", name, list(info.subscriptions))

@@ -1,0 +1,136 @@
+"""Who is connected: every connection that has sent heartbeats, and the members of one group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..protocol.codes import version_name
+from . import snapshots as s
+from .tables import cut, page_of, sorted_by
+
+if TYPE_CHECKING:
+    from ..broker.broker import Broker
+    from ..broker.clients import ClientChannel, ConsumerGroupInfo
+    from ..remoting.connection import Connection
+
+
+def member_of(channel: ClientChannel) -> s.GroupClient:
+    wanted = channel.subscriptions
+    return s.GroupClient(
+        client_id=channel.client_id,
+        address=channel.conn.remote_host,
+        language=channel.language,
+        version=version_name(channel.version),
+        heartbeat_at_ms=channel.last_update_ms,
+        subscriptions=None
+        if wanted is None
+        else tuple(s.Subscription(data.topic, data.sub_string, data.expression_type) for data in wanted),
+    )
+
+
+def members_of(info: ConsumerGroupInfo | None) -> tuple[s.GroupClient, ...]:
+    """The clients of a group, by client id."""
+    channels = [] if info is None else list(info.channels.values())
+    return tuple(sorted(map(member_of, channels), key=lambda client: (client.client_id, client.address)))
+
+
+def conflicts_of(members: tuple[s.GroupClient, ...]) -> tuple[s.SubscriptionConflict, ...]:
+    """Topics that members subscribe to differently. A member whose subscriptions are not known takes no part."""
+    known = [member for member in members if member.subscriptions is not None]
+    topics = sorted({one.topic for member in known for one in member.subscriptions or ()})
+    found = []
+    for topic in topics:
+        versions: dict[tuple[str, str] | None, list[s.GroupClient]] = {}
+        for member in known:
+            wanted = next((one for one in member.subscriptions or () if one.topic == topic), None)
+            key = None if wanted is None else (_same(wanted.expression), wanted.kind)
+            versions.setdefault(key, []).append(member)
+        if len(versions) > 1:
+            found.append(
+                s.SubscriptionConflict(
+                    topic,
+                    tuple(
+                        s.SubscriptionVersion(
+                            None if key is None else key[0], None if key is None else key[1], tuple(clients)
+                        )
+                        for key, clients in sorted(versions.items(), key=lambda item: (-len(item[1]), str(item[0])))
+                    ),
+                )
+            )
+    return tuple(found)
+
+
+def _same(expression: str) -> str:
+    """Tags in order: "b || a" wants what "a||b" wants."""
+    if "||" not in expression:
+        return expression
+    return " || ".join(sorted(part.strip() for part in expression.split("||") if part.strip()))
+
+
+class ClientViews:
+    """Any thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def all(self) -> list[s.ClientRow]:
+        """One row a connection."""
+        clients = self._broker.clients
+        newest: dict[Connection, ClientChannel] = {}
+        producers: dict[Connection, list[str]] = {}
+        consumers: dict[Connection, list[str]] = {}
+        for info in clients.consumer_groups():
+            for channel in list(info.channels.values()):
+                consumers.setdefault(channel.conn, []).append(info.group_name)
+                _keep_newest(newest, channel)
+        for group in clients.producer_groups():
+            for channel in clients.producer_channels(group):
+                producers.setdefault(channel.conn, []).append(group)
+                _keep_newest(newest, channel)
+        return [
+            s.ClientRow(
+                client_id=channel.client_id,
+                address=conn.remote_host,
+                language=channel.language,
+                version=version_name(channel.version),
+                producer_groups=tuple(sorted(producers.get(conn, ()))),
+                consumer_groups=tuple(sorted(consumers.get(conn, ()))),
+                heartbeat_at_ms=channel.last_update_ms,
+                parked_pulls=len(conn.parked or ()),
+            )
+            for conn, channel in newest.items()
+        ]
+
+    def page(self, q: str, role: str | None, group: str | None, sort: str, page: int, page_size: int) -> s.Page:
+        needle = q.strip().lower()
+        rows = []
+        for row in self.all():
+            if role == "producer" and not row.producer_groups:
+                continue
+            if role == "consumer" and not row.consumer_groups:
+                continue
+            groups = row.producer_groups + row.consumer_groups
+            if group is not None and group not in groups:
+                continue
+            if needle and not any(needle in text.lower() for text in (row.client_id, row.address, *groups)):
+                continue
+            rows.append(row)
+        rows = sorted_by(
+            rows,
+            sort,
+            {
+                "client_id": lambda r: (r.client_id, r.address),
+                "address": lambda r: r.address,
+                "language": lambda r: (r.language, r.version, r.client_id),
+                "version": lambda r: (r.version, r.client_id),
+                "heartbeat": lambda r: r.heartbeat_at_ms,
+            },
+        )
+        shown, page, pages, page_size = cut(rows, page, page_size)
+        return page_of(rows, shown, page, pages, page_size)
+
+
+def _keep_newest(newest: dict[Connection, ClientChannel], channel: ClientChannel) -> None:
+    known = newest.get(channel.conn)
+    if known is None or known.last_update_ms < channel.last_update_ms:
+        newest[channel.conn] = channel

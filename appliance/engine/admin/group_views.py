@@ -1,0 +1,222 @@
+"""Consumer groups as the window shows them: the list, one group queue by queue, those furthest behind."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..broker.group_config import SubscriptionGroupConfig
+from ..broker.groups import _FROM_THE_START as GROUPS_FROM_THE_START
+from ..broker.groups import SYSTEM_PREFIX
+from ..broker.queue_locks import MessageQueue
+from ..errors import NotFound
+from ..protocol.names import RETRY_PREFIX
+from . import snapshots as s
+from .client_views import conflicts_of, members_of
+from .lag import BROADCASTING, Backlog, LagBook, lag_time_ms
+from .measures import Budget, Measures
+from .queue_reader import QueueReader
+from .sentences import Sentence, say
+from .tables import cut, page_of, sorted_by
+from .topic_views import SORT_BUDGET_MS, revision_of
+
+if TYPE_CHECKING:
+    from ..broker.broker import Broker
+    from .sampler import Sampler
+
+
+def is_system_group(name: str) -> bool:
+    """One of the broker's own."""
+    return name in GROUPS_FROM_THE_START or name.startswith(SYSTEM_PREFIX)
+
+
+def group_settings_of(config: SubscriptionGroupConfig) -> s.GroupSettings:
+    return s.GroupSettings(
+        name=config.group_name,
+        consume_enable=config.consume_enable,
+        consume_from_min_enable=config.consume_from_min_enable,
+        consume_broadcast_enable=config.consume_broadcast_enable,
+        consume_message_orderly=config.consume_message_orderly,
+        retry_queue_nums=config.retry_queue_nums,
+        retry_max_times=config.retry_max_times,
+        consume_timeout_minutes=config.consume_timeout_minute,
+        notify_consumer_ids_changed_enable=config.notify_consumer_ids_changed_enable,
+        revision=revision_of(config),
+    )
+
+
+class GroupViews:
+    """Any thread."""
+
+    def __init__(self, broker: Broker, broker_name: str, sampler: Sampler, measures: Measures) -> None:
+        self._broker = broker
+        self._broker_name = broker_name
+        self._sampler = sampler
+        self._measures = measures
+
+    def book(self) -> LagBook:
+        return LagBook(self._broker, self._sampler.index)
+
+    # --- the list
+
+    def page(self, q: str, system: bool, online: bool | None, sort: str, page: int, page_size: int) -> s.Page:
+        needle = q.strip().lower()
+        book = self.book()
+        names = {config.group_name for config in self._broker.groups.all()} | book.online.keys()
+        names = {
+            name
+            for name in names
+            if (system or not is_system_group(name))
+            and (not needle or needle in name.lower())
+            and (online is None or online == (name in book.online))
+        }
+        out = self._sampler.group_out_rates()
+        backlogs: dict[str, Backlog] = {}
+        ages: dict[str, tuple[int | None, Sentence | None]] = {}
+
+        def backlog(name: str) -> Backlog:
+            found = backlogs.get(name)
+            if found is None:
+                found = backlogs[name] = book.backlog(name)
+            return found
+
+        with QueueReader(self._broker.store) as reader:
+            budget = Budget(SORT_BUDGET_MS)
+
+            def age(name: str, late: bool = False) -> tuple[int | None, Sentence | None]:
+                found = ages.get(name)
+                if found is None:
+                    if late and budget.spent:
+                        return None, say("not_measured_yet")
+                    found = ages[name] = lag_time_ms(backlog(name), reader, self._measures)
+                return found
+
+            rows = sorted_by(
+                sorted(names),
+                sort,
+                {
+                    "name": lambda n: n,
+                    "lag": lambda n: backlog(n).lag,
+                    "lag_time": lambda n: age(n, late=True)[0],
+                    "clients": lambda n: 0 if n not in book.online else len(book.online[n].channels),
+                    "topics": lambda n: len(book.topics_of(n)),
+                    "out_rate": lambda n: out.get(n, 0.0),
+                    "retries": lambda n: book.retries(n),
+                    "dead_letters": lambda n: book.dead_letters(n),
+                },
+            )
+            shown, page, pages, page_size = cut(rows, page, page_size)
+            made = [self._row(name, book, backlog(name), age(name), out) for name in shown]
+        return page_of(rows, made, page, pages, page_size)
+
+    def _row(
+        self,
+        name: str,
+        book: LagBook,
+        backlog: Backlog,
+        age: tuple[int | None, Sentence | None],
+        out: dict[str, float],
+    ) -> s.GroupRow:
+        info = book.online.get(name)
+        return s.GroupRow(
+            name=name,
+            model=None if info is None else info.message_model,
+            clients=0 if info is None else len(info.channels),
+            topics=len(book.topics_of(name)),
+            lag=backlog.lag,
+            lag_why=backlog.why,
+            lag_ms=age[0],
+            lag_ms_why=age[1],
+            out_rate=None if self._sampler.count < 2 else out.get(name, 0.0),
+            retries=backlog.retries,
+            dead_letters=book.dead_letters(name),
+            conflict=bool(conflicts_of(members_of(info))) if info is not None and len(info.channels) > 1 else False,
+            system=is_system_group(name),
+        )
+
+    # --- one group
+
+    def detail(self, name: str) -> s.GroupDetail:
+        book = self.book()
+        config = self._broker.groups.get(name)
+        info = book.online.get(name)
+        if config is None and info is None and name not in book.entries:
+            raise NotFound("group", name)
+        out = self._sampler.group_out_rates()
+        with QueueReader(self._broker.store) as reader:
+            backlog = book.backlog(name)
+            row = self._row(name, book, backlog, lag_time_ms(backlog, reader, self._measures), out)
+            queues = self._queues(name, book, reader)
+        members = members_of(info)
+        wanted = [] if info is None else sorted(list(info.subscriptions.values()), key=lambda data: data.topic)
+        return s.GroupDetail(
+            row=row,
+            settings=None if config is None else group_settings_of(config),
+            consume_type=None if info is None else info.consume_type,
+            consume_from=None if info is None else info.consume_from_where,
+            queues=queues,
+            clients=members,
+            subscriptions=tuple(s.Subscription(d.topic, d.sub_string, d.expression_type) for d in wanted),
+            conflicts=conflicts_of(members),
+        )
+
+    def _queues(self, name: str, book: LagBook, reader: QueueReader) -> tuple[s.QueueProgress, ...]:
+        info = book.online.get(name)
+        broadcast = info is not None and info.message_model == BROADCASTING
+        now_ms = int(time.time() * 1000)
+        locks, broker_name = self._broker.locks, self._broker_name
+        rows = []
+        for topic in [*book.topics_of(name), RETRY_PREFIX + name]:
+            offsets = book.committed(name, topic)
+            for queue in sorted(book.readable(topic), key=lambda queue: queue.queue_id):
+                low, high = queue.min_offset, queue.max_offset
+                committed = offsets.get(queue.queue_id)
+                lag: int | None = None
+                lag_ms: int | None = None
+                why = why_ms = None
+                if broadcast:
+                    why = why_ms = say("broadcast_keeps_offsets")
+                elif committed is None and low < high:
+                    why = why_ms = say("never_committed")
+                else:
+                    offset = max(low, high if committed is None else committed)
+                    lag = max(0, high - offset)
+                    lag_ms = 0
+                    if lag:
+                        stored = self._measures.stored_at_ms(reader, queue, offset)
+                        lag_ms = None if stored is None else max(0, now_ms - stored)
+                        why_ms = say("message_gone") if stored is None else None
+                rows.append(
+                    s.QueueProgress(
+                        topic=topic,
+                        queue_id=queue.queue_id,
+                        committed=committed,
+                        min_offset=low,
+                        max_offset=high,
+                        lag=lag,
+                        lag_why=why,
+                        lag_ms=lag_ms,
+                        lag_ms_why=why_ms,
+                        held_by=locks.owner(name, MessageQueue(topic, broker_name, queue.queue_id)),
+                    )
+                )
+        return tuple(rows)
+
+    # --- those furthest behind
+
+    def behind(self, count: int, book: LagBook | None = None) -> tuple[s.GroupLag, ...]:
+        """The groups with the most unconsumed messages, their lag in time read for these only."""
+        book = book or self.book()
+        found = []
+        for name in book.entries.keys() | book.online.keys():
+            if not is_system_group(name):
+                found.append((name, book.backlog(name)))
+        found.sort(key=lambda item: (-(item[1].lag or 0), item[0]))
+        rows = []
+        with QueueReader(self._broker.store) as reader:
+            for name, backlog in found[:count]:
+                lag_ms, why = lag_time_ms(backlog, reader, self._measures)
+                info = book.online.get(name)
+                clients = 0 if info is None else len(info.channels)
+                rows.append(s.GroupLag(name, backlog.lag, backlog.why, lag_ms, why, clients))
+        return tuple(rows)

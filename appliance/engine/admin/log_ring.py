@@ -1,0 +1,64 @@
+"""The newest lines of this process's log, in memory, for the page that shows them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+
+from ..errors import InvalidInput
+from .snapshots import LogLine
+
+#: Lines kept, and characters kept of one.
+KEPT = 10_000
+LINE_CHARACTERS = 2_000
+
+
+class LogRing(logging.Handler):
+    """A handler of the root logger; bounded, so a flood costs memory for KEPT lines and no more."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self._lines: deque[tuple[int, LogLine]] = deque(maxlen=KEPT)
+        self._numbers = itertools.count(1)
+        self._formatter = logging.Formatter()
+
+    def install(self) -> None:
+        logging.getLogger().addHandler(self)
+
+    def remove(self) -> None:
+        logging.getLogger().removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called under the handler's lock by whoever logs."""
+        try:
+            text = record.getMessage()
+            if record.exc_info:
+                text += "\n" + self._formatter.formatException(record.exc_info)
+        except Exception:
+            self.handleError(record)
+            return
+        line = LogLine(
+            next(self._numbers),
+            int(record.created * 1000),
+            record.levelname,
+            record.name,
+            record.threadName or "",
+            text[:LINE_CHARACTERS],
+        )
+        self._lines.append((record.levelno, line))
+
+    def lines(self, level: str, q: str, after: int, limit: int) -> tuple[LogLine, ...]:
+        least = logging.getLevelNamesMapping().get(level.upper())
+        if least is None:
+            raise InvalidInput("level", "level must be DEBUG, INFO, WARNING, ERROR or CRITICAL")
+        if not 1 <= limit <= KEPT:
+            raise InvalidInput("limit", f"limit must lie between 1 and {KEPT}")
+        needle = q.strip().lower()
+        found: list[LogLine] = []
+        for number, line in reversed(list(self._lines)):
+            if line.number <= after or len(found) == limit:
+                break
+            if number >= least and (not needle or needle in line.text.lower() or needle in line.logger.lower()):
+                found.append(line)
+        return tuple(reversed(found))

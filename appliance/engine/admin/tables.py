@@ -1,0 +1,40 @@
+"""Filter, sort and cut a table into pages, for every list of the window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from ..errors import InvalidInput
+from .snapshots import Page
+
+MAX_PAGE_SIZE = 500
+T = TypeVar("T")
+
+
+def sorted_by(rows: Iterable[T], sort: str, keys: dict[str, Callable[[T], Any]]) -> list[T]:
+    """Rows by the key of that name, `-name` from the largest; rows whose key is None come last either way.
+
+    Raises InvalidInput naming the field "sort" for an unknown one.
+    """
+    down = sort.startswith("-")
+    key = keys.get(sort.lstrip("-") if down else sort)
+    if key is None:
+        raise InvalidInput("sort", f"cannot sort by {sort[:64]!r}; it may be one of {', '.join(keys)}")
+    keyed = [(key(row), row) for row in rows]
+    known = [pair for pair in keyed if pair[0] is not None]
+    known.sort(key=lambda pair: pair[0], reverse=down)
+    return [row for _, row in known] + [row for value, row in keyed if value is None]
+
+
+def cut(rows: list[T], page: int, page_size: int) -> tuple[list[T], int, int, int]:
+    """(rows of the page, page, pages, page size); a page beyond the last one is the last one."""
+    if not 1 <= page_size <= MAX_PAGE_SIZE:
+        raise InvalidInput("page_size", f"page_size must lie between 1 and {MAX_PAGE_SIZE}")
+    pages = max(1, -(-len(rows) // page_size))
+    page = min(max(1, page), pages)
+    return rows[(page - 1) * page_size : page * page_size], page, pages, page_size
+
+
+def page_of(rows: list[T], shown: Iterable[Any], page: int, pages: int, page_size: int) -> Page:
+    return Page(tuple(shown), len(rows), page, pages, page_size)
