@@ -103,6 +103,7 @@ class StoreUnderTest:
         store = self.store
         for service in (store._flush, store._flush_queues, store.log._allocator):
             service.stop()
+        store._flush_queues._files.close()
         store.log.close()
         store.queues.close()
         store.files.checkpoint.close()

@@ -2,7 +2,8 @@
 
 checkpoint, 4096 bytes: store time in ms of the last log flush @0, of the last queue flush @8, of the last index
 flush @16. recovery-position, two slots at 0 and 4096, written in turn: sequence 8, physical offset 8, then of the
-record just before that offset: its offset 8, size 4, body crc 4, store time 8; last a CRC-32 4 of what stands before.
+record just before that offset: its offset 8, size 4, body crc 4, store time 8; the sum of all queues' maximum offsets
+8, so that a queue file that got lost is missed; last a CRC-32 4 of what stands before.
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ from .disk import Disk
 _TIMES = struct.Struct(">qqq")
 CHECKPOINT_BYTES = 4096
 
-_SLOT = struct.Struct(">qqqiiq")
+_SLOT = struct.Struct(">qqqiiqq")
 _SLOT_DISTANCE = 4096
 
 
 class RecoveryPosition(NamedTuple):
-    """Below `offset` every queue entry is on disk. record_*: the record that ends there, -1/0 for an empty log."""
+    """Below `offset` the log is durable and every queue entry on disk. record_*: the record that ends there.
+
+    entries: the sum of all queues' maximum offsets, counting what lies below `offset`.
+    """
 
     offset: int
     record_offset: int
     record_size: int
     record_crc: int
     record_time_ms: int
+    entries: int
 
 
 class Checkpoint:
@@ -45,8 +50,15 @@ class Checkpoint:
     def save(self, log_time_ms: int, queue_time_ms: int) -> None:
         self.log_time_ms = max(self.log_time_ms, log_time_ms)
         self.queue_time_ms = max(self.queue_time_ms, queue_time_ms)
-        self._disk.pwrite(self._fd, _TIMES.pack(self.log_time_ms, self.queue_time_ms, self.index_time_ms), 0)
+        times = _TIMES.pack(self.log_time_ms, self.queue_time_ms, self.index_time_ms)
+        self._disk.write_all(self._fd, times, 0)
         self._disk.fdatasync(self._fd)
+
+    def limit(self, time_ms: int) -> None:
+        """No time may pass the last record's: a damaged file, or one the log fell behind, is put right with the next
+        save."""
+        self.log_time_ms = min(self.log_time_ms, time_ms)
+        self.queue_time_ms = min(self.queue_time_ms, time_ms)
 
     def close(self) -> None:
         self._disk.close(self._fd)
@@ -59,22 +71,36 @@ class RecoveryPositionFile:
         self._disk = disk
         self._fd = disk.open(path, create=True)
         self._sequence = 0
+        #: None when there is none to trust.
         self.position: RecoveryPosition | None = None
+        #: Below it the log was durable, whatever became of the queues; -1 when this store was never ours.
+        self.durable = -1
         for slot in (0, 1):
             raw = disk.pread(self._fd, _SLOT.size + 4, slot * _SLOT_DISTANCE)
             if len(raw) == _SLOT.size + 4 and crc32(raw[:-4]) == int.from_bytes(raw[-4:], "big"):
                 sequence, *fields = _SLOT.unpack(raw[:-4])
                 if sequence > self._sequence:
                     self._sequence = sequence
-                    self.position = RecoveryPosition(*fields)
+                    position = RecoveryPosition(*fields)
+                    self.durable = position.offset
+                    self.position = position if position.record_offset >= 0 else None
 
     def save(self, position: RecoveryPosition) -> None:
-        self._sequence += 1
-        raw = _SLOT.pack(self._sequence, *position)
-        raw += crc32(raw).to_bytes(4, "big")
-        self._disk.pwrite(self._fd, raw, (self._sequence & 1) * _SLOT_DISTANCE)
-        self._disk.fdatasync(self._fd)
+        self._save(position)
         self.position = position
+
+    def withdraw(self, durable: int) -> None:
+        """From now on the queues are not to be trusted; the log still is, below `durable`."""
+        self._save(RecoveryPosition(durable, -1, 0, 0, 0, 0))
+        self.position = None
+
+    def _save(self, position: RecoveryPosition) -> None:
+        raw = _SLOT.pack(self._sequence + 1, *position)
+        raw += crc32(raw).to_bytes(4, "big")
+        self._disk.write_all(self._fd, raw, ((self._sequence + 1) & 1) * _SLOT_DISTANCE)
+        self._disk.fdatasync(self._fd)
+        self._sequence += 1
+        self.durable = position.offset
 
     def close(self) -> None:
         self._disk.close(self._fd)

@@ -10,7 +10,8 @@ A file ends with a blank record: 4 bytes of what is left, 4 bytes 0xCBD43194. A 
 from __future__ import annotations
 
 import logging
-import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import MessageTooLarge, StartError, StoreBroken
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 #: A tick writes at most this much at once (D6), one larger record or batch excepted.
 STAGE_BYTES = 1024 * 1024
+#: A file that could not be prepared is tried again after this long.
+RETRY_S = 1.0
 #: The next file is prepared when this share of the current one is used.
 PREPARE_AT = 0.5
 
@@ -52,6 +55,8 @@ class CommitLog:
         self.written = 0
         # Written by the flush-commitlog thread, read by anyone; only grows.
         self.durable = 0
+        #: What must be durable before the log is: runs in each sync, on its thread. Set before start().
+        self.before_sync: Callable[[], None] = lambda: None
         # Written once by whoever meets the failure.
         self.broken: str | None = None
         # Owned by remoting-io.
@@ -68,15 +73,18 @@ class CommitLog:
         """Open the files that are there. Raises StartError when their names or sizes make no log."""
         self._disk.make_directory(self.directory)
         found: list[Segment] = []
-        for path in sorted(self.directory.iterdir()):
-            start = segment_offset(path.name)
-            if start is None or not path.is_file():
+        self.segments = found
+        for name in self._disk.names(self.directory):
+            path = self.directory / name
+            start = segment_offset(name)
+            if start is None or self._disk.is_directory(path):
                 logger.warning("commit log: foreign file left alone path=%s", path)
                 continue
-            fd = self._disk.open(path)
-            size = self._disk.size(fd)
             if found and found[-1].end != start:
                 raise StartError(f"The commit log has a gap: {path.name} does not follow {found[-1].path.name}.")
+            fd = self._disk.open(path)
+            found.append(Segment(path, fd, start, self.segment_bytes))
+            size = self._disk.size(fd)
             if size != self.segment_bytes:
                 if size == 0 or self._is_blank(fd, size):
                     # A file whose allocation a crash cut short: nothing was ever acknowledged in it.
@@ -87,8 +95,6 @@ class CommitLog:
                         f"{path} has {size} bytes, but mappedFileSizeCommitLog is {self.segment_bytes}: "
                         "set it to the size the store was made with."
                     )
-            found.append(Segment(path, fd, start, self.segment_bytes))
-        self.segments = found
 
     def _is_blank(self, fd: int, size: int) -> bool:
         position = 0
@@ -171,14 +177,8 @@ class CommitLog:
         self.staged = 0
 
     def _write_all(self, segment: Segment, data: memoryview, offset: int) -> None:
-        position = offset - segment.start
-        done = 0
         try:
-            while done < len(data):
-                count = self._disk.pwrite(segment.fd, data[done:], position + done)
-                if count <= 0:
-                    raise OSError(5, "a write of 0 bytes")
-                done += count
+            self._disk.write_all(segment.fd, data, offset - segment.start)
         except OSError as error:
             self.staged = 0
             self.fail(f"writing {segment.path.name} failed: {error.strerror or error}")
@@ -190,13 +190,11 @@ class CommitLog:
         assert current is not None
         following = self.segment_at(current.end)
         if following is None:
-            following = self._allocator.take(current.end)
-            if following is None:
-                try:
-                    following = self.create_segment(current.end)
-                except OSError as error:
-                    # Nothing was written: the log stays usable and tries again at the next record.
-                    raise StoreBroken(f"no room for the next commit log file: {error.strerror or error}") from None
+            try:
+                following = self._allocator.obtain(current.end)
+            except OSError as error:
+                # Nothing was written: the log stays usable and tries again at the next record.
+                raise StoreBroken(f"no room for the next commit log file: {error.strerror or error}") from None
             self.add_segment(following)
         left = current.end - self.written
         blank = SIZE_MAGIC.pack(left, MAGIC_BLANK)
@@ -261,6 +259,7 @@ class CommitLog:
     def sync(self) -> int:
         """Make everything written so far durable; returns the new durable position. Raises StoreBroken."""
         target = self.written  # read before the sync is called (D6)
+        self.before_sync()
         if self.broken is not None:
             raise StoreBroken(self.broken)
         if target > self.durable:
@@ -291,37 +290,48 @@ class SegmentAllocator(ServiceThread):
         self._log = log
         # Written by remoting-io, read by this thread.
         self._wanted = -1
-        # Written by this thread, taken by remoting-io.
+        # Held while a file is made: remoting-io waits for it rather than make the same file a second time.
+        self._making = threading.Lock()
+        # Guarded by _making. `taken`: the start of the last file handed out.
         self._ready: Segment | None = None
+        self._taken = -1
 
     def prepare(self, start: int) -> None:
         if self._wanted != start:
             self._wanted = start
             self.wakeup()
 
-    def take(self, start: int) -> Segment | None:
-        """The prepared file that begins at `start`, if it is ready."""
-        ready = self._ready
-        if ready is None or ready.start != start:
-            return None
-        self._ready = None
-        return ready
+    def obtain(self, start: int) -> Segment:
+        """The file that begins at `start`, prepared or made now; OSError when the disk has no room."""
+        with self._making:
+            ready = self._ready
+            if ready is None or ready.start != start:
+                ready = self._log.create_segment(start)
+            else:
+                self._ready = None
+            self._taken = start
+            return ready
 
     def take_any(self) -> Segment | None:
-        ready, self._ready = self._ready, None
-        return ready
+        with self._making:
+            ready, self._ready = self._ready, None
+            return ready
 
-    def run(self) -> None:
-        while not self.stopped:
-            self.wait(None)
+    def make_wanted(self) -> bool:
+        """Make the file that was asked for; False when the disk refused."""
+        with self._making:
             wanted = self._wanted
-            if self.stopped or wanted < 0 or (self._ready is not None and self._ready.start == wanted):
-                continue
-            if os.path.exists(self._log.directory / segment_name(wanted)):
-                continue
+            if wanted <= self._taken or self._ready is not None:
+                return True
             try:
                 self._ready = self._log.create_segment(wanted)
             except OSError as error:
                 logger.error("commit log: the next file cannot be prepared: %s", error)
-                self._wanted = -1
-                self.wait(1.0)
+                return False
+            return True
+
+    def run(self) -> None:
+        while not self.stopped:
+            self.wait(None)
+            while not self.stopped and not self.make_wanted():
+                self.wait(RETRY_S)

@@ -12,6 +12,7 @@ New entries wait in `tail` until the flush-consumequeue thread has written them 
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -35,6 +36,7 @@ class ConsumeQueue:
         "tail",
         "tail_base",
         "topic",
+        "trims",
         "waiters",
     )
 
@@ -46,6 +48,8 @@ class ConsumeQueue:
         self.next_offset = offset
         self.tail = bytearray()
         self.tail_base = offset
+        #: Odd while `trim` is at work, so that other threads never take a tail for one with another base.
+        self.trims = 0
         self.dirty = False
         #: Number of its first file, -1 when it has none yet.
         self.first_file = -1
@@ -68,16 +72,32 @@ class ConsumeQueue:
         begin = (offset - self.tail_base) * ENTRY_BYTES
         return bytes(self.tail[begin : begin + count * ENTRY_BYTES])
 
+    def tail_entries_shared(self, offset: int, count: int) -> bytes | None:
+        """`tail_entries` from another thread; None when the files have `offset` by now."""
+        while True:
+            trims = self.trims
+            base = self.tail_base
+            begin = (offset - base) * ENTRY_BYTES
+            found = bytes(self.tail[max(begin, 0) : begin + min(count, self.max_offset - offset) * ENTRY_BYTES])
+            if trims & 1 or trims != self.trims:
+                time.sleep(0)
+                continue
+            return found if begin >= 0 else None
+
     def unwritten(self) -> tuple[int, bytes]:
         """(queue offset, entries) that are published but in no file yet."""
         return self.tail_base, bytes(self.tail[: (self.max_offset - self.tail_base) * ENTRY_BYTES])
 
-    def trim(self, offset: int) -> None:
-        """The files hold everything below `offset`."""
+    def trim(self, offset: int) -> int:
+        """The files hold everything below `offset`; returns the bytes let go."""
         count = offset - self.tail_base
-        if count > 0:
-            del self.tail[: count * ENTRY_BYTES]
-            self.tail_base = offset
+        if count <= 0:
+            return 0
+        self.trims += 1
+        del self.tail[: count * ENTRY_BYTES]
+        self.tail_base = offset
+        self.trims += 1
+        return count * ENTRY_BYTES
 
 
 def unpack_entries(data: bytes) -> Iterator[tuple[int, int, int]]:

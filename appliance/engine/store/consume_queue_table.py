@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 
 from .consume_queue import ConsumeQueue
 from .disk import Disk
@@ -24,8 +23,10 @@ class ConsumeQueueTable:
         self._disk = disk
         self._file_bytes = file_bytes
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # Counts deletions of files; written by flush-consumequeue, read by every QueueFiles.
+        self._deletions = [0]
         # Owned by remoting-io.
-        self.files = QueueFiles(paths, disk, file_bytes, DESCRIPTORS)
+        self.files = QueueFiles(paths, disk, file_bytes, DESCRIPTORS, self._deletions)
         self.dirty: list[ConsumeQueue] = []
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -44,15 +45,16 @@ class ConsumeQueueTable:
     def on_disk(self) -> list[tuple[str, int]]:
         """The (topic, queue id) of every queue directory."""
         found = []
+        disk = self._disk
         try:
-            topics = sorted(os.listdir(self._paths.consume_queues))
+            topics = disk.names(self._paths.consume_queues)
         except FileNotFoundError:
             return []
         for topic in topics:
             directory = self._paths.consume_queues / topic
-            if not directory.is_dir():
+            if not disk.is_directory(directory):
                 continue
-            for name in sorted(os.listdir(directory)):
+            for name in disk.names(directory):
                 queue_id = queue_id_of(name)
                 if queue_id is None:
                     logger.warning("consume queue: foreign directory left alone path=%s", directory / name)
@@ -62,22 +64,26 @@ class ConsumeQueueTable:
 
     def new_files(self, capacity: int = DESCRIPTORS) -> QueueFiles:
         """A set of descriptors for one more thread."""
-        return QueueFiles(self._paths, self._disk, self._file_bytes, capacity)
+        return QueueFiles(self._paths, self._disk, self._file_bytes, capacity, self._deletions)
+
+    def files_deleted(self) -> None:
+        """A topic's files are gone: readers let their descriptors go before they look again."""
+        self._deletions[0] += 1
 
     def read_entries(self, queue: ConsumeQueue, offset: int, count: int, files: QueueFiles | None = None) -> bytes:
         """Published entries from `offset`, waiting for the disk if need be; fewer where a file or the queue ends.
 
         On remoting-io without `files`; another thread brings its own.
         """
-        base = queue.tail_base
-        if offset < base:
-            found = (files or self.files).read(queue.topic, queue.queue_id, offset, min(count, base - offset))
-            if found:
-                return found
-            base = queue.tail_base  # it may just have been trimmed
+        while True:
+            base = queue.tail_base
             if offset < base:
-                return b""
-        return queue.tail_entries(offset, count)
+                return (files or self.files).read(queue.topic, queue.queue_id, offset, min(count, base - offset))
+            if files is None:
+                return queue.tail_entries(offset, count)
+            found = queue.tail_entries_shared(offset, count)
+            if found is not None:
+                return found
 
     def remove_topic(self, topic: str) -> list[ConsumeQueue]:
         """Forget a topic's queues, on remoting-io; the files are the caller's to delete."""

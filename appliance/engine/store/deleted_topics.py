@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from .disk import Disk
+from .paths import queue_id_of, segment_offset
 
 if TYPE_CHECKING:
     from .message_store import MessageStore
@@ -20,8 +24,13 @@ NAME = "deleted-topics.json"
 
 def load_deleted_topics(store: MessageStore) -> dict[str, int]:
     """topic -> physical offset below which its records are a deleted topic's."""
+    path = store.paths.own / NAME
     try:
-        raw = (store.paths.own / NAME).read_bytes()
+        fd = store.disk.open(path, read_only=True)
+        try:
+            raw = store.disk.pread(fd, store.disk.size(fd), 0)
+        finally:
+            store.disk.close(fd)
         return {str(topic): int(offset) for topic, offset in json.loads(raw).items()}
     except FileNotFoundError:
         return {}
@@ -41,7 +50,7 @@ def remember_deleted_topic(store: MessageStore, topic: str, offset: int) -> None
     fd = disk.open(temporary, create=True)
     try:
         disk.truncate(fd, 0)
-        disk.pwrite(fd, data, 0)
+        disk.write_all(fd, data, 0)
         disk.fsync(fd)
     finally:
         disk.close(fd)
@@ -50,16 +59,28 @@ def remember_deleted_topic(store: MessageStore, topic: str, offset: int) -> None
 
 
 def remove_queue_files(store: MessageStore, topic: str) -> None:
-    """Delete the consume queue files of a topic."""
+    """Delete the consume queue files of a topic; foreign files stay. Done again it finishes what was left."""
     disk = store.disk
-    for name, queue_id in store.queues.on_disk():
-        if name != topic:
+    top = store.paths.consume_queues / topic
+    if not disk.is_directory(top):
+        return
+    for name in disk.names(top):
+        queue_id = queue_id_of(name)
+        if queue_id is None:
             continue
         directory = store.paths.queue_dir(topic, queue_id)
-        for path in sorted(directory.iterdir()):
-            disk.unlink(path)
-        directory.rmdir()
-    top = store.paths.consume_queues / topic
-    if top.is_dir() and not any(top.iterdir()):
-        top.rmdir()
-        disk.sync_directory(top.parent)
+        for file in disk.names(directory):
+            if segment_offset(file) is not None:
+                disk.unlink(directory / file)
+        _remove_if_empty(disk, directory)
+    disk.sync_directory(top)
+    _remove_if_empty(disk, top)
+    disk.sync_directory(top.parent)
+
+
+def _remove_if_empty(disk: Disk, directory: Path) -> None:
+    if disk.names(directory):
+        disk.sync_directory(directory)
+        logger.warning("consume queue: foreign files left alone in %s", directory)
+    else:
+        disk.remove_directory(directory)

@@ -5,6 +5,8 @@ Tests put a recording or a failing disk in its place; nothing in the store calls
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import sys
 from pathlib import Path
@@ -20,6 +22,17 @@ class Disk:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         return os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
 
+    def lock(self, path: Path) -> int:
+        """Apache's lock of a store directory: bytes 0..1 of `path`. BlockingIOError when another process holds it."""
+        fd = self.open(path, create=True)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            self.write_all(fd, b"lock", 0)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
     def close(self, fd: int) -> None:
         os.close(fd)
 
@@ -28,6 +41,16 @@ class Disk:
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
         return os.pwrite(fd, data, position)
+
+    def write_all(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write all of it; the kernel may take it in pieces."""
+        view = memoryview(data)
+        done = 0
+        while done < len(view):
+            count = self.pwrite(fd, view[done:], position + done)
+            if count <= 0:
+                raise OSError(errno.EIO, "a write of 0 bytes")
+            done += count
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         return os.pread(fd, size, position)
@@ -42,6 +65,21 @@ class Disk:
             os.posix_fallocate(fd, 0, size)
         else:
             os.ftruncate(fd, size)
+
+    def next_data(self, fd: int, position: int) -> int:
+        """Where bytes that may not be zero begin, from `position` on; the file's size when only a hole is left."""
+        seek_data = getattr(os, "SEEK_DATA", None)
+        if seek_data is None:
+            return position
+        try:
+            return os.lseek(fd, position, seek_data)
+        except OSError as error:
+            return self.size(fd) if error.errno == errno.ENXIO else position
+
+    def forget_cached(self, fd: int) -> None:
+        """Have later reads ask the disk: after a failed sync the page cache shows what was never stored."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def truncate(self, fd: int, size: int) -> None:
         """Set the length, sparse."""
@@ -65,15 +103,37 @@ class Disk:
         finally:
             os.close(fd)
 
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def names(self, path: Path) -> list[str]:
+        """What a directory holds, sorted. FileNotFoundError when there is none."""
+        return sorted(os.listdir(path))
+
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it; sync each one that is new, so that a crash cannot take it back."""
         missing = []
-        while not path.is_dir():
+        while not self.is_directory(path):
             missing.append(path)
             path = path.parent
         for directory in reversed(missing):
-            os.mkdir(directory)
-            self.sync_directory(directory.parent)
+            self._mkdir(directory)
+            try:
+                self.sync_directory(directory.parent)
+            except OSError:
+                # Otherwise the next try would find it there and never sync it.
+                self.remove_directory(directory)
+                raise
+
+    def _mkdir(self, path: Path) -> None:
+        os.mkdir(path)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        os.rmdir(path)
 
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)

@@ -24,9 +24,7 @@ class FlushCommitLogService(ServiceThread):
     """The thread `flush-commitlog`. Owns `durable`. Woken by the end of a tick; `on_progress` runs on this thread."""
 
     def __init__(self, log: CommitLog, synchronous: bool, on_progress: Callable[[], None]) -> None:
-        """Before every sync of the log `before_sync()` runs on this thread: what must be durable first."""
         super().__init__("flush-commitlog")
-        self.before_sync: Callable[[], None] = lambda: None
         self._log = log
         self._synchronous = synchronous
         self._on_progress = on_progress
@@ -53,7 +51,6 @@ class FlushCommitLogService(ServiceThread):
                 self._dirty = False
             if log.written > log.durable:
                 try:
-                    self.before_sync()
                     log.sync()
                 except StoreBroken:
                     self._on_progress()

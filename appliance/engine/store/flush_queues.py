@@ -1,15 +1,21 @@
 """Writes queue entries behind the log, and moves the recovery position once they are on disk.
 
-A round asks remoting-io for what the dirty queues hold, writes and syncs it here, and has the tails trimmed there. The
-recovery position is the published position at the round's start: every entry below it is then in a synced file, and the
-log below it is durable (D3, D5).
+A round takes the list of dirty queues from remoting-io, waits until the log is durable up to what was published then,
+copies their entries below that, writes and syncs them here, and has the tails trimmed there. So an entry in a file says
+that its record is durable, and below the recovery position (what was published at the round's start) every entry is in
+a synced file (D3, D5).
+
+A write or sync that failed is done again from the tails, which let go only of what was synced.
 """
 
 from __future__ import annotations
 
 import logging
+import struct
 import threading
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import CorruptFile
 from ..protocol.record import SYS_BORN_IPV6
@@ -30,7 +36,33 @@ EARLY_TAIL_BYTES = 100_000 * ENTRY_BYTES
 SLICE = 1000
 RETRY_S = 1.0
 
-_Part = tuple[ConsumeQueue, int, bytes]
+
+class _Part(NamedTuple):
+    """Entries of one queue from `offset` on."""
+
+    queue: ConsumeQueue
+    offset: int
+    entries: bytes
+
+
+class _Round:
+    """What was published when it began. `queues`: dirty ones, off the store's list, not yet worked off."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.position = store.published
+        self.record_offset = store.last_record_offset
+        self.entries = store.entries
+        self.queues, store.queues.dirty = store.queues.dirty, []
+
+
+class TopicDeletion:
+    """One topic to delete: records of it below physical offset `offset` will not be dispatched again."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.offset = 0
+        self.done = threading.Event()
+        self.error: OSError | None = None
 
 
 class FlushConsumeQueueService(ServiceThread):
@@ -41,9 +73,8 @@ class FlushConsumeQueueService(ServiceThread):
         self._store = store
         self._files = store.queues.new_files()
         self._dirty = False
-        self._seen = (0, -1)
-        # Appended by any thread, worked off by this one.
-        self._deletions: list[tuple[str, int, threading.Event]] = []
+        # Appended by remoting-io, worked off by this thread. While there is one, no round begins.
+        self._deletions: list[TopicDeletion] = []
         #: Why the last round failed; health shows it. The recovery position is frozen meanwhile.
         self.failure: str | None = None
         #: Why the recovery position may not move until a restart.
@@ -57,146 +88,177 @@ class FlushConsumeQueueService(ServiceThread):
         elif tail_bytes > EARLY_TAIL_BYTES:
             self.wakeup()
 
-    def delete_topic(self, topic: str, offset: int) -> None:
-        """Delete a topic's queue files; records below physical offset `offset` will not be dispatched again.
-
-        Blocks until done; from any thread but this one and remoting-io.
-        """
-        done = threading.Event()
-        self._deletions.append((topic, offset, done))
+    def delete_later(self, deletion: TopicDeletion) -> None:
+        """On remoting-io, in the call that makes the queues disappear."""
+        self._deletions.append(deletion)
         self.wakeup()
-        while not done.wait(1.0):
+
+    def wait_deleted(self, deletion: TopicDeletion) -> None:
+        """Until the files are gone; OSError when the disk refused. From any thread but this one and remoting-io."""
+        while not deletion.done.wait(1.0):
             if not self.alive:
                 return
+        if deletion.error is not None:
+            raise deletion.error
 
-    def _delete_topics(self) -> None:
-        """Work off what `delete_topic` was asked; on this thread, which owns the writing descriptors."""
+    def delete_topics(self) -> bool:
+        """Work off what `delete_later` was given; False when it has to be tried again."""
         while self._deletions:
-            topic, offset, done = self._deletions.pop(0)
+            deletion = self._deletions[0]
             try:
-                remember_deleted_topic(self._store, topic, offset)
-                self._files.forget_topic(topic)
-                remove_queue_files(self._store, topic)
+                remember_deleted_topic(self._store, deletion.topic, deletion.offset)
+                self._files.forget_topic(deletion.topic)
+                remove_queue_files(self._store, deletion.topic)
             except OSError as error:
-                self.failure = f"deleting topic {topic} failed: {error.strerror or error}"
+                self.failure = f"deleting topic {deletion.topic} failed: {error.strerror or error}"
                 logger.error("consume queue: %s", self.failure)
-            done.set()
+                deletion.error = error
+                deletion.done.set()
+                return False
+            self._store.queues.files_deleted()
+            self._deletions.pop(0)
+            deletion.done.set()
+        return True
 
     def run(self) -> None:
         while not self.stopped:
             if not self._dirty and not self._deletions:
                 self.wait(None)
-            if self._stopping():
-                return
-            if self._deletions:
-                self._delete_topics()
-                continue
-            self.wait(INTERVAL_S)
-            if self._deletions:
-                self._delete_topics()
+            if not self._deletions and not self.stopped:
+                self.wait(INTERVAL_S)
             self._dirty = False
-            if not self._stopping() and not self._round():
-                self.wait(RETRY_S)
+            if not self.stopped and not self.work():
                 self._dirty = True
+                self.wait(RETRY_S)
 
-    def _stopping(self) -> bool:
-        return self.stopped
+    def work(self, running: bool = True) -> bool:
+        """Deletions, then a round; False when either has to be tried again. Inline when remoting-io has ended."""
+        return self.delete_topics() and self._round(running)
 
     def flush_now(self) -> bool:
         """A last round when all threads have ended; False when it failed."""
-        ok = self._round(running=False) and self.frozen is None
+        ok = self.work(running=False) and self.frozen is None
         self._files.close()
         return ok
 
     # --- one round
 
+    def _call(self, callback: Callable[[], None], running: bool) -> bool:
+        """Run `callback` on remoting-io and wait for it; False when that has ended, and flush_now takes over."""
+        if not running:
+            callback()
+            return True
+        done = threading.Event()
+        taken = threading.Lock()
+
+        def run() -> None:
+            if taken.acquire(blocking=False):
+                try:
+                    callback()
+                finally:
+                    done.set()
+
+        self._store._scheduler.call_soon(run)
+        while not done.wait(0.5):
+            if self.stopped and taken.acquire(blocking=False):
+                return False  # it will not run any more
+        return True
+
     def _round(self, running: bool = True) -> bool:
-        """Write and sync all dirty queues, then save the position; False when a write was refused (it is retried)."""
-        parts = self._take(running, first=True)
-        while parts:
+        """Write and sync all dirty queues, then save the position; False when it has to be tried again."""
+        begun: list[_Round] = []
+
+        def begin() -> None:
+            if not self._deletions:
+                begun.append(_Round(self._store))
+
+        if not self._call(begin, running) or not begun:
+            return False
+        current = begun[0]
+        if not self._wait_durable(current.position, running) or not self._write_queues(current, running):
+            store = self._store
+
+            def give_back() -> None:
+                store.queues.dirty.extend(queue for queue in current.queues if self._is_known(queue))
+
+            # Without remoting-io nobody else touches the list.
+            if not self._call(give_back, running):
+                give_back()
+            return False
+        self.failure = self.frozen
+        if self.frozen is None:
+            try:
+                self._save_position(current)
+            except (OSError, CorruptFile, struct.error) as error:
+                self.failure = self.frozen = f"saving the recovery position failed: {error}"
+                logger.error("store: frozen until a restart: %s", self.frozen)
+        return True
+
+    def _is_known(self, queue: ConsumeQueue) -> bool:
+        """Whether it was not deleted meanwhile."""
+        return self._store.find_queue(queue.topic, queue.queue_id) is queue
+
+    def _wait_durable(self, position: int, running: bool) -> bool:
+        log = self._store.log
+        while running and log.durable < position and log.broken is None and not self.stopped:
+            self.wait(0.05)
+        return log.durable >= position
+
+    def _write_queues(self, current: _Round, running: bool) -> bool:
+        """Write and sync the entries of the round's queues; those not done stay in `current.queues`."""
+        while current.queues:
+            parts: list[_Part] = []
+            if not self._call(lambda parts=parts: self._copy(current, parts), running):
+                return False
             try:
                 for queue, offset, entries in parts:
                     if entries:
                         self._files.write(queue.topic, queue.queue_id, offset, entries)
+                self._files.sync()
             except OSError as error:
                 self.failure = f"writing consume queues failed: {error.strerror or error}"
                 logger.error("consume queue: %s", self.failure)
-                self._give_back(parts, running, written=False)
+                current.queues.extend(part.queue for part in parts)
                 return False
-            try:
-                self._files.sync()
-            except OSError as error:
-                # The kernel may have dropped what it could not write: only the log can rebuild it (D6).
-                self.frozen = f"syncing consume queues failed: {error.strerror or error}"
-                logger.error("consume queue: recovery position frozen until a restart: %s", self.frozen)
-            self._give_back(parts, running, written=True)
-            parts = self._take(running)
-        self.failure = self.frozen
-        if self.frozen is None:
-            try:
-                self._save_position(*self._seen, running)
-            except OSError as error:
-                self.failure = self.frozen = f"saving the recovery position failed: {error.strerror or error}"
-                logger.error("store: %s", self.frozen)
+            # When remoting-io has ended the tails stay as they are, and are written once more.
+            if not self._call(lambda parts=parts: self._trim(parts), running):
+                current.queues.extend(part.queue for part in parts)
+                return False
         return True
 
-    def _take(self, running: bool, first: bool = False) -> list[_Part]:
-        """Copy what some dirty queues hold, on remoting-io."""
+    def _copy(self, current: _Round, parts: list[_Part]) -> None:
+        """Take some queues off the round and copy their entries, on remoting-io. They stay marked as dirty."""
+        queues = current.queues
+        for queue in queues[-SLICE:]:
+            if self._is_known(queue):
+                offset, entries = queue.unwritten()
+                count = _below(entries, current.position)
+                parts.append(_Part(queue, offset, entries[: count * ENTRY_BYTES]))
+        del queues[-SLICE:]
+
+    def _trim(self, parts: list[_Part]) -> None:
+        """Let the tails go that are in files, on remoting-io."""
         store = self._store
-        result: list[_Part] = []
-        done = threading.Event()
+        freed = 0
+        again = False
+        for queue, offset, entries in parts:
+            if not self._is_known(queue):
+                continue
+            freed += queue.trim(offset + len(entries) // ENTRY_BYTES)
+            queue.dirty = queue.max_offset > queue.tail_base
+            if queue.dirty:
+                store.queues.dirty.append(queue)
+                again = True
+        store.tail_written(freed)
+        if again:
+            self.published(0)
 
-        def copy() -> None:
-            if first:
-                self._seen = (store.published, store.last_record_offset)
-            dirty = store.queues.dirty
-            for queue in dirty[-SLICE:]:
-                queue.dirty = False
-                result.append((queue, *queue.unwritten()))
-            del dirty[-SLICE:]
-            done.set()
-
-        if not running:
-            copy()
-            return result
-        store._scheduler.call_soon(copy)
-        while not done.wait(0.5):
-            if self.stopped:
-                # The loop has ended; nobody else touches the queues now, and flush_now does the rest.
-                return []
-        return result
-
-    def _give_back(self, parts: list[_Part], running: bool, written: bool) -> None:
-        """Trim the tails of what was written, or mark it dirty again; on remoting-io."""
-        store = self._store
-
-        def trim() -> None:
-            freed = 0
-            for queue, offset, entries in parts:
-                if not written:
-                    if not queue.dirty:
-                        queue.dirty = True
-                        store.queues.dirty.append(queue)
-                    continue
-                queue.trim(offset + len(entries) // ENTRY_BYTES)
-                freed += len(entries)
-            store.tail_written(freed)
-
-        if running:
-            store._scheduler.call_soon(trim)
-        else:
-            trim()
-
-    def _save_position(self, position: int, record_offset: int, running: bool) -> None:
+    def _save_position(self, current: _Round) -> None:
         store = self._store
         files = store.files
-        if record_offset < 0 or (
-            files.recovery_position.position and files.recovery_position.position.offset == position
-        ):
-            return
-        while running and store.log.durable < position and store.log.broken is None and not self.stopped:
-            self.wait(0.1)
-        if store.log.durable < position:
+        saved = files.recovery_position.position
+        position, record_offset = current.position, current.record_offset
+        if record_offset < 0 or (saved and saved.offset == position and saved.entries == current.entries):
             return
         head = store.log.read(record_offset, 88)
         size, crc = int.from_bytes(head[0:4], "big"), int.from_bytes(head[8:12], "big")
@@ -204,5 +266,16 @@ class FlushConsumeQueueService(ServiceThread):
         time_ms = int.from_bytes(head[time_at : time_at + 8], "big")
         if record_offset + size > position:
             raise CorruptFile(f"record at {record_offset} does not end below {position}")
-        files.recovery_position.save(RecoveryPosition(position, record_offset, size, crc, time_ms))
+        place = RecoveryPosition(position, record_offset, size, crc, time_ms, current.entries)
+        files.recovery_position.save(place)
         files.checkpoint.save(time_ms, time_ms)
+
+
+def _below(entries: bytes, position: int) -> int:
+    """How many of a queue's entries name records below physical offset `position`; physical offsets ascend."""
+    count = len(entries) // ENTRY_BYTES
+    if not count or int.from_bytes(entries[-ENTRY_BYTES:][:8], "big") < position:
+        return count
+    return bisect_left(
+        range(count), position, key=lambda i: int.from_bytes(entries[i * ENTRY_BYTES : i * ENTRY_BYTES + 8], "big")
+    )

@@ -8,21 +8,20 @@ entries only.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from zlib_ng.zlib_ng import crc32
 
-from ..errors import StoreBroken
+from ..errors import StartError, StoreBroken
 from ..protocol.record import FIXED_BYTES, HEAD_IPV4, IPV6_EXTRA_BYTES, MAGIC_V1, SYS_BORN_IPV6, SYS_STORE_IPV6
 from .commit_log import CommitLog
 from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
 from .consume_queue_table import ConsumeQueueTable
 from .disk import Disk
 from .flush import FlushCommitLogService
-from .flush_queues import FlushConsumeQueueService
+from .flush_queues import FlushConsumeQueueService, TopicDeletion
 from .paths import StorePaths
 from .results import GetResult, GetStatus
 from .store_files import StoreFiles
@@ -110,6 +109,8 @@ class MessageStore:
         self.store_ms = 0
         self._pressure = False
         self._tail_bytes = 0
+        #: Sum of all queues' maximum offsets, less `put_count`.
+        self._entries_base = 0
         # Counters, written by remoting-io.
         self.put_count = 0
         self.put_bytes = 0
@@ -126,17 +127,27 @@ class MessageStore:
             end, last_offset, last_time_ms = recover(self)
             self.log.start(end)
             self.files.mark_running()
-        except BaseException:
-            self.files.release()
+        except BaseException as error:
+            self._let_go()
+            if isinstance(error, OSError):
+                raise StartError(f"The store in {self.paths.root} cannot be opened: {error}.") from error
             raise
+        self.files.checkpoint.limit(last_time_ms)
         self.published = end
         self.last_record_offset = last_offset
         self.store_ms = last_time_ms
+        self._entries_base = sum(queue.max_offset for queue in self.queues.all())
+
+    def _let_go(self) -> None:
+        """Close everything as it is."""
+        self.log.close()
+        self.queues.close()
+        self.files.close(clean=False)
 
     def sync_first(self, before_sync: Callable[[], None]) -> None:
         """Have `before_sync` run before each sync of the log, on its thread: what an acknowledgement relies on beside
         the log. It may wait and must not raise. Before start()."""
-        self._flush.before_sync = before_sync
+        self.log.before_sync = before_sync
 
     def start(self) -> None:
         """Start the flush threads; the event loop runs by now."""
@@ -145,18 +156,19 @@ class MessageStore:
 
     def stop(self) -> None:
         """Write and sync everything; after the event loop has ended. The abort file goes only when all was well."""
-        self._flush.stop()
-        clean = self.log.broken is None
-        if clean:
+        clean = self._flush.stop()
+        if self.log.broken is None:
             try:
                 self.log.write()
                 self.log.sync()
                 self._publish_durable()
             except StoreBroken as error:
                 logger.error("store: last flush failed: %s", error)
-                clean = False
-        self._flush_queues.stop()
-        clean = self._flush_queues.flush_now() and clean
+        if self._flush_queues.stop():
+            clean = self._flush_queues.flush_now() and clean
+        else:
+            clean = False  # it still writes: its files are its own
+        clean = clean and self.log.broken is None
         self.log.close()
         self.queues.close()
         self.files.close(clean)
@@ -381,6 +393,8 @@ class MessageStore:
         self.on_failed(tick, reason)
         while self.pending:
             self.on_failed(self.pending.popleft(), reason)
+        # What was held back is refused now; nothing would ever lower the pressure.
+        self._set_pressure(False)
 
     def _publish(self, tick: Tick) -> None:
         count = 0
@@ -564,19 +578,34 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and delete their files; its records stay in the log until they expire.
 
-        Blocks; from any thread but remoting-io. Recovery will not bring its queues back.
+        Blocks; from any thread but remoting-io. Recovery will not bring its queues back. Raises OSError when files
+        could not be deleted: it is tried again until they are.
         """
-        done = threading.Event()
-        begin = [0]
+        deletion = TopicDeletion(topic)
 
         def forget() -> None:
-            begin[0] = self.log.written + self.log.staged
-            for queue in self.queues.remove_topic(topic):
-                queue.dirty = True  # nobody writes it any more
-                if queue in self.queues.dirty:
-                    self.queues.dirty.remove(queue)
-            done.set()
+            self.forget_topic(deletion)
 
         self._scheduler.call_soon(forget)
-        done.wait()
-        self._flush_queues.delete_topic(topic, begin[0])
+        self._flush_queues.wait_deleted(deletion)
+
+    def forget_topic(self, deletion: TopicDeletion) -> None:
+        """On remoting-io: from here on the topic has no queues; a new one of its name gets no file before the old
+        ones are gone."""
+        deletion.offset = self.log.written + self.log.staged
+        ticks = [*self.pending, self.tick]
+        for queue in self.queues.remove_topic(deletion.topic):
+            queue.dirty = True  # nobody writes it any more
+            if queue in self.queues.dirty:
+                self.queues.dirty.remove(queue)
+            for tick in ticks:
+                tick.touched.pop(queue, None)
+            self._entries_base -= queue.max_offset
+            self._tail_bytes -= queue.trim(queue.max_offset)
+        self._look_at_pressure()
+        self._flush_queues.delete_later(deletion)
+
+    @property
+    def entries(self) -> int:
+        """The sum of all queues' maximum offsets, on remoting-io."""
+        return self._entries_base + self.put_count

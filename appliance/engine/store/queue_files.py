@@ -22,7 +22,10 @@ _Key = tuple[str, int, int]  # topic, queue id, file number
 class QueueFiles:
     """Descriptors of queue files, the least recently used closed beyond `capacity`. Belongs to one thread."""
 
-    def __init__(self, paths: StorePaths, disk: Disk, file_bytes: int, capacity: int) -> None:
+    def __init__(
+        self, paths: StorePaths, disk: Disk, file_bytes: int, capacity: int, deletions: list[int] | None = None
+    ) -> None:
+        """deletions: a count kept by who deletes files; when it moved, no descriptor is believed any more."""
         self._paths = paths
         self._disk = disk
         self._entries_per_file = file_bytes // ENTRY_BYTES
@@ -30,11 +33,17 @@ class QueueFiles:
         self._capacity = capacity
         self._open: OrderedDict[_Key, int] = OrderedDict()
         self._unsynced: set[_Key] = set()
+        self._deletions = deletions or [0]
+        self._deletions_seen = self._deletions[0]
 
     def _path(self, key: _Key) -> Path:
         return self._paths.queue_dir(key[0], key[1]) / segment_name(key[2] * self.file_bytes)
 
     def _fd(self, key: _Key, create: bool) -> int:
+        if self._deletions_seen != self._deletions[0]:
+            self._deletions_seen = self._deletions[0]
+            while self._open:
+                self._close_oldest()
         fd = self._open.get(key)
         if fd is not None:
             self._open.move_to_end(key)
@@ -49,18 +58,30 @@ class QueueFiles:
                 raise
             self._disk.make_directory(path.parent)
             fd = self._disk.open(path, create=True)
-            self._disk.sync_directory(path.parent)
-        if create and self._disk.size(fd) != self.file_bytes:
-            self._disk.truncate(fd, self.file_bytes)
+            try:
+                self._disk.sync_directory(path.parent)
+            except OSError:
+                # Otherwise the next try would find it there and never sync its name.
+                self._disk.close(fd)
+                self._disk.unlink(path)
+                raise
+        if create and self._disk.size(fd) < self.file_bytes:
+            try:
+                self._disk.truncate(fd, self.file_bytes)
+            except OSError:
+                self._disk.close(fd)
+                raise
         self._open[key] = fd
         return fd
 
     def _close_oldest(self) -> None:
         key, fd = self._open.popitem(last=False)
-        if key in self._unsynced:
-            self._unsynced.discard(key)
-            self._disk.fdatasync(fd)
-        self._disk.close(fd)
+        try:
+            if key in self._unsynced:
+                self._disk.fdatasync(fd)
+                self._unsynced.discard(key)
+        finally:
+            self._disk.close(fd)
 
     def read(self, topic: str, queue_id: int, offset: int, count: int) -> bytes:
         """Up to `count` entries from `offset`, within one file; empty when the file is not there. May wait."""
@@ -94,10 +115,8 @@ class QueueFiles:
             part = view[: (self._entries_per_file - index) * ENTRY_BYTES]
             key = (topic, queue_id, number)
             fd = self._fd(key, create=True)
-            done = 0
-            while done < len(part):
-                done += self._disk.pwrite(fd, part[done:], index * ENTRY_BYTES + done)
             self._unsynced.add(key)
+            self._disk.write_all(fd, part, index * ENTRY_BYTES)
             offset += len(part) // ENTRY_BYTES
             view = view[len(part) :]
 
@@ -111,15 +130,35 @@ class QueueFiles:
         """The numbers of the files a queue has, in order; StartError when a file's name fits no file size."""
         found = []
         directory = self._paths.queue_dir(topic, queue_id)
-        for path in sorted(directory.iterdir()):
-            start = segment_offset(path.name)
+        for name in self._disk.names(directory):
+            start = segment_offset(name)
             if start is None:
-                logger.warning("consume queue: foreign file left alone path=%s", path)
+                logger.warning("consume queue: foreign file left alone path=%s", directory / name)
             elif start % self.file_bytes:
-                raise StartError(f"{path} does not begin at a multiple of mappedFileSizeConsumeQueue.")
+                raise StartError(f"{directory / name} does not begin at a multiple of mappedFileSizeConsumeQueue.")
             else:
                 found.append(start // self.file_bytes)
         return found
+
+    def check_size(self, topic: str, queue_id: int, number: int) -> None:
+        """StartError when a file is larger than configured: its rest would be taken for the next file's."""
+        key = (topic, queue_id, number)
+        size = self._disk.size(self._fd(key, create=False))
+        if size > self.file_bytes:
+            raise StartError(
+                f"{self._path(key)} has {size} bytes, but mappedFileSizeConsumeQueue is {self.file_bytes}: "
+                "set it to the size the store was made with."
+            )
+
+    def next_data(self, topic: str, queue_id: int, offset: int) -> int:
+        """The first entry from `offset` on, within its file, that may not be zero; the file's end without one."""
+        number, index = divmod(offset, self._entries_per_file)
+        try:
+            fd = self._fd((topic, queue_id, number), create=False)
+        except FileNotFoundError:
+            return (number + 1) * self._entries_per_file
+        found = min(self._disk.next_data(fd, index * ENTRY_BYTES) // ENTRY_BYTES, self._entries_per_file)
+        return number * self._entries_per_file + max(index, found)
 
     @property
     def entries_per_file(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 
@@ -32,20 +31,12 @@ class StoreFiles:
         try:
             self._disk.make_directory(paths.root)
             self._disk.make_directory(paths.own)
-            self._lock_fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise StartError(f"The store directory {paths.root} is not writable: {error.strerror}.") from None
-        try:
-            fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        except OSError:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
-            raise StartError(f"The store directory {paths.root} is in use by another process.") from None
-        try:
-            os.pwrite(self._lock_fd, b"lock", 0)
-            self.left_clean = not paths.abort.exists()
+            self._lock_fd = self._disk.lock(paths.lock)
+            self.left_clean = not self._disk.exists(paths.abort)
             self.checkpoint = Checkpoint(paths.checkpoint, self._disk)
             self.recovery_position = RecoveryPositionFile(paths.recovery_position, self._disk)
+        except BlockingIOError:
+            raise StartError(f"The store directory {paths.root} is in use by another process.") from None
         except OSError as error:
             self.release()
             raise StartError(f"The store directory {paths.root} is not writable: {error.strerror}.") from None
@@ -55,15 +46,16 @@ class StoreFiles:
         fd = self._disk.open(self._paths.abort, create=True)
         try:
             self._disk.truncate(fd, 0)
-            self._disk.pwrite(fd, str(os.getpid()).encode(), 0)
+            self._disk.write_all(fd, str(os.getpid()).encode(), 0)
             self._disk.fsync(fd)
         finally:
             self._disk.close(fd)
         self._disk.sync_directory(self._paths.root)
+        self._disk.sync_directory(self._paths.own)
 
     def release(self) -> None:
         if self._lock_fd >= 0:
-            os.close(self._lock_fd)
+            self._disk.close(self._lock_fd)
             self._lock_fd = -1
 
     def close(self, clean: bool) -> None:

@@ -30,8 +30,8 @@ def test_the_consume_queues_page():
 
 def test_the_recovery_positions_page(tmp_path):
     file = RecoveryPositionFile(tmp_path / "p", Disk())
-    position = RecoveryPosition(107, 0, 107, 907060870, 1700000000001)
+    position = RecoveryPosition(107, 0, 107, 907060870, 1700000000001, 1)
     file.save(position)
     file.save(position)
-    assert (tmp_path / "p").read_bytes()[:44] == example("checkpoint.md")
+    assert (tmp_path / "p").read_bytes()[:52] == example("checkpoint.md")
     assert RecoveryPositionFile(tmp_path / "p", Disk()).position == position
