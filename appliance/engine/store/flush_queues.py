@@ -15,6 +15,7 @@ import struct
 import threading
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import CorruptFile
@@ -208,7 +209,7 @@ class FlushConsumeQueueService(ServiceThread):
         """Write and sync the entries of the round's queues; those not done stay in `current.queues`."""
         while current.queues:
             parts: list[_Part] = []
-            if not self._call(lambda parts=parts: self._copy(current, parts), running):
+            if not self._call(partial(self._copy, current, parts), running):
                 return False
             try:
                 for queue, offset, entries in parts:
@@ -221,7 +222,7 @@ class FlushConsumeQueueService(ServiceThread):
                 current.queues.extend(part.queue for part in parts)
                 return False
             # When remoting-io has ended the tails stay as they are, and are written once more.
-            if not self._call(lambda parts=parts: self._trim(parts), running):
+            if not self._call(partial(self._trim, parts), running):
                 current.queues.extend(part.queue for part in parts)
                 return False
         return True

@@ -313,15 +313,15 @@ def test_a_broken_log_answers_14_and_goes_on_reading(tmp_path):
 def test_a_message_in_a_new_topic_is_acknowledged_after_the_topic_is_durable(tmp_path, monkeypatch):
     """Sync flush: the journal's sync comes before the log's, so that a power cut cannot keep one without the other."""
     engine = start_engine(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"})
-    journal, log = engine.broker.journal, engine.broker.store.log
+    journal, disk = engine.broker.journal, engine.broker.store.disk
     seen = []
-    real = log.sync
+    real = disk.fdatasync
 
-    def sync():
+    def sync(fd):
         seen.append((journal.durable, journal.written, engine.broker.topics.get("Fresh") is not None))
-        return real()
+        real(fd)
 
-    monkeypatch.setattr(log, "sync", sync)
+    monkeypatch.setattr(disk, "fdatasync", sync)
     peer = Peer(engine.broker_address)
     assert peer.ask(310, send_fields("Fresh", properties=UNIQ), b"x").code == 0
     peer.close()
