@@ -10,15 +10,18 @@ keys (ROCKETBOX_STORE_FILE_RESERVED_TIME is fileReservedTime of [store]); capita
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from .engine.config import ENGINE_ROLES, SECTIONS, EngineConfig, options_of, parse_int, parse_option
 from .engine.config_file import Entry, read_config_file
 from .engine.errors import StartError
+from .runtime import Place
 
 ENVIRONMENT_PREFIX = "ROCKETBOX_"
 ROLES = ("broker", "namesrv", "console")
@@ -34,6 +37,10 @@ class ServeOptions:
     ready_file: Path | None
     # Sentences for the operator, to be logged once at start.
     notices: tuple[str, ...]
+    # Where people find the console when a proxy stands before it: https://mq.example.org/rocketbox.
+    public_url: str | None = None
+    # What said which address clients are told ("--advertise", a file's key ...); None: nothing, so pages may choose it.
+    advertise_source: str | None = None
 
 
 # Option -> (placeholder, help, the setting it sets). A setting is "<table>.<upstream name>", or a name of ours.
@@ -51,6 +58,7 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "--namesrv-addr": ("LIST", "name servers to register with, host:port;... (our own)", "broker.namesrvAddr"),
     "--advertise": ("HOST", "the address that clients are told (the bind address)", "advertise"),
     "--flush": ("sync|async", "when a message is acknowledged: synced to disk, or written (sync)", "flush"),
+    "--public-url": ("URL", "the console's address behind a reverse proxy, with its path", "console.publicUrl"),
     "--ready-file": ("FILE", "written, as JSON, when all roles accept connections", "readyFile"),
     "-c": ("FILE", "settings: TOML, or Apache's broker.conf or namesrv.conf", "config"),
 }
@@ -65,7 +73,7 @@ _SETTING_OF_UPSTREAM = {
         "storePathCommitLog": "storePathCommitLog",
     },
     "namesrv": {"listenPort": "namesrvPort", "bindAddress": "bind"},
-    "console": {"httpPort": "httpPort"},
+    "console": {"httpPort": "httpPort", "publicUrl": "console.publicUrl"},
 }
 _TOP_LEVEL_KEYS = ("dataDir", "storeDir", "bind", "roles", "advertise", "readyFile")
 
@@ -244,14 +252,17 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
     engine_roles = roles & ENGINE_ROLES
     if not engine_roles:
         raise StartError("The console needs an engine beside it: add broker or namesrv to --roles.")
+    data_dir = Path(os.path.abspath(_taken(settings, "dataDir", _path, Path("data"))))
+    advertise_source = settings["advertise"][1] if "advertise" in settings else None
+    advertise = _taken(settings, "advertise", _nonempty, None) or Place(data_dir).saved_advertise()
     config = EngineConfig(
-        data_dir=_taken(settings, "dataDir", _path, Path("data")),
+        data_dir=data_dir,
         store_dir=_taken(settings, "storeDir", _path, Path()),
         bind=bind,
         broker_port=_taken(settings, "brokerPort", _broker_port, 10_911),
         namesrv_port=_taken(settings, "namesrvPort", _port, 9_876),
         roles=engine_roles,
-        advertise=_taken(settings, "advertise", _nonempty, None),
+        advertise=advertise,
         **sections,
     )
     config.check()
@@ -266,6 +277,8 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
         http_port=_taken(settings, "httpPort", _port, 8_080),
         ready_file=ready_file and Path(os.path.abspath(ready_file)),
         notices=tuple(notices),
+        public_url=_taken(settings, "console.publicUrl", _public_url),
+        advertise_source=advertise_source,
     )
 
 
@@ -303,6 +316,15 @@ def _nonempty(value: Any) -> str:
 
 def _path(value: Any) -> Path:
     return Path(_nonempty(value))
+
+
+def _public_url(value: Any) -> str:
+    text = _nonempty(value).rstrip("/")
+    parts = urlsplit(text)
+    plain_path = re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", parts.path)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain_path or parts.query or parts.fragment:
+        raise ValueError(f"must be like https://mq.example.org/rocketbox, not {value!r}")
+    return text
 
 
 def _port(value: Any) -> int:

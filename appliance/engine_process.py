@@ -46,13 +46,18 @@ class EngineProcess:
         engine.start()
         self._engine = engine
 
-    def announce(self, http_port: int | None) -> None:
-        """Tell everyone that all roles accept connections; http_port is the console's, None when there is none."""
+    def announce(self, http_port: int | None, setup_path: str | None = None) -> None:
+        """Tell everyone that all roles accept connections.
+
+        http_port: the console's, None when there is none. setup_path: where the first administrator is made, with its
+        secret; None when there is one already.
+        """
         engine = self._engine
         assert engine is not None, "announce() follows start()"
         http_address = None if http_port is None else self._http_address(engine, http_port)
         runtime.set_running(runtime.Running(engine, self.options, http_address, time.monotonic()))
         settle_interpreter()
+        setup_url = None if setup_path is None else self._console_url(http_address) + setup_path
         logger.info(
             "rocketbox: ready version=%s pid=%d broker=%s namesrv=%s http=%s data_dir=%s",
             __version__,
@@ -62,6 +67,13 @@ class EngineProcess:
             http_address,
             self.config.data_dir,
         )
+        if setup_url is not None:
+            print(
+                "Set up RocketBox here; the link is good until it was used, and until the next start:\n"
+                f"    {setup_url}",
+                file=sys.stderr,
+                flush=True,
+            )
         if self.options.ready_file is not None:
             _publish(
                 self.options.ready_file,
@@ -71,10 +83,13 @@ class EngineProcess:
                     "broker": engine.broker_address,
                     "namesrv": engine.namesrv_address,
                     "http": http_address,
-                    "setup_url": None,
+                    "setup_url": setup_url,
                     "data_dir": str(self.config.data_dir),
                 },
             )
+
+    def _console_url(self, http_address: str | None) -> str:
+        return self.options.public_url or f"http://{http_address}"
 
     def _http_address(self, engine: Engine, port: int) -> str:
         """`host:port` that reaches the console: where it listens everywhere, the host that the engine advertises."""

@@ -29,6 +29,7 @@ from .command_line import ServeOptions
 from .engine.config import EngineConfig
 from .engine.errors import RocketBoxError, StartError
 from .main import EXIT_REFUSED, ignore_signals
+from .runtime import Place, set_place
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,9 @@ class ConsoleServer(BaseApplication):
         self._listener_fd = listener.detach()  # gunicorn makes a socket of its own from it
         # Started in the worker only.
         self.process = EngineProcess(config, options)
+        # Owned by the worker's main thread. Where the first administrator is made; None when there is one.
+        self.setup_path: str | None = None
+        self._place = Place(config.data_dir, options.bind, options.public_url)
         super().__init__()
 
     def load_config(self) -> None:
@@ -97,9 +101,16 @@ class ConsoleServer(BaseApplication):
             self.cfg.set(name, value)
 
     def load(self) -> Any:
-        """Django, loaded in the worker when the engine runs."""
-        from .asgi import application
+        """Django, loaded in the worker when the engine runs, on its settings database."""
+        set_place(self._place)
+        try:
+            from .asgi import application
+            from .console.start import prepare
 
+            self.setup_path = prepare(os.environ)
+        except RocketBoxError as error:
+            print(f"rocketbox: {error}", file=sys.stderr, flush=True)
+            sys.exit(EXIT_REFUSED)
         return application
 
     def run(self) -> None:
@@ -244,7 +255,7 @@ class EngineWorker(ASGIWorker):
         while not self.servers:
             await asyncio.sleep(0.001)
         if self.alive:
-            self.app.process.announce(self.app.http_port)
+            self.app.process.announce(self.app.http_port, self.app.setup_path)
 
     async def _shutdown(self) -> None:
         self._shutting_down = True

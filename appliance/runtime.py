@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from .engine.engine import Engine
 
 
+# Below DATA/rocketbox/: the address for clients that was chosen in the console.
+ADVERTISE_FILE = "advertise"
+
+
 class EngineNotRunning(RuntimeError):
     """No engine runs in this process: it starts in `rocketbox serve`, not when Django is imported."""
 
@@ -40,6 +44,23 @@ class Place:
     def base_path(self) -> str:
         """The path below which a proxy shows the console, without a slash at its end; "" for none."""
         return urlsplit(self.public_url).path.rstrip("/") if self.public_url else ""
+
+    def saved_advertise(self) -> str | None:
+        """The address for clients that was chosen in the console; anything given at start comes before it."""
+        try:
+            return (self.directory / ADVERTISE_FILE).read_text(encoding="utf-8").strip() or None
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def save_advertise(self, host: str) -> None:
+        """Choose it for the next start. Raises OSError."""
+        path = self.directory / ADVERTISE_FILE
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(host + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
 
     def allowed_hosts(self) -> list[str]:
         """Host names the console answers to.

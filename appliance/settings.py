@@ -53,7 +53,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "appliance.console.context.console",
             ],
-            "libraries": {"console": "appliance.console.template_tags"},
+            "builtins": ["django.templatetags.i18n", "appliance.console.template_tags"],
             "loaders": [("django.template.loaders.cached.Loader", ["django.template.loaders.filesystem.Loader"])],
         },
     }

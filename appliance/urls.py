@@ -1,13 +1,11 @@
-"""Every address the console answers to."""
+"""Every address this server answers to."""
 
-from django.urls import path
-
-from .console.views import health, metrics, start, style
+from django.urls import include, path
 
 urlpatterns = [
-    path("", start.start_page, name="start"),
-    path("healthz", health.healthz, name="healthz"),
-    path("readyz", health.readyz, name="readyz"),
-    path("metrics", metrics.metrics, name="metrics"),
-    path("static/console.css", style.console_css, name="console_css"),
+    path("", include("appliance.console.urls")),
 ]
+
+handler400 = "appliance.console.views.errors.bad_request"
+handler404 = "appliance.console.views.errors.not_found"
+handler500 = "appliance.console.views.errors.server_error"

@@ -36,7 +36,7 @@ def audit(
     action: `<noun>.<verb>`, as "topic.create", "user.reset_password", "message.read". before, after: what changed, as
     JSON values; only the fields that differ when both are given. result: "done", "refused" or "failed".
     """
-    user = request.user  # type: ignore[attr-defined]
+    user = request.user
     return record(
         action,
         target,

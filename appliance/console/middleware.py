@@ -1,31 +1,196 @@
-"""Headers on every answer."""
+"""What surrounds every request, outermost first: headers and turns, who is asking, in which language, and whether
+they may."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.middleware.csrf import CsrfViewMiddleware
+from django.urls import reverse
+from django.utils import translation
+
+from .. import runtime
+from . import set_up, tokens
+from .access import ACCESS, Rule, rule_for
+from .identity import Bearer, Nobody, user_of
+from .views import errors
+
+logger = logging.getLogger(__name__)
 
 # Nothing inline and nothing from elsewhere: a message body that finds its way into a page cannot run.
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 )
+API_PREFIX = "/api/"
+
+# Pages rendered at the same time (decision D10): more would take the interpreter from the engine's threads.
+PAGES_AT_ONCE = 2
+_WITHOUT_A_TURN = ("/healthz", "/readyz", "/static/")
 
 
-class ContentSecurityPolicy:
-    """Adds the policy, and forbids a cache to keep what is true for a moment only."""
+class Outermost:
+    """Gives each request a number and a turn, and each answer its headers. A stream's turn ends when it begins."""
 
-    sync_capable = False
+    sync_capable = True
     async_capable = True
 
-    def __init__(self, get_response: Callable[[HttpRequest], Awaitable[HttpResponse]]) -> None:
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         self.get_response = get_response
+        # One gate for each event loop: the server has one, tests have many.
+        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         if iscoroutinefunction(get_response):
             markcoroutinefunction(self)
 
-    async def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = await self.get_response(request)
+    def __call__(self, request: HttpRequest) -> Any:
+        request.request_id = secrets.token_hex(8)
+        if iscoroutinefunction(self):
+            return self._answer(request)
+        return self._finished(request, self.get_response(request))
+
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
+        if request.path_info.startswith(_WITHOUT_A_TURN):
+            return self._finished(request, await self.get_response(request))
+        loop = asyncio.get_running_loop()
+        if loop not in self._gates:
+            self._gates[loop] = asyncio.Semaphore(PAGES_AT_ONCE)
+        async with self._gates[loop]:
+            return self._finished(request, await self.get_response(request))
+
+    @staticmethod
+    def _finished(request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         response.headers.setdefault("Cache-Control", "no-store")
+        response.headers.setdefault("X-Request-Id", request.request_id)
         return response
+
+
+class Identity:
+    """Sets request.user and request.client_address.
+
+    An Authorization header decides alone: a bad token is Nobody, whatever session comes along. Elsewhere than below
+    /api/ the header means nothing.
+    """
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        request.client_address = client_address(request)
+        header = request.headers.get("authorization")
+        if request.path_info.startswith(_WITHOUT_A_TURN):
+            request.user = Nobody()
+        elif header is not None and request.path_info.startswith((API_PREFIX, "/metrics")):
+            scheme, _, secret = header.partition(" ")
+            token = tokens.authenticate(secret.strip()) if scheme.lower() == "bearer" else None
+            request.user = Bearer(token) if token else Nobody()
+        else:
+            request.user = user_of(request)
+        return self.get_response(request)
+
+
+def client_address(request: HttpRequest) -> str:
+    """The caller's IP address: the peer's, or behind a declared proxy the last one in X-Forwarded-For, which is what
+    that proxy saw."""
+    peer = str(request.META.get("REMOTE_ADDR") or "")
+    forwarded = request.headers.get("x-forwarded-for")
+    if runtime.place().public_url and forwarded:
+        return forwarded.rpartition(",")[2].strip()[:64]
+    return peer
+
+
+class Language:
+    """The user's language, else the browser's cookie, else what the browser prefers. Stored values are never
+    translated."""
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        chosen = request.user.language
+        language = chosen or translation.get_language_from_request(request)
+        with translation.override(language):
+            request.LANGUAGE_CODE = translation.get_language()
+            response = self.get_response(request)
+            response.headers.setdefault("Content-Language", translation.get_language() or "en")
+        return response
+
+
+class Access:
+    """Asks the table before every view; see `access`."""
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+        self._csrf = CsrfViewMiddleware(get_response)
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> HttpResponse | None:
+        match = request.resolver_match
+        assert match is not None, "Django resolves before it asks"
+        rule = rule_for(match.view_name, request.method or "", match.route)
+        user: Any = request.user
+        if rule is None:
+            logger.error("access: refused, not in the table view=%r route=%r", match.view_name, match.route)
+            return errors.forbidden(request)
+        if rule.door == "setup" and not set_up.is_open():
+            raise Http404
+        if not rule.admits(user) and not (rule.door == "local" and is_this_machine(request)):
+            return self._refused(request, rule, user)
+        if user.must_change_password and rule.role and match.view_name not in ("account", "confirm_password"):
+            return HttpResponseRedirect(reverse("account"))
+        # Frameworks exempt their views from the check of forms; a session is only ever used with it.
+        if getattr(view, "csrf_exempt", False) and user.kind == "user":
+            return self._csrf.process_view(request, _not_exempt, (), {})
+        return None
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """Pages that look at the engine need not ask whether there is one."""
+        if isinstance(exception, runtime.EngineNotRunning):
+            return errors.engine_not_running(request)
+        return None
+
+    @staticmethod
+    def _refused(request: HttpRequest, rule: Rule, user: Any) -> HttpResponse:
+        if user.is_authenticated:
+            return errors.forbidden(request)
+        if request.path_info.startswith(API_PREFIX) or rule is ACCESS["metrics"]:
+            return errors.unauthorized(request)
+        address = reverse("login")
+        if request.method in ("GET", "HEAD") and request.path_info != "/":
+            address += "?" + urlencode({"next": request.get_full_path()})
+        if "HX-Request" in request.headers:
+            return HttpResponse(status=204, headers={"HX-Redirect": reverse("login")})
+        if re.search(r"\bjson\b|event-stream", request.headers.get("accept", "")):
+            return JsonResponse({"detail": "sign in first"}, status=401)
+        return HttpResponseRedirect(address)
+
+
+def is_this_machine(request: HttpRequest) -> bool:
+    """Whether the caller sits on this machine, without a proxy that might carry a stranger."""
+    if runtime.place().public_url or "x-forwarded-for" in request.headers or "forwarded" in request.headers:
+        return False
+    return runtime.is_loopback(str(request.META.get("REMOTE_ADDR") or ""))
+
+
+def _not_exempt() -> None: ...

@@ -69,6 +69,13 @@ class User(AbstractBaseUser, Grants):
     class Meta:
         ordering = ("username",)
 
+    kind = "user"
+
+    @property
+    def label(self) -> str:
+        """The name in the audit log."""
+        return self.username
+
     @property
     def is_admin(self) -> bool:
         return bool(self.role == Role.ADMIN)

@@ -1,11 +1,18 @@
-"""A running engine for pages, without an engine."""
+"""A running engine for pages, without an engine; people who have signed in."""
 
 import time
+from pathlib import Path
 
 import pytest
+from django.test import Client
 
 from appliance import runtime
 from appliance.command_line import ServeOptions
+from appliance.console import set_up
+from appliance.console.lockout import lockout
+from appliance.console.models import Setting, User
+
+PASSWORD = "correct horse battery"
 
 
 class FakeAdmin:
@@ -16,11 +23,16 @@ class FakeAdmin:
         return dict(self.numbers)
 
 
+class FakeConfig:
+    bind = "127.0.0.1"
+
+
 class FakeEngine:
     """Has the parts of Engine that pages look at; tests change them."""
 
     def __init__(self) -> None:
         self.admin = FakeAdmin()
+        self.config = FakeConfig()
         self.broker_address: str | None = "10.0.0.5:10911"
         self.namesrv_address: str | None = "10.0.0.5:9876"
         self.checks: dict[str, dict[str, object]] = {
@@ -32,14 +44,19 @@ class FakeEngine:
         return dict(self.checks)
 
 
+def pretend_running(engine, bind: str = "127.0.0.1", up_s: float = 0, **options) -> None:
+    """Make an engine, fake or real, the one that pages see."""
+    serve_options = ServeOptions(console=True, bind=bind, http_port=8080, ready_file=None, notices=(), **options)
+    runtime.set_running(runtime.Running(engine, serve_options, "10.0.0.5:8080", time.monotonic() - up_s))
+
+
 @pytest.fixture
 def serve():
     """Make `serve(bind=...)` of a fake engine the running one; returns the engine."""
 
-    def start(bind: str = "127.0.0.1", up_s: float = 0) -> FakeEngine:
+    def start(bind: str = "127.0.0.1", up_s: float = 0, **options) -> FakeEngine:
         engine = FakeEngine()
-        options = ServeOptions(console=True, bind=bind, http_port=8080, ready_file=None, notices=())
-        runtime.set_running(runtime.Running(engine, options, "10.0.0.5:8080", time.monotonic() - up_s))  # type: ignore[arg-type]
+        pretend_running(engine, bind, up_s, **options)
         return engine
 
     yield start
@@ -49,3 +66,57 @@ def serve():
 @pytest.fixture
 def engine(serve):
     return serve()
+
+
+@pytest.fixture(autouse=True)
+def _a_fresh_door(settings, tmp_path: Path, monkeypatch):
+    """Fast password hashes, nobody locked out, no set-up link, a data directory of the test's own."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    lockout.clear()
+    monkeypatch.setattr(set_up, "_secret", None)
+    monkeypatch.setattr(set_up, "_closed", False)
+    (tmp_path / "data" / "rocketbox").mkdir(parents=True)
+    monkeypatch.setattr(runtime, "_place", runtime.Place(tmp_path / "data"))
+
+
+@pytest.fixture
+def people(db):
+    """One user of each role, without grants, by role; the set-up is done."""
+    Setting.objects.update_or_create(key="set-up", defaults={"value": set_up.DONE})
+    made = {}
+    for role in ("viewer", "operator", "admin"):
+        made[role] = User(username=f"the-{role}", role=role)
+        made[role].set_password(PASSWORD)
+        made[role].save()
+    return made
+
+
+def signed_in(username: str, password: str = PASSWORD, **client_options) -> Client:
+    """A browser that has signed in through the door."""
+    client = Client(**client_options)
+    response = client.post("/login/", {"username": username, "password": password})
+    assert response.status_code == 302, response.content.decode()
+    return client
+
+
+@pytest.fixture
+def client_as(people):
+    """`client_as("operator", "may_read_bodies")`: a browser of somebody with this role and these grants.
+
+    role "" is a stranger. The password was given just now; `age_login(client)` makes that long ago.
+    """
+
+    def make(role: str, *grants: str, **client_options) -> Client:
+        if role == "":
+            return Client(**client_options)
+        User.objects.filter(pk=people[role].pk).update(**dict.fromkeys(grants, True))
+        return signed_in(f"the-{role}", **client_options)
+
+    return make
+
+
+def age_login(client: Client, seconds: float = 3600) -> None:
+    """Make the last time the password was given `seconds` ago."""
+    session = client.session
+    session["confirmed_at"] -= seconds
+    session.save()

@@ -1,0 +1,40 @@
+"""What every template may use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.utils import translation
+from django.utils.functional import SimpleLazyObject
+
+from .. import __version__
+from .access import allows
+from .identity import Nobody
+from .navigation import menu
+
+
+class _Can:
+    """`can.topic_create`: whether the table lets this user see that view."""
+
+    def __init__(self, user: Any) -> None:
+        self._user = user
+
+    def __getitem__(self, name: str) -> bool:
+        return allows(self._user, name)
+
+
+def console(request: HttpRequest) -> dict[str, object]:
+    """user, can, menu, version, languages (code, own name, whether it is the present one)."""
+    user = getattr(request, "user", None) or Nobody()
+    match = request.resolver_match
+    current = translation.get_language()
+    return {
+        "user": user,
+        "can": _Can(user),
+        "menu": SimpleLazyObject(lambda: menu(user, match.view_name if match else "")),
+        "version": __version__,
+        "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],
+        "request_id": getattr(request, "request_id", ""),
+    }

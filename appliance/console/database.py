@@ -1,0 +1,61 @@
+"""The settings database: brought up to date before anything asks it."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from pathlib import Path
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+
+from ..engine.errors import StartError
+
+_MIGRATIONS = Path(__file__).with_name("migrations")
+
+
+def bring_up_to_date() -> None:
+    """Create or migrate the database; returns quickly when nothing is to be done. Raises StartError.
+
+    `PRAGMA user_version` remembers for which set of migrations the database was made, so that an ordinary start does
+    not load Django's migration machinery. A database of a newer version is refused.
+    """
+    try:
+        wanted = schema_version()
+        with connection.cursor() as cursor:
+            found = cursor.execute("PRAGMA user_version").fetchone()[0]
+            if found == wanted:
+                return
+            _refuse_newer()
+            _migrate()
+            cursor.execute(f"PRAGMA user_version = {wanted}")
+    except (DatabaseError, sqlite3.Error, OSError) as error:
+        where = settings.DATABASES["default"]["NAME"]
+        raise StartError(f"The settings database {where} cannot be used: {error}.") from None
+    finally:
+        connection.close()
+
+
+def schema_version() -> int:
+    """A number that changes with the set of migrations (their names); fits SQLite's 31 bits and is never 0."""
+    names = "\n".join(sorted(path.stem for path in _MIGRATIONS.glob("[0-9]*.py")))
+    return int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big") & 0x7FFF_FFFF | 1
+
+
+def _migrate() -> None:
+    from django.db.migrations.executor import MigrationExecutor
+
+    executor = MigrationExecutor(connection)
+    executor.migrate(executor.loader.graph.leaf_nodes())
+
+
+def _refuse_newer() -> None:
+    from django.db.migrations.recorder import MigrationRecorder
+
+    known = {path.stem for path in _MIGRATIONS.glob("[0-9]*.py")}
+    applied = {name for app, name in MigrationRecorder(connection).applied_migrations() if app == "console"}
+    if applied - known:
+        raise StartError(
+            "The settings database was written by a newer RocketBox "
+            f"({', '.join(sorted(applied - known))}): start that version, or restore an older copy."
+        )

@@ -1,0 +1,141 @@
+"""Forms of the console's own things."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from .models import User
+from .password_rules import problem_with
+
+
+def _password(label: Any, *, new: bool, help_text: Any = "") -> forms.CharField:
+    """A password is taken as typed: spaces at its ends are part of it."""
+    autocomplete = "new-password" if new else "current-password"
+    widget = forms.PasswordInput(attrs={"autocomplete": autocomplete})
+    return forms.CharField(label=label, strip=False, max_length=1024, widget=widget, help_text=help_text)
+
+
+_LENGTH = gettext_lazy("Ten characters or more, not digits only.")
+
+
+class SignInForm(forms.Form):
+    """Name and password; whether they fit is the view's question."""
+
+    username = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=64,
+        widget=forms.TextInput(attrs={"autocomplete": "username", "autofocus": True, "autocapitalize": "none"}),
+    )
+    password = _password(gettext_lazy("Password"), new=False)
+
+
+class ConfirmForm(forms.Form):
+    """The password again."""
+
+    password = _password(gettext_lazy("Password"), new=False)
+
+
+class _NewPassword(forms.Form):
+    """A new password, twice, that the rules accept; `user` is whose it will be."""
+
+    user: User
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        password, again = cleaned.get("password"), cleaned.get("again")
+        if password is not None:
+            problem = problem_with(password, self.user)
+            if problem:
+                self.add_error("password", problem)
+            elif again is not None and again != password:
+                self.add_error("again", _("The two passwords differ."))
+        return cleaned
+
+
+class AdministratorForm(_NewPassword):
+    """The first administrator."""
+
+    username = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=64,
+        widget=forms.TextInput(attrs={"autocomplete": "username", "autofocus": True, "autocapitalize": "none"}),
+        validators=User._meta.get_field("username").validators,
+    )
+    password = _password(gettext_lazy("Password"), new=True, help_text=_LENGTH)
+    again = _password(gettext_lazy("The same password again"), new=True)
+
+    def clean(self) -> dict[str, Any]:
+        self.user = User(username=self.cleaned_data.get("username", ""))
+        return super().clean()
+
+    def clean_username(self) -> str:
+        username = str(self.cleaned_data["username"])
+        if User.objects.named(username) is not None:
+            raise ValidationError(_("There is a user of this name."))
+        return username
+
+
+class ChangePasswordForm(_NewPassword):
+    """A user's own new password, for the old one."""
+
+    current = _password(gettext_lazy("Present password"), new=False)
+    password = _password(gettext_lazy("New password"), new=True, help_text=_LENGTH)
+    again = _password(gettext_lazy("The same password again"), new=True)
+
+    def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.user = user
+
+
+class UserForm(forms.ModelForm):
+    """Role and rights; the name too while the user is new."""
+
+    class Meta:
+        model = User
+        fields = ("username", "role", "may_read_bodies", "may_export")
+        labels = {  # noqa: RUF012
+            "username": gettext_lazy("Name"),
+            "role": gettext_lazy("Role"),
+            "may_read_bodies": gettext_lazy("May read message bodies"),
+            "may_export": gettext_lazy("May export messages"),
+        }
+        widgets = {"username": forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"})}  # noqa: RUF012
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            del self.fields["username"]
+
+    def clean_username(self) -> str:
+        username = str(self.cleaned_data["username"])
+        if User.objects.named(username) is not None:
+            raise ValidationError(_("There is a user of this name."))
+        return username
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        person = self.instance
+        if person.pk and is_last_admin(User.objects.get(pk=person.pk)) and cleaned.get("role") != "admin":
+            raise ValidationError(_("This is the last administrator: make another one first."))
+        return cleaned
+
+
+def is_last_admin(person: User) -> bool:
+    """Whether nobody could administer this server without them."""
+    others = User.objects.active_admins().exclude(pk=person.pk)
+    return person.is_active and person.is_admin and not others.exists()
+
+
+class AddressForm(forms.Form):
+    """The host that clients are told."""
+
+    host = forms.CharField(
+        label=gettext_lazy("Address given to clients"),
+        max_length=253,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )

@@ -1,0 +1,1 @@
+"""The settings database, step by step."""

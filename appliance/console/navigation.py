@@ -1,0 +1,55 @@
+"""The menu: what there is, for whom. An entry whose page does not exist, or that the user may not see, is not shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import NoReverseMatch, reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from .access import allows
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """view: name of the URL. covers: further view names, or beginnings of them, that are below this entry."""
+
+    view: str
+    label: str | Promise
+    covers: tuple[str, ...] = ()
+    below: bool = False
+
+
+ENTRIES = (
+    Entry("overview", _("Overview")),
+    Entry("messages", _("Messages"), ("message",)),
+    Entry("send_message", _("Send a message"), below=True),
+    Entry("topics", _("Topics"), ("topic",)),
+    Entry("groups", _("Consumer groups"), ("group",)),
+    Entry("clients", _("Clients"), ("client",)),
+    Entry("system", _("System"), ("system_",)),
+    Entry("users", _("Users"), ("user",), below=True),
+    Entry("tokens", _("API tokens"), ("token",), below=True),
+    Entry("audit", _("Audit log"), ("audit_",), below=True),
+    Entry("api_docs", _("API"), below=True),
+)
+
+
+def menu(user: Any, current_view: str) -> list[dict[str, object]]:
+    """Entries for this user: address, label, on (the current page is here), below."""
+    shown = []
+    exact = {entry.view for entry in ENTRIES}
+    for entry in ENTRIES:
+        if not allows(user, entry.view):
+            continue
+        try:
+            address = reverse(entry.view)
+        except NoReverseMatch:
+            continue
+        on = current_view == entry.view or (
+            current_view not in exact and current_view.startswith(entry.covers or ("\0",))
+        )
+        shown.append({"address": address, "label": entry.label, "on": on, "below": entry.below, "view": entry.view})
+    return shown

@@ -1,0 +1,32 @@
+"""What a password must be, and passwords that we make."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
+from .models import User
+
+# No 0 O 1 l I: people read these to each other.
+_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+def problem_with(password: str, user: User | None = None) -> str | None:
+    """Why a password is refused, in one or two sentences; None when it is good."""
+    if user is not None and user.username and password.casefold() == user.username.casefold():
+        return _("The password is the user name.")
+    if len(password) > 1024:
+        return _("The password is too long.")
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        return " ".join(error.messages)
+    return None
+
+
+def made_password() -> str:
+    """Four groups of five: 99 bits, to be read out once and changed."""
+    return "-".join("".join(secrets.choice(_ALPHABET) for _ in range(5)) for _ in range(4))

@@ -1,0 +1,45 @@
+"""Destructive acts ask for the password again when it was given more than ten minutes ago."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from .identity import confirmed_s_ago
+
+RECENT_S = 600
+
+
+def is_recent(request: HttpRequest) -> bool:
+    """Whether the caller has given the password lately. A token has none to give: its scope was chosen for the act."""
+    return request.user.kind == "token" or confirmed_s_ago(request) < RECENT_S
+
+
+def recent_login_required(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Decorate the view that shows the form and the one that acts: the question comes before the form is filled in.
+
+    A POST that comes too late goes to the question too, and from there back to the page its form was on.
+    """
+
+    @wraps(view)
+    def asking(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
+        if is_recent(request):
+            return view(request, *args, **kwargs)
+        address = reverse("confirm_password") + "?" + urlencode({"next": _return_address(request)})
+        if "HX-Request" in request.headers:
+            return HttpResponse(status=204, headers={"HX-Redirect": address})
+        return HttpResponseRedirect(address)
+
+    return asking
+
+
+def _return_address(request: HttpRequest) -> str:
+    if request.method in ("GET", "HEAD"):
+        return request.get_full_path()
+    referrer = request.headers.get("referer", "")
+    own = f"{request.scheme}://{request.get_host()}/"
+    return "/" + referrer.removeprefix(own) if referrer.startswith(own) else request.path

@@ -1,0 +1,121 @@
+"""The first run: a link with a secret, printed at start while there is no administrator, and the steps behind it.
+
+The secret lives in this process's memory: a restart ends it, and so does the administrator it was for. Later steps need
+that administrator's session. After the last step every page of the wizard is 404.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from ..engine.errors import StartError
+from .audit import record
+from .models import Setting, User
+from .password_rules import problem_with
+
+STEPS = ("language", "administrator", "address", "message")
+_KEY = "set-up"
+DONE = "done"
+
+# Owned by the main thread at start, read by all; None once an administrator exists.
+_secret: str | None = None
+# What `is_open` found; false is for ever.
+_closed = False
+
+
+def offer_link() -> str | None:
+    """At start: the path of the set-up page while no administrator exists, else None. A new secret each time."""
+    global _secret
+    _secret = None
+    if User.objects.active_admins().exists():
+        return None
+    _secret = secrets.token_urlsafe(32)
+    return f"/setup/{_secret}/"
+
+
+def fits(secret: str) -> bool:
+    """Whether this is the secret of the link, while the link is good."""
+    return _secret is not None and hmac.compare_digest(secret.encode(), _secret.encode())
+
+
+def is_open() -> bool:
+    """Whether pages of the wizard exist: from the first start until the last step was taken."""
+    global _closed
+    if _secret is not None:
+        return True
+    if not _closed:
+        _closed = not User.objects.exists() or next_step() == DONE
+    return not _closed
+
+
+def next_step() -> str:
+    """The step that comes next once there is an administrator, or DONE."""
+    found = Setting.objects.filter(key=_KEY).first()
+    return str(found.value) if found else DONE
+
+
+def go_to(step: str) -> None:
+    """Remember the next step; DONE closes the wizard."""
+    Setting.objects.update_or_create(key=_KEY, defaults={"value": step})
+
+
+def create_administrator(username: str, password: str, language: str, secret: str) -> User | None:
+    """Create the first administrator through the link; None when somebody else just did. The link ends with it."""
+    global _secret, _closed
+    user = User(username=username, language=language, **_ALL_RIGHTS)
+    user.set_password(password)
+    with transaction.atomic():  # IMMEDIATE: two browsers with the same link come one after the other
+        if not fits(secret) or User.objects.active_admins().exists():
+            return None
+        user.full_clean()
+        user.save()
+        go_to("address")
+        record("user.create", username, None, {"role": "admin"}, actor=username, actor_kind="set-up")
+    _secret, _closed = None, False
+    return user
+
+
+_ALL_RIGHTS = {"role": "admin", "may_read_bodies": True, "may_export": True}
+
+
+def create_from_environment(environ: Mapping[str, str]) -> None:
+    """Make the administrator that ADMIN_USER and ADMIN_PASSWORD (or ADMIN_PASSWORD_FILE) name, while there is none.
+
+    Later they change nothing: `rocketbox user reset-password` does. Raises StartError when they are incomplete.
+    """
+    username = environ.get("ADMIN_USER", "").strip()
+    if not username or User.objects.active_admins().exists():
+        return
+    password = environ.get("ADMIN_PASSWORD") or _password_in(environ.get("ADMIN_PASSWORD_FILE", ""))
+    if not password:
+        raise StartError("ADMIN_USER is set, so ADMIN_PASSWORD or ADMIN_PASSWORD_FILE must be set too.")
+    user = User.objects.named(username) or User(username=username)
+    for name, value in _ALL_RIGHTS.items():
+        setattr(user, name, value)
+    user.is_active = True
+    problem = problem_with(password, user)
+    if problem:
+        raise StartError(f"The password of ADMIN_USER is refused: {problem}")
+    user.set_password(password)
+    try:
+        user.full_clean()
+    except ValidationError as error:
+        raise StartError(f"ADMIN_USER is refused: {' '.join(error.messages)}") from None
+    user.save()
+    record("user.create", username, None, {"role": "admin"}, actor="environment", actor_kind="set-up")
+
+
+def _password_in(name: str) -> str:
+    if not name:
+        return ""
+    try:
+        return Path(name).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise StartError(f"ADMIN_PASSWORD_FILE {name} cannot be read: {reason}.") from None

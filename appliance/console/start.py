@@ -1,0 +1,31 @@
+"""What the console does once, before it answers anybody."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from django.contrib.sessions.models import Session
+from django.db import connection
+from django.utils import timezone
+
+from . import database, set_up
+from .models import IdempotentAnswer, now_ms
+
+_DAY_MS = 86_400_000
+
+
+def prepare(environ: MutableMapping[str, str]) -> str | None:
+    """Bring the settings database up to date, make the administrator the environment names, drop what has expired.
+
+    Returns the path of the set-up page while there is no administrator, else None. Called on the main thread, before
+    HTTP is answered. ADMIN_PASSWORD leaves the environment. Raises StartError.
+    """
+    database.bring_up_to_date()
+    try:
+        set_up.create_from_environment(environ)
+        environ.pop("ADMIN_PASSWORD", None)
+        Session.objects.filter(expire_date__lt=timezone.now()).delete()
+        IdempotentAnswer.objects.filter(created_at_ms__lt=now_ms() - _DAY_MS).delete()
+        return set_up.offer_link()
+    finally:
+        connection.close()

@@ -1,0 +1,53 @@
+"""The files below `static/`: few and small, so they are read once and served from memory, under addresses that change
+with their content."""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from django.conf import settings
+from django.urls import reverse
+
+# What a browser is told; the rest of the world's types are not served.
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    content: bytes
+    content_type: str
+    mark: str
+
+
+@cache
+def names() -> dict[str, Path]:
+    """Every servable name -> its file: the list is made once, so no address ever becomes a path."""
+    root = Path(settings.STATIC_DIR)
+    return {str(path.relative_to(root).as_posix()): path for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@cache
+def read(name: str) -> StaticFile | None:
+    """A file by its name below `static/`; None when there is none."""
+    path = names().get(name)
+    if path is None:
+        return None
+    content = path.read_bytes()
+    kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return StaticFile(content, kind, hashlib.sha256(content).hexdigest()[:16])
+
+
+def address(name: str) -> str:
+    """The address of a file. Raises LookupError: a page must not point at what is not there."""
+    found = read(name)
+    if found is None:
+        raise LookupError(f"there is no static file {name!r}")
+    return f"{reverse('static_file', args=[name])}?v={found.mark}"

@@ -1,0 +1,73 @@
+"""Tags and filters of our templates; they are built in, so no template loads them."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from . import static_files
+
+register = template.Library()
+
+
+@register.simple_tag
+def asset(name: str) -> str:
+    """The address of a file below `static/`, with a mark of its content: browsers keep it until it changes."""
+    return static_files.address(name)
+
+
+@register.filter
+def thousands(value: object) -> str:
+    """A whole number with a space between thousands, a fraction with one digit, "not known" for None."""
+    if value is None:
+        return _("not known")
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:,.1f}".replace(",", "\u202f")
+    return f"{int(value):,}".replace(",", "\u202f")  # type: ignore[call-overload]
+
+
+@register.filter
+def as_bytes(value: int | None) -> str:
+    """A size in the unit that leaves one to three digits before the point."""
+    if value is None:
+        return _("not known")
+    size = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{int(size)} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+@register.filter
+def as_duration(seconds: float | None) -> str:
+    """Seconds as the two largest units: `2 days 3 h`, `4 min 10 s`, `7 s`."""
+    if seconds is None:
+        return _("not known")
+    whole = int(seconds)
+    days, rest = divmod(whole, 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, left = divmod(rest, 60)
+    if days:
+        return ngettext("%(days)d day %(hours)d h", "%(days)d days %(hours)d h", days) % {"days": days, "hours": hours}
+    if hours:
+        return _("%(hours)d h %(minutes)d min") % {"hours": hours, "minutes": minutes}
+    if minutes:
+        return _("%(minutes)d min %(seconds)d s") % {"minutes": minutes, "seconds": left}
+    return _("%(seconds)d s") % {"seconds": left}
+
+
+@register.filter
+def as_time(at_ms: int | None) -> SafeString | str:
+    """A wall time in milliseconds as `2026-11-21 13:34:32` UTC, in a <time> element."""
+    if at_ms is None:
+        return _("not known")
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)
+    return mark_safe(f'<time datetime="{moment:%Y-%m-%dT%H:%M:%SZ}">{moment:%Y-%m-%d %H:%M:%S}</time>')

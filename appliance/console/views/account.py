@@ -1,0 +1,42 @@
+"""A user's own page: password, and what they may do."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.hashers import check_password
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from ..audit import audit
+from ..forms import ChangePasswordForm
+from ..identity import confirm, keep_signed_in
+from ..lockout import lockout
+from ..models import User
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def account(request: HttpRequest) -> HttpResponse:
+    """Show the user's rights; change the password, which ends all their other sessions."""
+    user: User = request.user
+    form = ChangePasswordForm(user, request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        address = request.client_address
+        if lockout.wait_s(user.username, address) > 0:
+            form.add_error("current", _("Too many wrong passwords. Try again later."))
+        elif not check_password(form.cleaned_data["current"], user.password):
+            lockout.failed(user.username, address)
+            form.add_error("current", _("This is not your present password."))
+        else:
+            user.set_password(form.cleaned_data["password"])
+            user.must_change_password = False
+            user.save(update_fields=["password", "must_change_password"])
+            keep_signed_in(request, user)
+            confirm(request)
+            audit(request, "user.change_password", user.username)
+            messages.success(request, _("The password is changed."))
+            return HttpResponseRedirect(reverse("account"))
+    status = 422 if form.is_bound and form.errors else 200
+    return render(request, "account/account.html", {"form": form, "yes_no": _("yes,no")}, status=status)

@@ -1,0 +1,59 @@
+"""What is said when a page is not shown: as a page, or as problem details (RFC 9457) below /api/."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+
+
+def _answer(request: HttpRequest, status: int, code: str, heading: str, sentence: str) -> HttpResponse:
+    if request.path_info.startswith("/api/"):
+        problem = {"type": "about:blank", "title": heading, "status": status, "detail": sentence, "code": code}
+        problem["request_id"] = getattr(request, "request_id", "")
+        response: HttpResponse = JsonResponse(problem, status=status, content_type="application/problem+json")
+    else:
+        response = render(request, "error.html", {"heading": heading, "sentence": sentence}, status=status)
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def unauthorized(request: HttpRequest) -> HttpResponse:
+    """401: nobody has signed in, or the token is not good."""
+    sentence = _("Send a valid API token as “Authorization: Bearer …”, or sign in.")
+    return _answer(request, 401, "unauthorized", _("Not signed in"), sentence)
+
+
+def forbidden(request: HttpRequest) -> HttpResponse:
+    """403: signed in, and not allowed."""
+    sentence = _("Your role or your rights do not include this. An administrator can change that.")
+    return _answer(request, 403, "forbidden", _("Not allowed"), sentence)
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """403: the form was not one of ours, or is older than the session."""
+    sentence = _("This form is out of date, or was sent from elsewhere. Go back, reload the page and try again.")
+    return _answer(request, 403, "csrf", _("The form was not accepted"), sentence)
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """400: Django's own refusals."""
+    return _answer(request, 400, "bad_request", _("Not understood"), _("The request could not be understood."))
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """404."""
+    return _answer(request, 404, "not_found", _("Not found"), _("There is nothing at this address."))
+
+
+def engine_not_running(request: HttpRequest) -> HttpResponse:
+    """503: the engine is starting or stopping."""
+    sentence = _("No engine runs in this process: it is starting or stopping.")
+    return _answer(request, 503, "engine_not_running", _("Not running"), sentence)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """500: a mistake of ours; the log has the rest under the request's number."""
+    sentence = _("Something went wrong here. The log says more under the number of this request.")
+    return _answer(request, 500, "internal", _("A mistake of ours"), sentence)

@@ -1,0 +1,163 @@
+"""The set-up wizard, one question a step; see `set_up` for when it exists."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import translation
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_safe
+
+from ... import runtime
+from ...engine.address_check import AddressCheck, check_address, is_host, own_addresses
+from ...engine.errors import StartError
+from .. import set_up
+from ..audit import audit
+from ..forms import AddressForm, AdministratorForm
+from ..identity import sign_in
+from ..snippets import TOPIC, snippets
+from .sign_in import remember_language
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def language(request: HttpRequest, secret: str) -> HttpResponse:
+    """Step 1: in which language."""
+    _demand(secret)
+    chosen = request.POST.get("language", "")
+    if request.method == "POST" and chosen in dict(settings.LANGUAGES):
+        response = HttpResponseRedirect(reverse("setup_administrator", args=[secret]))
+        remember_language(response, chosen)
+        return response
+    return render(request, "setup/language.html", {"steps": _steps(1)})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def administrator(request: HttpRequest, secret: str) -> HttpResponse:
+    """Step 2: who administers. The link ends here."""
+    _demand(secret)
+    form = AdministratorForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        user = set_up.create_administrator(
+            form.cleaned_data["username"], form.cleaned_data["password"], translation.get_language() or "en", secret
+        )
+        if user is None:
+            raise Http404
+        sign_in(request, user)
+        return HttpResponseRedirect(reverse("setup_address"))
+    status = 422 if form.is_bound else 200
+    return render(request, "setup/administrator.html", {"form": form, "steps": _steps(2)}, status=status)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def address(request: HttpRequest) -> HttpResponse:
+    """Step 3: the address clients are told, tried out. `?host=` tries one; with htmx only the findings come back."""
+    running = runtime.running()
+    advertised = _host_of(running.engine.broker_address or running.engine.namesrv_address or "")
+    asked = (request.POST if request.method == "POST" else request.GET).get("host", "").strip().strip("[]")
+    host = asked or _suggested(request, advertised)
+    check = check_address(running.engine, host) if is_host(host) else None
+    context = {
+        "steps": _steps(3),
+        "form": AddressForm({"host": host}),
+        "host": host,
+        "advertised": advertised,
+        "fixed_by": running.options.advertise_source,
+        "found": own_addresses(),
+        "check": check,
+        "browser": _browser_says(request, host, check),
+    }
+    if request.method == "POST":
+        if check is None or running.options.advertise_source:
+            return render(request, "setup/address.html", context, status=422)
+        _keep_address(request, advertised, host)
+        set_up.go_to("message")
+        return HttpResponseRedirect(reverse("setup_message"))
+    template = "setup/_address_findings.html" if "HX-Request" in request.headers else "setup/address.html"
+    return render(request, template, context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def message(request: HttpRequest) -> HttpResponse:
+    """Step 4: a first message, from a program with the right address in it. POST ends the wizard."""
+    if request.method == "POST":
+        set_up.go_to(set_up.DONE)
+        audit(request, "set-up.finish")
+        return HttpResponseRedirect(reverse("overview"))
+    running = runtime.running()
+    namesrv = running.engine.namesrv_address
+    advertised = _host_of(running.engine.broker_address or namesrv or "")
+    saved = runtime.place().saved_advertise()
+    context = {
+        "steps": _steps(4),
+        "snippets": snippets(namesrv or "host:9876"),
+        "namesrv": namesrv,
+        "topic": TOPIC,
+        "count": _count(),
+        "restart_for": saved if saved and saved != advertised and not running.options.advertise_source else None,
+        "advertised": advertised,
+    }
+    return render(request, "setup/message.html", context)
+
+
+@require_safe
+def message_count(request: HttpRequest) -> HttpResponse:
+    """The counter alone, once a second; it stops asking when a message has come."""
+    return render(request, "setup/_message_count.html", {"count": _count()})
+
+
+def _demand(secret: str) -> None:
+    if not set_up.fits(secret):
+        raise Http404
+
+
+def _steps(present: int) -> list[bool]:
+    return [number <= present for number in range(1, len(set_up.STEPS) + 1)]
+
+
+def _count() -> int:
+    return int(runtime.admin().metrics().get("messages_put_total", 0))
+
+
+def _host_of(address_text: str) -> str:
+    return address_text.rpartition(":")[0].strip("[]")
+
+
+def _suggested(request: HttpRequest, advertised: str) -> str:
+    """The name the browser used, when it is more than a name of this machine for itself."""
+    saved = runtime.place().saved_advertise()
+    browser_host = _browser_host(request)
+    if saved or runtime.running().options.advertise_source or runtime.is_loopback(browser_host):
+        return saved or advertised
+    return browser_host if is_host(browser_host) else advertised
+
+
+def _browser_host(request: HttpRequest) -> str:
+    host = request.get_host()
+    return host[1 : host.index("]")] if host.startswith("[") else host.partition(":")[0]
+
+
+def _browser_says(request: HttpRequest, host: str, check: AddressCheck | None) -> tuple[str, str]:
+    """(good or warn, a sentence) on how the browser came here."""
+    came_by = _browser_host(request)
+    if came_by.lower() == host.lower():
+        return "good", _("same host name")
+    if check is not None and check.loopback and not runtime.is_loopback(came_by):
+        return "bad", _("you came by %(host)s, from where this address would lead to your own machine") % {
+            "host": came_by
+        }
+    return "warn", _("you came by %(host)s") % {"host": came_by}
+
+
+def _keep_address(request: HttpRequest, advertised: str, host: str) -> None:
+    """Write the address down for the next start, when it is another than the present one."""
+    place = runtime.place()
+    before = place.saved_advertise() or advertised
+    if host == before:
+        return
+    try:
+        place.save_advertise(host)
+    except OSError as error:
+        raise StartError(f"The address cannot be saved: {error.strerror}.") from None
+    audit(request, "address.change", "advertise", {"host": before}, {"host": host})

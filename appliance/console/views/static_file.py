@@ -1,0 +1,24 @@
+"""Files below `static/`."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotModified
+from django.views.decorators.http import require_safe
+
+from ..static_files import read
+
+_FOREVER = "public, max-age=31536000, immutable"
+
+
+@require_safe
+async def static_file(request: HttpRequest, name: str) -> HttpResponse:
+    """A file; kept for ever by a browser that asked for this content, asked for again by any other."""
+    found = read(name)
+    if found is None:
+        raise Http404
+    etag = f'"{found.mark}"'
+    cache = _FOREVER if request.GET.get("v") == found.mark else "no-cache"
+    headers = {"Cache-Control": cache, "ETag": etag}
+    if request.headers.get("if-none-match") == etag:
+        return HttpResponseNotModified(headers=headers)
+    return HttpResponse(found.content, content_type=found.content_type, headers=headers)

@@ -1,0 +1,151 @@
+"""The first run: the link, the wizard's steps, and that nothing of it is left afterwards."""
+
+import pytest
+from django.test import Client
+
+from appliance.console import audit, set_up
+from appliance.console.models import AuditEntry, Setting, User
+from appliance.engine.errors import StartError
+
+pytestmark = pytest.mark.django_db
+NEW = {"username": "ann", "password": "a good long one", "again": "a good long one"}
+
+
+@pytest.fixture
+def link():
+    return set_up.offer_link()
+
+
+def test_the_link_leads_through_language_and_administrator_to_the_address(client, engine, link):
+    assert client.get(link).status_code == 200
+    assert client.post(link, {"language": "zh-hans"}).headers["Location"] == f"{link}administrator/"
+    assert '<html lang="zh-hans">' in client.get(f"{link}administrator/").content.decode()
+    assert client.post(f"{link}administrator/", NEW).headers["Location"] == "/setup/address/"
+    ann = User.objects.get()
+    assert (ann.username, ann.role, ann.may_read_bodies, ann.may_export, ann.language) == (
+        "ann", "admin", True, True, "zh-hans",
+    )  # fmt: skip
+    assert client.get("/").status_code == 200
+    assert AuditEntry.objects.get().action == "user.create"
+
+
+def test_the_link_ends_when_it_was_used(client, engine, link):
+    client.post(f"{link}administrator/", NEW)
+    for browser in (client, Client()):
+        assert browser.get(link).status_code == 404
+        assert browser.post(f"{link}administrator/", NEW | {"username": "eve"}).status_code == 404
+    assert User.objects.count() == 1
+
+
+def test_the_link_ends_with_a_restart(client, engine, link):
+    newer = set_up.offer_link()
+    assert newer != link
+    assert client.get(link).status_code == 404
+    assert client.get(newer).status_code == 200
+
+
+def test_a_wrong_secret_finds_nothing(client, engine, link):
+    for wrong in ("/setup/x/", link[:-2] + "/", "/setup/%C3%A9/", "/setup/None/"):
+        assert client.get(wrong).status_code == 404
+        assert client.post(f"{wrong}administrator/", NEW).status_code == 404
+    assert not User.objects.exists()
+
+
+def test_there_is_no_link_once_there_is_an_administrator(people):
+    assert set_up.offer_link() is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"again": "another one!!"}, {"password": "short", "again": "short"}, {"username": "a b"}, {"username": ""}],
+)
+def test_a_bad_administrator_is_refused_and_the_link_stays(client, engine, link, change):
+    assert client.post(f"{link}administrator/", NEW | change).status_code == 422
+    assert not User.objects.exists()
+    assert client.get(link).status_code == 200
+
+
+def test_every_page_leads_to_the_log_while_nobody_is_set_up(client, engine, link):
+    assert client.get("/").headers["Location"] == "/login/"
+    page = client.get("/login/").content.decode()
+    assert "not set up" in page
+    assert link not in page
+    assert "password" not in page
+
+
+def test_the_later_steps_need_the_administrator(client, engine, link):
+    client.post(f"{link}administrator/", NEW)
+    stranger = Client()
+    for path in ("/setup/address/", "/setup/message/", "/setup/message/count/"):
+        assert stranger.get(path).status_code == 302
+        assert client.get(path).status_code == 200
+
+
+def test_signing_in_again_goes_on_with_the_next_step(client, engine, link):
+    client.post(f"{link}administrator/", NEW)
+    again = Client()
+    assert again.post("/login/", NEW).headers["Location"] == "/setup/address/"
+
+
+def test_nothing_of_the_wizard_is_left_afterwards(client, engine, link):
+    client.post(f"{link}administrator/", NEW)
+    assert client.post("/setup/message/").headers["Location"] == "/"
+    for path in (link, f"{link}administrator/", "/setup/address/", "/setup/message/", "/setup/message/count/"):
+        assert client.get(path).status_code == 404
+        assert client.post(path).status_code == 404
+        assert Client().get(path).status_code == 404
+
+
+def test_the_counter_turns_green_with_the_first_message_and_stops_asking(client, engine, link):
+    client.post(f"{link}administrator/", NEW)
+    waiting = client.get("/setup/message/count/").content.decode()
+    assert "every 1s" in waiting
+    assert "chip good" not in waiting
+    engine.admin.numbers["messages_put_total"] = 1
+    arrived = client.get("/setup/message/count/").content.decode()
+    assert "chip good" in arrived
+    assert "hx-get" not in arrived
+
+
+def test_the_programs_hold_the_running_servers_address(client, engine, link):
+    client.post(f"{link}administrator/", NEW)
+    engine.namesrv_address = "mq.example.org:19876"
+    page = client.get("/setup/message/").content.decode()
+    assert page.count("mq.example.org:19876") == 3
+
+
+def test_the_environment_names_the_administrator_only_while_there_is_none(db):
+    set_up.create_from_environment({"ADMIN_USER": "root", "ADMIN_PASSWORD": "first password"})
+    assert User.objects.get().check_password("first password")
+    set_up.create_from_environment({"ADMIN_USER": "root", "ADMIN_PASSWORD": "second password"})
+    assert User.objects.get().check_password("first password")
+    assert set_up.offer_link() is None
+    assert audit.first_broken() is None
+
+
+def test_a_password_file_is_read_without_its_line_end(tmp_path):
+    (tmp_path / "secret").write_text("from the file\n")
+    set_up.create_from_environment({"ADMIN_USER": "root", "ADMIN_PASSWORD_FILE": str(tmp_path / "secret")})
+    assert User.objects.get().check_password("from the file")
+    assert not set_up.is_open()
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, "ADMIN_PASSWORD or ADMIN_PASSWORD_FILE"),
+        ({"ADMIN_PASSWORD": "short"}, "too short"),
+        ({"ADMIN_PASSWORD_FILE": "/absent"}, "/absent cannot be read"),
+    ],
+)
+def test_an_incomplete_environment_stops_the_start(environment, said):
+    with pytest.raises(StartError, match=said):
+        set_up.create_from_environment({"ADMIN_USER": "root", **environment})
+    assert not User.objects.exists()
+
+
+def test_a_saved_step_is_open_after_a_restart_and_done_is_closed(people):
+    Setting.objects.update_or_create(key="set-up", defaults={"value": "message"})
+    assert set_up.is_open()
+    set_up.go_to(set_up.DONE)
+    assert not set_up.is_open()
