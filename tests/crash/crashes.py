@@ -1,0 +1,90 @@
+"""Crashes a life at every operation, in every mode, and lets the next one recover; again and again from there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.crash.life import Expected, Life, Violation, judge
+from tests.crash.recording_disk import Image
+from tests.crash.replayer import MODES, Wreck, fingerprint
+
+#: Share of recovered stores that go on working and crash again, and of their operations that are tried.
+AGAIN = 0.06
+AGAIN_AT = 0.1
+DEPTH = 2
+
+
+def nothing(life: Life) -> None:
+    """No sabotage."""
+
+
+class Crashes:
+    """Counts what it tried. `seen`: fingerprints of the distinct disk images that were recovered."""
+
+    def __init__(self, prepare: Callable[[Life], None] = nothing) -> None:
+        self._prepare = prepare
+        self._tried: set[tuple[bytes, int, int]] = set()
+        self.seen: set[bytes] = set()
+        self.recoveries = 0
+
+    def run(self, seed: str, synchronous: bool, steps: int) -> None:
+        """One life from an empty disk. Raises Violation, with all it takes to see it again."""
+        life = Life(seed, None, synchronous, self._prepare)
+        life.open()
+        life.work(steps)
+        self._crash(life, None, Expected(), None, random.Random("crash " + seed), 0)
+
+    def _crash(
+        self,
+        life: Life,
+        image: Image | None,
+        before: Expected,
+        after: Expected | None,
+        chance: random.Random,
+        depth: int,
+    ) -> None:
+        """before: what is expected of crashes inside the life's recovery, `after` of later ones."""
+        wreck = Wreck(image, life.disk.kinds)
+        expected = before.copy()
+        record = life.disk.record
+        for index, operation in enumerate(record):
+            if index == life.opened_at and after is not None:
+                expected = after.copy()
+            wreck.follow(operation)
+            if operation[0] == "mark":
+                expected.follow(operation[1])
+            if index + 1 < len(record) and record[index + 1][0] == "mark":
+                continue
+            if depth and chance.random() > AGAIN_AT:
+                continue
+            for mode in MODES:
+                self._try(life, wreck, mode, expected, index, chance, depth)
+
+    def _try(
+        self, life: Life, wreck: Wreck, mode: str, expected: Expected, index: int, chance: random.Random, depth: int
+    ) -> None:
+        image = wreck.image(mode, chance)
+        seen = fingerprint(image)
+        promised = expected.published if mode == "all" else expected.promised
+        key = (seen, sum(promised.values()), len(expected.deleting))
+        if key in self._tried:
+            return
+        self._tried.add(key)
+        self.seen.add(seen)
+        self.recoveries += 1
+        following = Life(f"{life.seed}/{index}{mode[0]}", image, life.settings.synchronous, self._prepare)
+        try:
+            following.open()
+            recovered = following.recovered()
+            judge(expected, recovered, killed=mode == "all")
+        except Violation as error:
+            raise Violation(f"{error} (life {life.seed}, crash at {index}, {mode})") from None
+        except Exception as error:
+            raise Violation(f"{error!r} (life {life.seed}, crash at {index}, {mode})") from error
+        if depth < DEPTH and chance.random() < AGAIN:
+            following.work(8)
+            if mode != "all":
+                expected = expected.copy()
+                expected.published = dict(expected.promised)
+            self._crash(following, image, expected, Expected.all_of(recovered), chance, depth + 1)

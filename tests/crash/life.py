@@ -1,0 +1,258 @@
+"""One life of a store on a recording disk, driven by a seed and without threads, and what must be true of the next.
+
+The driver plays all threads: it ends ticks, syncs the log, flushes queues, prepares files, deletes topics, stops, and
+lets ticks end while a sync is under way.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from appliance.engine.protocol.record import decode_record
+from appliance.engine.store.consume_queue import ENTRY
+from appliance.engine.store.flush_queues import TopicDeletion
+from appliance.engine.store.message_store import MessageStore, StoreSettings
+from appliance.engine.store.paths import StorePaths
+from appliance.engine.store.results import GetStatus
+from tests.crash.recording_disk import Image, RecordingDisk
+from tests.support.store import BORN, STORE_HOST
+
+Queue = tuple[str, int]
+TOPICS = ("A", "B")
+QUEUES = 2
+
+
+class Now:
+    """The part of the event loop the store uses; there is one thread."""
+
+    wall_ms = 1_700_000_000_000
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+class Expected:
+    """What a store may and must hold after a crash. Bodies of each queue in order; of them `promised` must be there."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[Queue, list[bytes]] = {}
+        self.promised: dict[Queue, int] = {}
+        #: What a reader saw: a killed process takes nothing of it back, a power cut in async flush may.
+        self.published: dict[Queue, int] = {}
+        #: Topics whose deletion was asked for and not acknowledged: all of it may be there, or nothing.
+        self.deleting: set[str] = set()
+
+    def copy(self) -> Expected:
+        other = Expected()
+        other.bodies = {queue: list(bodies) for queue, bodies in self.bodies.items()}
+        other.promised = dict(self.promised)
+        other.published = dict(self.published)
+        other.deleting = set(self.deleting)
+        return other
+
+    def follow(self, event: tuple) -> None:
+        """Take in one mark of a life."""
+        kind, topic = event[0], event[1]
+        if kind == "put":
+            self.bodies.setdefault((topic, event[2]), []).append(event[3])
+        elif kind == "promised":
+            self.promised[topic, event[2]] = event[3]
+        elif kind == "published":
+            self.published[topic, event[2]] = event[3]
+        elif kind == "deleting":
+            self.deleting.add(topic)
+        elif kind == "deleted":
+            self.deleting.discard(topic)
+            for queue in [queue for queue in self.bodies if queue[0] == topic]:
+                del self.bodies[queue]
+                self.promised.pop(queue, None)
+                self.published.pop(queue, None)
+
+    @classmethod
+    def all_of(cls, recovered: dict[Queue, list[bytes]]) -> Expected:
+        """What was seen after a recovery may never be taken back."""
+        expected = cls()
+        expected.bodies = {queue: list(bodies) for queue, bodies in recovered.items()}
+        expected.promised = {queue: len(bodies) for queue, bodies in recovered.items()}
+        expected.published = dict(expected.promised)
+        return expected
+
+
+class Violation(AssertionError):
+    """A promise that was broken; the text says which."""
+
+
+class Life:
+    """A store from its start on. `work` runs random steps; what it did is in `disk.record`, with marks between."""
+
+    def __init__(self, seed: str, image: Image | None, synchronous: bool, prepare: Callable[[Life], None]) -> None:
+        self.chance = random.Random(seed)
+        self.seed = seed
+        self.disk = RecordingDisk(image)
+        self.settings = StoreSettings(
+            synchronous=synchronous,
+            segment_bytes=4096,
+            queue_file_bytes=400,
+            max_bytes_in_memory=262_144,
+            max_count_in_memory=32,
+            max_bytes_on_disk=65_536,
+            max_count_on_disk=8,
+            max_scan_bytes=16_000,
+            memory_bytes=1 << 40,
+            delay_levels_ms=[1000],
+        )
+        self._prepare = prepare
+        self._count = 0
+        self._unsynced: list[tuple[int, Queue, int]] = []
+        #: First operation behind recovery: from there on everything a reader sees is promised.
+        self.opened_at = 0
+        self.store: MessageStore
+
+    def open(self) -> None:
+        """Recover and be ready to take messages."""
+        paths = StorePaths(Path("/store"), Path("/rocketbox"))
+        self.store = store = MessageStore(self.settings, paths, self.disk, Now(), STORE_HOST)
+        store.log._allocator.start = lambda: None
+        store.on_published = self._published
+        self._prepare(self)
+        store.open()
+        self.opened_at = len(self.disk.record)
+
+    def leave(self) -> None:
+        """Let go of the store as a killed process does."""
+        self.store._flush_queues._files.close()
+        self.store._let_go()
+
+    # --- working
+
+    def work(self, steps: int, deletions: bool = True) -> None:
+        actions = [
+            (10, self._tick),
+            (5, self._sync),
+            (3, self._flush_queues),
+            (1, self._prepare_file),
+            (0.4 if deletions else 0, self._delete),
+            (0.3, self._restart),
+        ]
+        self.disk.during_sync = self._meanwhile
+        for _ in range(steps):
+            self.chance.choices([action for _, action in actions], [weight for weight, _ in actions])[0]()
+        self.disk.during_sync = lambda path: None
+
+    def _meanwhile(self, path: str) -> None:
+        if "rocketbox" not in path and self.chance.random() < 0.25 and not self.store.log._allocator._making.locked():
+            self._tick()
+
+    def _tick(self) -> None:
+        for _ in range(self.chance.choice((1, 1, 2, 5))):
+            topic, queue_id = self.chance.choice(TOPICS), self.chance.randrange(QUEUES)
+            queue = self.store.queues.get_or_create(topic, queue_id)
+            self._count += 1
+            body = f"{self.seed}:{self._count}:".encode()
+            body += b"x" * (self.chance.choice((60, 60, 60, 700)) - len(body) % 60)
+            field = bytes((len(topic),)) + topic.encode()
+            self.store.put(queue, field, body, b"", 0, 0, 0, 1, BORN, 0)
+            self.disk.mark(("put", topic, queue_id, body))
+        self.store.end_tick()
+
+    def _published(self, tick) -> None:
+        """In sync flush what is published is acknowledged; in async flush it is promised once it is durable."""
+        for queue, offset in tick.touched.items():
+            self.disk.mark(("published", queue.topic, queue.queue_id, offset))
+            if self.settings.synchronous:
+                self.disk.mark(("promised", queue.topic, queue.queue_id, offset))
+            else:
+                self._unsynced.append((tick.end, (queue.topic, queue.queue_id), offset))
+
+    def _sync(self) -> None:
+        self.store.log.sync()
+        self.store._publish_durable()
+        self._mark_durable()
+
+    def _mark_durable(self) -> None:
+        while self._unsynced and self._unsynced[0][0] <= self.store.log.durable:
+            _, (topic, queue_id), offset = self._unsynced.pop(0)
+            self.disk.mark(("promised", topic, queue_id, offset))
+
+    def _flush_queues(self) -> None:
+        self.store._flush_queues.work(running=False)
+
+    def _prepare_file(self) -> None:
+        self.store.log._allocator.make_wanted()
+
+    def _delete(self) -> None:
+        deletion = TopicDeletion(self.chance.choice(TOPICS))
+        self.store.end_tick()
+        self._sync()
+        self.disk.mark(("deleting", deletion.topic))
+        self.store.forget_topic(deletion)
+        self._unsynced = [entry for entry in self._unsynced if entry[1][0] != deletion.topic]
+        during, self.disk.during_sync = self.disk.during_sync, lambda path: None
+        self.store._flush_queues.delete_topics()
+        self.disk.during_sync = during
+        self.disk.mark(("deleted", deletion.topic))
+
+    def _restart(self) -> None:
+        """A clean stop or a kill, and a start on the same machine."""
+        self.disk.during_sync = lambda path: None
+        if self.chance.random() < 0.5:
+            self.store.end_tick()
+            self.store.stop()
+            self._mark_durable()
+        else:
+            self.leave()
+        opened_at = self.opened_at
+        self.open()
+        self.opened_at = opened_at
+        self._unsynced.clear()
+        for queue in self.store.queues.all():
+            for kind in ("published", "promised"):
+                self.disk.mark((kind, queue.topic, queue.queue_id, queue.max_offset))
+        self.disk.during_sync = self._meanwhile
+
+    # --- judging
+
+    def recovered(self) -> dict[Queue, list[bytes]]:
+        """What a reader gets from each queue. Raises Violation when it is not whole."""
+        found = {}
+        for queue in self.store.queues.all():
+            name = f"{queue.topic}-{queue.queue_id}"
+            bodies: list[bytes] = []
+            if queue.min_offset:
+                raise Violation(f"{name} begins at {queue.min_offset}")
+            while len(bodies) < queue.max_offset:
+                result = self.store.get(queue, len(bodies), 32, None)
+                if result is None or result.status != GetStatus.FOUND or not result.message_count:
+                    raise Violation(f"{name} has a hole at {len(bodies)} of {queue.max_offset}: {result}")
+                for offset, size in result.runs:
+                    data, at = self.store.log.read(offset, size), 0
+                    while at < size:
+                        record = decode_record(data, at)
+                        place = (record.topic, record.queue_id, record.queue_offset, record.physical_offset)
+                        if place != (queue.topic, queue.queue_id, len(bodies), offset + at):
+                            raise Violation(f"{name} serves the record {place} at {len(bodies)}")
+                        bodies.append(record.body)
+                        at += record.size
+            entries = self.store.queues.read_entries(queue, 0, 1)
+            assert not entries or ENTRY.unpack(entries)[1] > 0
+            if bodies:
+                found[queue.topic, queue.queue_id] = bodies
+        return found
+
+
+def judge(expected: Expected, recovered: dict[Queue, list[bytes]], killed: bool) -> None:
+    """Acknowledged is a subset of recovered, recovered is a prefix of what was sent, nothing is altered."""
+    for topic in expected.deleting:
+        if not any(queue[0] == topic for queue in recovered):
+            expected = expected.copy()
+            expected.follow(("deleted", topic))
+    for queue, bodies in recovered.items():
+        sent = expected.bodies.get(queue, [])
+        if bodies != sent[: len(bodies)]:
+            wrong = next((i for i, (a, b) in enumerate(zip(bodies, sent, strict=False)) if a != b), len(sent))
+            raise Violation(f"{queue} at {wrong}: {bodies[wrong][:20]!r} was never sent there")
+    for queue, count in (expected.published if killed else expected.promised).items():
+        if len(recovered.get(queue, ())) < count:
+            raise Violation(f"{queue}: {count} acknowledged, {len(recovered.get(queue, ()))} recovered")

@@ -1,0 +1,146 @@
+"""What a crash may leave of a recorded sequence of operations.
+
+What was synced is there. Of what came later each operation may be there or not, whatever the others are: a write may be
+there in some of its 512-byte sectors only, a name may be there without its file's bytes, and the bytes without the name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+
+from tests.crash.recording_disk import ROOT, Image, Operation, RecordingDisk, resize, write
+
+SECTOR_BYTES = 512
+
+#: How much of what was not synced is there. `all` is what a killed process leaves, `none` a disk that writes late.
+MODES = ("all", "none", "some", "last", "all but one", "first", "torn")
+
+
+class Wreck:
+    """Follows a record and keeps, of each node, what is durable and what is not yet."""
+
+    def __init__(self, image: Image | None, kinds: dict[int, str]) -> None:
+        """kinds: node -> "file" or "directory", of the disk that records."""
+        first = RecordingDisk(image)
+        self._kinds = kinds
+        self._files: dict[int, tuple[bytearray, list[Operation]]] = {n: (d, []) for n, d in first.files.items()}
+        self._directories: dict[int, tuple[dict[str, int], list[Operation]]] = {
+            n: (dict(e), []) for n, e in first.directories.items()
+        }
+        self._pending: set[int] = set()
+
+    def follow(self, operation: Operation) -> None:
+        kind, node = operation[0], operation[1]
+        if kind == "mark":
+            return
+        if kind == "sync":
+            if node in self._files:
+                data, pending = self._files[node]
+                for later in pending:
+                    _apply(data, later)
+            else:
+                entries, pending = self._directories[node]
+                for later in pending:
+                    _apply_entry(entries, later)
+            pending.clear()
+            self._pending.discard(node)
+            return
+        self._pending.add(node)
+        if kind in ("entry", "rename"):
+            child = operation[-1]
+            if child is not None and child not in self._files and child not in self._directories:
+                if self._kinds[child] == "file":
+                    self._files[child] = (bytearray(), [])
+                else:
+                    self._directories[child] = ({}, [])
+            self._directories[node][1].append(operation)
+        else:
+            self._files[node][1].append(operation)
+
+    @property
+    def pending(self) -> int:
+        """Nodes with something not synced."""
+        return len(self._pending)
+
+    def image(self, mode: str, chance: random.Random) -> Image:
+        """One state of the disk after a crash now."""
+        found: Image = {}
+        victim = chance.choice(sorted(self._pending)) if self._pending and mode == "all but one" else -1
+
+        def walk(directory: int, prefix: str) -> None:
+            entries, pending = self._directories[directory]
+            entries = dict(entries)
+            for operation in _chosen(pending, mode, chance, directory == victim):
+                _apply_entry(entries, operation)
+            for name, child in entries.items():
+                path = f"{prefix}/{name}"
+                if child in self._directories:
+                    found[path] = None
+                    walk(child, path)
+                else:
+                    data, later = self._files[child]
+                    data = bytearray(data)
+                    for operation in _chosen(later, mode, chance, child == victim):
+                        _apply(data, operation, chance if mode in ("some", "torn") else None)
+                    found[path] = bytes(data)
+
+        walk(ROOT, "")
+        return found
+
+
+def _chosen(pending: list[Operation], mode: str, chance: random.Random, victim: bool) -> Iterator[Operation]:
+    if not pending or mode == "none":
+        return
+    if mode == "last":
+        yield pending[-1]
+    elif mode == "first":
+        yield pending[0]
+    elif mode == "some":
+        for operation in pending:
+            if chance.random() < 0.5:
+                yield operation
+    elif victim:
+        missing = chance.randrange(len(pending))
+        yield from pending[:missing] + pending[missing + 1 :]
+    else:
+        yield from pending
+
+
+def _apply(data: bytearray, operation: Operation, chance: random.Random | None = None) -> None:
+    if operation[0] == "size":
+        resize(data, operation[2])
+        return
+    position, new = operation[2], operation[3]
+    end = position + len(new)
+    if chance is None or chance.random() < 0.4 or position // SECTOR_BYTES == (end - 1) // SECTOR_BYTES:
+        write(data, position, new)
+        return
+    at = position
+    while at < end:
+        following = min(end, (at // SECTOR_BYTES + 1) * SECTOR_BYTES)
+        if chance.random() < 0.5:
+            write(data, at, new[at - position : following - position])
+        at = following
+
+
+def _apply_entry(entries: dict[str, int], operation: Operation) -> None:
+    if operation[0] == "rename":
+        _, _, old, name, node = operation
+        if entries.get(old) == node:
+            del entries[old]
+        entries[name] = node
+    elif operation[3] is None:
+        entries.pop(operation[2], None)
+    else:
+        entries[operation[2]] = operation[3]
+
+
+def fingerprint(image: Image) -> bytes:
+    """Equal for equal images."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path, data in sorted(image.items()):
+        digest.update(path.encode() + b"\0")
+        digest.update(b"/" if data is None else len(data).to_bytes(8, "big") + data)
+    return digest.digest()
