@@ -104,12 +104,14 @@ class ConsoleServer(BaseApplication):
         """Django, loaded in the worker when the engine runs, on its settings database."""
         set_place(self._place)
         try:
+            self._place.directory.mkdir(parents=True, exist_ok=True)
             from .asgi import application
             from .console.start import prepare
 
             self.setup_path = prepare(os.environ)
-        except RocketBoxError as error:
-            print(f"rocketbox: {error}", file=sys.stderr, flush=True)
+        except (RocketBoxError, OSError) as error:
+            said = error if isinstance(error, RocketBoxError) else f"The console cannot use its directory: {error}."
+            print(f"rocketbox: {said}", file=sys.stderr, flush=True)
             sys.exit(EXIT_REFUSED)
         return application
 
