@@ -12,6 +12,7 @@ import random
 import socket
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .admin import EngineAdmin
@@ -43,7 +44,8 @@ class Engine:
     """The broker and the name server of this process."""
 
     def __init__(self, config: EngineConfig) -> None:
-        self.config = config
+        # A section of our own: hot options are changed in it while we run.
+        self.config = config = replace(config, broker=replace(config.broker))
         self.broker_address: str | None = None
         self.namesrv_address: str | None = None
         self.loop = EventLoop()
@@ -64,6 +66,7 @@ class Engine:
         sockets: list[socket.socket] = []
         try:
             raise_descriptor_limit()
+            self.admin.load_options()
             self._build(sockets)
         except BaseException:
             for sock in sockets:

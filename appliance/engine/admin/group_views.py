@@ -148,7 +148,7 @@ class GroupViews:
             row = self._row(name, book, backlog, lag_time_ms(backlog, reader, self._measures), out)
             queues = self._queues(name, book, reader)
         members = members_of(info)
-        wanted = [] if info is None else sorted(list(info.subscriptions.values()), key=lambda data: data.topic)
+        wanted = [] if info is None else sorted(info.subscriptions.copy().values(), key=lambda data: data.topic)
         return s.GroupDetail(
             row=row,
             settings=None if config is None else group_settings_of(config),

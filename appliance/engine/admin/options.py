@@ -1,20 +1,201 @@
-"""The configuration as it is in force, and the few options that may be changed while the broker runs."""
+"""The configuration as it is in force, and the few options that may be changed while the broker runs.
+
+Hot are those that the engine reads again at each use. A change is kept in `rocketbox/options.json` and laid over the
+configuration at the next start; taking it back removes it there.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import Field
+from typing import TYPE_CHECKING, Any
 
+from ..broker.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, new_topic
+from ..config import SECTIONS, EngineConfig, options_of, parse_option
+from ..errors import Conflict, CorruptFile, InvalidInput, NotFound, StartError, Unavailable
+from ..json_file import load_json_with_backup, save_json_atomically
+from ..protocol.names import TEMPLATE_TOPIC
 from . import snapshots as s
+from .sentences import Sentence, say
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
+logger = logging.getLogger(__name__)
+
+FILE = "options.json"
+#: section and upstream's name of each option that is read at run time; the line beside it says where.
+HOT = frozenset(
+    (
+        ("broker", "autoCreateTopicEnable"),  # TopicConfigManager.create_from_default
+        ("broker", "autoCreateSubscriptionGroup"),  # SubscriptionGroupManager.find
+        ("broker", "longPollingEnable"),  # PullProcessor._pull
+        ("broker", "shortPollingTimeMills"),  # PullProcessor._pull
+        ("broker", "notifyConsumerIdsChangedEnable"),  # ClientManager._notify
+        ("broker", "litePullMessageEnable"),  # PullProcessor.hot_lite_pull, handle_pull
+    )
+)
+
 
 class Options:
-    """Any thread."""
+    """Any thread reads; changes are serialised by the caller (the pool "admin")."""
 
     def __init__(self, engine: Engine) -> None:
+        # Constant after construction.
         self._engine = engine
+        self._path = engine.config.data_dir / "rocketbox" / FILE
+        self._configured = {key: _text(_value(engine.config, *key)) for key in HOT}
+        # Guarded by _lock: (section, name) -> value as text.
+        self._lock = threading.Lock()
+        self._changed: dict[tuple[str, str], str] = {}
+
+    def load(self) -> None:
+        """Lay what was changed in an earlier run over the configuration; before any part is built. StartError."""
+        try:
+            document = load_json_with_backup(self._path)
+        except CorruptFile as error:
+            raise StartError(str(error)) from None
+        except OSError as error:
+            raise StartError(f"{self._path} cannot be read: {error.strerror}.") from None
+        for name, text in (document or {}).items() if isinstance(document, dict) else ():
+            section, _, option = name.partition(".")
+            if (section, option) not in HOT:
+                logger.warning("options: %s of %s is not hot in this version and is left alone", name, self._path)
+                continue
+            try:
+                value = parse_option(options_of(section)[option], text)
+            except ValueError as error:
+                logger.warning("options: %s of %s %s", name, self._path, error)
+                continue
+            _set(self._engine.config, section, option, value)
+            self._changed[section, option] = _text(value)
+            logger.info("options: %s=%s, as set while the broker ran", option, _text(value))
+
+    # --- reading
 
     def listing(self) -> s.Configuration:
-        raise NotImplementedError
+        config = self._engine.config
+        found = []
+        for section in SECTIONS:
+            for name, option in sorted(options_of(section).items()):
+                value = _text(getattr(getattr(config, section), option.name))
+                found.append(self._row(section, name, option, value))
+        return s.Configuration(tuple(found), _revision(found))
+
+    def _row(self, section: str, name: str, option: Field[Any], value: str) -> s.Option:
+        meta = option.metadata
+        kind = _kind(option)
+        number = kind == "int"
+        return s.Option(
+            section=section,
+            name=name,
+            kind=kind,
+            value=value,
+            default=_text(option.default),
+            choices=("true", "false") if kind == "bool" else tuple(meta["choices"]),
+            minimum=meta["minimum"] if number else None,
+            maximum=meta["maximum"] if number else None,
+            hot=(section, name) in HOT,
+            in_effect=bool(meta["effect"]),
+            changed_here=(section, name) in self._changed,
+            configured=self._configured.get((section, name), value),
+        )
+
+    # --- changing
+
+    def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> s.Change:
+        """See EngineAdmin.change_configuration."""
+        before = self.listing()
+        if revision is not None and revision != before.revision:
+            raise Conflict("The configuration was changed since you looked at it; look again.")
+        rows = {row.name: row for row in before.options}
+        wanted: dict[tuple[str, str], Any] = {}
+        kept = dict(self._changed)
+        for name, value in values.items():
+            row = rows.get(name)
+            if row is None:
+                raise NotFound("option", name[:100])
+            key = (row.section, name)
+            if key not in HOT:
+                raise InvalidInput(name, f"{name} cannot be changed while the broker runs.")
+            try:
+                wanted[key] = parse_option(options_of(row.section)[name], row.configured if value is None else value)
+            except ValueError as error:
+                raise InvalidInput(name, f"{name} {error}") from None
+            kept[key] = _text(wanted[key])
+            if value is None or kept[key] == row.configured:
+                del kept[key]
+        old = {name: rows[name].value for _, name in wanted}
+        new = {name: _text(value) for (_, name), value in wanted.items()}
+        warnings = self._warnings(new)
+        if not dry_run:
+            self._apply(wanted, kept, by)
+        return s.Change(
+            applied=not dry_run,
+            name="configuration",
+            differences=tuple(s.Difference(n, old[n], new[n]) for n in sorted(new) if old[n] != new[n]),
+            warnings=warnings,
+            blockers=(),
+            revision=self.listing().revision,
+            registered={},
+        )
+
+    def _apply(self, wanted: dict[tuple[str, str], Any], kept: dict[tuple[str, str], str], by: str) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            document = {f"{section}.{name}": text for (section, name), text in sorted(kept.items())}
+            save_json_atomically(self._path, json.dumps(document, indent=1))
+        except OSError as error:
+            raise Unavailable(f"The change cannot be saved, and was not made: {error.strerror}.") from None
+        with self._lock:
+            for (section, name), value in wanted.items():
+                _set(self._engine.config, section, name, value)
+            self._changed = kept
+        broker = self._engine.broker
+        if broker is not None:
+            if wanted.get(("broker", "autoCreateTopicEnable")) and broker.topics.get(TEMPLATE_TOPIC) is None:
+                nums = self._engine.config.broker.default_topic_queue_nums
+                template = new_topic(TEMPLATE_TOPIC, nums, PERM_READ | PERM_WRITE | PERM_INHERIT)
+                broker.topics.wait_durable(broker.topics.update(template))
+            broker.admin_broker.refresh()
+        for (_, name), value in wanted.items():
+            logger.info("options: %s=%s by=%s", name, _text(value), by or "console")
+
+    def _warnings(self, new: Mapping[str, str]) -> tuple[Sentence, ...]:
+        broker = self._engine.broker
+        missing = broker is not None and broker.topics.get(TEMPLATE_TOPIC) is None
+        return (say("template_missing"),) if missing and new.get("autoCreateTopicEnable") == "true" else ()
+
+
+def _value(config: EngineConfig, section: str, name: str) -> Any:
+    return getattr(getattr(config, section), options_of(section)[name].name)
+
+
+def _set(config: EngineConfig, section: str, name: str, value: Any) -> None:
+    """The sections are frozen for everyone but this: all parts hold the same object and read hot fields at each use."""
+    object.__setattr__(getattr(config, section), options_of(section)[name].name, value)
+
+
+def _kind(option: Field[Any]) -> str:
+    if isinstance(option.default, bool):
+        return "bool"
+    if isinstance(option.default, int):
+        return "int"
+    return "list" if isinstance(option.default, tuple) else "text"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (tuple, list)):
+        return ";".join(map(str, value))
+    return str(value)
+
+
+def _revision(rows: list[s.Option]) -> str:
+    text = "\n".join(f"{row.section}.{row.name}={row.value}" for row in rows)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

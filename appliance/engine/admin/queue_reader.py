@@ -6,6 +6,7 @@ queue's tail or delete files meanwhile; then the look-up is made again.
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 
 from ..errors import CorruptFile
@@ -22,7 +23,7 @@ from ..store.message_store import MessageStore
 
 #: Up to the store time behind a 20-byte born host.
 _HEAD_BYTES = 76
-_TRIES = 3
+_TRIES = 5
 
 Entry = tuple[int, int, int]  # physical offset, size, tag code
 
@@ -42,18 +43,43 @@ class QueueReader:
         self._files.close()
 
     def raw_entries(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
-        """Published entries from `offset`, in one piece; fewer where a file, the tail or the queue ends."""
-        count = min(count, queue.max_offset - offset)
-        if count <= 0 or offset < queue.min_offset:
-            return b""
-        data = self._store.queues.read_entries(queue, offset, count, self._files)
-        self.read_bytes += len(data)
-        return data
+        """Published entries from `offset`, in one piece; fewer where a file, the tail or the queue ends.
+
+        remoting-io may be trimming the tail: an answer counts only if the tail was whole and the same before and after.
+        """
+        for _ in range(_TRIES):
+            base = queue.tail_base
+            wanted = min(count, queue.max_offset - offset)
+            if wanted <= 0 or offset < queue.min_offset:
+                return b""
+            data = self._store.queues.read_entries(queue, offset, wanted, self._files)
+            whole = len(queue.tail) // ENTRY_BYTES >= queue.next_offset - base
+            if queue.tail_base == base and (whole or offset < base):
+                self.read_bytes += len(data)
+                return data
+            time.sleep(0.0005)
+        return b""
 
     def entries(self, queue: ConsumeQueue, offset: int, count: int) -> list[Entry]:
         """As `raw_entries`, unpacked."""
         data = self.raw_entries(queue, offset, count)
         return list(ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]))
+
+    def span(self, queue: ConsumeQueue, begin: int, end: int) -> list[tuple[int, int, int]]:
+        """(queue offset, physical offset, size) of all entries in [begin, end) that can be read."""
+        found = []
+        at = begin
+        while at < end:
+            part = self.entries(queue, at, end - at)
+            if not part:
+                at += 1
+                if at < queue.min_offset:
+                    at = queue.min_offset
+                continue
+            for physical, size, _ in part:
+                found.append((at, physical, size))
+                at += 1
+        return found
 
     def stored_at_ms(self, queue: ConsumeQueue, offset: int) -> int | None:
         """Store time of one message; None when it is not in the log."""
@@ -109,7 +135,10 @@ class QueueReader:
         return (record, data) if record.physical_offset == physical and record.size == size else None
 
     def offset_at(self, queue: ConsumeQueue, time_ms: int) -> int:
-        """The first offset whose message is not older than the time, within [min, max]; unreadable ones count as older."""
+        """The first offset whose message is not older than the time, within [min, max].
+
+        One that cannot be read counts as older.
+        """
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             middle = (low + high) // 2

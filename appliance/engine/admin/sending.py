@@ -1,17 +1,54 @@
-"""Test messages."""
+"""Test messages: checked here, then sent on the same path as a client's."""
 
 from __future__ import annotations
 
+import logging
+import secrets
+import time
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING
 
+from ..errors import InvalidInput, NotFound, RefusedRequest, Unavailable
+from ..protocol.codes import ResponseCode
+from ..protocol.names import NO_SEND_TOPICS, PERM_WRITE
+from ..protocol.properties import (
+    KEYS,
+    MAX_PROPERTIES_BYTES,
+    NAME_SEPARATOR,
+    PAIR_SEPARATOR,
+    TAGS,
+    UNIQUE_KEY,
+    encode_properties,
+)
 from .message_snapshots import SentMessage
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
     from ..engine import Engine
 
+logger = logging.getLogger(__name__)
+
+#: The group our own messages name; it is not registered anywhere.
+PRODUCER_GROUP = "ROCKETBOX_CONSOLE"
+#: A tag with a bar in it could not be subscribed to.
+_NOT_IN_TAGS = ("|", " ")
+#: What the broker or the clients mean something by; messages with these are not what this page sends.
+_OWN_PROPERTIES = frozenset(
+    "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID "
+    "ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY "
+    "MAX_RECONSUME_TIMES CONSUME_START_TIME TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES "
+    "CHECK_IMMUNITY_TIME_IN_SECONDS INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME "
+    "CLUSTER MSG_TYPE POP_CK INNER_NUM TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_DEL_UNIQKEY "
+    "DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID".split()
+)
+
 
 class TestSender:
+    """Any thread; waits in the caller's."""
+
+    #: pytest: this is no test.
+    __test__ = False
+
     def __init__(self, engine: Engine, broker: Broker) -> None:
         self._engine = engine
         self._broker = broker
@@ -27,4 +64,103 @@ class TestSender:
         timeout_s: float,
         by: str,
     ) -> SentMessage:
-        raise NotImplementedError
+        begin = time.monotonic()
+        self._check(topic, body, queue_id)
+        own = _properties(tags, keys, properties)
+        key = own[UNIQUE_KEY]
+        fields = {
+            "a": PRODUCER_GROUP,
+            "b": topic,
+            "c": topic,  # the template for a topic that is not there: so none is made
+            "d": "0",
+            "e": str(-1 if queue_id is None else queue_id),
+            "f": "0",
+            "g": str(int(time.time() * 1000)),
+            "h": "0",
+            "i": encode_properties(own),
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        }
+        future = self._broker.local_sends.submit(fields, body)
+        try:
+            answer = future.result(timeout_s)
+        except FutureTimeout:
+            raise Unavailable(
+                f"There was no answer within {timeout_s:g} s; the message may have been stored."
+            ) from None
+        except RefusedRequest as refusal:
+            raise InvalidInput("message", refusal.remark, refusal.code) from None
+        if answer.code not in (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT):
+            remark = answer.remark or f"response code {answer.code}"
+            if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+                raise Unavailable(remark)
+            raise InvalidInput("message", remark, answer.code)
+        ext = answer.ext_fields
+        logger.info(
+            "admin: test message sent topic=%s queue=%s offset=%s by=%s", topic, ext["queueId"], ext["queueOffset"], by
+        )
+        return SentMessage(
+            status="SEND_OK" if answer.code == ResponseCode.SUCCESS else "FLUSH_DISK_TIMEOUT",
+            topic=topic,
+            queue_id=int(ext["queueId"]),
+            queue_offset=int(ext["queueOffset"]),
+            unique_id=key,
+            offset_id=ext["msgId"],
+            took_ms=(time.monotonic() - begin) * 1000,
+        )
+
+    def _check(self, topic: str, body: bytes, queue_id: int | None) -> None:
+        config = self._broker.topics.get(topic)
+        if config is None:
+            raise NotFound("topic", topic)
+        if topic in NO_SEND_TOPICS:
+            raise InvalidInput("topic", "The broker keeps this topic for itself.", ResponseCode.NO_PERMISSION)
+        if not config.perm & PERM_WRITE or not config.write_queue_nums:
+            raise InvalidInput("topic", "This topic may not be written.", ResponseCode.NO_PERMISSION)
+        if queue_id is not None and not 0 <= queue_id < config.write_queue_nums:
+            raise InvalidInput("queue_id", f"queue_id must lie between 0 and {config.write_queue_nums - 1}")
+        limit = self._engine.config.store.max_message_size
+        if not body:
+            raise InvalidInput("body", "A message needs a body.", ResponseCode.MESSAGE_ILLEGAL)
+        if len(body) > limit:
+            raise InvalidInput(
+                "body", f"The body has {len(body)} bytes, maxMessageSize is {limit}.", ResponseCode.MESSAGE_ILLEGAL
+            )
+
+
+def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str]) -> dict[str, str]:
+    """What the message carries; InvalidInput names what it may not."""
+    found: dict[str, str] = {UNIQUE_KEY: secrets.token_hex(16).upper()}
+    if tags:
+        _check_text("tags", tags)
+        if any(sign in tags for sign in _NOT_IN_TAGS):
+            raise InvalidInput("tags", "A message has one tag, without blanks and bars.")
+        found[TAGS] = tags
+    if keys:
+        for key in keys:
+            _check_text("keys", key)
+            if not key or any(sign.isspace() for sign in key):
+                raise InvalidInput("keys", "A key is not empty and holds no blanks.")
+        found[KEYS] = " ".join(keys)
+    for name, value in others.items():
+        _check_text("properties", name)
+        _check_text("properties", value)
+        if not name or not value:
+            raise InvalidInput("properties", "A property has a name and a value.")
+        if name in _OWN_PROPERTIES or name.startswith("__"):
+            raise InvalidInput("properties", f"{name[:64]} means something to the broker and cannot be set here.")
+        found[name] = value
+    size = len(encode_properties(found).encode())
+    if size > MAX_PROPERTIES_BYTES - 512:  # the broker adds its own
+        raise InvalidInput("properties", f"The properties take {size} bytes, at most 32 KB are possible.")
+    return found
+
+
+def _check_text(field: str, text: str) -> None:
+    if NAME_SEPARATOR in text or PAIR_SEPARATOR in text:
+        raise InvalidInput(field, "The characters 1 and 2 separate properties and cannot be in one.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(field, "This is no Unicode text.") from None

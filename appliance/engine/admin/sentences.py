@@ -20,7 +20,7 @@ TEMPLATES: dict[str, str] = {
     "tables_saved": "Topics, groups and offsets are saved.",
     "tables_failing": "The table of %(table)s cannot be saved: %(reason)s.",
     "namesrv_registered": "The name server %(address)s knows this broker.",
-    "namesrv_lost": "The name server %(address)s did not take the last registration; clients that ask it may not find us.",
+    "namesrv_lost": "The name server %(address)s did not take the last registration; its clients may not find us.",
     "no_namesrv": "No name server is told about this broker: clients cannot find it.",
     "disk_roomy": "%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used).",
     "disk_filling": "The disk is %(used_percent).1f %% full; diskMaxUsedSpaceRatio is %(limit_percent)d %%.",

@@ -132,7 +132,7 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One queue of a topic. [min_offset, max_offset) can be read. readable, writable: by the topic's present numbers."""
+    """One queue of a topic. [min_offset, max_offset) can be read. readable, writable: as the topic is set now."""
 
     queue_id: int
     min_offset: int
@@ -312,7 +312,7 @@ class SubscriptionConflict:
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """A group's configuration. retry_max_times: then a message is a dead letter. revision: changes with it (an ETag)."""
+    """A group's configuration. retry_max_times: then a message is a dead letter. revision: as a topic's."""
 
     name: str
     consume_enable: bool

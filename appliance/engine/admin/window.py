@@ -1,8 +1,8 @@
 """EngineAdmin: frozen snapshots out, named commands in.
 
 Copies a table with one C call, then touches frozen values only. Never locks remoting-io and never asks it to build a
-list (D10, D11); what has to be read from the disk is read in the caller's thread. Errors: `errors.AdminError` and below.
-What a method returns is in `snapshots.py`.
+list (D10, D11); what has to be read from the disk is read in the caller's thread. Errors: `errors.AdminError` and
+below. What a method returns is in `snapshots.py` and `message_snapshots.py`.
 """
 
 from __future__ import annotations
@@ -66,6 +66,10 @@ class EngineAdmin:
         self._started_at_ms: int | None = None
         # Set by start() and stop().
         self._parts: _Parts | None = None
+
+    def load_options(self) -> None:
+        """Lay hot options set in an earlier run over the configuration; before the engine builds. StartError."""
+        self._options.load()
 
     def start(self) -> None:
         """Begin to sample; the engine calls it when everything runs."""

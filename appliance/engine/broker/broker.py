@@ -29,6 +29,7 @@ from ..store.paths import StorePaths
 from .clients import ClientManager
 from .durability import Durability
 from .groups import SubscriptionGroupManager
+from .local_sends import LocalSends
 from .offsets import ConsumerOffsetManager
 from .processors.admin_broker import AdminBrokerProcessor
 from .processors.admin_groups import AdminGroupsProcessor
@@ -141,7 +142,11 @@ class Broker:
             server.flush_dirty,
             self.pull.long_polling.notify,
         )
+        self.local_sends = LocalSends(self.send, loop, store_host)
         self.stats = BrokerStats(self.store, self.pull, clock)
+        self.admin_topics = AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration)
+        self.admin_groups = AdminGroupsProcessor(self.groups, self.offsets)
+        self.admin_broker = AdminBrokerProcessor(config, self.stats, address, clock)
         self._processors: list[Processor] = [
             self.send,
             self.pull,
@@ -149,9 +154,9 @@ class Broker:
             ClientProcessor(self.clients, self.groups, self.topics),
             ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),
             SendBackProcessor(),
-            AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration),
-            AdminGroupsProcessor(self.groups, self.offsets),
-            AdminBrokerProcessor(config, self.stats, address, clock),
+            self.admin_topics,
+            self.admin_groups,
+            self.admin_broker,
         ]
         server.on_close(self._connection_closed)
         loop.at_tick_end(self.store.end_tick)

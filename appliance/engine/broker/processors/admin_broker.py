@@ -36,16 +36,25 @@ class AdminBrokerProcessor:
         self, config: EngineConfig, stats: RuntimeFigures, address: str | None = None, clock: Clock | None = None
     ) -> None:
         """address: "host:port" others are told; without it, what the configuration says."""
-        # Constant after construction: nothing changes the configuration while the broker runs.
+        # Constant after construction.
+        self._config = config
         self._stats = stats
-        self._version = DataVersion((clock or Clock()).wall_ms())
-        properties = broker_properties(config)
-        if address is not None:
-            host, _, port = address.rpartition(":")
-            properties |= {"brokerIP1": host, "listenPort": port, "haListenPort": str(int(port) + 1)}
-        lines = (f"{name}={_one_line(properties[name])}\n" for name in sorted(properties))
-        self._text = "".join(lines).encode()
+        self._address = address
+        self._clock = clock or Clock()
         self._accepts_from = str(config.broker.start_accept_send_request_time_stamp)
+        # Replaced whole by refresh(): (version, body) of 26.
+        self._answer = (DataVersion(self._clock.wall_ms()), self._text())
+
+    def refresh(self) -> None:
+        """An option was changed; on the pool's thread."""
+        self._answer = (self._answer[0].following(self._clock.wall_ms()), self._text())
+
+    def _text(self) -> bytes:
+        properties = broker_properties(self._config)
+        if self._address is not None:
+            host, _, port = self._address.rpartition(":")
+            properties |= {"brokerIP1": host, "listenPort": port, "haListenPort": str(int(port) + 1)}
+        return "".join(f"{name}={_one_line(properties[name])}\n" for name in sorted(properties)).encode()
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.GET_BROKER_CONFIG, self.handle_config)
@@ -53,8 +62,9 @@ class AdminBrokerProcessor:
 
     def handle_config(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """26: upstream's option names and the values in force, a line each, sorted."""
-        ext = {"version": self._version.encode().decode()}
-        return RemotingCommand.response(ResponseCode.SUCCESS, ext=ext, body=self._text)
+        version, text = self._answer
+        ext = {"version": version.encode().decode()}
+        return RemotingCommand.response(ResponseCode.SUCCESS, ext=ext, body=text)
 
     def handle_runtime_info(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """28: a KVTable; every value is text."""

@@ -48,29 +48,36 @@ class AdminGroupsProcessor:
 
     def handle_update(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """200: the whole configuration is replaced."""
-        self._change([decode_body(request.body, SubscriptionGroupConfig)], conn)
+        self.change([decode_body(request.body, SubscriptionGroupConfig)], conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_update_list(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """225: several at once; the first bad one ends it, those before it are changed."""
-        self._change(decode_body(request.body, GroupList, MAX_POOL_BODY_BYTES).group_config_list, conn)
+        configs = decode_body(request.body, GroupList, MAX_POOL_BODY_BYTES).group_config_list
+        self.change(configs, conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
-    def _change(self, configs: list[SubscriptionGroupConfig], conn: Connection) -> None:
+    def change(self, configs: list[SubscriptionGroupConfig], by: str) -> None:
+        """Create or replace groups, on the pool's thread; durable when it returns. by: who asked, for the log."""
         ticket = 0
         for config in configs:
             ticket = self._groups.update(config) or ticket
-            logger.info("admin: group set %s by=%s", config.group_name, conn.remote_host)
+            logger.info("admin: group set %s by=%s", config.group_name, by)
         if ticket:
             self._groups.wait_durable(ticket)
 
     def handle_delete(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """207: the configuration, and the offsets when asked for (`cleanOffset` of 5.x, `removeOffset` of 4.9)."""
-        group = require_str(request, "groupName")
+        offsets = optional_bool(request, "cleanOffset", False) or optional_bool(request, "removeOffset", False)
+        self.delete(require_str(request, "groupName"), offsets, conn.remote_host)
+        return RemotingCommand.response(ResponseCode.SUCCESS)
+
+    def delete(self, group: str, offsets: bool, by: str) -> None:
+        """The same for the window, on the pool's thread."""
         ticket = self._groups.delete(group)
         if ticket:
             self._groups.wait_durable(ticket)
-        if optional_bool(request, "cleanOffset", False) or optional_bool(request, "removeOffset", False):
+        if offsets:
             self._offsets.remove_group(group)
             try:
                 self._offsets.persist()
@@ -78,8 +85,7 @@ class AdminGroupsProcessor:
                 raise RefusedRequest(
                     ResponseCode.SYSTEM_ERROR, f"the group is gone, its offsets may come back: {error}; try again"
                 ) from None
-        logger.info("admin: group deleted %s by=%s", group, conn.remote_host)
-        return RemotingCommand.response(ResponseCode.SUCCESS)
+        logger.info("admin: group deleted %s by=%s", group, by)
 
     def handle_get_all(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """201: the whole table."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -35,8 +35,8 @@ FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 class NameServers(Protocol):
     """What registration.py does for us."""
 
-    def register_topics(self, changed: Iterable[TopicConfig]) -> Any:
-        """Wait until the name servers that answer know these topics; raises nothing."""
+    def register_topics(self, changed: Iterable[TopicConfig]) -> dict[str, bool]:
+        """Wait until the name servers that answer know these topics; who does. Raises nothing."""
 
 
 class TopicList(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -73,7 +73,7 @@ class AdminTopicsProcessor:
         """17: the whole configuration is replaced; attributes are changes of what is there."""
         ext = request.ext_fields
         topic = ext.get("topic") or ""
-        self._check_name(topic)
+        self.check_name(topic)
         config = TopicConfig(
             topic_name=topic,
             read_queue_nums=require_int(request, "readQueueNums"),
@@ -84,25 +84,30 @@ class AdminTopicsProcessor:
             order=optional_bool(request, "order", False),
             attributes=parse_attributes(ext.get("attributes") or ""),
         )
-        self._change([config], conn)
+        self.change([config], conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_update_list(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """18: several at once; all names are checked before the first change."""
         configs = decode_body(request.body, TopicList, MAX_POOL_BODY_BYTES).topic_config_list
         for config in configs:
-            self._check_name(config.topic_name)
-        self._change(configs, conn)
+            self.check_name(config.topic_name)
+        self.change(configs, conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
-    def _check_name(self, topic: str) -> None:
+    def check_name(self, topic: str) -> None:
+        """Refuse with 29 a name that is illegal or the system's."""
         error = topic_name_error(topic)
         if error is None and self._topics.is_system_topic(topic):
             error = f"The topic[{topic}] is conflict with system topic."
         if error is not None:
             raise RefusedRequest(ResponseCode.INVALID_PARAMETER, error)
 
-    def _change(self, configs: list[TopicConfig], conn: Connection) -> None:
+    def change(self, configs: list[TopicConfig], by: str) -> dict[str, bool]:
+        """Create or replace topics whose names were checked, on the pool's thread; which name servers know them.
+
+        Durable when it returns. attributes are changes. by: who asked, for the log.
+        """
         for config in configs:
             if config.topic_filter_type not in FILTER_TYPES:
                 raise RefusedRequest(
@@ -117,10 +122,11 @@ class AdminTopicsProcessor:
             if last:
                 ticket = last
                 changed.append(config)
-        logger.info("admin: %d of %d topics changed by=%s", len(changed), len(configs), conn.remote_host)
-        if changed:
-            self._topics.wait_durable(ticket)
-            self._name_servers.register_topics(changed)
+        logger.info("admin: %d of %d topics changed by=%s", len(changed), len(configs), by)
+        if not changed:
+            return {}
+        self._topics.wait_durable(ticket)
+        return self._name_servers.register_topics(changed)
 
     def handle_delete(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """215: configuration, offsets and queue files go; its records stay in the log until they expire.
@@ -131,7 +137,12 @@ class AdminTopicsProcessor:
         topic = request.ext_fields.get("topic") or ""
         if not topic.strip():
             raise RefusedRequest(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
-        self._check_name(topic)
+        self.delete(topic, conn.remote_host)
+        return RemotingCommand.response(ResponseCode.SUCCESS)
+
+    def delete(self, topic: str, by: str) -> None:
+        """The same for the window, on the pool's thread."""
+        self.check_name(topic)
         groups = self._offsets.groups_of(topic)
         names = [topic]
         for group in groups:
@@ -142,8 +153,7 @@ class AdminTopicsProcessor:
             with self._topics.deleting(name) as ticket:
                 self._topics.wait_durable(ticket)
                 self._forget(name)
-        logger.info("admin: topics deleted %s by=%s", names, conn.remote_host)
-        return RemotingCommand.response(ResponseCode.SUCCESS)
+        logger.info("admin: topics deleted %s by=%s", names, by)
 
     def _forget(self, topic: str) -> None:
         self._offsets.remove_topic(topic)
