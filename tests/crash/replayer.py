@@ -1,7 +1,7 @@
 """What a crash may leave of a recorded sequence of operations.
 
-What was synced is there. Of what came later each operation may be there or not, whatever the others are: a write may be
-there in some of its 512-byte sectors only, a name may be there without its file's bytes, and the bytes without the name.
+What was synced is there. Of what came later each operation may be there or not, whatever the others are: a write may
+be there in some of its 512-byte sectors only, a name without its file's bytes, and the bytes without the name.
 """
 
 from __future__ import annotations

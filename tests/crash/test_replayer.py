@@ -22,19 +22,20 @@ def _quiet():
     logging.disable(logging.NOTSET)
 
 
+def run_lives(crashes, name, count, steps):
+    for seed in range(count):
+        for synchronous in (True, False):
+            crashes.run(f"{name} {seed}", synchronous, steps)
+
+
 def test_every_crash_keeps_what_was_acknowledged():
     crashes = Crashes()
-    for seed in range(SEEDS):
-        for synchronous in (True, False):
-            crashes.run(f"{seed}", synchronous, STEPS)
+    run_lives(crashes, "life", SEEDS, STEPS)
     print(f"{len(crashes.seen)} distinct images, {crashes.recoveries} recoveries")
     assert len(crashes.seen) >= FLOOR
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
 def test_a_sabotaged_store_is_found_out(sabotage):
-    crashes = Crashes(sabotage)
     with pytest.raises(Violation):
-        for seed in range(12):
-            for synchronous in (True, False):
-                crashes.run(f"sabotage {seed}", synchronous, 25)
+        run_lives(Crashes(sabotage), "sabotage", 12, 25)

@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 
+from appliance.engine.errors import StartError
 from appliance.engine.protocol.record import decode_record
+from appliance.engine.store.consume_queue import ENTRY
 from tests.support.store import StoreUnderTest
 
 
@@ -258,3 +260,134 @@ def test_records_point_where_they_lie_after_every_restart(tmp_path):
                 raw = store.store.log.read(record.physical_offset, record.size)
                 assert decode_record(raw) == record
     store.stop()
+
+
+def test_a_record_larger_than_one_read_is_whole(tmp_path):
+    store = StoreUnderTest(tmp_path, segment_bytes=16 << 20).open()
+    large = bytes(range(256)) * (4096 * 4)
+    store.write("T", 0, b"first", large, b"behind")
+    store.die()
+    store = StoreUnderTest(tmp_path, segment_bytes=16 << 20).open()
+    assert store.bodies("T", 0) == [b"first", large, b"behind"]
+    store.stop()
+
+
+@pytest.mark.parametrize("lost", ["all", "topic", "last file"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_lost_queue_files_are_missed_though_the_position_is_there(tmp_path, lost, clean):
+    store = StoreUnderTest(tmp_path).open()
+    expected = fill(store, 800, queues=1)
+    store.wait_recovery_position()
+    store.stop() if clean else store.die()
+    queues = tmp_path / "store" / "consumequeue"
+    if lost == "last file":
+        sorted((queues / "A" / "0").iterdir())[-1].unlink()
+    else:
+        shutil.rmtree(queues if lost == "all" else queues / "A")
+    store = StoreUnderTest(tmp_path).open()
+    check(store, expected)
+    store.stop()
+
+
+def test_stale_entries_far_behind_a_queues_end_are_zeroed(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, b"a", b"b", b"c")
+    store.wait_recovery_position()
+    store.die()
+    path = tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}"
+    with path.open("r+b") as file:
+        file.seek(90 * 20)
+        file.write(ENTRY.pack(0, 100, 0) * 10)
+    store = StoreUnderTest(tmp_path).open()
+    assert store.bodies("T", 0) == [b"a", b"b", b"c"]
+    store.die()
+    assert path.read_bytes()[60:].strip(b"\0") == b""
+
+
+def test_half_an_entry_at_a_sectors_border_does_not_count(tmp_path):
+    """Entry 102 has its offset in one sector and its size in the next, which alone reached the disk."""
+
+    def a_store():
+        store = StoreUnderTest(tmp_path)
+        store.settings = store.settings._replace(queue_file_bytes=4000)
+        return store.open()
+
+    store = a_store()
+    bodies = [b"%d" % i for i in range(102)]
+    store.write("T", 0, *bodies)
+    store.wait_recovery_position()
+    store.die()
+    (tmp_path / "rocketbox" / "deleted-topics.json").write_text('{"Other": 1000000000}')  # no count to go by
+    path = tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}"
+    with path.open("r+b") as file:
+        file.seek(2048)
+        file.write(ENTRY.pack(50_000, 100, 0)[8:])
+    store = a_store()
+    assert store.bodies("T", 0) == bodies
+    store.write("T", 0, b"next")
+    assert [r.queue_offset for r in store.records("T", 0)] == list(range(103))
+    store.stop()
+
+
+def test_stale_records_deep_in_the_next_file_are_cleared(tmp_path):
+    store = StoreUnderTest(tmp_path, segment_bytes=16_384).open()
+    store.write("T", 0, *[b"x" * 400] * 10)
+    store.die()
+    directory = tmp_path / "store" / "commitlog"
+    following = directory / f"{16_384:020d}"
+    data = bytearray(16_384)
+    data[9000:9100] = b"stale" * 20
+    following.write_bytes(data)
+    store = StoreUnderTest(tmp_path, segment_bytes=16_384).open()
+    assert following.read_bytes() == bytes(16_384)
+    assert len(store.bodies("T", 0)) == 10
+    store.stop()
+
+
+def test_damage_below_the_recovery_position_costs_only_what_is_damaged(tmp_path):
+    """Even when no queue file is left to say where the next record begins."""
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, *[b"%d" % i for i in range(20)])
+    store.wait_recovery_position()
+    store.die()
+    path, _, _ = tail_of_log(tmp_path)
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[0:4], "big")
+    data[size + 3] ^= 0x40  # the size of the second record
+    path.write_bytes(data)
+    shutil.rmtree(tmp_path / "store" / "consumequeue")
+    store = StoreUnderTest(tmp_path).open()
+    assert store.bodies("T", 0) == [b"0"] + [b"%d" % i for i in range(2, 20)]
+    assert list((tmp_path / "rocketbox" / "quarantine").glob("*.damage"))
+    store.stop()
+
+
+def test_queue_files_larger_than_configured_are_one_sentence(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, *[b"%d" % i for i in range(60)])
+    store.wait_recovery_position()
+    store.stop()
+    path = tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}"
+    before = path.read_bytes()
+    other = StoreUnderTest(tmp_path)
+    other.settings = other.settings._replace(queue_file_bytes=1000)
+    with pytest.raises(StartError, match="mappedFileSizeConsumeQueue"):
+        other.open()
+    assert path.read_bytes() == before
+    store = StoreUnderTest(tmp_path).open()
+    assert len(store.bodies("T", 0)) == 60
+    store.stop()
+
+
+def test_a_checkpoint_from_the_future_is_put_right(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, b"a")
+    store.wait_recovery_position()
+    store.stop()
+    path = tmp_path / "store" / "checkpoint"
+    path.write_bytes(b"\x7f" * 24 + bytes(4072))
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, b"b")
+    store.stop()
+    times = [int.from_bytes(path.read_bytes()[at : at + 8], "big") for at in (0, 8)]
+    assert times == [store.scheduler.wall_ms] * 2

@@ -1,0 +1,65 @@
+"""The log's files and its durable position, with a disk that fails or takes its time."""
+
+import errno
+import threading
+import time
+
+from appliance.engine.store.disk import Disk
+from tests.support.store import StoreUnderTest
+
+
+class SlowPreparation(Disk):
+    """Preparing a file in the background takes until `release`, and fails then."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.release = threading.Event()
+
+    def allocate(self, fd, size):
+        if threading.current_thread().name == "allocate-commitlog" and not self.release.is_set():
+            self.entered.set()
+            self.release.wait(5)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().allocate(fd, size)
+
+
+def test_a_file_that_fails_to_be_prepared_takes_none_away_from_the_log(tmp_path):
+    disk = SlowPreparation()
+    store = StoreUnderTest(tmp_path, segment_bytes=4096, disk=disk).open()
+    bodies = [bytes([i]) * 700 for i in range(4)]
+    store.write("T", 0, *bodies)
+    assert disk.entered.wait(5), "the next file was never asked for"
+    threading.Timer(0.2, disk.release.set).start()
+    more = [bytes([i]) * 700 for i in range(4, 8)]
+    store.write("T", 0, *more)  # rolls while the other thread is about to fail
+    disk.release.wait(5)
+    time.sleep(0.05)
+    store.die()
+    store = StoreUnderTest(tmp_path, segment_bytes=4096).open()
+    assert store.bodies("T", 0) == bodies + more
+    store.stop()
+
+
+def test_what_is_written_while_a_sync_prepares_is_not_durable_by_it(tmp_path):
+    """The journal is synced before the log: a topic made in between is in neither, so neither are its messages."""
+    store = StoreUnderTest(tmp_path, synchronous=True).open()
+    store.store._flush.stop()
+    log = store.store.log
+    store.write("T", 0, b"before")
+    target = log.written
+    store.store.sync_first(lambda: store.write("T", 0, b"meanwhile") if log.written == target else None)
+    assert log.sync() == target == log.durable
+    assert log.written > target
+    store.stop()
+
+
+def test_a_broken_log_refuses_what_back_pressure_held_back(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    seen = []
+    store.store.on_pressure = seen.append
+    store.store._set_pressure(True)
+    store.store.log.fail("the disk is gone")
+    store.write("T", 0, b"a")
+    assert seen == [True, False]
+    assert [reason for _, reason in store.failed] == ["the disk is gone"]
+    store.stop()
