@@ -18,6 +18,9 @@ from ..store.message_store import MessageStore, Tick
 
 logger = logging.getLogger(__name__)
 
+#: Who sent is answered before more than this many are woken, not after them.
+_MANY_WAITERS = 32
+
 Ack = tuple[Connection, int, bytes]
 
 
@@ -54,9 +57,10 @@ class Durability:
     def _published(self, tick: Tick) -> None:
         for conn, _, frame in tick.acks:
             conn.send(frame)
-        if any(queue.waiters for queue in tick.touched):
-            # Who sent is answered before the many who wait.
-            self._flush_answers()
+        waiting = sum(len(queue.waiters) for queue in tick.touched if queue.waiters)
+        if waiting:
+            if waiting > _MANY_WAITERS:
+                self._flush_answers()
             self._on_new_messages(tick.touched)
 
     def _failed(self, tick: Tick, reason: str) -> None:

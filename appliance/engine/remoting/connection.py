@@ -6,7 +6,9 @@ Everything here belongs to the remoting-io thread but `respond`, `send_command` 
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FrameError
@@ -32,6 +34,11 @@ logger = logging.getLogger(__name__)
 OUTBOX_HIGH_BYTES = 4 * 1024 * 1024
 #: A partial frame longer than this gets a buffer of its own instead of being moved to the shared one.
 _OWN_BUFFER_BYTES = 64 * 1024
+
+_PREFIX = struct.Struct(">iI")
+_LENGTH = struct.Struct(">i")
+#: Linux: more follows at once, so the header does not leave in a segment of its own.
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class Connection:
@@ -170,6 +177,29 @@ class Connection:
                 return
         self.send(memoryview(b"".join(parts))[sent:])
 
+    def send_file(self, head: bytes, fd: int, position: int, count: int) -> bool:
+        """Send one frame, its body straight from a file whose bytes are in the page cache; False when it was not begun.
+
+        What the socket does not take at once is read and queued.
+        """
+        if self.closed or self._out:
+            return False
+        self.last_active = self._server.loop.monotonic
+        sent = -len(head)
+        try:
+            sent += self._sock.send(head, _MSG_MORE)
+            if sent == 0:
+                sent = os.sendfile(self.fd, fd, position, count)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._close()
+            return True
+        if sent < count:
+            rest = os.pread(fd, count - max(sent, 0), position + max(sent, 0))
+            self.send_parts([head[sent:], rest] if sent < 0 else [rest], len(rest) - min(sent, 0))
+        return True
+
     def flush(self) -> None:
         """Send what the outbox holds, as far as the socket takes it."""
         self.dirty = False
@@ -192,8 +222,10 @@ class Connection:
             self._close()
             return
         self._out_bytes = left
-        self.last_active = self._server.loop.monotonic
-        self._update_mask()
+        server = self._server
+        self.last_active = server.loop.monotonic
+        if left or self._mask != READABLE or server.reading_paused:
+            self._update_mask()
 
     def _update_mask(self) -> None:
         mask = WRITABLE if self._out else 0
@@ -247,25 +279,32 @@ class Connection:
         except FrameError as error:
             self._refuse(error)
             return
-        if self.closed:
+        if self.closed or (consumed == end and partial is None):
             return
         self._keep(view, consumed, end)
 
     def _consume(self, view: memoryview, end: int) -> int:
-        """Dispatch every whole frame of `view[:end]`; return where the first partial one begins."""
+        """Dispatch every whole frame of `view[:end]`; return where the first partial one begins.
+
+        A length that no frame has is refused as soon as it can be read, before the rest arrives.
+        """
         dispatch = self.dispatcher.dispatch
         position = 0
-        while end - position >= 4:
-            length = int.from_bytes(view[position : position + 4], "big")
+        while end - position >= 8:
+            length, meta = _PREFIX.unpack_from(view, position)
             if length > MAX_FRAME_BYTES - 4 or length < 4:
                 raise FrameError(f"frame length {length}")
             stop = position + 4 + length
             if stop > end:
                 break
-            dispatch(self, view, position, stop)
+            dispatch(self, view, position + 8, stop, meta)
             position = stop
             if self.closed or self.closing:
-                break
+                return position
+        if 4 <= end - position < 8:
+            (length,) = _LENGTH.unpack_from(view, position)
+            if length > MAX_FRAME_BYTES - 4 or length < 4:
+                raise FrameError(f"frame length {length}")
         return position
 
     def _keep(self, view: memoryview, consumed: int, end: int) -> None:

@@ -95,13 +95,11 @@ class Dispatcher:
         copy._hot = {prefix: handler for prefix, handler in self._hot.items() if prefix not in gone}
         return copy
 
-    def dispatch(self, conn: Connection, view: memoryview, start: int, end: int) -> None:
-        """Handle the frame `view[start:end]`, whose length field was checked. Raises FrameError for a bad header."""
-        meta = int.from_bytes(view[start + 4 : start + 8], "big")
-        header = start + 8
+    def dispatch(self, conn: Connection, view: memoryview, header: int, end: int, meta: int) -> None:
+        """Handle a frame whose header begins at `header`; meta: its second word. Raises FrameError for a bad header."""
         body = header + (meta & 0xFFFFFF)
         if body > end or body - header > conn.max_header_bytes:
-            raise FrameError(f"header of {body - header} bytes in a frame of {end - start}")
+            raise FrameError(f"header of {body - header} bytes in a frame of {end - header + 8}")
         if meta < 0x1000000:
             hot = self._hot.get(bytes(view[header : header + _HOT_PREFIX_BYTES]))
             if hot is not None and hot(conn, view, header, body, end):

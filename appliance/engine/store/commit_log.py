@@ -254,6 +254,14 @@ class CommitLog:
         except OSError:
             return False
 
+    def resident(self, offset: int, size: int) -> tuple[int, int] | None:
+        """(descriptor, position in the file) of a range of one file, if the page cache is known to hold all of it."""
+        segment = self.segment_at(offset)
+        if segment is None or offset + size > segment.end:
+            return None
+        position = offset - segment.start
+        return (segment.fd, position) if self._disk.is_resident(segment.fd, position, size) else None
+
     # --- syncing, on flush-commitlog
 
     def sync(self) -> int:

@@ -5,14 +5,42 @@ Tests put a recording or a failing disk in its place; nothing in the store calls
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 #: Linux: a read that would have to wait for the disk answers EAGAIN instead (D2).
 RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_SYS_CACHESTAT = 451  # the same on every architecture
+
+
+def _make_cached_pages() -> Callable[[int, int, int], int]:
+    """cachestat(2) -> pages of a range that are cached, -1 when the kernel cannot tell.
+
+    PyDLL keeps the GIL: the call takes no longer than giving the GIL up would.
+    """
+    if sys.platform != "linux":
+        return lambda fd, position, size: -1
+    asked, answer = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 5)()
+    syscall = ctypes.PyDLL(None).syscall
+    syscall.argtypes = [ctypes.c_long, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
+    syscall.restype = ctypes.c_long
+    asked_at, answer_at = ctypes.addressof(asked), ctypes.addressof(answer)
+
+    def cached_pages(fd: int, position: int, size: int, keep: object = (asked, answer)) -> int:
+        asked[0], asked[1] = position, size
+        return answer[0] if syscall(_SYS_CACHESTAT, fd, asked_at, answer_at, 0) == 0 else -1
+
+    return cached_pages
+
+
+_cached_pages = _make_cached_pages()
 
 
 class Disk:
@@ -58,6 +86,10 @@ class Disk:
     def read_nowait(self, fd: int, buffer: memoryview, position: int) -> int:
         """Read what the page cache has; BlockingIOError when the disk would have to be asked."""
         return os.preadv(fd, [buffer], position, RWF_NOWAIT)
+
+    def is_resident(self, fd: int, position: int, size: int) -> bool:
+        """Whether the page cache holds a range, as cachestat(2) of Linux 6.5 sees it; False where that is not known."""
+        return _cached_pages(fd, position, size) == (position + size - 1) // PAGE_BYTES - position // PAGE_BYTES + 1
 
     def allocate(self, fd: int, size: int) -> None:
         """Give the file `size` bytes of disk now, so that a full disk shows here and not in a write."""

@@ -263,3 +263,30 @@ def test_what_is_not_in_the_page_cache_is_read_by_the_pool(peer, topic, engine, 
         offset = int(answer.ext_fields["nextBeginOffset"])
     assert found == bodies
     assert len(cold) > 4
+
+
+def test_adjacent_records_go_from_the_file_to_a_slow_reader_whole(peer, topic, engine):
+    """Large answers leave by sendfile; what a full socket does not take follows later, in order."""
+    import socket
+
+    bodies = [bytes([i]) * 60_000 for i in range(40)]
+    put(peer, topic, *bodies)
+    slow = Peer(engine.broker_address)
+    slow._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    for offset in range(0, 40, 4):
+        slow.send(11, pull_fields(topic, 0, offset, maxMsgNums=4))
+    time.sleep(0.3)
+    found = []
+    for _ in range(10):
+        answer = slow.receive()
+        assert answer.code == 0
+        found += [r.body for r in records(answer.body)]
+    assert found == bodies
+    slow.close()
+
+
+def test_ranges_the_page_cache_does_not_hold_are_not_sent_by_sendfile(peer, topic, engine, monkeypatch):
+    put(peer, topic, *[b"x" * 5000] * 8)
+    monkeypatch.setattr(engine.broker.store.disk, "is_resident", lambda fd, position, size: False, raising=False)
+    answer = pull(peer, topic, 0)
+    assert [len(r.body) for r in records(answer.body)] == [5000] * 8

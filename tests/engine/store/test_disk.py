@@ -11,9 +11,13 @@ def test_residency_is_that_of_the_whole_range(tmp_path):
     disk = Disk()
     fd = disk.open(path)
     disk.fsync(fd)
-    assert disk.is_resident(fd, 100, 63 * PAGE_BYTES)
-    os.posix_fadvise(fd, 32 * PAGE_BYTES, 8 * PAGE_BYTES, os.POSIX_FADV_DONTNEED)
+    known = _cached_pages(fd, 0, 1) >= 0  # Linux before 6.5 cannot tell: nothing counts as resident there
+    assert disk.is_resident(fd, 100, 63 * PAGE_BYTES) is known
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
     assert not disk.is_resident(fd, 0, 64 * PAGE_BYTES)
-    assert disk.is_resident(fd, 0, 8 * PAGE_BYTES)
+    os.pread(fd, 4 * PAGE_BYTES, 0)
+    assert disk.is_resident(fd, 0, 4 * PAGE_BYTES) is known
+    assert not disk.is_resident(fd, 0, 64 * PAGE_BYTES)
     disk.close(fd)
     assert not disk.is_resident(fd, 0, 1), "a closed descriptor holds nothing"
