@@ -2,7 +2,7 @@
 
 import os
 
-from appliance.engine.store.disk import PAGE_BYTES, Disk
+from appliance.engine.store.disk import PAGE_BYTES, Disk, _cached_pages
 
 
 def test_residency_is_that_of_the_whole_range(tmp_path):
