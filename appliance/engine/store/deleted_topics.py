@@ -41,10 +41,24 @@ def load_deleted_topics(store: MessageStore) -> dict[str, int]:
 
 def remember_deleted_topic(store: MessageStore, topic: str, offset: int) -> None:
     """Note a deletion, durably; entries whose records have left the log are dropped."""
-    disk, path = store.disk, store.paths.own / NAME
     begin = store.log.min_offset
     known = {name: below for name, below in load_deleted_topics(store).items() if below > begin}
     known[topic] = offset
+    _save(store, known)
+
+
+def limit_deleted_topics(store: MessageStore, end: int) -> None:
+    """What recovery found of the log ends at `end`: records written behind it are no deleted topic's.
+
+    A deletion is durable before what was written until then is, so a power cut may leave the log shorter.
+    """
+    known = load_deleted_topics(store)
+    if any(below > end for below in known.values()):
+        _save(store, {topic: min(below, end) for topic, below in known.items()})
+
+
+def _save(store: MessageStore, known: dict[str, int]) -> None:
+    disk, path = store.disk, store.paths.own / NAME
     data = json.dumps(known).encode()
     temporary = path.with_suffix(".tmp")
     fd = disk.open(temporary, create=True)

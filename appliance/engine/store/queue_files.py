@@ -32,7 +32,8 @@ class QueueFiles:
         self.file_bytes = self._entries_per_file * ENTRY_BYTES
         self._capacity = capacity
         self._open: OrderedDict[_Key, int] = OrderedDict()
-        self._unsynced: set[_Key] = set()
+        # In the order they were written.
+        self._unsynced: dict[_Key, None] = {}
         self._deletions = deletions or [0]
         self._deletions_seen = self._deletions[0]
 
@@ -79,7 +80,7 @@ class QueueFiles:
         try:
             if key in self._unsynced:
                 self._disk.fdatasync(fd)
-                self._unsynced.discard(key)
+                self._unsynced.pop(key, None)
         finally:
             self._disk.close(fd)
 
@@ -115,7 +116,7 @@ class QueueFiles:
             part = view[: (self._entries_per_file - index) * ENTRY_BYTES]
             key = (topic, queue_id, number)
             fd = self._fd(key, create=True)
-            self._unsynced.add(key)
+            self._unsynced[key] = None
             self._disk.write_all(fd, part, index * ENTRY_BYTES)
             offset += len(part) // ENTRY_BYTES
             view = view[len(part) :]
@@ -124,7 +125,7 @@ class QueueFiles:
         """Make every write since the last sync durable."""
         for key in list(self._unsynced):
             self._disk.fdatasync(self._fd(key, create=True))
-            self._unsynced.discard(key)
+            self._unsynced.pop(key, None)
 
     def numbers(self, topic: str, queue_id: int) -> list[int]:
         """The numbers of the files a queue has, in order; StartError when a file's name fits no file size."""
@@ -171,7 +172,7 @@ class QueueFiles:
         self._disk.unlink(self._path(key))
 
     def _forget(self, key: _Key) -> None:
-        self._unsynced.discard(key)
+        self._unsynced.pop(key, None)
         fd = self._open.pop(key, None)
         if fd is not None:
             self._disk.close(fd)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..errors import CorruptFile
 from ..protocol.record import Record, decode_record
 from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
-from .deleted_topics import load_deleted_topics, remove_queue_files
+from .deleted_topics import limit_deleted_topics, load_deleted_topics
 from .dispatch import entry_tag_code, has_queue_entry
 from .log_scan import LogScan
 from .queue_files import QueueFiles
@@ -39,6 +39,12 @@ class _QueuesIncomplete(Exception):
 
 def recover(store: MessageStore) -> tuple[int, int, int]:
     """(end of the log, offset of its last record or -1, its store time); the queue table is filled."""
+    found = _recover(store)
+    limit_deleted_topics(store, found[0])
+    return found
+
+
+def _recover(store: MessageStore) -> tuple[int, int, int]:
     saved = store.files.recovery_position
     durable = None if saved.durable < 0 else saved.durable
     position = _trusted_position(store, LogScan(store, durable))
@@ -139,18 +145,30 @@ class _Recovery:
         return end, last_offset, last_time
 
     def _finish_deletions(self) -> None:
-        """Delete files of deleted topics that a crash left: their first entry names a record of before."""
-        finished = set()
+        """Delete files of deleted topics that a crash left: their first entry names a record of before.
+
+        A queue whose first entry is zero was made anew and did not get further.
+        """
         for topic, queue_id in self._store.queues.on_disk() if self._deleted else ():
-            if topic not in self._deleted or topic in finished:
-                continue
-            numbers = self._files.numbers(topic, queue_id)
-            entry = self._files.read(topic, queue_id, numbers[0] * self._files.entries_per_file, 1) if numbers else b""
-            if not entry or ENTRY.unpack(entry)[0] < self._deleted[topic]:
-                logger.warning("recovery: finishing the deletion of topic %s", topic)
-                self._files.forget_topic(topic)
-                remove_queue_files(self._store, topic)
-                finished.add(topic)
+            below = self._deleted.get(topic, -1)
+            physical = self._first_physical(topic, queue_id) if below >= 0 else -1
+            if 0 <= physical < below:
+                logger.warning("recovery: finishing the deletion of %s-%d", topic, queue_id)
+                for number in self._files.numbers(topic, queue_id):
+                    self._files.unlink(topic, queue_id, number)
+                self._store.disk.sync_directory(self._store.paths.queue_dir(topic, queue_id))
+
+    def _first_physical(self, topic: str, queue_id: int) -> int:
+        """Where the record of a queue's first entry lies, fillers aside; -1 when it has none."""
+        numbers = self._files.numbers(topic, queue_id)
+        per_file = self._files.entries_per_file
+        entries = self._files.read(topic, queue_id, numbers[0] * per_file, per_file) if numbers else b""
+        for physical, size, _ in ENTRY.iter_unpack(entries[: len(entries) - len(entries) % ENTRY_BYTES]):
+            if size <= 0:
+                break
+            if (physical, size) != (0, HOLE_SIZE):
+                return int(physical)
+        return -1
 
     def _count_entries(self, position: RecoveryPosition) -> None:
         """Whether the files hold all entries that were there when the position was saved."""

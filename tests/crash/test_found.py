@@ -1,0 +1,104 @@
+"""Crashes the replayer found a store to fail at, each as short as it gets."""
+
+import random
+
+import pytest
+
+from appliance.engine.store.flush_queues import TopicDeletion
+from tests.crash.crashes import nothing
+from tests.crash.life import Life
+from tests.crash.replayer import Wreck
+
+
+def a_life(image=None, synchronous=False):
+    life = Life("found", image, synchronous, nothing)
+    life.open()
+    return life
+
+
+def write(life, topic, *bodies, queue_id=0):
+    for body in bodies:
+        queue = life.store.queues.get_or_create(topic, queue_id)
+        life.store.put(queue, bytes((len(topic),)) + topic.encode(), body, b"", 0, 0, 0, 1, b"\0" * 8, 0)
+        life.store.end_tick()
+
+
+def settle(life):
+    life._sync()
+    assert life.store._flush_queues.work(running=False)
+
+
+def delete(life, topic):
+    deletion = TopicDeletion(topic)
+    life.store.forget_topic(deletion)
+    assert life.store._flush_queues.delete_topics()
+
+
+def crash(life, mode, at=None):
+    """The disk after a crash: `mode` as in MODES, before operation `at` of the record."""
+    wreck = Wreck(None, life.disk.kinds)
+    for operation in life.disk.record[:at]:
+        wreck.follow(operation)
+    return wreck.image(mode, random.Random(1))
+
+
+def test_a_deletion_that_outlived_the_log_before_it_takes_no_later_message():
+    life = a_life()
+    write(life, "A", b"old")
+    settle(life)
+    write(life, "B", b"never synced" * 20)
+    delete(life, "A")
+    life = a_life(crash(life, "none"))
+    assert life.recovered() == {}
+    write(life, "A", b"new 1", b"new 2")
+    life._sync()
+    life = a_life(disk_of(life))
+    assert life.recovered() == {("A", 0): [b"new 1", b"new 2"]}
+
+
+def disk_of(life):
+    """What the process sees, as a kill leaves it."""
+    found = {}
+
+    def walk(node, prefix):
+        for name, child in life.disk.directories[node].items():
+            path = f"{prefix}/{name}"
+            if child in life.disk.directories:
+                found[path] = None
+                walk(child, path)
+            else:
+                found[path] = bytes(life.disk.files[child])
+
+    walk(0, "")
+    return found
+
+
+def test_a_queue_file_made_and_not_written_is_no_remains_of_a_deleted_topic():
+    life = a_life()
+    write(life, "A", b"old")
+    settle(life)
+    delete(life, "A")
+    write(life, "A", b"new 1", b"new 2")
+    settle(life)
+    image = disk_of(life)
+    image["/store/consumequeue/A/1"] = None
+    image["/store/consumequeue/A/1/" + "0" * 20] = bytes(400)
+    life = a_life(image)
+    assert life.recovered() == {("A", 0): [b"new 1", b"new 2"]}
+
+
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_a_deletion_cut_off_is_finished(synchronous):
+    life = a_life(synchronous=synchronous)
+    write(life, "A", b"old 1", b"old 2")
+    write(life, "B", b"kept")
+    settle(life)
+    begin = len(life.disk.record)
+    delete(life, "A")
+    seen = set()
+    for at in range(begin, len(life.disk.record) + 1):
+        found = a_life(crash(life, "all", at)).recovered()
+        assert found.pop(("B", 0)) == [b"kept"]
+        assert found in ({("A", 0): [b"old 1", b"old 2"]}, {})
+        seen.add(bool(found))
+    assert seen == {True, False}
