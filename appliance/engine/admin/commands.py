@@ -246,7 +246,7 @@ class Commands:
         """(blockers, warnings): groups that have not read all of it, groups whose clients are connected."""
         blockers: list[Sentence] = []
         warnings: list[Sentence] = []
-        groups = {group for group, entries in book.entries.items() if any(entry.topic == topic for entry in entries)}
+        groups = {group for group, entries in book.entries.items() if topic in entries}
         online = {group for group, info in book.online.items() if topic in info.subscriptions}
         for group in sorted(groups | online):
             backlog = book.backlog(group, topic)

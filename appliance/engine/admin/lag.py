@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
@@ -37,13 +36,19 @@ class LagBook:
         self._topics = broker.topics
         self.queues = index.by_topic()
         self.online: dict[str, ConsumerGroupInfo] = {info.group_name: info for info in broker.clients.consumer_groups()}
-        self.entries: dict[str, list[QueueOffsets]] = {}
+        #: group -> topic -> its offsets.
+        self.entries: dict[str, dict[str, QueueOffsets]] = {}
         for entry in broker.offsets.all():
-            self.entries.setdefault(entry.group, []).append(entry)
+            own = self.entries.get(entry.group)
+            if own is None:
+                own = self.entries[entry.group] = {}
+            own[entry.topic] = entry
+        self._readable: dict[str, list[ConsumeQueue]] = {}
+        self._backlogs: dict[tuple[str, str | None], Backlog] = {}
 
     def topics_of(self, group: str) -> list[str]:
         """What it has offsets of or subscribes to, its own retry topic left out; sorted."""
-        names = {entry.topic for entry in self.entries.get(group, ())}
+        names = set(self.entries.get(group, ()))
         info = self.online.get(group)
         if info is not None:
             names.update(list(info.subscriptions))
@@ -51,23 +56,28 @@ class LagBook:
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """queue id -> offset; a copy."""
-        for entry in self.entries.get(group, ()):
-            if entry.topic == topic:
-                return entry.queues.copy()
-        return {}
+        entry = self.entries.get(group, {}).get(topic)
+        return {} if entry is None else entry.queues.copy()
 
-    def readable(self, topic: str) -> Iterator[ConsumeQueue]:
+    def readable(self, topic: str) -> list[ConsumeQueue]:
         """The topic's queues that consumers can take."""
-        config = self._topics.get(topic)
-        if config is None:
-            return
-        count = config.read_queue_nums
-        for queue in self.queues.get(topic, ()):
-            if queue.queue_id < count:
-                yield queue
+        found = self._readable.get(topic)
+        if found is None:
+            config = self._topics.get(topic)
+            count = 0 if config is None else config.read_queue_nums
+            found = [queue for queue in self.queues.get(topic, ()) if queue.queue_id < count]
+            self._readable[topic] = found
+        return found
 
     def backlog(self, group: str, only_topic: str | None = None) -> Backlog:
         """How many messages a group is behind, of all its topics or of one."""
+        key = (group, only_topic)
+        found = self._backlogs.get(key)
+        if found is None:
+            found = self._backlogs[key] = self._backlog(group, only_topic)
+        return found
+
+    def _backlog(self, group: str, only_topic: str | None) -> Backlog:
         retries = self.retries(group) if only_topic is None else 0
         info = self.online.get(group)
         if info is not None and info.message_model == BROADCASTING:
@@ -84,8 +94,8 @@ class LagBook:
                 if offset is None:
                     uncommitted += queue.min_offset < high
                     continue
-                offset = max(offset, queue.min_offset)
                 if offset < high:
+                    offset = max(offset, queue.min_offset)
                     lag += high - offset
                     lagging.append((queue, offset))
         if not known:
@@ -96,11 +106,11 @@ class LagBook:
     def retries(self, group: str) -> int:
         """Messages in the group's retry topic that it has not consumed."""
         topic = RETRY_PREFIX + group
+        queues = self.readable(topic)
+        if not queues:
+            return 0
         offsets = self.committed(group, topic)
-        return sum(
-            max(0, queue.max_offset - max(offsets.get(queue.queue_id, 0), queue.min_offset))
-            for queue in self.readable(topic)
-        )
+        return sum(max(0, queue.max_offset - max(offsets.get(queue.queue_id, 0), queue.min_offset)) for queue in queues)
 
     def dead_letters(self, group: str) -> int:
         """Messages in the group's dead letter topic."""
@@ -119,9 +129,9 @@ def lag_time_ms(
     # Physical offsets are in the order of store times: the lowest one is the oldest, and one time is read.
     oldest = None
     for queue, offset in backlog.lagging:
-        for physical, _, _ in reader.entries(queue, offset, 1):
-            if oldest is None or physical < oldest[0]:
-                oldest = (physical, queue, offset)
+        physical = measures.place(reader, queue, offset)
+        if physical is not None and (oldest is None or physical < oldest[0]):
+            oldest = (physical, queue, offset)
     stored = None if oldest is None else measures.stored_at_ms(reader, oldest[1], oldest[2])
     if stored is None:
         return None, say("message_gone")

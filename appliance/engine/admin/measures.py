@@ -22,6 +22,7 @@ class Measures:
 
     def __init__(self) -> None:
         self._times: dict[tuple[ConsumeQueue, int], int] = {}
+        self._places: dict[tuple[ConsumeQueue, int], int] = {}
         # queue -> (min offset, max offset, bytes, exact)
         self._sizes: dict[ConsumeQueue, tuple[int, int, int, bool]] = {}
 
@@ -35,6 +36,19 @@ class Measures:
                 if len(self._times) >= FACTS_KEPT:
                     self._times.clear()
                 self._times[key] = known
+        return known
+
+    def place(self, reader: QueueReader, queue: ConsumeQueue, offset: int) -> int | None:
+        """Physical offset of a queue's message; None when it has none."""
+        key = (queue, offset)
+        known = self._places.get(key)
+        if known is None:
+            for physical, size, _ in reader.entries(queue, offset, 1):
+                if 0 < size < HOLE_SIZE:
+                    known = physical
+                    if len(self._places) >= FACTS_KEPT:
+                        self._places.clear()
+                    self._places[key] = physical
         return known
 
     def oldest_at_ms(self, reader: QueueReader, queues: list[ConsumeQueue]) -> int | None:

@@ -55,7 +55,7 @@ def _story(record: Record, properties: dict[str, str]) -> tuple[m.StoryLine, ...
 
 
 def _groups_of(topic: str, book: LagBook) -> list[str]:
-    found = {group for group, entries in book.entries.items() if any(entry.topic == topic for entry in entries)}
+    found = {group for group, entries in book.entries.items() if topic in entries}
     found.update(name for name, info in book.online.items() if topic in info.subscriptions)
     return sorted(found)
 

@@ -19,22 +19,28 @@ if TYPE_CHECKING:
 BEHIND_SHOWN = 8
 
 
-def overview_of(
-    engine: Engine, broker: Broker, sampler: Sampler, groups: GroupViews, checks: Checks, started_at: float
-) -> s.Overview:
-    """One look at everything; 5 ms at 2,000 topics and 500 groups."""
-    store = broker.store
-    book = LagBook(broker, sampler.index)
-    found = checks.all()
-    disk = disk_figures(engine.config.store_dir)
-    full_at, full_why = checks.disk_full_at_ms(disk)
-    oldest = store.earliest_time_ms()
+def client_counts(broker: Broker, book: LagBook) -> tuple[int, int]:
+    """(connections that produce, connections that consume)."""
     producers = {
         channel.conn
         for group in broker.clients.producer_groups()
         for channel in broker.clients.producer_channels(group)
     }
     consumers = {conn for info in book.online.values() for conn in list(info.channels)}
+    return len(producers), len(consumers)
+
+
+def overview_of(
+    engine: Engine, broker: Broker, sampler: Sampler, groups: GroupViews, checks: Checks, started_at: float
+) -> s.Overview:
+    """One look at everything; 10 ms at 2,000 topics and 500 groups."""
+    store = broker.store
+    book = LagBook(broker, sampler.index)
+    found = checks.all()
+    disk = disk_figures(engine.config.store_dir)
+    full_at, full_why = checks.disk_full_at_ms(disk)
+    oldest = store.earliest_time_ms()
+    producers, consumers = client_counts(broker, book)
     return s.Overview(
         in_rate=sampler.total_rate("in"),
         out_rate=sampler.total_rate("out"),
@@ -43,8 +49,8 @@ def overview_of(
         put_total=store.put_count,
         delivered_total=broker.pull.message_count,
         connections=len(engine.server.connections),
-        producer_clients=len(producers),
-        consumer_clients=len(consumers),
+        producer_clients=producers,
+        consumer_clients=consumers,
         topics=len(broker.topics.all()),
         groups=len(broker.groups.all()),
         parked_pulls=broker.pull.long_polling.count,

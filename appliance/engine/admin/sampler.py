@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
+import threading
 import time
 from array import array
 from collections.abc import Callable
@@ -60,7 +61,8 @@ class Sampler(ServiceThread):
         self._after_sample = after_sample
         self.index = QueueIndex(broker.store.queues)
         self.started_at = time.monotonic()
-        # Owned by this thread, read by anyone.
+        self._sampling = threading.Lock()
+        # Written by one sample at a time, read by anyone.
         self.count = 0  # samples taken; the last one is in slot (count - 1) % KEPT
         self.sampled_at_ms = 0
         self._times = array("d", bytes(8 * KEPT))  # monotonic
@@ -92,8 +94,11 @@ class Sampler(ServiceThread):
                 self.wait(left)
 
     def sample(self) -> None:
-        """Take one sample. On this thread, or in a test instead of it."""
-        now = time.monotonic()
+        """Take one sample. A test may do so besides the thread."""
+        with self._sampling:
+            self._sample(time.monotonic())
+
+    def _sample(self, now: float) -> None:
         slot = self.count % KEPT
         self._sample_queues(now)
         self._sample_offsets(now)

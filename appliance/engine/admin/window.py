@@ -19,7 +19,7 @@ from .checks import Checks
 from .client_views import ClientViews
 from .commands import Commands
 from .group_views import GroupViews
-from .live import LiveFrames
+from .live import BrokerSource, LiveFrames
 from .log_ring import LogRing
 from .measures import Measures
 from .messages import MessageViews
@@ -44,14 +44,18 @@ class _Parts:
     def __init__(self, engine: Engine, broker: Broker, options: Options) -> None:
         self.broker = broker
         self.measures = Measures()
-        self.live = LiveFrames()
-        self.sampler = Sampler(broker, self.live.refresh)
+        self.sampler = Sampler(broker, self._sampled)
         self.topics = TopicViews(broker, self.sampler, self.measures)
         self.groups = GroupViews(broker, engine.config.broker.broker_name, self.sampler, self.measures)
+        self.checks = Checks(engine, broker, self.sampler)
+        self.live = LiveFrames(BrokerSource(engine, broker, self.sampler, self.groups, self.checks))
         self.clients = ClientViews(broker)
         self.messages = MessageViews(broker, self.sampler.index)
         self.sender = TestSender(engine, broker)
         self.commands = Commands(engine, broker, self.sampler.index, options)
+
+    def _sampled(self) -> None:
+        self.live.refresh()
 
 
 class EngineAdmin:
@@ -79,7 +83,6 @@ class EngineAdmin:
         broker = self._engine.broker
         if broker is not None:
             parts = _Parts(self._engine, broker, self._options)
-            parts.live.source = self._live_source
             self._parts = parts
             parts.sampler.start()
 
@@ -139,12 +142,10 @@ class EngineAdmin:
         "connections", "producer_clients", "consumer_clients", "parked_pulls", "log_bytes", "unsynced_bytes",
         "disk_used_percent", "worst_check", "behind": [{"group", "lag", "lag_ms", "clients"}],
         "needs": [{"level", "kind", "name", "text", "code", "args"}]}. What is not known is null. Cheap: a stream may
-        ask every 250 ms and send when the number has grown. Never waits but for the first frame of all (a few ms).
+        ask every 250 ms and send when the number has grown. What stands behind "behind" and "needs" is looked at every
+        5 s. Only the first frame after a pause is made in the caller's thread (10 ms at 2,000 topics and 500 groups).
         """
         return self._running().live.frame()
-
-    def _live_source(self) -> tuple[int, s.Overview]:
-        return self._running().sampler.count, self.overview()
 
     # --- topics
 
@@ -456,7 +457,7 @@ class EngineAdmin:
 
     def _checks(self) -> Checks:
         parts = self._parts
-        return Checks(self._engine, self._engine.broker, None if parts is None else parts.sampler)
+        return Checks(self._engine, self._engine.broker, None) if parts is None else parts.checks
 
     def log_lines(self, level: str = "DEBUG", q: str = "", after: int = 0, limit: int = 200) -> tuple[s.LogLine, ...]:
         """The newest lines of this process's log that match, oldest first.
