@@ -23,7 +23,14 @@ def _password(label: Any, *, new: bool, help_text: Any = "") -> forms.CharField:
 _LENGTH = gettext_lazy("Ten characters or more, not digits only.")
 
 
-class SignInForm(forms.Form):
+class Form(forms.Form):
+    """Labels stand above their fields, so no colon follows them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, label_suffix="", **kwargs)
+
+
+class SignInForm(Form):
     """Name and password; whether they fit is the view's question."""
 
     username = forms.CharField(
@@ -34,13 +41,13 @@ class SignInForm(forms.Form):
     password = _password(gettext_lazy("Password"), new=False)
 
 
-class ConfirmForm(forms.Form):
+class ConfirmForm(Form):
     """The password again."""
 
     password = _password(gettext_lazy("Password"), new=False)
 
 
-class _NewPassword(forms.Form):
+class _NewPassword(Form):
     """A new password, twice, that the rules accept; `user` is whose it will be."""
 
     user: User
@@ -107,7 +114,7 @@ class UserForm(forms.ModelForm):
         widgets = {"username": forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"})}  # noqa: RUF012
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, label_suffix="", **kwargs)
         if self.instance.pk:
             del self.fields["username"]
 
@@ -131,7 +138,7 @@ def is_last_admin(person: User) -> bool:
     return person.is_active and person.is_admin and not others.exists()
 
 
-class AddressForm(forms.Form):
+class AddressForm(Form):
     """The host that clients are told."""
 
     host = forms.CharField(
