@@ -6,10 +6,12 @@ lets ticks end while a sync is under way.
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable
 from pathlib import Path
 
+from appliance.engine.errors import StartError, StoreBroken
 from appliance.engine.protocol.record import decode_record
 from appliance.engine.store.consume_queue import ENTRY
 from appliance.engine.store.flush_queues import TopicDeletion
@@ -61,6 +63,9 @@ class Expected:
             self.promised[topic, event[2]] = event[3]
         elif kind == "published":
             self.published[topic, event[2]] = event[3]
+        elif kind == "recovered":  # by a kill and a start; what failed before may be there or not
+            judge(self, event[2], killed=True)
+            self.__dict__.update(Expected.all_of(event[2]).__dict__)
         elif kind == "deleting":
             self.deleting.add(topic)
         elif kind == "deleted":
@@ -87,7 +92,15 @@ class Violation(AssertionError):
 class Life:
     """A store from its start on. `work` runs random steps; what it did is in `disk.record`, with marks between."""
 
-    def __init__(self, seed: str, image: Image | None, synchronous: bool, prepare: Callable[[Life], None]) -> None:
+    def __init__(
+        self,
+        seed: str,
+        image: Image | None,
+        synchronous: bool,
+        prepare: Callable[[Life], None],
+        faults: bool = False,
+    ) -> None:
+        """faults: calls of the disk fail now and then."""
         self.chance = random.Random(seed)
         self.seed = seed
         self.disk = RecordingDisk(image)
@@ -104,6 +117,8 @@ class Life:
             delay_levels_ms=[1000],
         )
         self._prepare = prepare
+        self.faults = faults
+        self._fault_in = -1
         self._count = 0
         self._unsynced: list[tuple[int, Queue, int]] = []
         #: First operation behind recovery: from there on everything a reader sees is promised.
@@ -138,8 +153,27 @@ class Life:
         ]
         self.disk.during_sync = self._meanwhile
         for _ in range(steps):
+            if self.faults and self.chance.random() < 0.15:
+                self._fault_in = self.chance.randrange(6)
+                self.disk.fault = self._fail
             self.chance.choices([action for _, action in actions], [weight for weight, _ in actions])[0]()
+            if self.store.log.broken is not None:
+                self._mend()
+                self._restart()
+        self._mend()
         self.disk.during_sync = lambda path: None
+
+    def _fail(self, call: str, path: str) -> None:
+        self._fault_in -= 1
+        if self._fault_in == -1:
+            if call == "fdatasync" or self.chance.random() < 0.3:
+                self._mend()
+            else:
+                self._fault_in = 0  # the next one, too
+            raise OSError(errno.EIO if call == "fdatasync" else errno.ENOSPC, f"{call} {path}")
+
+    def _mend(self) -> None:
+        self.disk.fault = lambda call, path: None
 
     def _meanwhile(self, path: str) -> None:
         if "rocketbox" not in path and self.chance.random() < 0.25 and not self.store.log._allocator._making.locked():
@@ -153,7 +187,10 @@ class Life:
             body = f"{self.seed}:{self._count}:".encode()
             body += b"x" * (self.chance.choice((60, 60, 60, 700)) - len(body) % 60)
             field = bytes((len(topic),)) + topic.encode()
-            self.store.put(queue, field, body, b"", 0, 0, 0, 1, BORN, 0)
+            try:
+                self.store.put(queue, field, body, b"", 0, 0, 0, 1, BORN, 0)
+            except StoreBroken:
+                break
             self.disk.mark(("put", topic, queue_id, body))
         self.store.end_tick()
 
@@ -167,7 +204,10 @@ class Life:
                 self._unsynced.append((tick.end, (queue.topic, queue.queue_id), offset))
 
     def _sync(self) -> None:
-        self.store.log.sync()
+        try:
+            self.store.log.sync()
+        except StoreBroken:
+            pass
         self.store._publish_durable()
         self._mark_durable()
 
@@ -186,11 +226,16 @@ class Life:
         deletion = TopicDeletion(self.chance.choice(TOPICS))
         self.store.end_tick()
         self._sync()
+        if self.store.log.broken is not None:
+            return
         self.disk.mark(("deleting", deletion.topic))
         self.store.forget_topic(deletion)
         self._unsynced = [entry for entry in self._unsynced if entry[1][0] != deletion.topic]
         during, self.disk.during_sync = self.disk.during_sync, lambda path: None
-        self.store._flush_queues.delete_topics()
+        if not self.store._flush_queues.delete_topics():
+            assert deletion.error is not None
+            self._mend()
+            assert self.store._flush_queues.delete_topics()
         self.disk.during_sync = during
         self.disk.mark(("deleted", deletion.topic))
 
@@ -204,12 +249,14 @@ class Life:
         else:
             self.leave()
         opened_at = self.opened_at
-        self.open()
+        try:
+            self.open()
+        except StartError:
+            self._mend()
+            self.open()
         self.opened_at = opened_at
         self._unsynced.clear()
-        for queue in self.store.queues.all():
-            for kind in ("published", "promised"):
-                self.disk.mark((kind, queue.topic, queue.queue_id, queue.max_offset))
+        self.disk.mark(("recovered", "", self.recovered()))
         self.disk.during_sync = self._meanwhile
 
     # --- judging

@@ -6,6 +6,9 @@ Files and directories are nodes with numbers; names are entries of directory nod
     ("rename", directory, old, new, node)
     ("write", file, position, bytes)   ("size", file, bytes)
     ("sync", node)                                fdatasync, fsync, sync_directory
+    ("lost", file)                                a sync that failed: what was not durable never will be (ATC'20),
+                                                  though a process goes on seeing it, until
+    ("forget", file)                              the page cache let go of it
     ("mark", anything)                            what the driver of the store wants to know later
 """
 
@@ -32,10 +35,14 @@ class RecordingDisk(Disk):
         self.record: list[Operation] = []
         self.files: dict[int, bytearray] = {}
         self.directories: dict[int, dict[str, int]] = {ROOT: {}}
+        #: Of each file what is durable, and what was done since.
+        self._stored: dict[int, tuple[bytearray, list[Operation]]] = {}
         #: Called with the path after a sync has taken what it will make durable: what happens meanwhile is not in it.
         self.during_sync: Callable[[str], None] = lambda path: None
         #: Of every node there ever was: "file" or "directory".
         self.kinds: dict[int, str] = {ROOT: "directory"}
+        #: Called with the call's name and its path before it changes anything; may raise OSError.
+        self.fault: Callable[[str, str], None] = lambda call, path: None
         self._next = 1
         self._open: dict[int, tuple[int, str]] = {}
         self._next_fd = 3
@@ -45,6 +52,7 @@ class RecordingDisk(Disk):
             parent[name] = number = self._new("file" if data is not None else "directory")
             if data is not None:
                 self.files[number][:] = data
+                self._stored[number][0][:] = data
 
     def _new(self, kind: str) -> int:
         number = self._next
@@ -52,6 +60,7 @@ class RecordingDisk(Disk):
         self.kinds[number] = kind
         if kind == "file":
             self.files[number] = bytearray()
+            self._stored[number] = (bytearray(), [])
         else:
             self.directories[number] = {}
         return number
@@ -96,26 +105,31 @@ class RecordingDisk(Disk):
         return sorted(self.directories[self._node(path)])
 
     def _mkdir(self, path: Path) -> None:
+        self.fault("mkdir", str(path))
         self._enter(path, self._new("directory"))
 
     def remove_directory(self, path: Path) -> None:
+        self.fault("rmdir", str(path))
         if self.directories[self._node(path)]:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
         self._enter(path, None)
 
     def unlink(self, path: Path) -> None:
+        self.fault("unlink", str(path))
         self._node(path)
         self._enter(path, None)
 
     def rename(self, old: Path, new: Path) -> None:
         assert old.parent == new.parent, "the replayer knows renames within one directory only"
+        self.fault("rename", str(new))
         directory, node = self._node(old.parent), self._node(old)
         entries = self.directories[directory]
         del entries[old.name]
         entries[new.name] = node
         self.record.append(("rename", directory, old.name, new.name, node))
 
-    def sync_directory(self, path: Path) -> None:
+    def _sync_directory(self, path: Path) -> None:
+        self.fault("sync_directory", str(path))
         self.record.append(("sync", self._node(path)))
 
     # --- files
@@ -126,6 +140,7 @@ class RecordingDisk(Disk):
         except FileNotFoundError:
             if not create:
                 raise
+            self.fault("create", str(path))
             node = self._new("file")
             self._enter(path, node)
         fd = self._next_fd
@@ -151,10 +166,14 @@ class RecordingDisk(Disk):
         return len(data)
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
-        node = self._open[fd][0]
+        node, path = self._open[fd]
         raw = bytes(data)
-        write(self.files[node], position, raw)
-        self.record.append(("write", node, position, raw))
+        try:
+            self.fault("pwrite", path)
+        except OSError:
+            self._change(("write", node, position, raw[: len(raw) // 2]))  # half of it got there
+            raise
+        self._change(("write", node, position, raw))
         return len(raw)
 
     def next_data(self, fd: int, position: int) -> int:
@@ -163,19 +182,39 @@ class RecordingDisk(Disk):
         return position + len(rest) - len(rest.lstrip(b"\0"))
 
     def forget_cached(self, fd: int) -> None:
-        pass
+        node = self._open[fd][0]
+        stored, pending = self._stored[node]
+        if not pending:
+            self.files[node][:] = stored
+            self.record.append(("forget", node))
+
+    def _change(self, operation: Operation) -> None:
+        """Do it to what a process sees, and remember it until the next sync."""
+        apply(self.files[operation[1]], operation)
+        self._stored[operation[1]][1].append(operation)
+        self.record.append(operation)
 
     def allocate(self, fd: int, size: int) -> None:
         if self.size(fd) < size:
             self.truncate(fd, size)
 
     def truncate(self, fd: int, size: int) -> None:
-        node = self._open[fd][0]
-        resize(self.files[node], size)
-        self.record.append(("size", node, size))
+        node, path = self._open[fd]
+        self.fault("truncate", path)
+        self._change(("size", node, size))
 
     def fdatasync(self, fd: int) -> None:
         node, path = self._open[fd]
+        try:
+            self.fault("fdatasync", path)
+        except OSError:
+            self._stored[node][1].clear()
+            self.record.append(("lost", node))
+            raise
+        stored, pending = self._stored[node]
+        for operation in pending:
+            apply(stored, operation)
+        pending.clear()
         self.record.append(("sync", node))
         if not self._syncing:
             self._syncing = True
@@ -199,14 +238,14 @@ class RecordingDisk(Disk):
         return len(self._open)
 
 
-def write(data: bytearray, position: int, new: bytes) -> None:
+def apply(data: bytearray, operation: Operation) -> None:
+    """Do a "write" or a "size" to a file's bytes."""
+    if operation[0] == "size":
+        size = operation[2]
+        del data[size:]
+        data.extend(bytes(size - len(data)))
+        return
+    position, new = operation[2], operation[3]
     if len(data) < position:
         data.extend(bytes(position - len(data)))
     data[position : position + len(new)] = new
-
-
-def resize(data: bytearray, size: int) -> None:
-    if len(data) > size:
-        del data[size:]
-    else:
-        data.extend(bytes(size - len(data)))

@@ -10,7 +10,7 @@ import hashlib
 import random
 from collections.abc import Iterator
 
-from tests.crash.recording_disk import ROOT, Image, Operation, RecordingDisk, resize, write
+from tests.crash.recording_disk import ROOT, Image, Operation, RecordingDisk, apply
 
 SECTOR_BYTES = 512
 
@@ -30,16 +30,30 @@ class Wreck:
             n: (dict(e), []) for n, e in first.directories.items()
         }
         self._pending: set[int] = set()
+        #: Of files a sync failed for: all bytes a process sees, which no later sync need make durable.
+        self._seen: dict[int, bytearray] = {}
 
     def follow(self, operation: Operation) -> None:
         kind, node = operation[0], operation[1]
         if kind == "mark":
             return
+        if kind == "forget":
+            self._seen.pop(node, None)
+            return
+        if kind == "lost":
+            data, pending = self._files[node]
+            seen = self._seen.setdefault(node, bytearray(data))
+            for later in pending:
+                apply(seen, later)
+            pending.clear()
+            return
         if kind == "sync":
             if node in self._files:
                 data, pending = self._files[node]
                 for later in pending:
-                    _apply(data, later)
+                    apply(data, later)
+                    if node in self._seen:
+                        apply(self._seen[node], later)
             else:
                 entries, pending = self._directories[node]
                 for later in pending:
@@ -81,7 +95,7 @@ class Wreck:
                     walk(child, path)
                 else:
                     data, later = self._files[child]
-                    data = bytearray(data)
+                    data = bytearray(self._seen.get(child, data) if mode == "all" else data)
                     for operation in _chosen(later, mode, chance, child == victim):
                         _apply(data, operation, chance if mode in ("some", "torn") else None)
                     found[path] = bytes(data)
@@ -108,20 +122,18 @@ def _chosen(pending: list[Operation], mode: str, chance: random.Random, victim: 
         yield from pending
 
 
-def _apply(data: bytearray, operation: Operation, chance: random.Random | None = None) -> None:
-    if operation[0] == "size":
-        resize(data, operation[2])
+def _apply(data: bytearray, operation: Operation, chance: random.Random | None) -> None:
+    """Do an operation, or with `chance` some sectors of a write."""
+    if operation[0] == "size" or chance is None or chance.random() < 0.4:
+        apply(data, operation)
         return
-    position, new = operation[2], operation[3]
+    kind, node, position, new = operation
     end = position + len(new)
-    if chance is None or chance.random() < 0.4 or position // SECTOR_BYTES == (end - 1) // SECTOR_BYTES:
-        write(data, position, new)
-        return
     at = position
     while at < end:
         following = min(end, (at // SECTOR_BYTES + 1) * SECTOR_BYTES)
         if chance.random() < 0.5:
-            write(data, at, new[at - position : following - position])
+            apply(data, (kind, node, at, new[at - position : following - position]))
         at = following
 
 

@@ -12,7 +12,7 @@ def acknowledge_before_sync(life: Life) -> None:
 
 def forget_directories(life: Life) -> None:
     """Files are synced, their names are not."""
-    life.disk.sync_directory = lambda path: None
+    life.disk._sync_directory = lambda path: None
 
 
 def read_position_after_sync(life: Life) -> None:

@@ -102,3 +102,44 @@ def test_a_deletion_cut_off_is_finished(synchronous):
         assert found in ({("A", 0): [b"old 1", b"old 2"]}, {})
         seen.add(bool(found))
     assert seen == {True, False}
+
+
+def test_a_directory_whose_sync_failed_is_synced_before_it_is_relied_on():
+    life = a_life(synchronous=True)
+    write(life, "A", b"1", b"2")
+    life._sync()
+    failed = []
+
+    def fault(call, path):
+        if call == "sync_directory" and path.endswith("consumequeue/A") and not failed:
+            failed.append(path)
+            raise OSError(5, "Input/output error")
+
+    life.disk.fault = fault
+    assert not life.store._flush_queues.work(running=False)
+    assert failed
+    assert life.store._flush_queues.work(running=False)
+    image = crash(life, "none")
+    assert "/store/consumequeue/A/0/" + "0" * 20 in image
+    assert a_life(image).recovered() == {("A", 0): [b"1", b"2"]}
+
+
+def test_what_a_failed_sync_left_in_the_page_cache_is_not_believed():
+    """A process that comes back reads from the disk, or a reader sees what the next power cut takes back."""
+    life = a_life(synchronous=True)
+    write(life, "A", b"durable")
+    life._sync()
+    write(life, "A", b"never stored")
+
+    def fault(call, path):
+        if call == "fdatasync":
+            raise OSError(5, "Input/output error")
+
+    life.disk.fault = fault
+    life._sync()
+    assert life.store.log.broken
+    life.disk.fault = lambda call, path: None
+    life.leave()
+    life.open()
+    seen = life.recovered()
+    assert a_life(crash(life, "none")).recovered() == seen == {("A", 0): [b"durable"]}

@@ -8,10 +8,12 @@ from tests.crash.crashes import Crashes
 from tests.crash.life import Violation
 from tests.crash.sabotage import SABOTAGES
 
-SEEDS = 12
+SEEDS = 16
+FAULTY_SEEDS = 6
 STEPS = 40
-#: Distinct disk images over all seeds and both flush modes; what the seeds give is a tenth more.
-FLOOR = 10_000
+#: Distinct disk images over all seeds and both flush modes.
+FLOOR = 16_000
+FAULTY_FLOOR = 4_000
 
 
 @pytest.fixture(autouse=True)
@@ -22,17 +24,23 @@ def _quiet():
     logging.disable(logging.NOTSET)
 
 
-def run_lives(crashes, name, count, steps):
+def run_lives(crashes, name, count, steps, faults=False):
     for seed in range(count):
         for synchronous in (True, False):
-            crashes.run(f"{name} {seed}", synchronous, steps)
+            crashes.run(f"{name} {seed}", synchronous, steps, faults)
+    print(f"{len(crashes.seen)} distinct images, {crashes.recoveries} recoveries")
 
 
 def test_every_crash_keeps_what_was_acknowledged():
     crashes = Crashes()
     run_lives(crashes, "life", SEEDS, STEPS)
-    print(f"{len(crashes.seen)} distinct images, {crashes.recoveries} recoveries")
     assert len(crashes.seen) >= FLOOR
+
+
+def test_so_it_does_when_the_disk_fails_now_and_then():
+    crashes = Crashes()
+    run_lives(crashes, "faulty life", FAULTY_SEEDS, STEPS, faults=True)
+    assert len(crashes.seen) >= FAULTY_FLOOR
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)

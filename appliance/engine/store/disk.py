@@ -46,6 +46,9 @@ _cached_pages = _make_cached_pages()
 class Disk:
     """The real disk. Errors are OSError, as the kernel gives them."""
 
+    #: Directories whose sync failed; replaced, never changed.
+    _owed: frozenset[Path] | set[Path] = frozenset()
+
     def open(self, path: Path, create: bool = False, read_only: bool = False) -> int:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         return os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
@@ -129,11 +132,28 @@ class Disk:
         os.fsync(fd)
 
     def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        try:
+            self._sync_directory(path)
+        except OSError:
+            self._owed = {*self._owed, path}
+            raise
+        if path in self._owed:
+            self._owed = self._owed - {path}
+
+    def _sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def sync_owed(self, path: Path) -> None:
+        """Sync those of a directory and the ones above it whose last sync failed: what is there is not yet durable."""
+        if self._owed:
+            for directory in (path, *path.parents):
+                if directory in self._owed:
+                    self.sync_directory(directory)
 
     def exists(self, path: Path) -> bool:
         return path.exists()
@@ -148,17 +168,14 @@ class Disk:
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it; sync each one that is new, so that a crash cannot take it back."""
         missing = []
-        while not self.is_directory(path):
-            missing.append(path)
-            path = path.parent
+        existing = path
+        while not self.is_directory(existing):
+            missing.append(existing)
+            existing = existing.parent
+        self.sync_owed(existing)
         for directory in reversed(missing):
             self._mkdir(directory)
-            try:
-                self.sync_directory(directory.parent)
-            except OSError:
-                # Otherwise the next try would find it there and never sync it.
-                self.remove_directory(directory)
-                raise
+            self.sync_directory(directory.parent)
 
     def _mkdir(self, path: Path) -> None:
         os.mkdir(path)

@@ -52,6 +52,8 @@ class QueueFiles:
         while len(self._open) >= self._capacity:
             self._close_oldest()
         path = self._path(key)
+        if create:
+            self._disk.sync_owed(path.parent)
         try:
             fd = self._disk.open(path)
         except FileNotFoundError:
@@ -62,9 +64,7 @@ class QueueFiles:
             try:
                 self._disk.sync_directory(path.parent)
             except OSError:
-                # Otherwise the next try would find it there and never sync its name.
                 self._disk.close(fd)
-                self._disk.unlink(path)
                 raise
         if create and self._disk.size(fd) < self.file_bytes:
             try:

@@ -172,8 +172,6 @@ class _Recovery:
 
     def _count_entries(self, position: RecoveryPosition) -> None:
         """Whether the files hold all entries that were there when the position was saved."""
-        if any(below >= position.offset for below in self._deleted.values()):
-            return  # counted before a topic was deleted
         found = sum(queue.next_offset for queue in self._store.queues.all())
         if found != position.entries:
             raise _QueuesIncomplete(f"queue files hold {found} entries instead of {position.entries}")

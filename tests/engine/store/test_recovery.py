@@ -7,6 +7,7 @@ import pytest
 
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.record import decode_record
+from appliance.engine.store import recovery
 from appliance.engine.store.consume_queue import ENTRY
 from tests.support.store import StoreUnderTest
 
@@ -304,7 +305,7 @@ def test_stale_entries_far_behind_a_queues_end_are_zeroed(tmp_path):
     assert path.read_bytes()[60:].strip(b"\0") == b""
 
 
-def test_half_an_entry_at_a_sectors_border_does_not_count(tmp_path):
+def test_half_an_entry_at_a_sectors_border_does_not_count(tmp_path, monkeypatch):
     """Entry 102 has its offset in one sector and its size in the next, which alone reached the disk."""
 
     def a_store():
@@ -317,8 +318,8 @@ def test_half_an_entry_at_a_sectors_border_does_not_count(tmp_path):
     store.write("T", 0, *bodies)
     store.wait_recovery_position()
     store.die()
-    (tmp_path / "rocketbox" / "deleted-topics.json").write_text('{"Other": 1000000000}')  # no count to go by
     path = tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}"
+    monkeypatch.setattr(recovery._Recovery, "_count_entries", lambda self, position: None)  # it would hide the rest
     with path.open("r+b") as file:
         file.seek(2048)
         file.write(ENTRY.pack(50_000, 100, 0)[8:])
