@@ -6,6 +6,7 @@ queue's tail or delete files meanwhile; then the look-up is made again.
 
 from __future__ import annotations
 
+import logging
 import time
 from types import TracebackType
 
@@ -20,6 +21,8 @@ from ..protocol.record import (
 )
 from ..store.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from ..store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
 
 #: Up to the store time behind a 20-byte born host.
 _HEAD_BYTES = 76
@@ -52,7 +55,11 @@ class QueueReader:
             wanted = min(count, queue.max_offset - offset)
             if wanted <= 0 or offset < queue.min_offset:
                 return b""
-            data = self._store.queues.read_entries(queue, offset, wanted, self._files)
+            try:
+                data = self._store.queues.read_entries(queue, offset, wanted, self._files)
+            except OSError as error:
+                logger.warning("admin: entries of %r cannot be read at=%d: %s", queue, offset, error)
+                return b""
             whole = len(queue.tail) // ENTRY_BYTES >= queue.next_offset - base
             if queue.tail_base == base and (whole or offset < base):
                 self.read_bytes += len(data)
@@ -93,8 +100,7 @@ class QueueReader:
         return None
 
     def _time_at(self, physical: int, queue_id: int, queue_offset: int) -> int | None:
-        head = self._store.log.read(physical, _HEAD_BYTES)
-        self.read_bytes += len(head)
+        head = self._read(physical, _HEAD_BYTES)
         if len(head) < _HEAD_BYTES or int.from_bytes(head[4:8], "big") not in (MAGIC_V1, MAGIC_V2):
             return None
         if int.from_bytes(head[12:16], "big") != queue_id or int.from_bytes(head[20:28], "big") != queue_offset:
@@ -104,7 +110,15 @@ class QueueReader:
 
     def bytes_at(self, physical: int, size: int) -> bytes:
         """A published record's bytes; empty or short when it is gone."""
-        data = self._store.log.read(physical, size) if physical + size <= self._store.published else b""
+        return self._read(physical, size) if physical + size <= self._store.published else b""
+
+    def _read(self, physical: int, size: int) -> bytes:
+        """Of the log; empty when its file has just been deleted or cannot be read: a page shows what it can."""
+        try:
+            data = self._store.log.read(physical, size)
+        except OSError as error:
+            logger.warning("admin: the log cannot be read at=%d size=%d: %s", physical, size, error)
+            return b""
         self.read_bytes += len(data)
         return data
 

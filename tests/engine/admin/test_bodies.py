@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import tracemalloc
 import zlib
 
 import pytest
@@ -42,7 +43,12 @@ def test_compressed_by_the_sys_flag(flag, pack, name):
     ("flag", "pack"), [(ZLIB, zlib.compress), (LZ4, lz4_frame), (ZSTD, zstd_frame), (0, gzip.compress)]
 )
 def test_a_bomb_is_decompressed_to_the_bound_and_no_further(flag, pack):
-    view = view_body(pack(bytes(20 << 20)), flag, 1000)
+    bomb = pack(bytes(40 << 20))
+    tracemalloc.start()
+    view = view_body(bomb, flag, 1000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * DECODE_LIMIT_BYTES, "it was not decompressed in full"
     assert view.decoded_bytes == DECODE_LIMIT_BYTES
     assert (view.shown_bytes, view.truncated, codes(view)[0]) == (1000, True, "bomb")
 

@@ -11,7 +11,7 @@ from .conftest import wait_for
 
 def test_lag_is_counted_in_messages_and_in_time(house):
     house.put("Orders", *[b"x"] * 5, queue=0)
-    time.sleep(0.05)
+    time.sleep(0.3)
     house.put("Orders", *[b"x"] * 3, queue=1)
     house.join("c-1", "CG")
     house.commit("CG", "Orders", 0, 4)
@@ -21,7 +21,7 @@ def test_lag_is_counted_in_messages_and_in_time(house):
     assert row.lag_why is None
     first = house.admin.message("Orders/0/4").row.stored_at_ms
     now = int(time.time() * 1000)
-    assert now - first - 500 <= row.lag_ms <= now - first
+    assert now - first - 200 <= row.lag_ms <= now - first, "the oldest of both queues counts"
     house.commit("CG", "Orders", 0, 5)
     later = house.admin.message("Orders/1/0").row.stored_at_ms
     assert house.admin.groups().rows[0].lag_ms <= int(time.time() * 1000) - later
@@ -95,6 +95,7 @@ def test_progress_counts_and_resets_do_not(house):
     house.commit("CG", "Orders", 0, 45)
     house.sample()
     house.commit("CG", "Orders", 0, 10)
+    house.commit("CG", "Orders", 1, 1000)
     house.sample()
     assert sum(sampler.pairs["Orders", "CG"].ring) == 25
     assert house.admin.groups().rows[0].out_rate > 0

@@ -122,3 +122,11 @@ def test_topics_that_cannot_be_sent_to(orders):
     for topic in ("Orders", "SCHEDULE_TOPIC_XXXX"):
         with pytest.raises(InvalidInput):
             orders.admin.send_test_message(topic, b"x")
+
+
+def test_a_topic_deleted_in_between_is_not_made_again(orders, monkeypatch):
+    monkeypatch.setattr(orders.admin._parts.sender, "_check", lambda *args: None)
+    with pytest.raises(InvalidInput) as refused:
+        orders.admin.send_test_message("Gone", b"x")
+    assert refused.value.rocketmq_code == 17
+    assert orders.engine.broker.topics.get("Gone") is None

@@ -67,6 +67,7 @@ def test_lists_are_filtered_sorted_and_cut(house):
     for n, name in enumerate(("b-1", "b-2", "a-1", "c-1")):
         house.admin.create_topic(name, read_queues=n + 1, write_queues=n + 1, kind="FIFO" if n == 2 else "NORMAL")
     house.put("c-1", b"x", b"x")
+    time.sleep(0.01)
     house.put("b-1", b"x")
     admin = house.admin
     assert names(admin.topics(q="B-")) == ["b-1", "b-2"]
