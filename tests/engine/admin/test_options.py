@@ -1,6 +1,8 @@
 """The configuration in force, and options changed while the broker runs."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +116,8 @@ def test_the_callers_configuration_is_not_touched(tmp_path):
     engine = Engine(config)
     assert engine.config == config
     assert engine.config.broker is not config.broker
+
+
+def test_the_format_page_names_the_hot_options():
+    text = (Path(__file__).parents[3] / "docs/formats/config.md").read_text(encoding="utf-8")
+    assert {f"{section}.{name}" for section, name in HOT} == set(re.findall(r"`((?:broker|store)\.\w+)`", text))
