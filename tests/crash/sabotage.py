@@ -36,7 +36,12 @@ def leave_no_abort_file(life: Life) -> None:
 
 
 def save_position_early(life: Life) -> None:
-    """The recovery position is saved before the queue files below it are synced."""
+    """Queue entries and the recovery position do not wait for the log below them."""
+    life.store._flush_queues._wait_durable = lambda position, running: True
+
+
+def believe_any_count(life: Life) -> None:
+    """The recovery position is saved before the queue files are synced, and nobody counts what they hold."""
     service = life.store._flush_queues
     save, sync = service._save_position, service._files.sync
     service._files.sync = lambda: None
@@ -46,6 +51,25 @@ def save_position_early(life: Life) -> None:
         sync()
 
     service._save_position = save_then_sync
+    saved = life.store.files.lock_and_check
+
+    def without_count() -> None:
+        saved()
+        position = life.store.files.recovery_position
+        if position.position is not None:
+            position.position = position.position._replace(entries=AnyCount())
+
+    life.store.files.lock_and_check = without_count
+
+
+class AnyCount(int):
+    """Equal to every count."""
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __eq__ = int.__eq__
+    __hash__ = int.__hash__
 
 
 SABOTAGES = [
@@ -54,4 +78,5 @@ SABOTAGES = [
     read_position_after_sync,
     leave_no_abort_file,
     save_position_early,
+    believe_any_count,
 ]
