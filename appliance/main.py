@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 USAGE = """\
 usage: rocketbox serve [options]     run the broker, the name server and the console
        rocketbox serve --help        the options
+       rocketbox openapi             print the REST API's description (OpenAPI 3.1)
+       rocketbox user reset-password NAME [--data-dir DIR]
+       rocketbox health [options]    whether the server with these options is ready
        rocketbox --version"""
 
 # A refused start and a wrong command line end with this status.
@@ -37,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command in ("--help", "-h", "help"):
         print(USAGE)
         return 0
+    if command == "openapi":
+        return _openapi()
+    if command in ("user", "health"):
+        return _run_small(command, arguments[1:])
     if command != "serve":
         print(f"rocketbox: there is no command {command!r}.\n{USAGE}" if command else USAGE, file=sys.stderr)
         return EXIT_REFUSED
@@ -76,6 +83,29 @@ def serve(arguments: Sequence[str]) -> int:
     signal.sigwait(stop_signals)
     process.stop()
     return 0
+
+
+def _run_small(command: str, arguments: Sequence[str]) -> int:
+    from . import health_command, user_command
+
+    try:
+        if command == "user":
+            _check_installed("django")
+        return (user_command if command == "user" else health_command).run(arguments)
+    except RocketBoxError as error:
+        print(f"rocketbox: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+
+
+def _openapi() -> int:
+    try:
+        _check_installed("django", "ninja")
+    except StartError as error:
+        print(f"rocketbox: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    from .api.openapi_command import print_openapi
+
+    return print_openapi()
 
 
 def _check_installed(*packages: str) -> None:

@@ -1,0 +1,130 @@
+"""The Dockerfile, without a container engine: its sources exist, and its own steps, run in a clean directory, give a
+package that serves, answers its health check and stops as the image would be told to."""
+
+import http.client
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "Dockerfile").read_text()
+# Continued lines joined, comments dropped: one instruction a line.
+LINES = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", TEXT)).splitlines()
+INSTRUCTIONS = [tuple(line.strip().split(None, 1)) for line in LINES if line.strip()]
+
+
+def values(instruction: str) -> list[str]:
+    return [rest for name, rest in INSTRUCTIONS if name == instruction]
+
+
+def copied() -> list[str]:
+    """Sources of COPY from the work tree."""
+    return [source for rest in values("COPY") if not rest.startswith("--from") for source in rest.split()[:-1]]
+
+
+def environment() -> dict[str, str]:
+    return dict(pair.split("=", 1) for rest in values("ENV") for pair in shlex.split(rest))
+
+
+def test_every_source_is_there_and_let_through():
+    let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    for source in copied():
+        assert (ROOT / source).exists(), source
+        assert source.rstrip("/") in let_through, f"{source} is hidden by .dockerignore"
+
+
+def test_it_runs_as_a_fixed_user_that_is_not_root():
+    users = values("USER")
+    assert users[-1] == "rocketbox"
+    assert "--uid 10001" in TEXT
+    stages = re.split(r"(?m)^FROM ", TEXT)[1:]
+    for stage in stages:
+        if "USER root" in stage:
+            assert stage.rindex("USER rocketbox") > stage.rindex("USER root")
+
+
+def test_it_stops_by_sigterm_and_is_asked_through_the_command_line():
+    assert values("STOPSIGNAL") == ["SIGTERM"]
+    assert json.loads(values("HEALTHCHECK")[0].partition("CMD ")[2]) == ["rocketbox", "health"]
+    assert json.loads(values("ENTRYPOINT")[0]) + json.loads(values("CMD")[0]) == ["rocketbox", "serve"]
+
+
+def test_there_is_a_slim_image_and_one_with_reports_and_slim_is_the_default():
+    stages = values("FROM")
+    assert {"slim", "reports"} <= {stage.split(" AS ")[1] for stage in stages if " AS " in stage}
+    assert stages[-1] == "slim"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """The package as the build stage installs it, from nothing but what is copied; dependencies are this venv's."""
+    clean = tmp_path_factory.mktemp("src")
+    for source in copied():
+        target = clean / source
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / source, target)
+    install = next(rest for rest in values("RUN") if rest.endswith("--no-build-isolation ."))
+    arguments = shlex.split(install)[1:]
+    target = tmp_path_factory.mktemp("opt")
+    subprocess.run(
+        [sys.executable, *arguments, "-q", "--target", str(target)],
+        cwd=clean,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    return target
+
+
+def test_the_installed_package_serves_in_a_read_only_place_and_answers_its_health_check(installed, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
+    variables |= environment() | {"PATH": os.environ["PATH"], "PYTHONPATH": str(installed)}
+    variables |= {"ROCKETBOX_DATA_DIR": str(data), "ROCKETBOX_BIND": "127.0.0.1"}
+    ports = ["--broker-port", "0", "--namesrv-port", "0", "--http-port", "0"]
+    before = set(installed.rglob("*"))
+    command = [sys.executable, "-c", "import sys; from appliance.main import main; sys.exit(main())"]
+    ready_file = tmp_path / "ready.json"
+    server = subprocess.Popen(
+        [*command, "serve", *ports, "--ready-file", str(ready_file)], cwd=data, env=variables, stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while not ready_file.exists():
+            assert server.poll() is None, "it ended before it was ready"
+            assert time.monotonic() < deadline, "not ready within 20 s"
+            time.sleep(0.02)
+        ready = json.loads(ready_file.read_text())
+        port = ready["http"].rpartition(":")[2]
+        health = [*command, "health"]
+        asked = subprocess.run([*health, "--http-port", port], cwd=data, env=variables, capture_output=True, timeout=20)
+        assert (asked.returncode, asked.stdout) == (0, b"ready\n")
+        connection = http.client.HTTPConnection(ready["http"], timeout=5)
+        for path, part in (
+            (ready["setup_url"].partition(ready["http"])[2], b"console.css"),
+            ("/static/console.css", b":root"),
+        ):
+            connection.request("GET", path)
+            response = connection.getresponse()
+            assert response.status == 200, path
+            assert part in response.read()
+        connection.close()
+    finally:
+        server.send_signal(signal.SIGTERM)
+    assert server.wait(10) == 0
+    assert set(installed.rglob("*")) == before, "something was written beside the program"
+    asked = subprocess.run([*health, "--http-port", port], cwd=data, env=variables, capture_output=True, timeout=20)
+    assert asked.returncode == 1
+    assert b"not ready" in asked.stderr
