@@ -20,8 +20,8 @@ def _refused(why: str) -> RefusedRequest:
     return RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, f"the batch is illegal: {why}")
 
 
-def split_batch(body: memoryview) -> Iterator[tuple[int, memoryview, str]]:
-    """(flag, body, properties text) of each message; refuses with 13 when the lengths contradict each other."""
+def split_batch(body: memoryview) -> Iterator[tuple[int, memoryview, bytes]]:
+    """(flag, body, properties in UTF-8) of each message; refuses with 13 when the lengths contradict each other."""
     at, size = 0, len(body)
     while at < size:
         if size - at < _HEAD.size + 2:
@@ -34,11 +34,13 @@ def split_batch(body: memoryview) -> Iterator[tuple[int, memoryview, str]]:
         properties_end = end + 2 + (body[end] << 8 | body[end + 1])
         if properties_end > size or properties_end - at != total:
             raise _refused("a message's size is not that of its parts")
-        try:
-            text = str(body[end + 2 : properties_end], "utf-8")
-        except UnicodeDecodeError:
-            raise _refused("properties are not UTF-8") from None
-        yield flag, body[begin:end], text
+        properties = bytes(body[end + 2 : properties_end])
+        if not properties.isascii():
+            try:
+                properties.decode()
+            except UnicodeDecodeError:
+                raise _refused("properties are not UTF-8") from None
+        yield flag, body[begin:end], properties
         at = properties_end
 
 
@@ -50,13 +52,13 @@ class MemberProperties:
     """
 
     def __init__(self, common: dict[str, str]) -> None:
-        self._marks = [(f"\x02{name}\x01", 1 << i) for i, name in enumerate(common)]
+        self._marks = [(f"\x02{name}\x01".encode(), 1 << i) for i, name in enumerate(common)]
         self._pairs = [(1 << i, encode_properties({name: common[name]})) for i, name in enumerate(common)]
         self._additions: dict[int, bytes] = {}
 
-    def join(self, text: str) -> bytes:
+    def join(self, properties: bytes) -> bytes:
         """A member's properties as stored."""
-        marked = f"\x02{text}"
+        marked = b"\x02" + properties
         has = 0
         for mark, bit in self._marks:
             if mark in marked:
@@ -65,4 +67,4 @@ class MemberProperties:
         if added is None:
             added = "".join([pair for bit, pair in self._pairs if not has & bit]).encode()
             self._additions[has] = added
-        return (text if not text or text[-1] == "\x02" else f"{text}\x02").encode() + added
+        return properties + added if marked[-1] == 2 else properties + b"\x02" + added

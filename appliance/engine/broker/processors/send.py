@@ -255,13 +255,13 @@ class SendProcessor:
         key, common = self._stored_properties(fields.properties, fields, route)
         added = MemberProperties(decode_properties(common.decode()))
         messages = []
-        for flag, inner, text in split_batch(body):
-            if "DELAY" in text or "TIMER_" in text or "TRAN_MSG" in text:
-                self._check_member(text)
-            properties = added.join(text)
+        for flag, inner, own in split_batch(body):
+            if b"DELAY" in own or b"TIMER_" in own or b"TRAN_MSG" in own:
+                self._check_member(own.decode())
+            properties = added.join(own)
             if len(properties) > MAX_PROPERTIES_BYTES:
                 raise self._illegal()
-            code = tag_code(find_property(text, TAGS)) if "TAGS\x01" in text else 0
+            code = tag_code(find_property(own.decode(), TAGS)) if b"TAGS\x01" in own else 0
             messages.append((flag, inner, properties, code))
         first = queue.next_offset
         try:
