@@ -121,7 +121,7 @@ class Broker:
         self.registration = Registration(config, address, ha_address, namesrv_addrs, self.topics)
         keys = UniqueKeys(store_host[:4], os.getpid(), hash(address), _month_start_ms())
         self.send = SendProcessor(
-            self.store, self.topics, self.groups, broker, store_host, store.max_message_size, keys
+            self.store, self.topics, self.groups, self.locks, broker, store_host, store.max_message_size, keys
         )
         self.pull = PullProcessor(
             self.store,

@@ -282,6 +282,10 @@ def test_a_consumer_that_gives_up_sends_to_its_dead_letters(peer):
     assert decode_properties(record.properties)["DELAY"] == "0"
     again = send_fields("%RETRY%GiveUp", properties=UNIQ + "DELAY\x013\x02", j=2, l=16)
     assert peer.ask(310, again, b"later").code == ResponseCode.MESSAGE_ILLEGAL, "a delayed retry waits for delays"
+    lock = b'{"clientId":"c@1","consumerGroup":"GiveUp","mqSet":[{"brokerName":"broker-a","queueId":0,"topic":"T"}]}'
+    assert peer.ask(41, body=lock).code == 0
+    assert peer.ask(310, again, b"an ordered consumer's").code == 0
+    assert [r.body for r in stored(peer, "%DLQ%GiveUp")] == [b"dead", b"an ordered consumer's"]
 
 
 def test_the_vip_port_takes_sends_and_no_pulls(engine, topic):

@@ -59,6 +59,7 @@ from .send_fields import SendFields, decode_letters, decode_long, fields_of
 if TYPE_CHECKING:
     from ...config import BrokerConfig
     from ..groups import SubscriptionGroupManager
+    from ..queue_locks import RebalanceLockManager
     from ..topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ class SendProcessor:
         store: MessageStore,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
+        locks: RebalanceLockManager,
         config: BrokerConfig,
         store_host: bytes,
         max_message_size: int,
@@ -104,6 +106,7 @@ class SendProcessor:
         self._store = store
         self._topics = topics
         self._groups = groups
+        self._locks = locks
         self._config = config
         self._max_message_size = max_message_size
         self._unique_keys = unique_keys
@@ -412,7 +415,8 @@ class SendProcessor:
         limit = group.retry_max_times
         if version >= _VERSION_WITH_MAX_RECONSUME and fields.max_reconsume_times is not None:
             limit = fields.max_reconsume_times
-        if fields.reconsume_times <= limit:
+        # An ordered consumer sends here only when it gives up; a 4.9 client then says its limit, not one more.
+        if fields.reconsume_times <= limit and not self._locks.is_locked(name):
             return route
         topic = DLQ_PREFIX + name
         config = self._topics.get(topic) or self._topics.create_retry_topic(topic, 1, PERM_READ | PERM_WRITE)
