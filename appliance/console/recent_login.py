@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -40,6 +40,7 @@ def recent_login_required(view: Callable[..., HttpResponse]) -> Callable[..., Ht
 def _return_address(request: HttpRequest) -> str:
     if request.method in ("GET", "HEAD"):
         return request.get_full_path()
-    referrer = request.headers.get("referer", "")
-    own = f"{request.scheme}://{request.get_host()}/"
-    return "/" + referrer.removeprefix(own) if referrer.startswith(own) else request.path
+    referrer = urlsplit(request.headers.get("referer", ""))
+    if referrer.netloc != request.get_host():
+        return request.path
+    return referrer.path + (f"?{referrer.query}" if referrer.query else "")
