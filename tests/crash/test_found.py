@@ -143,3 +143,26 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_not_believed():
     life.open()
     seen = life.recovered()
     assert a_life(crash(life, "none")).recovered() == seen == {("A", 0): [b"durable"]}
+
+
+def test_a_log_file_that_a_dying_process_made_is_not_used_before_its_name_is_durable():
+    life = a_life(synchronous=True)
+    write(life, "A", b"x" * 700)
+    life._sync()
+
+    def fault(call, path):
+        if call in ("sync_directory", "unlink"):
+            raise OSError(5, "Input/output error")
+
+    life.disk.fault = fault
+    write(life, "A", *[b"y" * 700] * 3)  # half of the file: the next one is asked for
+    assert not life.store.log._allocator.make_wanted()
+    life.disk.fault = lambda call, path: None
+    life._sync()
+    life.leave()
+    life.open()
+    bodies = [b"x" * 700, *[b"y" * 700] * 3, *[b"z" * 700] * 3]
+    write(life, "A", *bodies[4:])
+    life._sync()
+    assert len(life.disk.names("/store/commitlog")) == 2
+    assert a_life(crash(life, "none")).recovered() == {("A", 0): bodies}

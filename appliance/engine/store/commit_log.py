@@ -72,6 +72,8 @@ class CommitLog:
     def load(self) -> None:
         """Open the files that are there. Raises StartError when their names or sizes make no log."""
         self._disk.make_directory(self.directory)
+        # A process that died may have left names it had not synced yet.
+        self._disk.sync_directory(self.directory)
         found: list[Segment] = []
         self.segments = found
         for name in self._disk.names(self.directory):

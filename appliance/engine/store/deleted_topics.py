@@ -1,5 +1,9 @@
 """Which records belong to topics that were deleted: `deleted-topics.json` in our own directory.
 
+    {"topics": {"T": 12345}, "crc32": of the topics' text}
+
+The checksum is there because one flipped digit would take messages for a deleted topic's.
+
 Records stay in the log after their topic is gone. Without this note recovery would give them queue entries again, and a
 new topic of that name would begin with the old one's messages.
 """
@@ -10,6 +14,8 @@ import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from zlib_ng.zlib_ng import crc32
 
 from .disk import Disk
 from .paths import queue_id_of, segment_offset
@@ -31,10 +37,14 @@ def load_deleted_topics(store: MessageStore) -> dict[str, int]:
             raw = store.disk.pread(fd, store.disk.size(fd), 0)
         finally:
             store.disk.close(fd)
-        return {str(topic): int(offset) for topic, offset in json.loads(raw).items()}
+        found = json.loads(raw)
+        topics = {str(topic): int(offset) for topic, offset in found["topics"].items()}
+        if found["crc32"] != crc32(json.dumps(topics).encode()):
+            raise ValueError("the checksum does not match")
+        return topics
     except FileNotFoundError:
         return {}
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
         logger.error("store: %s cannot be read, deleted topics may show again: %s", NAME, error)
         return {}
 
@@ -59,7 +69,7 @@ def limit_deleted_topics(store: MessageStore, end: int) -> None:
 
 def _save(store: MessageStore, known: dict[str, int]) -> None:
     disk, path = store.disk, store.paths.own / NAME
-    data = json.dumps(known).encode()
+    data = json.dumps({"topics": known, "crc32": crc32(json.dumps(known).encode())}).encode()
     temporary = path.with_suffix(".tmp")
     fd = disk.open(temporary, create=True)
     try:

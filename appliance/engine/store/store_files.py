@@ -50,8 +50,12 @@ class StoreFiles:
             self._disk.fsync(fd)
         finally:
             self._disk.close(fd)
-        self._disk.sync_directory(self._paths.root)
-        self._disk.sync_directory(self._paths.own)
+        for directory in (self._paths.root, self._paths.own):
+            self._disk.sync_directory(directory)
+            try:
+                self._disk.sync_directory(directory.parent)
+            except PermissionError:
+                pass  # somebody else's directory, made by them
 
     def release(self) -> None:
         if self._lock_fd >= 0:
