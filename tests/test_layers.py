@@ -49,6 +49,13 @@ RULES = {
         ),
         "the console reaches the engine through appliance.runtime and its window only",
     ),
+    "appliance/api": (
+        tuple(
+            f"{ENGINE}.{part}"
+            for part in ("engine", "remoting", "store", "broker", "namesrv", "protocol", "config", "admin")
+        ),
+        "the API reaches the engine through appliance.runtime and its window only",
+    ),
 }
 # The rules are about code that runs: names for the type checker open no door.
 

@@ -75,12 +75,57 @@ ACCESS: dict[str, Rule] = {
     "user": ADMIN,
     "user_reset_password": ADMIN,
     "user_set_active": ADMIN,
+    # The API: operations, and its description.
+    "openapi": VIEWER,
+    "api_docs": VIEWER,
+    "GET api/v1/me": VIEWER,
+    "GET api/v1/tokens": VIEWER,
+    "POST api/v1/tokens": VIEWER,
+    "DELETE api/v1/tokens/<int:token_id>": VIEWER,
+    "GET api/v1/audit": ADMIN,
+    "GET api/v1/system": VIEWER,
+    "GET api/v1/system/checks": VIEWER,
+    "GET api/v1/system/config": VIEWER,
+    "PATCH api/v1/system/config": ADMIN,
+    "GET api/v1/broker": VIEWER,
+    "GET api/v1/metrics/series": VIEWER,
+    "GET api/v1/topics": VIEWER,
+    "POST api/v1/topics": OPERATOR,
+    "GET api/v1/topics/<topic>": VIEWER,
+    "PATCH api/v1/topics/<topic>": ADMIN,
+    "DELETE api/v1/topics/<topic>": ADMIN,
+    "GET api/v1/topics/<topic>/stats": VIEWER,
+    "GET api/v1/topics/<topic>/queues": VIEWER,
+    "GET api/v1/topics/<topic>/route": VIEWER,
+    "GET api/v1/topics/<topic>/groups": VIEWER,
+    "GET api/v1/topics/<topic>/producers": VIEWER,
+    "GET api/v1/topics/<topic>/messages": VIEWER,
+    "POST api/v1/topics/<topic>/messages": OPERATOR,
+    "GET api/v1/groups": VIEWER,
+    "POST api/v1/groups": OPERATOR,
+    "GET api/v1/groups/<group>": VIEWER,
+    "PATCH api/v1/groups/<group>": ADMIN,
+    "DELETE api/v1/groups/<group>": ADMIN,
+    "GET api/v1/groups/<group>/clients": VIEWER,
+    "GET api/v1/groups/<group>/progress": VIEWER,
+    "GET api/v1/clients": VIEWER,
+    "GET api/v1/messages/<path:ref>": VIEWER,
+    "GET api/v1/messages/<path:ref>/body": VIEWER.with_grants("may_read_bodies"),
+    "GET api/v1/messages/<path:ref>/record": VIEWER.with_grants("may_read_bodies"),
+    # Clients and brokers without credentials ask where the name servers are; see `api.nsaddr`.
+    "nsaddr": EVERYONE,
+    "nsaddr_unit": EVERYONE,
 }
 
 
 def rule_for(name: str, method: str = "", route: str = "") -> Rule | None:
     """The rule of a view, or of one operation of the API; None when there is none: then nobody may."""
     return ACCESS.get(f"{method} {route}") or ACCESS.get(name)
+
+
+def methods_of(route: str) -> list[str]:
+    """The methods of the API's operations at a route; empty for a page."""
+    return [method for method, _, other in (key.partition(" ") for key in ACCESS) if other == route]
 
 
 def allows(user: Any, name: str) -> bool:

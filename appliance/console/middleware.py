@@ -20,7 +20,7 @@ from django.utils import translation
 
 from .. import runtime
 from . import set_up, tokens
-from .access import ACCESS, Rule, rule_for
+from .access import ACCESS, Rule, methods_of, rule_for
 from .identity import Bearer, Nobody, user_of
 from .views import errors
 
@@ -151,6 +151,8 @@ class Access:
         rule = rule_for(match.view_name, request.method or "", match.route)
         user: Any = request.user
         if rule is None:
+            if methods := methods_of(match.route):
+                return errors.method_not_allowed(request, methods)
             logger.error("access: refused, not in the table view=%r route=%r", match.view_name, match.route)
             return errors.forbidden(request)
         if rule.door == "setup" and not set_up.is_open():

@@ -9,7 +9,9 @@ from django.utils.translation import gettext as _
 
 def _answer(request: HttpRequest, status: int, code: str, heading: str, sentence: str) -> HttpResponse:
     if request.path_info.startswith("/api/"):
-        problem = {"type": "about:blank", "title": heading, "status": status, "detail": sentence, "code": code}
+        # As in `api.errors`, whose table has these codes.
+        problem = {"type": f"urn:rocketbox:problem:{code}", "title": heading, "status": status, "detail": sentence}
+        problem |= {"instance": request.get_full_path(), "code": code}
         problem["request_id"] = getattr(request, "request_id", "")
         response: HttpResponse = JsonResponse(problem, status=status, content_type="application/problem+json")
     else:
@@ -45,6 +47,13 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """404."""
     return _answer(request, 404, "not_found", _("Not found"), _("There is nothing at this address."))
+
+
+def method_not_allowed(request: HttpRequest, methods: list[str]) -> HttpResponse:
+    """405: an address of the API, and another method."""
+    response = _answer(request, 405, "method_not_allowed", _("No such method"), ", ".join(methods))
+    response.headers["Allow"] = ", ".join(methods)
+    return response
 
 
 def engine_not_running(request: HttpRequest) -> HttpResponse:

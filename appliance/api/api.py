@@ -1,0 +1,126 @@
+"""The API as a whole: its routers, its errors, and its description, with every operation's rule of access."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from django.http import HttpRequest
+from msgspec import json
+from ninja import NinjaAPI
+from ninja.parser import Parser
+from ninja.renderers import BaseRenderer
+from ninja.utils import replace_path_param_notation
+
+from .. import __version__
+from ..console.access import Rule, rule_for
+from . import errors
+from .problems import CONTENT_TYPE
+from .routers import account, audit, clients, groups, messages, system, topics
+from .schemas import ProblemOut
+
+ROOT = "api/v1/"
+DESCRIPTION = """\
+What the console does, for programs. Send a token as `Authorization: Bearer rbx_...`; a browser's session works, too, \
+with its CSRF token in `X-CSRFToken`. Errors are problem details (RFC 9457) with a stable `type` and `code`. \
+Times end in `_at_ms` (milliseconds since 1970, UTC); what is not known is null, and its `_why` says why."""
+
+
+class StrictParser(Parser):
+    """JSON as the standard has it: no NaN, no invalid UTF-8."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        return json.decode(request.body)
+
+
+class JsonRenderer(BaseRenderer):
+    media_type = "application/json"
+
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:
+        return json.encode(data)
+
+
+def _made() -> NinjaAPI:
+    api = NinjaAPI(
+        title="RocketBox",
+        version=__version__,
+        description=DESCRIPTION,
+        urls_namespace="api",
+        # Who may is decided before a view is called, by console.access: operations that it does not list are refused.
+        auth=None,
+        docs_url=None,
+        openapi_url=None,
+        parser=StrictParser(),
+        renderer=JsonRenderer(),
+    )
+    errors.install(api)
+    # The two below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
+    for part in (account, audit, system, topics, groups, clients, messages):
+        api.add_router("", part.router)
+    return api
+
+
+api = _made()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one address. route: as `console.access` names it; path: as OpenAPI does."""
+
+    method: str
+    route: str
+    path: str
+
+
+def operations() -> list[Operation]:
+    """Every operation there is."""
+    return [
+        Operation(method, ROOT + replace_path_param_notation(path).lstrip("/"), "/" + ROOT + _without_converters(path))
+        for bound in api._get_bound_routers()
+        for path, view in bound.path_operations.items()
+        for operation in view.operations
+        for method in operation.methods
+    ]
+
+
+def _without_converters(path: str) -> str:
+    return re.sub(r"{\w+:", "{", path).lstrip("/")
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """The OpenAPI 3.1 description. Each operation says in `x-access` what its caller needs."""
+    schema: dict[str, Any] = dict(api.get_openapi_schema(path_prefix="/" + ROOT))
+    components = schema["components"]
+    problem = ProblemOut.model_json_schema(ref_template="#/components/schemas/{model}")
+    components["schemas"] |= problem.pop("$defs", {}) | {"Problem": problem}
+    reference = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    components["responses"] = {"Problem": {"description": "Not served", "content": {CONTENT_TYPE: reference}}}
+    components["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "An API token, rbx_..."},
+        "session": {"type": "apiKey", "in": "cookie", "name": "rocketbox_session"},
+    }
+    schema["security"] = [{"token": []}, {"session": []}]
+    for one in operations():
+        operation = schema["paths"][one.path][one.method.lower()]
+        # Ninja's are made of the module's path and the function's name.
+        operation["operationId"] = operation["operationId"].rpartition("_routers_")[2].partition("_")[2]
+        for parameter in operation["parameters"]:
+            parameter["schema"] = _without_null(parameter["schema"])
+        operation["x-access"] = words_of(rule_for("", one.method, one.route))
+        for status in ("4XX", "503"):
+            operation["responses"][status] = {"$ref": "#/components/responses/Problem"}
+    return schema
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """An address or a header can leave a value out, but not say null."""
+    ways = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return {**{name: one for name, one in schema.items() if name != "anyOf"}, **ways[0]} if len(ways) == 1 else schema
+
+
+def words_of(rule: Rule | None) -> str:
+    """As "operator", "viewer, may_read_bodies" or "nobody"."""
+    return "nobody" if rule is None else ", ".join((rule.role or "everyone", *rule.grants))

@@ -1,0 +1,104 @@
+"""Why a request was not served: every kind of error, as one of the `problems`."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from ninja.errors import HttpError, ValidationError
+
+from .. import runtime
+from ..engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, StoreBroken, Unavailable
+from .problems import PROBLEMS, clean, problem
+
+if TYPE_CHECKING:
+    from ninja import NinjaAPI
+
+logger = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """A request the API itself turns down. code: a line of PROBLEMS."""
+
+    def __init__(self, code: str, detail: str, **more: Any) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.more = more
+
+
+def install(api: NinjaAPI) -> None:
+    """Give every kind of error its answer."""
+    answers: tuple[tuple[type[Exception], Any], ...] = (
+        (Refused, _refused),
+        (AdminError, _admin_error),
+        (StoreBroken, _store_broken),
+        (runtime.EngineNotRunning, _not_running),
+        (ValidationError, _invalid),
+        (HttpError, _unreadable),
+        (Http404, _not_found),
+        (Exception, _mistake),
+    )
+    for kind, answer in answers:
+        api.add_exception_handler(kind, answer)
+
+
+def _refused(request: HttpRequest, error: Refused) -> HttpResponse:
+    return problem(request, error.code, error.detail, **error.more)
+
+
+def _admin_error(request: HttpRequest, error: AdminError) -> HttpResponse:
+    code = "conflict"
+    more: dict[str, Any] = {"rocketmq_code": error.rocketmq_code}
+    match error:
+        case NotFound():
+            code = f"{error.kind}_not_found" if f"{error.kind}_not_found" in PROBLEMS else "not_found"
+        case InvalidInput():
+            code = "invalid_input"
+            more["errors"] = [{"field": error.field, "message": clean(str(error))}]
+        case Blocked():
+            from .schemas import SentenceOut
+
+            code = "blocked"
+            more["blockers"] = [SentenceOut.model_validate(one).model_dump() for one in error.blockers]
+            more["hint"] = "Add force=true to do it all the same."
+        case Conflict() if "if-match" in request.headers:
+            code = "revision_mismatch"
+            more["hint"] = "Read it again and use its new ETag."
+        case Unavailable():
+            code = "unavailable"
+    return problem(request, code, str(error), **more)
+
+
+def _store_broken(request: HttpRequest, error: StoreBroken) -> HttpResponse:
+    return problem(request, "unavailable", str(error), rocketmq_code=14)
+
+
+def _not_running(request: HttpRequest, error: runtime.EngineNotRunning) -> HttpResponse:
+    return problem(request, "engine_not_running", "No engine runs in this process: it is starting or stopping.")
+
+
+def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    errors = [{"field": _field(one["loc"]), "message": clean(one["msg"])} for one in error.errors]
+    detail = "; ".join(f"{one['field']}: {one['message']}" for one in errors[:3])
+    return problem(request, "invalid_input", detail, errors=errors[:50])
+
+
+def _field(location: tuple[Any, ...]) -> str:
+    """("body", "body", "name") -> "name": the source and, for bodies, the parameter's own name say nothing."""
+    parts = location[2:] if location[0] == "body" and len(location) > 2 else location[1:]
+    return clean(".".join(str(part) for part in parts)) or str(location[0])
+
+
+def _unreadable(request: HttpRequest, error: HttpError) -> HttpResponse:
+    return problem(request, "bad_request", f"{error.message}: it is not valid JSON.")
+
+
+def _not_found(request: HttpRequest, error: Http404) -> HttpResponse:
+    return problem(request, "not_found", "There is nothing at this address.")
+
+
+def _mistake(request: HttpRequest, error: Exception) -> HttpResponse:
+    logger.error("api: failed request=%s path=%r", getattr(request, "request_id", ""), request.path, exc_info=error)
+    return problem(request, "internal", "Something went wrong here. The log says more under this request's number.")

@@ -1,0 +1,206 @@
+"""Messages, as JSON; the conventions are those of `schemas`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from .schemas import In, Out, PageOut, SentenceOut, Text
+
+
+class MessageRowOut(Out):
+    """A message without its body. unique_id: the producer's; several messages may share it. offset_id: the broker's."""
+
+    topic: Text
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    offset_id: str
+    unique_id: Text | None
+    stored_at_ms: int
+    born_at_ms: int
+    born_host: str
+    size_bytes: int
+    body_bytes: int
+    tags: Text | None
+    keys: list[Text]
+    reconsume_times: int
+
+
+class ScannedOut(Out):
+    """What the page cost: messages passed so far of the snapshot's total, bytes read and time taken for this page."""
+
+    seen: int
+    total: int
+    bytes: int
+    ms: float
+
+
+class MessagePageOut(PageOut):
+    """Messages of a snapshot that new ones do not change. truncated: the time budget ended this page early; go on with
+    next_cursor. skipped: entries of this page whose record could not be read or has expired."""
+
+    items: list[MessageRowOut]
+    truncated: bool
+    skipped: int
+    scanned: ScannedOut
+    snapshot_at_ms: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_page(cls, page: Any) -> Any:
+        if isinstance(page, dict):
+            return page
+        return {
+            "items": page.rows,
+            "next_cursor": page.next_cursor,
+            "truncated": page.truncated,
+            "skipped": page.skipped,
+            "scanned": {"seen": page.seen, "total": page.total, "bytes": page.scanned_bytes, "ms": page.took_ms},
+            "snapshot_at_ms": page.snapshot_at_ms,
+        }
+
+
+class StoryOut(Out):
+    """Something that happened to the message. what: born, stored, retried or dead."""
+
+    at_ms: int | None
+    what: str
+    detail: dict[str, Any]
+
+
+class DeliveryOut(Out):
+    """Where a group stands with the message. state: consumed (its offset is past it), waiting (so many ahead of it),
+    filtered (its subscription excludes the tag) or unknown (why)."""
+
+    group: Text
+    state: str
+    committed: int | None
+    ahead: int | None
+    subscription: Text | None
+    clients: int
+    why: SentenceOut | None
+
+
+class MessageOut(Out):
+    """A message without its body. properties: as stored, the broker's own included. transaction: none, prepared,
+    committed or rolled back."""
+
+    row: MessageRowOut
+    properties: dict[Text, Text]
+    flag: int
+    sys_flag: int
+    store_host: str
+    body_crc: int
+    crc_ok: bool
+    compression: str | None
+    transaction: str
+    prepared_transaction_offset: int
+    story: list[StoryOut]
+    groups: list[DeliveryOut]
+
+
+class BodyOut(Out):
+    """A message's body. data: the first shown_bytes after the layers (what was taken off, outermost first) as text, or
+    as base64 where it is none."""
+
+    kind: str
+    layers: list[str]
+    encoding: Literal["text", "base64"]
+    data: Text
+    stored_bytes: int
+    decoded_bytes: int
+    shown_bytes: int
+    truncated: bool
+    notes: list[SentenceOut]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_view(cls, view: Any) -> Any:
+        if isinstance(view, dict):
+            return view
+        is_text = view.text is not None
+        return {name: getattr(view, name, None) for name in cls.model_fields} | {
+            "encoding": "text" if is_text else "base64",
+            "data": view.text if is_text else view.base64,
+        }
+
+
+class FieldOut(Out):
+    """A field of the stored record: where it lies and what it says."""
+
+    name: str
+    position: int
+    size_bytes: int
+    value: Text
+
+
+class RecordOut(Out):
+    """The record as it lies in the log, and a dump of its first bytes, 16 a line."""
+
+    physical_offset: int
+    size_bytes: int
+    fields: list[FieldOut]
+    dump: list[str]
+    dump_truncated: bool
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_record(cls, record: Any) -> Any:
+        if isinstance(record, dict):
+            return record
+        names = ("name", "position", "size_bytes", "value")
+        return {
+            "physical_offset": record.physical_offset,
+            "size_bytes": record.size_bytes,
+            "fields": [dict(zip(names, row, strict=True)) for row in record.fields],
+            "dump": [f"{offset:08x}  {digits}  {shown}" for offset, digits, shown in record.dump],
+            "dump_truncated": record.dump_truncated,
+        }
+
+
+def _check_base64(text: str) -> str:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("is not base64") from None
+    return text
+
+
+class TextBodyIn(In):
+    encoding: Literal["text"] = "text"
+    data: str
+
+
+class Base64BodyIn(In):
+    encoding: Literal["base64"]
+    data: Annotated[str, AfterValidator(_check_base64)]
+
+
+class MessageIn(In):
+    """A test message. queue_id: left out, the broker picks one."""
+
+    body: TextBodyIn | Base64BodyIn
+    tags: str = ""
+    keys: list[str] = Field(default_factory=list, max_length=64)
+    properties: dict[str, str] = Field(default_factory=dict)
+    queue_id: int | None = None
+
+    def body_bytes(self) -> bytes:
+        data = self.body.data
+        return base64.b64decode(data) if self.body.encoding == "base64" else data.encode()
+
+
+class SentOut(Out):
+    """The message as it was published: on the disk when flushing is synchronous and status is SEND_OK."""
+
+    status: str
+    topic: Text
+    queue_id: int
+    queue_offset: int
+    unique_id: str
+    offset_id: str
+    took_ms: float

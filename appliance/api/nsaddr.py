@@ -1,0 +1,40 @@
+"""Where the name servers are, for clients and brokers that were given only an address to ask.
+
+RocketMQ's clients fetch `http://<domain>:8080/rocketmq/nsaddr` (with a unit: `nsaddr-<unit>?nofix=1`) at their start
+and every two minutes when no name server was configured; brokers do with fetchNamesrvAddrByAddressServer. So a list
+that grows reaches them without a restart.
+"""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from .. import runtime
+from ..engine.errors import Unavailable
+
+
+@require_safe
+def nsaddr(request: HttpRequest, unit: str = "") -> HttpResponse:
+    """`host:port;host:port` as text, in one line; the same for every unit, for there is one cluster here.
+
+    Answered to everybody by design: clients send no credentials here, and each of them is told the same by its own
+    settings elsewhere. It says addresses only. 503 while there is no name server to name.
+    """
+    try:
+        addresses = namesrv_addresses()
+    except (runtime.EngineNotRunning, Unavailable):
+        addresses = []
+    return HttpResponse(";".join(addresses), status=200 if addresses else 503, content_type="text/plain; charset=utf-8")
+
+
+def namesrv_addresses() -> list[str]:
+    """The name servers that know this broker, as clients reach them; else our own one."""
+    engine = runtime.admin().system()
+    own = engine.namesrv_address
+    if own is None:
+        return list(engine.namesrvs)
+    # The broker speaks to the own one at the address bound to; clients are told the advertised one.
+    host = engine.bind if engine.bind not in ("0.0.0.0", "::", "") else "127.0.0.1"
+    inside = f"{f'[{host}]' if ':' in host else host}:{own.rpartition(':')[2]}"
+    return [own if address == inside else address for address in engine.namesrvs] or [own]

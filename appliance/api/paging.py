@@ -1,0 +1,85 @@
+"""Cursors of lists. A cursor says where the next page begins and which question it belongs to; it is no secret."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from msgspec import MsgspecError, json
+from ninja import Query
+
+from ..engine.errors import InvalidInput
+from .auth import is_limited, within_reach
+
+Limit = Annotated[int, Query(50, ge=1, le=500, description="Items on a page.")]
+Cursor = Annotated[str | None, Query(None, max_length=4096, description="next_cursor of the page before.")]
+# Milliseconds since 1970, as SQLite and the wire hold them: in 63 bits.
+_LAST_MS = (1 << 63) - 1
+From = Annotated[int | None, Query(None, alias="from", ge=0, le=_LAST_MS, description="Not before, ms since 1970.")]
+To = Annotated[int | None, Query(None, alias="to", ge=0, le=_LAST_MS, description="Not after, ms since 1970.")]
+
+# The largest page the window makes.
+_MOST = 500
+
+
+def page_number(cursor: str | None, question: object) -> int:
+    """The page a cursor of `next_page` asks for; 1 without one. InvalidInput when it is of another question."""
+    return 1 if cursor is None else max(1, position(cursor, question))
+
+
+def position(cursor: str, question: object) -> int:
+    """The number a cursor of `cursor_at` carries."""
+    try:
+        number, digest = json.decode(base64.urlsafe_b64decode(cursor.encode("ascii")), type=tuple[int, str])
+    except (ValueError, MsgspecError, binascii.Error):
+        raise InvalidInput("cursor", "cursor is not one of ours") from None
+    if digest != _digest(question):
+        raise InvalidInput("cursor", "cursor belongs to another filter, sort or limit")
+    return number
+
+
+def cursor_at(number: int, question: object) -> str:
+    """A cursor that carries a number."""
+    return base64.urlsafe_b64encode(json.encode((number, _digest(question)))).decode("ascii")
+
+
+def _digest(question: object) -> str:
+    return hashlib.sha256(json.encode(question)).hexdigest()[:8]
+
+
+def table(
+    request: HttpRequest,
+    ask: Callable[[int, int], Any],
+    cursor: str | None,
+    limit: int,
+    question: tuple[object, ...],
+    named: bool = True,
+) -> dict[str, Any]:
+    """{"items", "next_cursor", "total"} of a table of the window's.
+
+    ask(page, page_size) -> a `snapshots.Page`. named: its rows have the name of a topic or group. A token with a
+    pattern sees those it may touch, and no count of others: the whole table is asked for then.
+    """
+    question = (*question, limit)
+    number = page_number(cursor, question)
+    if named and is_limited(request):
+        return _cut(within_reach(request, _whole(ask)), number, limit, question)
+    page = ask(number, limit)
+    rows = page.rows if page.page == number else ()
+    more = page.page < page.pages and page.page == number
+    return {"items": rows, "total": page.total, "next_cursor": cursor_at(number + 1, question) if more else None}
+
+
+def _whole(ask: Callable[[int, int], Any]) -> list[Any]:
+    first = ask(1, _MOST)
+    return [row for number in range(1, first.pages + 1) for row in (first if number == 1 else ask(number, _MOST)).rows]
+
+
+def _cut(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:
+    shown = rows[(number - 1) * limit : number * limit]
+    more = number * limit < len(rows)
+    return {"items": shown, "total": len(rows), "next_cursor": cursor_at(number + 1, question) if more else None}

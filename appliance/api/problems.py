@@ -1,0 +1,69 @@
+"""Problem details (RFC 9457): the answers to requests that are not served.
+
+`type` is `urn:rocketbox:problem:<code>`, and the codes are the table below: they do not change, the sentences may.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from msgspec import json
+
+CONTENT_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:rocketbox:problem:"
+
+#: code -> (status, title).
+PROBLEMS: dict[str, tuple[int, str]] = {
+    "bad_request": (400, "Not understood"),
+    "unauthorized": (401, "Not signed in"),
+    "forbidden": (403, "Not allowed"),
+    "csrf": (403, "The form was not accepted"),
+    "outside_pattern": (403, "Outside the token's pattern"),
+    "session_required": (403, "For people only"),
+    "confirm_password": (403, "Confirm your password"),
+    "exceeds_caller": (403, "More than you may"),
+    "not_found": (404, "Not found"),
+    "topic_not_found": (404, "No such topic"),
+    "group_not_found": (404, "No such consumer group"),
+    "queue_not_found": (404, "No such queue"),
+    "message_not_found": (404, "No such message"),
+    "option_not_found": (404, "No such option"),
+    "token_not_found": (404, "No such token"),
+    "client_not_found": (404, "No such client"),
+    "method_not_allowed": (405, "No such method here"),
+    "conflict": (409, "In conflict with what is there"),
+    "blocked": (409, "It would lose something"),
+    "idempotency_in_progress": (409, "The first request is still being worked on"),
+    "idempotency_outcome_unknown": (409, "The first request did not finish"),
+    "revision_mismatch": (412, "Changed since it was read"),
+    "invalid_input": (422, "A value is wrong"),
+    "idempotency_key_reused": (422, "The key belongs to another request"),
+    "internal": (500, "A mistake of ours"),
+    "engine_not_running": (503, "Not running"),
+    "unavailable": (503, "Not now"),
+}
+
+
+def problem(request: HttpRequest, code: str, detail: str, **more: Any) -> HttpResponse:
+    """The answer for one of PROBLEMS. more: members of its own (hint, errors, blockers, rocketmq_code)."""
+    status, title = PROBLEMS[code]
+    body = {
+        "type": TYPE_PREFIX + code,
+        "title": title,
+        "status": status,
+        "detail": clean(detail),
+        "instance": request.get_full_path(),
+        "code": code,
+        "request_id": getattr(request, "request_id", ""),
+        **more,
+    }
+    response = HttpResponse(json.encode(body), status=status, content_type=CONTENT_TYPE)
+    if status == 503:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+def clean(text: str) -> str:
+    """Text that JSON can carry: half a surrogate pair becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,75 @@
+"""Who is asking, and their tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from ...console import tokens
+from ...console.audit import audit
+from ...console.models import ApiToken, Role, now_ms
+from .. import auth
+from ..errors import Refused
+from ..paging import Cursor, Limit, cursor_at, position
+from ..schemas import MeOut, NewTokenOut, TokenIn, TokenOut, TokenPage
+
+router = Router(tags=["account"])
+
+_DAY_MS = 86_400_000
+
+
+@router.get("/me", response=MeOut)
+def me(request: HttpRequest) -> Any:
+    """The caller: role, rights, and the names a token may touch."""
+    user: Any = request.user
+    names = ("kind", "username", "label", "role", "may_read_bodies", "may_export")
+    return {name: getattr(user, name) for name in names} | {"pattern": auth.pattern_of(request)}
+
+
+@router.get("/tokens", response=TokenPage)
+def list_tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
+    """Your tokens, newest first; administrators see everybody's. Secrets are never shown again."""
+    rows = _visible(request).order_by("-id").select_related("owner")
+    if cursor is not None:
+        rows = rows.filter(id__lt=position(cursor, "tokens"))
+    found = list(rows[: limit + 1])
+    more = len(found) > limit
+    return {"items": found[:limit], "next_cursor": cursor_at(found[limit - 1].pk, "tokens") if more else None}
+
+
+@router.post("/tokens", response={201: NewTokenOut})
+def create_token(request: HttpRequest, body: TokenIn) -> Any:
+    """Make a token; its secret is in this answer and nowhere else. For people signed in, not for tokens."""
+    auth.need_person(request)
+    user: Any = request.user
+    ranks = list(Role.values)
+    if ranks.index(body.role) > ranks.index(user.role) or any(
+        getattr(body, grant) and not getattr(user, grant) for grant in ("may_read_bodies", "may_export")
+    ):
+        raise Refused("exceeds_caller", "A token may do no more than whoever makes it.")
+    expires = None if body.expires_in_days is None else now_ms() + body.expires_in_days * _DAY_MS
+    options = body.model_dump(exclude={"name", "role", "expires_in_days"})
+    token, secret = tokens.create(user, body.name, body.role, expires_at_ms=expires, **options)
+    audit(request, "token.create", body.name, after={"prefix": token.prefix, "role": body.role, **options})
+    token.secret = secret
+    return Status(201, token)
+
+
+@router.delete("/tokens/{int:token_id}", response=TokenOut)
+def revoke_token(request: HttpRequest, token_id: int) -> Any:
+    """Revoke a token of yours; administrators, anybody's. It is refused from now on; the row stays."""
+    token = _visible(request).filter(pk=token_id).select_related("owner").first()
+    if token is None:
+        raise Refused("token_not_found", f"There is no token {token_id} of yours.")
+    tokens.revoke(token)
+    audit(request, "token.revoke", token.name, before={"prefix": token.prefix, "role": token.role})
+    return token
+
+
+def _visible(request: HttpRequest) -> QuerySet[ApiToken]:
+    user: Any = request.user
+    everybody = user.role == Role.ADMIN and not auth.is_limited(request)
+    return ApiToken.objects.all() if everybody else ApiToken.objects.filter(owner_id=user.pk)

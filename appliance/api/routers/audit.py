@@ -1,0 +1,40 @@
+"""The audit log: read only, here as everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router
+
+from ...console.models import AuditEntry
+from .. import auth
+from ..paging import Cursor, From, Limit, To, cursor_at, position
+from ..schemas import AuditPage
+
+router = Router(tags=["audit"])
+
+
+@router.get("/audit", response=AuditPage)
+def list_audit(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    from_ms: From,
+    to_ms: To,
+    action: str | None = Query(None, max_length=64, description="Exactly this action, as topic.create."),
+    actor: str | None = Query(None, max_length=80),
+    target: str | None = Query(None, max_length=512, description="Exactly this topic, group, option ..."),
+    result: str | None = Query(None, max_length=10),
+) -> Any:
+    """What was done, newest first."""
+    auth.need_everything(request)
+    wanted = {"action": action, "actor": actor, "target": target, "result": result}
+    wanted |= {"at_ms__gte": from_ms, "at_ms__lte": to_ms}  # type: ignore[dict-item]
+    filters = {name: value for name, value in wanted.items() if value is not None}
+    rows = AuditEntry.objects.filter(**filters).order_by("-id")
+    if cursor is not None:
+        rows = rows.filter(id__lt=position(cursor, filters))
+    found = list(rows[: limit + 1])
+    more = len(found) > limit
+    return {"items": found[:limit], "next_cursor": cursor_at(found[limit - 1].pk, filters) if more else None}

@@ -1,0 +1,91 @@
+"""Messages: those of a topic by time, one of them, its body for those who may read bodies, and test messages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Header, Query, Router
+
+from ... import runtime
+from ...console.audit import audit
+from .. import auth
+from ..changes import audited, by
+from ..idempotency import once
+from ..message_schemas import BodyOut, MessageIn, MessageOut, MessagePageOut, RecordOut, SentOut
+from ..paging import From, Limit, To
+
+router = Router(tags=["messages"])
+
+_LAST_QUEUE = (1 << 31) - 1
+# Printable ASCII, as header values are.
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        None, alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[!-~]+$",
+        description="Repeated within 24 hours, the first answer comes again and nothing is sent.",
+    ),
+]  # fmt: skip
+
+
+@router.get("/topics/{topic}/messages", response=MessagePageOut)
+def topic_messages(
+    request: HttpRequest,
+    topic: str,
+    limit: Limit,
+    from_ms: From,
+    to_ms: To,
+    queue_id: int | None = Query(None, ge=0, le=_LAST_QUEUE),
+    newest_first: bool = True,
+    cursor: str | None = Query(None, max_length=65_536, description="next_cursor; it carries queue, times and order."),
+) -> Any:
+    """Messages by the time they were stored, over a snapshot that new messages do not change. No bodies."""
+    auth.touch(request, topic)
+    return runtime.admin().messages(
+        topic, queue_id=queue_id, from_ms=from_ms, to_ms=to_ms, newest_first=newest_first, cursor=cursor, limit=limit
+    )
+
+
+@router.post("/topics/{topic}/messages", response={201: SentOut})
+def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_key: IdempotencyKey) -> HttpResponse:
+    """Send a test message on the same path as a client's; answered when it is published."""
+    auth.touch(request, topic)
+    send = lambda: runtime.admin().send_test_message(  # noqa: E731
+        topic, body.body_bytes(), tags=body.tags, keys=body.keys, properties=body.properties, queue_id=body.queue_id,
+        by=by(request),
+    )  # fmt: skip
+    noted = lambda sent: {"offset_id": sent.offset_id, "queue_id": sent.queue_id}  # noqa: E731
+    act = lambda: SentOut.model_validate(audited(request, "message.send", topic, send, noted))  # noqa: E731
+    return once(request, idempotency_key, 201, act)
+
+
+@router.get("/messages/{path:ref}/body", response=BodyOut)
+def message_body(request: HttpRequest, ref: str, max_bytes: int = Query(65_536, ge=1, le=1 << 20)) -> Any:
+    """Its body, decompressed. Needs the right to read bodies; that it was read is in the audit log."""
+    _reach(request, ref)
+    view = runtime.admin().message_body(ref, max_bytes)
+    audit(request, "message.read", ref)
+    return view
+
+
+@router.get("/messages/{path:ref}/record", response=RecordOut)
+def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096, ge=0, le=65_536)) -> Any:
+    """The record as it lies in the log. Shows the body: needs the right to read bodies, and is in the audit log."""
+    _reach(request, ref)
+    record = runtime.admin().message_raw(ref, dump_bytes)
+    audit(request, "message.read", ref)
+    return record
+
+
+@router.get("/messages/{path:ref}", response=MessageOut)
+def message(request: HttpRequest, ref: str) -> Any:
+    """A message without its body. ref: its offset id (32 or 56 hex digits), or topic/queue/offset."""
+    detail = runtime.admin().message(ref)
+    auth.touch(request, detail.row.topic)
+    return detail
+
+
+def _reach(request: HttpRequest, ref: str) -> None:
+    """An offset id says no topic: for tokens with a pattern the message is looked at first."""
+    if auth.is_limited(request):
+        auth.touch(request, runtime.admin().message(ref).row.topic)

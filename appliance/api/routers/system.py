@@ -1,0 +1,78 @@
+"""The whole: what runs, how well, with which settings, and its numbers over time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Body, Query, Router
+
+from ... import runtime
+from .. import auth
+from ..changes import DryRun, IfMatch, by, expected_revision, make_change, set_etag
+from ..schemas import BrokerOut, ChangeOut, ChecksOut, ConfigurationIn, ConfigurationOut, SeriesOut, SystemOut
+
+router = Router(tags=["system"])
+
+_LEVELS = ("ok", "warning", "failed")
+
+
+@router.get("/system", response=SystemOut)
+def system(request: HttpRequest) -> Any:
+    """Version, addresses, directories, disk and process."""
+    return runtime.admin().system()
+
+
+@router.get("/system/checks", response=ChecksOut)
+def system_checks(request: HttpRequest) -> Any:
+    """Every health check, as a sentence with a level."""
+    checks = runtime.admin().checks()
+    return {"worst": max((check.level for check in checks), key=_LEVELS.index, default="ok"), "items": checks}
+
+
+@router.get("/system/config", response=ConfigurationOut)
+def system_config(request: HttpRequest, response: HttpResponse) -> Any:
+    """Every option in force, by its RocketMQ name; `hot` ones may be changed. The ETag is the revision."""
+    configuration = runtime.admin().configuration()
+    set_etag(response, configuration.revision)
+    return configuration
+
+
+@router.patch("/system/config", response=ChangeOut)
+def change_system_config(
+    request: HttpRequest,
+    response: HttpResponse,
+    values: Annotated[ConfigurationIn, Body(...)],
+    if_match: IfMatch,
+    dry_run: DryRun,
+) -> Any:
+    """Change hot options: {"autoCreateTopicEnable": false}; null goes back to what was configured. All or none."""
+    auth.need_everything(request)
+    revision = expected_revision(if_match)
+    return make_change(
+        request, response, "config.change", ", ".join(values),
+        lambda: runtime.admin().change_configuration(values, revision=revision, dry_run=dry_run, by=by(request)),
+    )  # fmt: skip
+
+
+@router.get("/broker", response=BrokerOut)
+def broker(request: HttpRequest) -> Any:
+    """Rates, totals, disk, what needs a person, and the groups furthest behind."""
+    overview = runtime.admin().overview()
+    shown = {name: getattr(overview, name) for name in BrokerOut.model_fields}
+    shown["behind"] = auth.within_reach(request, overview.behind, "group")
+    shown["needs"] = [one for one in overview.needs if one.kind == "system" or auth.may_touch(request, one.name)]
+    return shown
+
+
+@router.get("/metrics/series", response=SeriesOut)
+def metrics_series(
+    request: HttpRequest,
+    metric: Literal["in", "out", "in_bytes", "out_bytes"],
+    seconds: int = Query(600, ge=1, le=3600, description="How far back; about ten minutes are kept."),
+    topic: str | None = Query(None, max_length=1024, description="Of this topic: in and out only."),
+    group: str | None = Query(None, max_length=1024, description="Of this group: out only."),
+) -> Any:
+    """A rate over the last seconds, a point a second: of the broker, of a topic, or of a group."""
+    auth.touch(request, *(name for name in (topic, group) if name is not None))
+    return runtime.admin().series(metric, seconds, topic, group)

@@ -1,0 +1,139 @@
+"""Topics: the list, one topic's configuration, queues, route, consumers and producers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router
+
+from ... import runtime
+from .. import auth
+from ..changes import DryRun, Force, IfMatch, by, created, expected_revision, make_change, set_etag
+from ..paging import Cursor, Limit, table
+from ..schemas import ChangeOut, Text
+from ..topic_schemas import (
+    Kind,
+    ProducerList,
+    QueueList,
+    RouteOut,
+    TopicGroupList,
+    TopicIn,
+    TopicOut,
+    TopicPage,
+    TopicPatch,
+    TopicRowOut,
+)
+
+router = Router(tags=["topics"])
+
+Sort = Literal[
+    "name", "kind", "queues", "messages", "in_rate", "out_rate", "consumers", "bytes", "oldest",
+    "-name", "-kind", "-queues", "-messages", "-in_rate", "-out_rate", "-consumers", "-bytes", "-oldest",
+]  # fmt: skip
+
+
+@router.get("/topics", response=TopicPage)
+def list_topics(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    q: Text = Query("", max_length=255, description="Part of the name."),
+    kind: Kind | None = Query(None, alias="type"),
+    system: bool = Query(False, description="With the broker's own, retry and dead letter topics."),
+    category: Literal["user", "system", "retry", "dlq"] | None = Query(None, description="Only this category."),
+    sort: Sort = Query("name", description="`-` before it: the largest first."),
+) -> Any:
+    """Topics with rates, bytes and oldest message."""
+    show = category or ("all" if system else "user")
+    page = lambda number, size: runtime.admin().topics(q, kind, show, sort, number, size)  # noqa: E731
+    return table(request, page, cursor, limit, ("topics", q, kind, show, sort))
+
+
+@router.post("/topics", response={200: ChangeOut, 201: ChangeOut})
+def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dry_run: DryRun) -> Any:
+    """Make a topic: durable, and known to the name servers in `registered`. 409 when there is one."""
+    auth.touch(request, body.name)
+    return created(request, response, make_change(
+        request, response, "topic.create", body.name,
+        lambda: runtime.admin().create_topic(**body.model_dump(), dry_run=dry_run, by=by(request)),
+    ))  # fmt: skip
+
+
+@router.get("/topics/{topic}", response=TopicOut)
+def topic_settings(request: HttpRequest, response: HttpResponse, topic: str) -> Any:
+    """A topic's configuration; the ETag is its revision."""
+    auth.touch(request, topic)
+    settings = runtime.admin().topic_settings(topic)
+    set_etag(response, settings.revision)
+    return settings
+
+
+@router.patch("/topics/{topic}", response=ChangeOut)
+def edit_topic(
+    request: HttpRequest,
+    response: HttpResponse,
+    topic: str,
+    body: TopicPatch,
+    if_match: IfMatch,
+    dry_run: DryRun,
+    force: Force,
+) -> Any:
+    """Change what is given, leave the rest. 409 with blockers when messages would become unreadable."""
+    auth.touch(request, topic)
+    change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
+    return make_change(
+        request, response, "topic.edit", topic,
+        lambda: runtime.admin().edit_topic(topic, **change, force=force, dry_run=dry_run, by=by(request)),
+    )  # fmt: skip
+
+
+@router.delete("/topics/{topic}", response=ChangeOut)
+def delete_topic(
+    request: HttpRequest, response: HttpResponse, topic: str, if_match: IfMatch, dry_run: DryRun, force: Force
+) -> Any:
+    """Delete a topic and all groups' offsets of it. 409 with blockers while it is in use."""
+    auth.touch(request, topic)
+    if not dry_run:
+        auth.need_recent_login(request)
+    revision = expected_revision(if_match)
+    return make_change(
+        request, response, "topic.delete", topic,
+        lambda: runtime.admin().delete_topic(topic, revision=revision, force=force, dry_run=dry_run, by=by(request)),
+    )  # fmt: skip
+
+
+@router.get("/topics/{topic}/stats", response=TopicRowOut)
+def topic_stats(request: HttpRequest, topic: str) -> Any:
+    """Rates, bytes, messages and oldest message of one topic, as in the list."""
+    auth.touch(request, topic)
+    return runtime.admin().topic(topic).row
+
+
+@router.get("/topics/{topic}/queues", response=QueueList)
+def topic_queues(request: HttpRequest, topic: str) -> Any:
+    """Offsets, bytes and times of each queue."""
+    auth.touch(request, topic)
+    return {"items": runtime.admin().topic_queues(topic)}
+
+
+@router.get("/topics/{topic}/route", response=RouteOut)
+def topic_route(request: HttpRequest, topic: str) -> Any:
+    """What a client is told that asks our name server."""
+    auth.touch(request, topic)
+    return runtime.admin().route(topic)
+
+
+@router.get("/topics/{topic}/groups", response=TopicGroupList)
+def topic_groups(request: HttpRequest, topic: str) -> Any:
+    """Groups that consume it, and how far they are."""
+    auth.touch(request, topic)
+    return {"items": auth.within_reach(request, runtime.admin().topic_groups(topic), "group")}
+
+
+@router.get("/topics/{topic}/producers", response=ProducerList)
+def topic_producers(request: HttpRequest, topic: str) -> Any:
+    """Who sent its newest messages."""
+    auth.touch(request, topic)
+    detail = runtime.admin().topic(topic)
+    return {"items": detail.producers, "why": detail.producers_why}

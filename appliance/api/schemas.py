@@ -1,0 +1,316 @@
+"""What the API takes and gives, as JSON. Outgoing shapes are the window's snapshots, whose docstrings hold for them.
+
+Names are snake_case. Times end in `_at_ms` (milliseconds since 1970, UTC), spans in `_ms`, rates are per second. What
+is not known is null, and the field beside it that ends in `_why` says why; 0 always means zero.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from .problems import clean
+
+
+def _printable(value: Any) -> Any:
+    return clean(value) if isinstance(value, str) else value
+
+
+# Anything that a client of the broker chose.
+Text = Annotated[str, BeforeValidator(_printable)]
+
+
+class Out(BaseModel):
+    """Read from a snapshot's attributes."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class In(BaseModel):
+    """A body. A field nobody knows is a mistake, and so is a value of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def not_given() -> Any:
+    """The default of a field that may be left out but not be null."""
+    return None
+
+
+class SentenceOut(Out):
+    """A sentence for people. code: stable, for programs; args: what goes into its places."""
+
+    code: str
+    text: Text
+    args: dict[str, Any]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_sentence(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return value
+        args = {name: _printable(arg) for name, arg in value.args.items()}
+        return {"code": value.code, "text": str(value), "args": args}
+
+
+class ProblemOut(BaseModel):
+    """Why a request was not served (RFC 9457). type, code: stable. errors: the fields that are wrong."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    request_id: str
+    rocketmq_code: int | None = None
+    hint: str | None = None
+    errors: list[dict[str, str]] | None = None
+    blockers: list[SentenceOut] | None = None
+
+
+class PageOut(Out):
+    """next_cursor: send it as `cursor` for the next page; null at the end."""
+
+    next_cursor: str | None
+
+
+# --- who is asking
+
+
+class MeOut(Out):
+    """The caller. kind: "user" or "token". pattern: names of topics and groups that a token may touch."""
+
+    kind: str
+    username: str
+    label: str
+    role: str
+    may_read_bodies: bool
+    may_export: bool
+    pattern: str
+
+
+class TokenIn(In):
+    """A new token. role, grants: never more than your own. pattern: a shell pattern of topic and group names."""
+
+    name: str = Field(min_length=1, max_length=64)
+    role: Literal["viewer", "operator", "admin"] = "viewer"
+    may_read_bodies: bool = False
+    may_export: bool = False
+    pattern: str = Field(default="*", min_length=1, max_length=255)
+    expires_in_days: int | None = Field(default=None, ge=1, le=3650)
+
+
+class TokenOut(Out):
+    """A token without its secret. prefix: the secret's first characters."""
+
+    id: int
+    name: str
+    owner: str
+    prefix: str
+    role: str
+    may_read_bodies: bool
+    may_export: bool
+    pattern: str
+    created_at_ms: int
+    expires_at_ms: int | None
+    last_used_at_ms: int | None
+    revoked_at_ms: int | None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_row(cls, row: Any) -> Any:
+        if isinstance(row, dict):
+            return row
+        return {name: getattr(row, name) for name in cls.model_fields if name not in ("owner", "secret")} | {
+            "owner": row.owner.username,
+            "secret": getattr(row, "secret", None),
+        }
+
+
+class NewTokenOut(TokenOut):
+    """secret: shown this once; keep it now."""
+
+    secret: str
+
+
+class TokenPage(PageOut):
+    items: list[TokenOut]
+
+
+class AuditOut(Out):
+    """One act. before, after: what changed. result: done, refused or failed. digest: over it and its predecessor's."""
+
+    id: int
+    at_ms: int
+    actor: Text
+    actor_kind: str
+    address: str
+    action: str
+    target: Text
+    before: Any
+    after: Any
+    result: str
+    request_id: str
+    digest: str
+
+
+class AuditPage(PageOut):
+    items: list[AuditOut]
+
+
+# --- the system
+
+
+class CheckOut(Out):
+    """level: ok, warning (degraded, or worth a look) or failed (someone must act)."""
+
+    name: str
+    level: str
+    sentence: SentenceOut
+
+
+class ChecksOut(Out):
+    """worst: the worst level of all."""
+
+    worst: str
+    items: list[CheckOut]
+
+
+class SystemOut(Out):
+    """What runs here. persona: the RocketMQ version it answers as. namesrvs: whether each knows this broker."""
+
+    version: str
+    persona: str
+    python: str
+    pid: int
+    roles: list[str]
+    bind: str
+    broker_name: str
+    cluster_name: str
+    broker_id: int
+    broker_address: str | None
+    namesrv_address: str | None
+    advertised: str | None
+    namesrvs: dict[str, bool]
+    started_at_ms: int | None
+    uptime_ms: int
+    data_dir: str
+    store_dir: str
+    disk_total_bytes: int | None
+    disk_free_bytes: int | None
+    log_bytes: int
+    log_files: int
+    flush: str
+    rss_bytes: int | None
+    threads: list[str]
+    open_files: int | None
+    open_files_limit: int
+
+
+class OptionOut(Out):
+    """An option in force. hot: may be changed now. changed_here: set through API or console, over `configured`."""
+
+    section: str
+    name: str
+    kind: str
+    value: str
+    default: str
+    choices: list[str]
+    minimum: int | None
+    maximum: int | None
+    hot: bool
+    in_effect: bool
+    changed_here: bool
+    configured: str
+
+
+class ConfigurationOut(Out):
+    options: list[OptionOut]
+    revision: str
+
+
+# Upstream's name of a hot option -> its value; null goes back to what was configured.
+ConfigurationIn = dict[str, bool | int | str | None]
+
+
+class GroupLagOut(Out):
+    group: Text
+    lag: int | None
+    lag_why: SentenceOut | None
+    lag_ms: int | None
+    lag_ms_why: SentenceOut | None
+    clients: int
+
+
+class NeedOut(Out):
+    """Something that needs a person. level: act, stuck or watch. kind, name: what it is about."""
+
+    level: str
+    kind: str
+    name: Text
+    sentence: SentenceOut
+
+
+class BrokerOut(Out):
+    """The broker now: messages and bytes a second over the last 10 s, totals since the start, what needs a person."""
+
+    broker_name: str
+    broker_address: str | None
+    namesrv_address: str | None
+    uptime_ms: int
+    sampled_at_ms: int | None
+    in_rate: float | None
+    out_rate: float | None
+    in_bytes_rate: float | None
+    out_bytes_rate: float | None
+    put_total: int
+    delivered_total: int
+    connections: int
+    producer_clients: int
+    consumer_clients: int
+    topics: int
+    groups: int
+    parked_pulls: int
+    log_bytes: int
+    oldest_at_ms: int | None
+    oldest_why: SentenceOut | None
+    unsynced_bytes: int
+    disk_used_percent: float | None
+    disk_free_bytes: int | None
+    disk_full_at_ms: int | None
+    disk_full_why: SentenceOut | None
+    behind: list[GroupLagOut]
+    needs: list[NeedOut]
+
+
+class SeriesOut(Out):
+    """Values at equal steps, oldest first; null: not sampled."""
+
+    name: str
+    unit: str
+    times_at_ms: list[int]
+    values: list[float | None]
+
+
+# --- changes
+
+
+class DifferenceOut(Out):
+    field: str
+    before: Text | None
+    after: Text | None
+
+
+class ChangeOut(Out):
+    """A change, previewed (applied false) or made. blockers: why it is refused without `force`. registered: which name
+    servers know of it."""
+
+    applied: bool
+    name: Text
+    differences: list[DifferenceOut]
+    warnings: list[SentenceOut]
+    blockers: list[SentenceOut]
+    revision: str | None
+    registered: dict[str, bool]

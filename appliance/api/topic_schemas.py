@@ -1,0 +1,313 @@
+"""Topics, consumer groups and clients, as JSON; the conventions are those of `schemas`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .schemas import In, Out, PageOut, SentenceOut, Text, not_given
+
+Kind = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED"]
+
+# --- topics
+
+
+class TopicRowOut(Out):
+    """kind: its message type. category: user, system, retry or dlq. bytes: an estimate when bytes_estimated."""
+
+    name: Text
+    kind: str
+    category: str
+    read_queues: int
+    write_queues: int
+    perm: str
+    messages: int
+    in_rate: float | None
+    out_rate: float | None
+    bytes: int | None
+    bytes_estimated: bool
+    bytes_why: SentenceOut | None
+    oldest_at_ms: int | None
+    oldest_why: SentenceOut | None
+    consumers: int
+
+
+class TopicPage(PageOut):
+    """total: topics that match."""
+
+    items: list[TopicRowOut]
+    total: int
+
+
+class TopicOut(Out):
+    """A topic's configuration. revision: changes with it; also the ETag."""
+
+    name: Text
+    kind: str
+    read_queues: int
+    write_queues: int
+    readable: bool
+    writable: bool
+    inherited: bool
+    order: bool
+    filter_type: str
+    attributes: dict[str, Text]
+    revision: str
+
+
+class TopicIn(In):
+    """A new topic."""
+
+    name: str = Field(max_length=1024)
+    kind: Kind = "NORMAL"
+    read_queues: int = 8
+    write_queues: int = 8
+    readable: bool = True
+    writable: bool = True
+    order: bool = False
+
+
+class TopicPatch(In):
+    """What is left out stays."""
+
+    kind: Kind = Field(default_factory=not_given)
+    read_queues: int = Field(default_factory=not_given)
+    write_queues: int = Field(default_factory=not_given)
+    readable: bool = Field(default_factory=not_given)
+    writable: bool = Field(default_factory=not_given)
+    order: bool = Field(default_factory=not_given)
+
+
+class QueueOut(Out):
+    """A queue. [min_offset, max_offset) can be read."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    messages: int
+    bytes: int | None
+    bytes_estimated: bool
+    bytes_why: SentenceOut | None
+    oldest_at_ms: int | None
+    newest_at_ms: int | None
+    time_why: SentenceOut | None
+    readable: bool
+    writable: bool
+
+
+class QueueList(Out):
+    items: list[QueueOut]
+
+
+class TopicGroupOut(Out):
+    """A group that consumes the topic. subscription: of its clients; null when none is connected."""
+
+    group: Text
+    clients: int
+    subscription: Text | None
+    subscription_type: Text | None
+    model: Text | None
+    lag: int | None
+    lag_why: SentenceOut | None
+    lag_ms: int | None
+    lag_ms_why: SentenceOut | None
+    out_rate: float | None
+
+
+class TopicGroupList(Out):
+    items: list[TopicGroupOut]
+
+
+class ProducerOut(Out):
+    """Who sent some of the newest messages; client_id: null when that connection is gone."""
+
+    born_host: str
+    client_id: Text | None
+    language: str | None
+    version: str | None
+    groups: list[Text]
+    messages_seen: int
+    last_at_ms: int
+
+
+class ProducerList(Out):
+    """why: what this list is, and is not."""
+
+    items: list[ProducerOut]
+    why: SentenceOut
+
+
+class RouteBrokerOut(Out):
+    """A broker of a route; addresses: id ("0" is the master) -> address."""
+
+    name: str
+    cluster: str
+    addresses: dict[str, str]
+
+
+class RouteQueuesOut(Out):
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: str
+
+
+class RouteOut(Out):
+    """What the own name server answers a client that asks for the topic."""
+
+    topic: Text
+    brokers: list[RouteBrokerOut]
+    queues: list[RouteQueuesOut]
+
+
+# --- groups
+
+
+class GroupRowOut(Out):
+    """model: CLUSTERING, BROADCASTING, or null while no client is connected. lag: messages behind in all."""
+
+    name: Text
+    model: Text | None
+    clients: int
+    topics: int
+    lag: int | None
+    lag_why: SentenceOut | None
+    lag_ms: int | None
+    lag_ms_why: SentenceOut | None
+    out_rate: float | None
+    retries: int
+    dead_letters: int
+    conflict: bool
+    system: bool
+
+
+class GroupPage(PageOut):
+    """total: groups that match."""
+
+    items: list[GroupRowOut]
+    total: int
+
+
+class GroupSettingsOut(Out):
+    """A group's configuration. retry_max_times: then a message is a dead letter. revision: also the ETag."""
+
+    name: Text
+    consume_enable: bool
+    consume_from_min_enable: bool
+    consume_broadcast_enable: bool
+    consume_message_orderly: bool
+    retry_queue_nums: int
+    retry_max_times: int
+    consume_timeout_minutes: int
+    notify_consumer_ids_changed_enable: bool
+    revision: str
+
+
+class SubscriptionOut(Out):
+    topic: Text
+    expression: Text
+    kind: Text
+
+
+class GroupClientOut(Out):
+    """A connected member. subscriptions: of its own last heartbeat that named them; null when none did."""
+
+    client_id: Text
+    address: str
+    language: str
+    version: str
+    heartbeat_at_ms: int
+    subscriptions: list[SubscriptionOut] | None
+
+
+class SubscriptionVersionOut(Out):
+    """One of several things that members of a group subscribe to; expression null: not subscribed at all."""
+
+    expression: Text | None
+    kind: Text | None
+    clients: list[GroupClientOut]
+
+
+class ConflictOut(Out):
+    """A topic that members of one group subscribe to differently."""
+
+    topic: Text
+    versions: list[SubscriptionVersionOut]
+
+
+class GroupOut(Out):
+    """A group. settings: null when it was never configured and only has offsets or clients."""
+
+    row: GroupRowOut
+    settings: GroupSettingsOut | None
+    consume_type: Text | None
+    consume_from: Text | None
+    subscriptions: list[SubscriptionOut]
+    conflicts: list[ConflictOut]
+
+
+class GroupClientList(Out):
+    items: list[GroupClientOut]
+
+
+class ProgressOut(Out):
+    """A queue as the group sees it. committed: null when it has committed none. held_by: the client that holds it
+    locked for consumption in order."""
+
+    topic: Text
+    queue_id: int
+    committed: int | None
+    min_offset: int
+    max_offset: int
+    lag: int | None
+    lag_why: SentenceOut | None
+    lag_ms: int | None
+    lag_ms_why: SentenceOut | None
+    held_by: Text | None
+
+
+class ProgressList(Out):
+    items: list[ProgressOut]
+
+
+class GroupIn(In):
+    """A new consumer group."""
+
+    name: str = Field(max_length=1024)
+    consume_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+
+
+class GroupPatch(In):
+    """What is left out stays."""
+
+    consume_enable: bool = Field(default_factory=not_given)
+    consume_broadcast_enable: bool = Field(default_factory=not_given)
+    consume_message_orderly: bool = Field(default_factory=not_given)
+    retry_queue_nums: int = Field(default_factory=not_given)
+    retry_max_times: int = Field(default_factory=not_given)
+
+
+# --- clients
+
+
+class ClientOut(Out):
+    """A connection that has sent heartbeats, and the groups it names."""
+
+    client_id: Text
+    address: str
+    language: str
+    version: str
+    producer_groups: list[Text]
+    consumer_groups: list[Text]
+    heartbeat_at_ms: int
+    parked_pulls: int
+
+
+class ClientPage(PageOut):
+    items: list[ClientOut]
+    total: int

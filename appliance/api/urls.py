@@ -1,0 +1,7 @@
+"""Addresses of the operations, below /api/v1/. Imported when the first of them is asked for; see `lazy`."""
+
+from .api import api
+
+app_name = "api"
+# Without ninja's root view, which would only say that it is not there.
+urlpatterns = [pattern for pattern in api.urls[0] if pattern.name != "api-root"]

@@ -1,0 +1,83 @@
+"""Who am I, and my tokens."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from appliance.console.models import ApiToken, AuditEntry, User
+
+from .conftest import Caller, answer_of, problem_of
+
+pytestmark = pytest.mark.django_db
+
+
+def test_me(client_as, by_token):
+    assert answer_of(Caller(client_as("operator")).get("/me")) == {
+        "kind": "user", "username": "the-operator", "label": "the-operator", "role": "operator",
+        "may_read_bodies": False, "may_export": False, "pattern": "*",
+    }  # fmt: skip
+    mine = answer_of(by_token("viewer", "may_export", pattern="a*").get("/me"))
+    assert (mine["kind"], mine["label"], mine["may_export"], mine["pattern"]) == (
+        "token", "the-viewer/a token", True, "a*",
+    )  # fmt: skip
+
+
+def test_a_token_is_shown_once_and_works(client_as):
+    person = Caller(client_as("operator"))
+    made = answer_of(person.post("/tokens", {"name": "ci", "role": "operator", "expires_in_days": 30}), 201)
+    assert made["secret"].startswith("rbx_")
+    assert made["secret"].startswith(made["prefix"])
+    assert made["expires_at_ms"] - made["created_at_ms"] == pytest.approx(30 * 86_400_000, abs=10_000)
+    assert answer_of(Caller(Client(), made["secret"]).get("/me"))["role"] == "operator"
+    listing = person.get("/tokens")
+    assert made["secret"] not in listing.content.decode()
+    assert answer_of(listing)["items"][0]["name"] == "ci"
+    kept = ApiToken.objects.get()
+    assert made["secret"] not in [getattr(kept, field.name) for field in ApiToken._meta.fields]
+    entry = AuditEntry.objects.first()
+    assert (entry.action, entry.target, entry.actor) == ("token.create", "ci", "the-operator")
+    assert made["secret"] not in str(entry.after)
+
+
+@pytest.mark.parametrize("more", [{"role": "admin"}, {"may_read_bodies": True}, {"may_export": True}])
+def test_nobody_makes_a_token_that_may_more_than_they(client_as, more):
+    problem_of(Caller(client_as("operator")).post("/tokens", {"name": "ci"} | more), 403, "exceeds_caller")
+    assert not ApiToken.objects.exists()
+
+
+def test_a_token_makes_no_tokens(admin):
+    problem_of(admin.post("/tokens", {"name": "child"}), 403, "session_required")
+    assert ApiToken.objects.count() == 1
+
+
+def test_one_sees_and_revokes_ones_own_tokens_and_an_administrator_everybodys(people, client_as, by_token):
+    token = by_token("operator")
+    theirs = ApiToken.objects.get()
+    viewer = Caller(client_as("viewer"))
+    assert answer_of(viewer.get("/tokens"))["items"] == []
+    problem_of(viewer.delete(f"/tokens/{theirs.pk}"), 404, "token_not_found")
+    answer_of(token.get("/me"))
+    admin = Caller(client_as("admin"))
+    assert answer_of(admin.get("/tokens"))["items"][0]["owner"] == "the-operator"
+    assert answer_of(admin.delete(f"/tokens/{theirs.pk}"))["revoked_at_ms"]
+    problem_of(token.get("/me"), 401, "unauthorized")
+    assert AuditEntry.objects.first().action == "token.revoke"
+
+
+def test_tokens_come_in_pages(people, client_as):
+    for number in range(5):
+        ApiToken.objects.create(owner=people["viewer"], name=f"n{number}", prefix="rbx_", digest=str(number))
+    person = Caller(client_as("viewer"))
+    names, cursor = [], ""
+    while cursor is not None:
+        page = answer_of(person.get(f"/tokens?limit=2{cursor and f'&cursor={cursor}'}"))
+        names += [row["name"] for row in page["items"]]
+        cursor = page["next_cursor"]
+    assert names == ["n4", "n3", "n2", "n1", "n0"]
+
+
+def test_who_must_change_the_password_first_gets_no_further(client_as, people):
+    client = client_as("viewer")
+    User.objects.filter(pk=people["viewer"].pk).update(must_change_password=True)
+    assert Caller(client).get("/me").status_code in (302, 403)

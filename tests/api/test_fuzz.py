@@ -1,0 +1,33 @@
+"""Schemathesis: whatever is asked, the answer is one that the description promises. Bounded: about twenty seconds."""
+
+from __future__ import annotations
+
+import pytest
+import schemathesis
+from django.core.wsgi import get_wsgi_application
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import CHECKS
+
+from appliance.api.api import openapi
+
+pytestmark = pytest.mark.django_db
+EXAMPLES = 8
+
+described = schemathesis.openapi.from_dict(openapi())
+described.app = get_wsgi_application()
+
+# Cursors, entity tags and names are text to the description, and most text is none of ours.
+EXCLUDED = CHECKS.get_by_names(["positive_data_acceptance"])
+
+
+@pytest.fixture
+def headers(by_token) -> dict[str, str]:
+    return {"Authorization": f"Bearer {by_token('admin', 'may_read_bodies').secret}", "Host": "localhost"}
+
+
+@described.parametrize()
+@settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+def test_every_answer_is_as_described(case, headers):
+    case.call_and_validate(headers=headers, excluded_checks=EXCLUDED)

@@ -1,0 +1,87 @@
+"""The description: complete, true to the table of access, served and printed alike, and at home in its page."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from appliance.api.api import openapi, operations
+from appliance.api.problems import PROBLEMS
+from appliance.console.access import ACCESS
+
+from .conftest import answer_of, problem_of
+
+pytestmark = pytest.mark.django_db
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_operation_says_what_it_needs_and_what_it_does():
+    for one in operations():
+        described = openapi()["paths"][one.path][one.method.lower()]
+        rule = ACCESS[f"{one.method} {one.route}"]
+        assert described["x-access"].split(", ") == [rule.role, *rule.grants]
+        assert described["description"].endswith(".")
+        assert {"4XX", "503"} < set(described["responses"])
+    names = [way["operationId"] for ways in openapi()["paths"].values() for way in ways.values()]
+    assert len(names) == len(set(names)) == len(operations())
+
+
+def test_every_problem_that_the_code_names_is_in_the_table():
+    named = set()
+    for path in (ROOT / "appliance/api").rglob("*.py"):
+        named |= set(re.findall(r'(?:Refused\(|problem\(request, |code = )\s*"(\w+)"', path.read_text()))
+    for path in (ROOT / "appliance/console").rglob("errors.py"):
+        named |= set(re.findall(r'_answer\(request, \d+, "(\w+)"', path.read_text()))
+    assert len(named) > 10
+    assert named <= set(PROBLEMS)
+
+
+def test_it_is_served_to_those_who_may_come_in(viewer, client_as):
+    response = viewer.get("/openapi.json")
+    assert answer_of(response)["paths"] == json.loads(json.dumps(openapi()["paths"]))
+    problem_of(type(viewer)(client_as("")).get("/openapi.json"), 401, "unauthorized")
+
+
+def test_the_command_prints_it_and_makes_no_file(tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance.main", "openapi"],
+        cwd=empty, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads(json.dumps(openapi()))
+    assert list(empty.iterdir()) == []
+
+
+def test_the_page_has_every_operation_and_nothing_from_elsewhere(client_as):
+    page = client_as("viewer").get("/api/v1/docs")
+    assert page.status_code == 200
+    text = page.content.decode()
+    for one in operations():
+        assert f"{one.method} {one.path}" in text
+    for code in PROBLEMS:
+        assert f"<code>{code}</code>" in text
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', text)
+    assert "<script>" not in text
+
+
+def test_pages_do_without_the_api_in_memory():
+    """Links of pages are reversed without importing ninja and pydantic."""
+    done = subprocess.run(
+        [sys.executable, "-c", (
+            "import os, sys; os.environ['DJANGO_SETTINGS_MODULE'] = 'appliance.settings'\n"
+            "import django; django.setup()\n"
+            "from django.urls import reverse\n"
+            "assert reverse('login') and reverse('api_docs') and reverse('nsaddr')\n"
+            "assert 'pydantic' not in sys.modules, 'imported too early'\n"
+            "assert reverse('api:me') == '/api/v1/me'\n"
+        )],
+        cwd=ROOT, capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,129 @@
+"""The system, its settings, its numbers, and the audit log."""
+
+from __future__ import annotations
+
+import pytest
+
+from appliance import runtime
+from appliance.console.audit import record
+from appliance.console.models import AuditEntry
+
+from .conftest import answer_of, problem_of
+
+pytestmark = pytest.mark.django_db
+OPTION = "autoCreateSubscriptionGroup"
+
+
+def test_system_and_checks(viewer, house):
+    system = answer_of(viewer.get("/system"))
+    assert system["broker_address"] == house.engine.broker_address
+    assert system["namesrvs"] == {house.engine.namesrv_address: True}
+    checks = answer_of(viewer.get("/system/checks"))
+    assert checks["worst"] in ("ok", "warning")
+    store = next(one for one in checks["items"] if one["name"] == "store")
+    assert store["sentence"] == {"code": "store_writable", "text": "The message log takes messages.", "args": {}}
+
+
+def test_the_worst_check_is_told(viewer, house, monkeypatch):
+    from types import SimpleNamespace
+
+    sentence = house.admin.checks()[0].sentence
+    found = [SimpleNamespace(name=level, level=level, sentence=sentence) for level in ("ok", "failed", "warning")]
+    monkeypatch.setattr(type(house.admin), "checks", lambda _self: found)
+    assert answer_of(viewer.get("/system/checks"))["worst"] == "failed"
+
+
+def test_the_broker_in_numbers(viewer, house, topic):
+    before = answer_of(viewer.get("/broker"))["put_total"]
+    house.put(topic, b"a", b"b")
+    assert answer_of(viewer.get("/broker"))["put_total"] == before + 2
+
+
+def test_series(viewer, house, topic):
+    house.put(topic, b"a")
+    house.sample()
+    house.sample()
+    series = answer_of(viewer.get("/metrics/series?metric=in_bytes&seconds=60"))
+    assert series["unit"] == "bytes/s"
+    assert len(series["times_at_ms"]) == len(series["values"]) > 0
+    assert answer_of(viewer.get(f"/metrics/series?metric=in&topic={topic}"))["unit"] == "messages/s"
+    problem_of(viewer.get(f"/metrics/series?metric=in_bytes&topic={topic}"), 422, "invalid_input")
+    problem_of(viewer.get("/metrics/series?metric=in&topic=NoSuchTopic"), 404, "topic_not_found")
+    problem_of(viewer.get("/metrics/series?metric=love"), 422, "invalid_input")
+    problem_of(viewer.get("/metrics/series"), 422, "invalid_input")
+
+
+def value_of(caller) -> str:
+    options = answer_of(caller.get("/system/config"))["options"]
+    return next(one["value"] for one in options if one["name"] == OPTION)
+
+
+def test_a_hot_option_is_changed_by_revision_and_taken_back(admin, viewer):
+    read = viewer.get("/system/config")
+    etag = read.headers["ETag"]
+    assert answer_of(read)["revision"] == etag.strip('"')
+    assert value_of(viewer) == "true"
+    preview = answer_of(admin.patch("/system/config?dry_run=true", {OPTION: False}))
+    assert preview["differences"] == [{"field": OPTION, "before": "true", "after": "false"}]
+    assert value_of(viewer) == "true"
+    assert not AuditEntry.objects.exists()
+    answer_of(admin.patch("/system/config", {OPTION: "false"}, if_match=etag))
+    assert value_of(viewer) == "false"
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.before, entry.after) == ("config.change", {OPTION: "true"}, {OPTION: "false"})
+    problem_of(admin.patch("/system/config", {OPTION: True}, if_match=etag), 412, "revision_mismatch")
+    answer_of(admin.patch("/system/config", {OPTION: None}))
+    assert value_of(viewer) == "true"
+
+
+def test_all_or_none_of_the_options_are_changed(admin, viewer):
+    problem = problem_of(admin.patch("/system/config", {OPTION: False, "brokerName": "x"}), 422, "invalid_input")
+    assert problem["errors"][0]["field"] == "brokerName"
+    problem_of(admin.patch("/system/config", {OPTION: False, "noSuchOption": 1}), 404, "option_not_found")
+    problem_of(admin.patch("/system/config", {OPTION: "maybe"}), 422, "invalid_input")
+    problem_of(admin.patch("/system/config", {OPTION: [False]}), 422, "invalid_input")
+    problem_of(admin.patch("/system/config", "text"), 422, "invalid_input")
+    assert value_of(viewer) == "true"
+
+
+def test_settings_are_for_administrators(operator, viewer):
+    problem_of(operator.patch("/system/config", {OPTION: False}), 403, "forbidden")
+    assert value_of(viewer) == "true"
+
+
+def test_without_an_engine_it_says_so(viewer):
+    runtime.set_running(None)
+    response = viewer.get("/system")
+    problem_of(response, 503, "engine_not_running")
+
+
+def test_a_mistake_of_ours_is_a_problem_without_its_details(viewer, house, monkeypatch, caplog):
+    def broken(_self):
+        raise RuntimeError("a secret of the inside")
+
+    monkeypatch.setattr(type(house.admin), "system", broken)
+    problem = problem_of(viewer.get("/system"), 500, "internal")
+    assert "secret" not in str(problem)
+    assert problem["request_id"] in caplog.text
+    assert "a secret of the inside" in caplog.text
+
+
+# --- audit
+
+
+def test_the_audit_log_newest_first_in_pages_and_by_filter(admin, operator):
+    problem_of(operator.get("/audit"), 403, "forbidden")
+    for number in range(5):
+        record("topic.create", f"T{number}", actor="someone", actor_kind="user", before={"a": 1}, after={"a": 2})
+    record("topic.delete", "T0", actor="another", actor_kind="token", result="refused")
+    first = answer_of(admin.get("/audit?limit=2&action=topic.create"))
+    record("topic.create", "later", actor="someone", actor_kind="user")
+    assert [row["target"] for row in first["items"]] == ["T4", "T3"]
+    assert (first["items"][0]["before"], first["items"][0]["after"]) == ({"a": 1}, {"a": 2})
+    second = answer_of(admin.get(f"/audit?limit=2&action=topic.create&cursor={first['next_cursor']}"))
+    assert [row["target"] for row in second["items"]] == ["T2", "T1"]
+    problem_of(admin.get(f"/audit?limit=2&cursor={first['next_cursor']}"), 422, "invalid_input")
+    assert [row["target"] for row in answer_of(admin.get("/audit?result=refused"))["items"]] == ["T0"]
+    at_ms = first["items"][0]["at_ms"]
+    assert answer_of(admin.get(f"/audit?to={at_ms - 60_000}"))["items"] == []
+    assert len(answer_of(admin.get(f"/audit?from={at_ms - 60_000}&actor=another"))["items"]) == 1
