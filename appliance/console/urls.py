@@ -2,7 +2,25 @@
 
 from django.urls import path
 
-from .views import account, first_run, health, metrics, sign_in, start, static_file, users
+from .views import (
+    account,
+    api_tokens,
+    audit_log,
+    clients,
+    first_run,
+    groups,
+    health,
+    message,
+    messages,
+    metrics,
+    overview,
+    send,
+    sign_in,
+    static_file,
+    system,
+    topics,
+    users,
+)
 
 urlpatterns = [
     # For machines.
@@ -28,5 +46,29 @@ urlpatterns = [
     path("system/users/<int:pk>/reset-password/", users.user_reset_password, name="user_reset_password"),
     path("system/users/<int:pk>/active/", users.user_set_active, name="user_set_active"),
     # Pages.
-    path("", start.start_page, name="overview"),
+    path("", overview.overview, name="overview"),
+    path("live/", overview.overview_live, name="overview_live"),
+    path("topics/", topics.topics, name="topics"),
+    path("create/topic/", topics.topic_create, name="topic_create"),
+    path("topics/<str:name>/", topics.topic, name="topic"),
+    path("topics/<str:name>/edit/", topics.topic_edit, name="topic_edit"),
+    path("topics/<str:name>/delete/", topics.topic_delete, name="topic_delete"),
+    path("groups/", groups.groups, name="groups"),
+    path("groups/<str:name>/", groups.group, name="group"),
+    path("clients/", clients.clients, name="clients"),
+    path("messages/", messages.messages, name="messages"),
+    path("messages/send/", send.send_message, name="send_message"),
+    path("messages/<str:ref>/", message.message, name="message"),
+    path("messages/<str:ref>/content/", message.message_content, name="message_content"),
+    path("messages/<str:ref>/raw/", message.message_raw, name="message_raw"),
+    path("messages/<str:ref>/download/", message.message_download, name="message_download"),
+    path("system/", system.system, name="system"),
+    path("system/checks/", system.system_checks, name="system_checks"),
+    path("system/config/", system.system_config, name="system_config"),
+    path("system/config/change/", system.system_config_change, name="system_config_change"),
+    path("system/log/", system.system_logs, name="system_logs"),
+    path("system/audit/", audit_log.audit, name="audit"),
+    path("system/tokens/", api_tokens.tokens, name="tokens"),
+    path("system/tokens/new/", api_tokens.token_create, name="token_create"),
+    path("system/tokens/<int:pk>/revoke/", api_tokens.token_revoke, name="token_revoke"),
 ]

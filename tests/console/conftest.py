@@ -11,6 +11,8 @@ from appliance.command_line import ServeOptions
 from appliance.console import set_up
 from appliance.console.lockout import lockout
 from appliance.console.models import Setting, User
+from appliance.engine.errors import Unavailable
+from tests.support.engine import start_engine
 
 PASSWORD = "correct horse battery"
 
@@ -21,6 +23,16 @@ class FakeAdmin:
 
     def metrics(self) -> dict[str, float]:
         return dict(self.numbers)
+
+    def __getattr__(self, name: str):
+        """Every other question: as a window without a broker behind it answers."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def refuse(*args, **kwargs):
+            raise Unavailable("No broker runs in this process.")
+
+        return refuse
 
 
 class FakeConfig:
@@ -120,3 +132,27 @@ def age_login(client: Client, seconds: float = 3600) -> None:
     session = client.session
     session["confirmed_at"] -= seconds
     session.save()
+
+
+@pytest.fixture(scope="session")
+def _one_broker(tmp_path_factory):
+    """A real engine for the whole session: each test makes topics of its own."""
+    engine = start_engine(tmp_path_factory.mktemp("broker"))
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture
+def broker(_one_broker):
+    """A real engine that pages see; its window."""
+    pretend_running(_one_broker)
+    yield _one_broker.admin
+    runtime.set_running(None)
+
+
+@pytest.fixture
+def topic(broker, request) -> str:
+    """A topic of this test's own, with four queues."""
+    name = "t-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:90]
+    broker.create_topic(name, read_queues=4, write_queues=4)
+    return name

@@ -1,15 +1,20 @@
-"""The overview, and what every page has in common."""
+"""The overview, what every page has in common, and the stream behind the live parts."""
+
+import json
 
 import pytest
 
 from appliance import runtime
 from appliance.console.template_tags import as_duration
+from appliance.console.views import overview
+from appliance.console.words import SENTENCES
+from appliance.engine.admin.sentences import TEMPLATES
 
 
-def test_the_page_tells_addresses_version_and_uptime(client_as, serve):
+def test_without_a_broker_the_page_tells_addresses_version_and_uptime(client_as, serve):
     serve(up_s=3 * 3600 + 125)
     page = client_as("viewer").get("/").content.decode()
-    for part in ("10.0.0.5:10911", "10.0.0.5:9876", "v0.1.0"):
+    for part in ("10.0.0.5:10911", "10.0.0.5:9876", "v0.1.0", "3 h 2 min", "No broker runs in this process."):
         assert part in page
 
 
@@ -17,6 +22,73 @@ def test_without_an_engine_the_page_says_so(client_as):
     response = client_as("viewer").get("/")
     assert response.status_code == 503
     assert "No engine runs in this process" in response.content.decode()
+
+
+def test_the_page_shows_the_brokers_own_numbers(client_as, broker, topic):
+    broker.send_test_message(topic, b"one")
+    page = client_as("viewer").get("/").content.decode()
+    shown = broker.overview()
+    assert shown.broker_address in page
+    assert f'data-count="put_total">{shown.put_total}<' in page
+    assert "Needs you" in page
+    assert page.index("Needs you") < page.index("Last ten minutes"), "what needs a person comes before charts"
+
+
+def test_what_needs_a_person_links_to_its_group(client_as, broker, topic, monkeypatch):
+    from appliance.engine.admin.sentences import say
+    from appliance.engine.admin.snapshots import Need
+
+    needs = (Need("stuck", "group", "a|b%c", say("stuck", group="a|b%c", lag=12_904, minutes=18)),)
+    real = broker.overview()
+    import dataclasses
+
+    monkeypatch.setattr(type(broker), "overview", lambda self: dataclasses.replace(real, needs=needs))
+    page = client_as("viewer").get("/").content.decode()
+    assert "12\u202f904 messages behind" in page
+    assert 'href="/groups/a%7Cb%25c/"' in page
+
+
+def test_the_words_of_the_console_are_those_of_the_engine():
+    assert SENTENCES == TEMPLATES
+
+
+async def _first_frames(client, count):
+    response = await client.get("/live/")
+    assert response.status_code == 200
+    assert response.headers["Content-Type"] == "text/event-stream"
+    got = []
+    async for part in response.streaming_content:
+        got.append(part)
+        if len(got) > count:
+            break
+    await response.streaming_content.aclose()
+    return got
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stream_carries_the_windows_frame(client_as, broker):
+    from asgiref.sync import async_to_sync
+    from django.test import AsyncClient
+
+    signed_in = client_as("viewer")
+    client = AsyncClient()
+    client.cookies = signed_in.cookies
+    parts = async_to_sync(_first_frames)(client, 1)
+    assert parts[0] == b"retry: 2000\n\n"
+    data = next(line for line in parts[1].decode().splitlines() if line.startswith("data: "))
+    frame = json.loads(data.removeprefix("data: "))
+    assert frame["put_total"] == broker.overview().put_total
+    assert not overview._streams, "a stream that ended is not counted any more"
+
+
+def test_a_stranger_gets_no_stream(client_as, broker):
+    response = client_as("").get("/live/", headers={"accept": "text/event-stream"})
+    assert response.status_code == 401
+
+
+def test_so_many_streams_and_no_more(client_as, people, broker, monkeypatch):
+    monkeypatch.setitem(overview._streams, people["viewer"].pk, overview.STREAMS_EACH)
+    assert client_as("viewer").get("/live/").status_code == 429
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""Tags and filters of the pages that show the engine: `{% load pages %}`."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+from django import template
+from django.utils.html import conditional_escape, format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from ..template_tags import as_duration, as_time, thousands
+from ..words import SENTENCES, WORDS
+
+register = template.Library()
+
+# Numbers in a sentence are shown with their thousands apart.
+_WHOLE = re.compile(r"%\((\w+)\)d")
+
+
+@register.filter
+def said(sentence: Any) -> str:
+    """A sentence of the engine in the reader's language; "" for None."""
+    if sentence is None:
+        return ""
+    args = {
+        name: thousands(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        for name, value in sentence.args.items()
+    }
+    return _WHOLE.sub(r"%(\1)s", _(sentence.template)) % args
+
+
+@register.simple_tag
+def sentence_templates() -> str:
+    """Every sentence as JSON, code -> template in the reader's language; for the script that writes live ones."""
+    return json.dumps({code: _WHOLE.sub(r"%(\1)s", _(text)) for code, text in SENTENCES.items()})
+
+
+@register.filter
+def word(value: object) -> str:
+    """A value of the engine ("clustering", "NORMAL", "act") as a word of the reader's language; itself when it has
+    none."""
+    return str(WORDS.get(str(value), value))
+
+
+@register.filter
+def unknown(why: Any) -> SafeString:
+    """ "not known", and why on the next line."""
+    if not why:
+        return format_html('<span class="soft">{}</span>', _("not known"))
+    return format_html('<span class="soft">{}</span> <span class="faint why">{}</span>', _("not known"), said(why))
+
+
+@register.filter
+def per_second(rate: float | None) -> str:
+    """`8 412 /s`, with one digit behind the point below ten."""
+    if rate is None:
+        return _("not measured yet")
+    return f"{thousands(round(rate, 1) if rate < 10 else round(rate))} /s"
+
+
+@register.filter
+def ms_as_duration(span_ms: float | None) -> str:
+    """A span in milliseconds, in its two largest units."""
+    return as_duration(None if span_ms is None else span_ms / 1000)
+
+
+@register.filter
+def ago(at_ms: int | None) -> SafeString | str:
+    """How long ago, with the moment itself in a <time> beside it."""
+    if at_ms is None:
+        return _("not known")
+    span = as_duration(max(0.0, time.time() - at_ms / 1000))
+    relative = _("%(span)s ago") % {"span": span}
+    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+
+
+@register.filter
+def as_time_ms(at_ms: int | None) -> SafeString | str:
+    """A wall time with its milliseconds."""
+    if at_ms is None:
+        return _("not known")
+    return format_html('{}<span class="faint">.{}</span>', as_time(at_ms), f"{at_ms % 1000:03d}")
+
+
+@register.simple_tag(takes_context=True)
+def sort_header(context: template.Context, key: str, label: str, kind: str = "") -> SafeString:
+    """A column's <th> that sorts by it; kind "num": figures, and the largest come first."""
+    request = context["request"]
+    present = context["sort"]
+    down = present == f"-{key}"
+    here = present.lstrip("-") == key
+    query = request.GET.copy()
+    query.pop("page", None)
+    query.pop("format", None)
+    first = f"-{key}" if kind == "num" else key
+    query["sort"] = (key if down else f"-{key}") if here else first
+    return format_html(
+        '<th{}{}><a href="?{}">{}</a></th>',
+        format_html(' class="{}"', kind) if kind else "",
+        format_html(' aria-sort="{}"', "descending" if down else "ascending") if here else "",
+        query.urlencode(),
+        conditional_escape(label),
+    )

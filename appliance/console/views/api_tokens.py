@@ -1,0 +1,109 @@
+"""API tokens: everybody makes and revokes their own; administrators see and revoke all. The secret is shown once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from .. import tokens as token_store
+from ..audit import audit
+from ..models import ApiToken, Role, User, now_ms
+from ..recent_login import recent_login_required
+
+_DAY_MS = 86_400_000
+
+
+class TokenForm(forms.Form):
+    """What a token may do: never more than its owner."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=64,
+        help_text=gettext_lazy("What it is for; it is the actor's name in the audit log."),
+    )
+    role = forms.ChoiceField(label=gettext_lazy("Role"))
+    may_read_bodies = forms.BooleanField(label=gettext_lazy("May read message bodies"), required=False)
+    may_export = forms.BooleanField(label=gettext_lazy("May export messages"), required=False)
+    pattern = forms.CharField(
+        label=gettext_lazy("Topics and groups"),
+        initial="*",
+        max_length=255,
+        help_text=gettext_lazy("A pattern of the names it may touch: orders-* for example, or * for all."),
+    )
+    days = forms.IntegerField(
+        label=gettext_lazy("Days until it ends"),
+        required=False,
+        min_value=1,
+        max_value=3650,
+        initial=90,
+        help_text=gettext_lazy("Empty: it does not end by itself."),
+    )
+
+    def __init__(self, owner: User, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        ranks = list(Role.values)
+        allowed = ranks[: ranks.index(owner.role) + 1]
+        self.fields["role"].choices = [choice for choice in Role.choices if choice[0] in allowed]
+        for grant in ("may_read_bodies", "may_export"):
+            if not getattr(owner, grant):
+                del self.fields[grant]
+
+
+@require_safe
+def tokens(request: HttpRequest) -> HttpResponse:
+    """One's own, or everybody's for administrators."""
+    rows = _visible(request.user).select_related("owner")
+    return render(request, "tokens/list.html", {"tokens": rows, "now_ms": now_ms(), "yes_no": _("yes,no")})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@recent_login_required
+def token_create(request: HttpRequest) -> HttpResponse:
+    """Make one, and show its secret this once."""
+    form = TokenForm(request.user, request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        values = form.cleaned_data
+        days = values["days"]
+        token, secret = token_store.create(
+            request.user,
+            values["name"],
+            values["role"],
+            may_read_bodies=values.get("may_read_bodies", False),
+            may_export=values.get("may_export", False),
+            pattern=values["pattern"],
+            expires_at_ms=now_ms() + days * _DAY_MS if days else None,
+        )
+        audit(request, "token.create", token.name, None, _rights(token))
+        return render(request, "tokens/created.html", {"token": token, "secret": secret})
+    status = 422 if form.is_bound and form.errors else 200
+    return render(request, "tokens/create.html", {"form": form}, status=status)
+
+
+@require_POST
+@recent_login_required
+def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
+    """From now on it is refused."""
+    token = get_object_or_404(_visible(request.user), pk=pk)
+    if token.revoked_at_ms is None:
+        token_store.revoke(token)
+        audit(request, "token.revoke", f"{token.owner.username}/{token.name}", {"active": True}, {"active": False})
+    messages.success(request, _("The token %(name)s is revoked.") % {"name": token.name})
+    return HttpResponseRedirect(reverse("tokens"))
+
+
+def _visible(user: User) -> QuerySet[ApiToken]:
+    return ApiToken.objects.all() if user.role == Role.ADMIN else ApiToken.objects.filter(owner=user)
+
+
+def _rights(token: ApiToken) -> dict[str, object]:
+    names = ("role", "may_read_bodies", "may_export", "pattern", "expires_at_ms")
+    return {name: getattr(token, name) for name in names}

@@ -1,0 +1,76 @@
+"""One message: its story so far as it is known, its content, its raw record.
+
+Content and raw record need the grant to read bodies, and each look is audited. A body is shown as text in a page or
+downloaded as bytes; it is never served as something that a browser would run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_safe
+
+from ... import runtime
+from ..audit import audit
+from .window import asks_the_engine
+
+FORMS = ("json", "text", "hex", "base64")
+SHOWN_BYTES = 64 << 10
+
+
+@require_safe
+@asks_the_engine
+def message(request: HttpRequest, ref: str) -> HttpResponse:
+    """What happened to it and who has it; no body."""
+    detail = runtime.admin().message(ref)
+    properties = sorted(detail.properties.items())
+    context = {"detail": detail, "row": detail.row, "tab": "story", "properties": properties}
+    return render(request, "message/story.html", context)
+
+
+@require_safe
+@asks_the_engine
+def message_content(request: HttpRequest, ref: str) -> HttpResponse:
+    """Its body, decoded by its sys flag, as JSON, text, hex or base64: what it is when `as` does not say."""
+    admin = runtime.admin()
+    detail = admin.message(ref)
+    body = admin.message_body(ref, SHOWN_BYTES)
+    audit(request, "message.read", _place(detail.row))
+    forms = [form for form in FORMS if getattr(body, form) is not None]
+    form = request.GET.get("as", "")
+    if form not in forms:
+        form = {"json": "json", "text": "text"}.get(body.kind, "hex")
+    context = {"detail": detail, "row": detail.row, "tab": "content", "body": body, "forms": forms, "form": form}
+    return render(request, "message/content.html", context | {"shown": getattr(body, form)})
+
+
+@require_safe
+@asks_the_engine
+def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
+    """The record as it lies in the log."""
+    admin = runtime.admin()
+    detail = admin.message(ref)
+    audit(request, "message.read_raw", _place(detail.row))
+    context = {"detail": detail, "row": detail.row, "tab": "raw", "raw": admin.message_raw(ref)}
+    return render(request, "message/raw.html", context)
+
+
+@require_safe
+@asks_the_engine
+def message_download(request: HttpRequest, ref: str) -> HttpResponse:
+    """The body as stored, for a file."""
+    admin = runtime.admin()
+    row = admin.message(ref).row
+    body = admin.message_bytes(ref)
+    audit(request, "message.export", _place(row))
+    response = HttpResponse(body, content_type="application/octet-stream")
+    name = f"{row.topic}-{row.queue_id}-{row.queue_offset}.bin"
+    response.headers["Content-Disposition"] = content_disposition_header(True, name)
+    return response
+
+
+def _place(row: Any) -> str:
+    return f"{row.topic}/{row.queue_id}/{row.queue_offset}"

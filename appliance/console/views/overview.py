@@ -1,0 +1,115 @@
+"""The overview: is it working, what needs me now, who is furthest behind. Live once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from ... import runtime
+from ...engine.errors import AdminError, Unavailable
+
+HISTORY_S = 600
+LOOK_EVERY_S = 0.25
+HEARTBEAT_S = 15.0
+#: A stream ends after so long; the browser opens the next one, and is asked again who it is.
+STREAM_S = 600.0
+STREAMS_EACH = 8
+
+# Owned by the event loop's thread: open streams by user.
+_streams: Counter[int] = Counter()
+
+
+@require_safe
+def overview(request: HttpRequest) -> HttpResponse:
+    """The page; without a broker in this process only what runs and its checks."""
+    running = runtime.running()
+    engine = running.engine
+    context: dict[str, Any] = {
+        "broker": engine.broker_address,
+        "namesrv": engine.namesrv_address,
+        "http": running.http_address,
+        "uptime_s": running.uptime_s,
+    }
+    try:
+        shown = engine.admin.overview()
+    except Unavailable as error:
+        health = engine.health()
+        context |= {"why": str(error), "health": sorted(health.items()), "well": _well(health)}
+        return render(request, "overview/no_broker.html", context)
+    context |= {
+        "shown": shown,
+        "level": worst(shown.checks),
+        "acts": [need for need in shown.needs if need.level == "act"],
+        "history": history(),
+        "names": {"in": _("received"), "out": _("delivered")},
+    }
+    return render(request, "overview/page.html", context)
+
+
+def worst(checks: Any) -> str:
+    """The worst level of checks."""
+    levels = {check.level for check in checks}
+    return next((level for level in ("failed", "warning") if level in levels), "ok")
+
+
+def history() -> str:
+    """The last ten minutes as JSON: [[seconds since 1970], [received a second], [delivered a second]]."""
+    admin = runtime.admin()
+    came, went = admin.series("in", HISTORY_S), admin.series("out", HISTORY_S)
+    delivered = dict(zip(went.times_at_ms, went.values, strict=True))
+    times = [at // 1000 for at in came.times_at_ms]
+    return json.dumps([times, came.values, [delivered.get(at) for at in came.times_at_ms]])
+
+
+def _well(health: dict[str, dict[str, object]]) -> bool:
+    return all(bool(check["ok"]) for check in health.values())
+
+
+@require_safe
+async def overview_live(request: HttpRequest) -> HttpResponse:
+    """A stream of server-sent events: the window's frame, the same bytes for everybody, whenever there is a new one."""
+    who = request.user.pk
+    if _streams[who] >= STREAMS_EACH:
+        return HttpResponse(_("Too many live pages are open."), status=429, headers={"Retry-After": "30"})
+    try:
+        runtime.admin().live_frame()
+    except AdminError as error:
+        return HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")
+    response = StreamingHttpResponse(_frames(who), content_type="text/event-stream")
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["X-Accel-Buffering"] = "no"
+    return response
+
+
+async def _frames(who: int) -> AsyncIterator[bytes]:
+    _streams[who] += 1
+    try:
+        begin = said_at = time.monotonic()
+        last = -1
+        yield b"retry: 2000\n\n"
+        while time.monotonic() - begin < STREAM_S:
+            try:
+                number, frame = runtime.admin().live_frame()
+            except (AdminError, runtime.EngineNotRunning):
+                return
+            now = time.monotonic()
+            if number != last:
+                last, said_at = number, now
+                yield b"id: %d\ndata: %b\n\n" % (number, frame)
+            elif now - said_at > HEARTBEAT_S:
+                said_at = now
+                yield b": still here\n\n"
+            await asyncio.sleep(LOOK_EVERY_S)
+    finally:
+        _streams[who] -= 1
+        if _streams[who] <= 0:
+            del _streams[who]

@@ -1,0 +1,98 @@
+"""The system: what runs here, its checks, its configuration and its log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_safe
+
+from ... import runtime
+from ...engine.errors import Conflict, InvalidInput
+from ..audit import audit
+from .window import asks_the_engine
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+LOG_LINES = 200
+
+
+@require_safe
+@asks_the_engine
+def system(request: HttpRequest) -> HttpResponse:
+    """Version, addresses, directories, process."""
+    return render(request, "system/about.html", {"info": runtime.admin().system(), "tab": "about"})
+
+
+@require_safe
+@asks_the_engine
+def system_checks(request: HttpRequest) -> HttpResponse:
+    """Every check and what it saw."""
+    return render(request, "system/checks.html", {"checks": runtime.admin().checks(), "tab": "checks"})
+
+
+@require_safe
+@asks_the_engine
+def system_config(request: HttpRequest) -> HttpResponse:
+    """Every option in force; `q` for part of a name, `changed` for those that are not the default."""
+    q = request.GET.get("q", "").strip()
+    changed = request.GET.get("changed") == "yes"
+    configuration = runtime.admin().configuration()
+    options = [
+        option
+        for option in configuration.options
+        if q.lower() in option.name.lower() and not (changed and option.value == option.default)
+    ]
+    context = {"options": options, "all": len(configuration.options), "q": q, "changed": changed, "tab": "config"}
+    return render(request, "system/config.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@asks_the_engine
+def system_config_change(request: HttpRequest) -> HttpResponse:
+    """Change what may be changed while the broker runs: fill in, look at the difference, apply."""
+    admin = runtime.admin()
+    configuration = admin.configuration()
+    hot = [option for option in configuration.options if option.hot]
+    posted = request.method == "POST"
+    values = {option.name: request.POST.get(option.name, option.value) if posted else option.value for option in hot}
+    context: dict[str, Any] = {"revision": request.POST.get("revision") or configuration.revision, "tab": "config"}
+    status = 200
+    if posted and request.POST.get("step") != "back":
+        apply = request.POST.get("step") == "apply"
+        wanted = {option.name: values[option.name] for option in hot if values[option.name] != option.value}
+        try:
+            change = admin.change_configuration(
+                wanted, revision=context["revision"], dry_run=not apply, by=request.user.label
+            )
+        except InvalidInput as error:
+            context |= {"wrong": error.field, "error": str(error)}
+            status = 422
+        except Conflict:
+            context |= {"revision": configuration.revision, "changed": True}
+            values = {option.name: option.value for option in hot}
+            status = 409
+        else:
+            if apply:
+                before = {one.field: one.before for one in change.differences}
+                after = {one.field: one.after for one in change.differences}
+                audit(request, "config.change", ", ".join(after), before, after)
+                messages.success(request, _("The change is in force, and kept over restarts."))
+                return HttpResponseRedirect(reverse("system_config"))
+            return render(request, "system/config_preview.html", context | {"change": change, "values": values})
+    context["options"] = [(option, values[option.name]) for option in hot]
+    return render(request, "system/config_change.html", context, status=status)
+
+
+@require_safe
+@asks_the_engine
+def system_logs(request: HttpRequest) -> HttpResponse:
+    """The newest lines of this process's log that fit, the newest first."""
+    level = request.GET.get("level", "INFO")
+    q = request.GET.get("q", "")
+    lines = runtime.admin().log_lines(level if level in LEVELS else "INFO", q, limit=LOG_LINES)
+    context = {"lines": lines[::-1], "level": level, "levels": LEVELS, "q": q, "limit": LOG_LINES, "tab": "logs"}
+    return render(request, "system/logs.html", context)

@@ -1,0 +1,129 @@
+"""What the pages that show the engine share: its errors as pages, and reading what an address asks for."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.http import content_disposition_header
+from django.utils.translation import gettext as _
+
+from ... import runtime
+from ...engine.errors import Blocked, Conflict, InvalidInput, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from ...engine.admin.snapshots import Page
+
+PAGE_SIZE = 50
+#: Rows of a CSV; it says so when there were more.
+CSV_ROWS = 10_000
+
+
+def asks_the_engine(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Turn the engine's refusals that a view does not handle itself into a page that says why."""
+
+    @wraps(view)
+    def answering(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
+        try:
+            return view(request, *args, **kwargs)
+        except NotFound as error:
+            return _said(request, 404, _("Not found"), not_found_sentence(error))
+        except (Conflict, Blocked) as error:
+            return _said(request, 409, _("It has changed meanwhile"), str(error))
+        except InvalidInput as error:
+            return _said(request, 400, _("Not understood"), str(error))
+        except Unavailable as error:
+            return _said(request, 503, _("Not now"), str(error))
+
+    return answering
+
+
+def not_found_sentence(error: NotFound) -> str:
+    """Why there is nothing, in the reader's language."""
+    if error.kind == "message":
+        return _("There is no message at %(name)s, or it has expired.") % {"name": error.name}
+    return _("There is nothing of the name %(name)s any more.") % {"name": error.name}
+
+
+def _said(request: HttpRequest, status: int, heading: str, sentence: str) -> HttpResponse:
+    return render(request, "error.html", {"heading": heading, "sentence": sentence}, status=status)
+
+
+def page_number(request: HttpRequest) -> int:
+    """?page=, 1 when it is missing or no number."""
+    text = request.GET.get("page", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+
+
+def topic_names() -> list[str]:
+    """The first topics by name, for the list below an input."""
+    rows: tuple[Any, ...] = runtime.admin().topics(page_size=200).rows
+    return [row.name for row in rows]
+
+
+def wants_csv(request: HttpRequest) -> bool:
+    return request.GET.get("format") == "csv"
+
+
+def all_rows(fetch: Callable[[int, int], Page]) -> list[Any]:
+    """The rows of every page of a table, CSV_ROWS at most. fetch: (page, page size) -> Page."""
+    rows: list[Any] = []
+    number = 1
+    while len(rows) < CSV_ROWS:
+        page = fetch(number, 500)
+        rows.extend(page.rows)
+        if page.page >= page.pages:
+            break
+        number += 1
+    return rows[:CSV_ROWS]
+
+
+def csv_answer(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> HttpResponse:
+    """A download of plain values: numbers without separators, nothing for what is not known."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(header)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    response = HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8")
+    response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.csv")
+    return response
+
+
+def _cell(value: object) -> str:
+    """A spreadsheet would run a text that begins like a formula."""
+    if value is None:
+        return ""
+    text = str(value)
+    return "'" + text if isinstance(value, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def time_asked(request: HttpRequest, name: str) -> int | None:
+    """A moment as `2026-11-21T13:34:32` (what browsers send) in UTC, or in milliseconds; None when missing."""
+    text = request.GET.get(name, "").strip()
+    if not text:
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 16:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return max(0, int(moment.timestamp() * 1000))
+    except (ValueError, OverflowError):
+        raise InvalidInput(name, _("This is no time: %(text)s") % {"text": text[:40]}) from None
+
+
+def time_shown(at_ms: int | None) -> str:
+    """The value of an <input type=datetime-local>."""
+    if at_ms is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return ""

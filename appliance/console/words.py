@@ -1,0 +1,149 @@
+"""The engine's words in the reader's language: its sentences and the values that pages show as words.
+
+The engine speaks English and knows no catalogue; what it may say is repeated here so that `make messages` finds it,
+and a test compares the two tables. Stored values are never translated, only shown by another word.
+"""
+
+from __future__ import annotations
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
+
+WORDS: dict[str, str | Promise] = {
+    # what needs a person
+    "act": _("act today"),
+    "stuck": _("stuck"),
+    "watch": _("watch"),
+    # checks
+    "ok": _("ok"),
+    "warning": _("look at it"),
+    "failed": _("failed"),
+    "io": _("Network"),
+    "store": _("Message log"),
+    "queues": _("Queue files"),
+    "tables": _("Tables"),
+    "namesrv": _("Name server"),
+    "disk": _("Disk"),
+    "flush": _("Durability"),
+    "flow": _("Flow"),
+    "address": _("Address for clients"),
+    # topics
+    "NORMAL": _("normal"),
+    "FIFO": _("in order"),
+    "DELAY": _("delayed"),
+    "TRANSACTION": _("transactional"),
+    "MIXED": _("mixed"),
+    "UNSPECIFIED": _("unspecified"),
+    "user": _("user"),
+    "system": _("system"),
+    "retry": _("retry"),
+    "dlq": _("dead letters"),
+    # groups
+    "CLUSTERING": _("clustering"),
+    "BROADCASTING": _("broadcasting"),
+    "consumed": _("consumed"),
+    "waiting": _("waiting"),
+    "filtered": _("filtered"),
+    "unknown": _("not known"),
+    # fields of changes
+    "kind": _("Type"),
+    "read_queues": _("Read queues"),
+    "write_queues": _("Write queues"),
+    "readable": _("May be read"),
+    "writable": _("May be written"),
+    "order": _("Ordered"),
+    "consume_enable": _("Consumption"),
+    "consume_broadcast_enable": _("May broadcast"),
+    "consume_message_orderly": _("In order"),
+    "retry_queue_nums": _("Retry queues"),
+    "retry_max_times": _("Retries before a dead letter"),
+    "true": _("yes"),
+    "false": _("no"),
+    # audit
+    "done": _("done"),
+    "refused": _("refused"),
+}
+
+#: code -> English template, as in the engine's own table.
+SENTENCES: dict[str, str] = {
+    "io_running": gettext_noop("The network thread runs."),
+    "io_ended": gettext_noop("The network thread has ended; only a restart helps."),
+    "store_writable": gettext_noop("The message log takes messages."),
+    "store_broken": gettext_noop(
+        "The message log is read-only since a write failed: %(reason)s. Only a restart trusts it again."
+    ),
+    "queues_written": gettext_noop("The queue files are written."),
+    "queues_failing": gettext_noop("The queue files cannot be written and are retried: %(reason)s."),
+    "tables_saved": gettext_noop("Topics, groups and offsets are saved."),
+    "tables_failing": gettext_noop("The table of %(table)s cannot be saved: %(reason)s."),
+    "namesrv_registered": gettext_noop("The name server %(address)s knows this broker."),
+    "namesrv_lost": gettext_noop(
+        "The name server %(address)s did not take the last registration; its clients may not find us."
+    ),
+    "no_namesrv": gettext_noop("No name server is told about this broker: clients cannot find it."),
+    "disk_roomy": gettext_noop("%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used)."),
+    "disk_filling": gettext_noop(
+        "The disk is %(used_percent).1f %% full; diskMaxUsedSpaceRatio is %(limit_percent)d %%."
+    ),
+    "disk_unreadable": gettext_noop("The disk's free space cannot be read: %(reason)s."),
+    "sync_flush": gettext_noop("Every acknowledged message is on the disk."),
+    "async_flush": gettext_noop(
+        "flushDiskType is ASYNC_FLUSH: a power cut can take the last half second of acknowledged messages."
+    ),
+    "advertised_loopback": gettext_noop("Clients are told %(address)s, which leads to this machine only."),
+    "advertised": gettext_noop("Clients are told %(address)s."),
+    "back_pressure": gettext_noop(
+        "The disk is slower than the producers; they are not read from until it has caught up."
+    ),
+    "flow_free": gettext_noop("The disk keeps up with the producers."),
+    "dead_letters": gettext_noop("%(count)d dead letters of %(group)s."),
+    "nobody_consumes": gettext_noop("%(group)s is %(lag)d messages behind and none of its clients is connected."),
+    "stuck": gettext_noop("%(group)s is %(lag)d messages behind and has committed nothing for %(minutes)d minutes."),
+    "subscriptions_differ": gettext_noop(
+        "Clients of %(group)s subscribe to different things; some messages may reach nobody."
+    ),
+    "broadcast_keeps_offsets": gettext_noop("A broadcast group keeps its offsets on its clients."),
+    "never_committed": gettext_noop("The group has not committed an offset yet."),
+    "some_never_committed": gettext_noop(
+        "%(queues)d queues with messages have no committed offset yet; they are not counted."
+    ),
+    "not_measured_yet": gettext_noop("Not measured yet."),
+    "no_messages": gettext_noop("There are no messages."),
+    "message_gone": gettext_noop("The message at that offset is not in the log any more."),
+    "entry_unreadable": gettext_noop("The record cannot be read: %(reason)s."),
+    "no_consumer_online": gettext_noop("No consumer of the group is connected."),
+    "never_heard": gettext_noop("No heartbeat has come from this connection."),
+    "producers_name_no_topic": gettext_noop(
+        "Producers do not announce their topics; shown is who sent the newest messages."
+    ),
+    "disk_not_filling": gettext_noop("The log does not grow at present."),
+    "latency_not_measured": gettext_noop("The broker does not measure this yet."),
+    "group_unread": gettext_noop("%(group)s has not read %(count)d messages of it."),
+    "group_online": gettext_noop("%(count)d clients of %(group)s are connected."),
+    "topic_has_messages": gettext_noop("%(count)d messages will not be readable any more."),
+    "queues_taken_away": gettext_noop(
+        "Queues %(first)d to %(last)d can no longer be read; they hold %(count)d messages."
+    ),
+    "fewer_write_queues": gettext_noop("Producers stop using queues %(first)d to %(last)d."),
+    "leftover_topic": gettext_noop("The topic %(topic)s stays; it holds %(count)d messages."),
+    "offsets_removed": gettext_noop("Its offsets of %(count)d topics are forgotten."),
+    "offsets_kept": gettext_noop("Its offsets of %(count)d topics stay."),
+    "type_not_served": gettext_noop(
+        "This version refuses %(kind)s messages; the topic can be made, but not used as such yet."
+    ),
+    "order_one_queue": gettext_noop(
+        "Messages are in order within one queue only; consumers must take the queue in order."
+    ),
+    "unreadable": gettext_noop("Nobody can consume from it while it may not be read."),
+    "unwritable": gettext_noop("Nobody can send to it while it may not be written."),
+    "consumption_off": gettext_noop("Its clients get no messages while consumption is switched off."),
+    "template_missing": gettext_noop("The template topic TBW102 is made as well."),
+    "library_missing": gettext_noop(
+        "The body is %(kind)s; the Python package %(package)s that reads it is not installed."
+    ),
+    "bad_compression": gettext_noop("The body says it is %(kind)s, but does not decompress: %(reason)s."),
+    "bomb": gettext_noop("The body decompresses to more than %(limit)d bytes; the rest is not shown."),
+    "too_long": gettext_noop("The first %(shown)d of %(total)d bytes are shown."),
+    "not_utf8": gettext_noop("The body is no UTF-8 text."),
+}

@@ -1,0 +1,110 @@
+"""The system pages: about, checks, configuration with preview, log, audit, tokens."""
+
+import logging
+import re
+
+import pytest
+
+from appliance.console.models import ApiToken, AuditEntry
+
+OPTION = "notifyConsumerIdsChangedEnable"
+
+
+def entry() -> AuditEntry:
+    return AuditEntry.objects.first()
+
+
+def test_about_and_checks_say_what_runs(client_as, broker):
+    client = client_as("viewer")
+    page = client.get("/system/").content.decode()
+    assert broker.system().broker_address in page
+    assert broker.system().data_dir in page
+    assert "The message log takes messages." in client.get("/system/checks/").content.decode()
+
+
+def test_every_option_is_listed_and_the_filter_filters(client_as, broker):
+    client = client_as("viewer")
+    assert len(client.get("/system/config/").context["options"]) == len(broker.configuration().options)
+    page = client.get("/system/config/", {"q": "autocreate"}).content.decode()
+    assert "autoCreateTopicEnable" in page
+    assert "flushDiskType" not in page
+
+
+def test_a_hot_option_is_previewed_changed_and_audited(client_as, broker):
+    client = client_as("admin")
+    try:
+        preview = client.post("/system/config/change/", {OPTION: "false"}).content.decode()
+        assert OPTION in preview
+        assert value_of(broker) == "true"
+        assert client.post("/system/config/change/", {OPTION: "false", "step": "apply"}).status_code == 302
+        assert value_of(broker) == "false"
+        assert (entry().action, entry().before, entry().after) == (
+            "config.change",
+            {OPTION: "true"},
+            {OPTION: "false"},
+        )
+    finally:
+        broker.change_configuration({OPTION: None})
+
+
+def value_of(broker) -> str:
+    return next(option.value for option in broker.configuration().options if option.name == OPTION)
+
+
+def test_a_wrong_value_and_a_stale_revision_change_nothing(client_as, broker):
+    client = client_as("admin")
+    wrong = client.post("/system/config/change/", {"shortPollingTimeMills": "soon", "step": "apply"})
+    assert wrong.status_code == 422
+    stale = client.post("/system/config/change/", {OPTION: "false", "revision": "0" * 16, "step": "apply"})
+    assert stale.status_code == 409
+    assert value_of(broker) == "true"
+
+
+def test_an_operator_changes_no_configuration(client_as, broker):
+    client = client_as("operator")
+    assert client.post("/system/config/change/", {OPTION: "false", "step": "apply"}).status_code == 403
+    assert "/system/config/change/" not in client.get("/system/config/").content.decode()
+    assert value_of(broker) == "true"
+
+
+def test_the_log_is_for_operators_and_escaped(client_as, broker):
+    logging.getLogger("appliance.test").warning("a line with <script>%s</script>", "x")
+    page = client_as("operator").get("/system/log/", {"q": "a line with"}).content.decode()
+    assert "a line with &lt;script&gt;" in page
+    assert client_as("viewer").get("/system/log/").status_code == 403
+
+
+def test_the_audit_log_shows_who_did_what_and_checks_its_seals(client_as, broker, topic):
+    client_as("operator").post("/messages/send/", {"topic": topic, "body": "x"})
+    client = client_as("admin")
+    page = client.get("/system/audit/", {"q": topic}).content.decode()
+    assert "message.send" in page
+    assert "the-operator" in page
+    assert "none was changed or removed" in client.get("/system/audit/", {"check": "yes"}).content.decode()
+    AuditEntry.objects.filter(action="message.send").update(actor="somebody-else")
+    assert "does not fit the one before it" in client.get("/system/audit/", {"check": "yes"}).content.decode()
+    rows = client.get("/system/audit/", {"q": topic, "format": "csv"}).content.decode().splitlines()
+    assert len(rows) == 2
+    assert client_as("operator").get("/system/audit/").status_code == 403
+
+
+def test_a_token_is_shown_once_and_never_more_than_its_owner(client_as, engine):
+    client = client_as("operator")
+    form = {"name": "ci", "role": "operator", "pattern": "orders-*", "days": "30"}
+    page = client.post("/system/tokens/new/", form | {"may_export": "on"}).content.decode()
+    secret = re.search(r"rbx_[\w-]+", page).group()
+    token = ApiToken.objects.get()
+    assert (token.role, token.may_export, token.pattern) == ("operator", False, "orders-*")
+    assert entry().action == "token.create"
+    assert secret not in str(entry().after)
+    assert secret not in client.get("/system/tokens/").content.decode()
+    assert client.post("/system/tokens/new/", form | {"role": "admin"}).status_code == 422
+
+
+@pytest.mark.parametrize(("role", "status"), [("operator", 302), ("admin", 302), ("viewer", 404)])
+def test_a_token_is_revoked_by_its_owner_or_an_administrator(client_as, people, engine, role, status):
+    from appliance.console import tokens
+
+    token, secret = tokens.create(people["operator"], "ci", "operator")
+    assert client_as(role).post(f"/system/tokens/{token.pk}/revoke/").status_code == status
+    assert (tokens.authenticate(secret) is None) == (status == 302)

@@ -1,0 +1,148 @@
+"""Topics: the list, one topic, and each act on one: allowed, refused, audited."""
+
+import pytest
+
+from appliance.console.models import AuditEntry
+from tests.console.conftest import age_login
+
+NEW = {"name": "made", "kind": "FIFO", "read_queues": "3", "write_queues": "3", "readable": "on", "writable": "on"}
+
+
+@pytest.fixture
+def name(request) -> str:
+    return "made-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
+
+
+def entry() -> AuditEntry:
+    return AuditEntry.objects.first()
+
+
+def test_the_list_is_filtered_and_sorted_by_the_engine(client_as, broker, topic):
+    broker.send_test_message(topic, b"x")
+    client = client_as("viewer")
+    page = client.get("/topics/", {"q": topic, "sort": "-messages"}).content.decode()
+    assert f'href="/topics/{topic}/"' in page
+    assert 'aria-sort="descending"' in page
+    assert client.get("/topics/", {"q": "no-such-topic"}).content.decode().count("/topics/t-") == 0
+    assert client.get("/topics/", {"sort": "colour"}).status_code == 400
+
+
+def test_the_csv_has_every_row_of_the_filter_and_no_formulas(client_as, broker, topic):
+    text = client_as("viewer").get("/topics/", {"q": topic, "format": "csv"}).content.decode()
+    header, row = text.splitlines()
+    assert header.startswith("topic,type,read_queues")
+    assert row.startswith(f"{topic},NORMAL,4,4")
+    from appliance.console.views.window import _cell
+
+    assert [_cell(value) for value in ("=1+1", "@x", -3, None)] == ["'=1+1", "'@x", "-3", ""]
+
+
+def test_one_topic_shows_queues_and_says_what_is_not_known(client_as, broker, topic):
+    broker.send_test_message(topic, b"x", queue_id=2)
+    page = client_as("viewer").get(f"/topics/{topic}/").content.decode()
+    for part in ("Queues", "Producers", "No group consumes this topic"):
+        assert part in page
+    assert client_as("viewer").get("/topics/no-such/").status_code == 404
+
+
+def test_a_topic_is_shown_before_it_is_made(client_as, broker, name):
+    client = client_as("operator")
+    preview = client.post("/create/topic/", NEW | {"name": name})
+    assert preview.status_code == 200
+    assert "in order within one queue only" in preview.content.decode()
+    with pytest.raises(Exception, match="There is no topic"):
+        broker.topic_settings(name)
+    assert client.post("/create/topic/", NEW | {"name": name, "step": "apply"}).status_code == 302
+    made = broker.topic_settings(name)
+    assert (made.kind, made.read_queues, made.write_queues) == ("FIFO", 3, 3)
+    assert (entry().action, entry().target, entry().after["kind"]) == ("topic.create", name, "FIFO")
+
+
+@pytest.mark.parametrize("bad", ["<script>", "", "a b", "x" * 128])
+def test_a_name_that_is_none_is_refused_in_the_form(client_as, broker, bad):
+    response = client_as("operator").post("/create/topic/", NEW | {"name": bad, "step": "apply"})
+    assert response.status_code == 422
+    assert "<script>" not in response.content.decode().replace("<script src=", "")
+
+
+def test_a_name_that_is_taken_is_refused(client_as, broker, topic):
+    response = client_as("operator").post("/create/topic/", NEW | {"name": topic, "step": "apply"})
+    assert response.status_code == 422
+    assert "There is a topic of this name already." in response.content.decode()
+
+
+def test_a_viewer_makes_no_topic(client_as, broker, name):
+    client = client_as("viewer")
+    assert client.get("/create/topic/").status_code == 403
+    assert client.post("/create/topic/", NEW | {"name": name, "step": "apply"}).status_code == 403
+    assert 'href="/create/topic/"' not in client.get("/topics/").content.decode()
+
+
+def edit_form(broker, topic, **changes):
+    now = broker.topic_settings(topic)
+    form = {"kind": now.kind, "read_queues": now.read_queues, "write_queues": now.write_queues, "readable": "on"}
+    return form | {"writable": "on", "revision": now.revision} | changes
+
+
+def test_a_change_shows_its_difference_and_is_audited_with_both_sides(client_as, broker, topic):
+    client = client_as("admin")
+    form = edit_form(broker, topic, write_queues=2)
+    preview = client.post(f"/topics/{topic}/edit/", form).content.decode()
+    assert "Write queues" in preview
+    assert "Producers stop using queues 2 to 3." in preview
+    assert broker.topic_settings(topic).write_queues == 4
+    assert client.post(f"/topics/{topic}/edit/", form | {"step": "apply"}).status_code == 302
+    assert broker.topic_settings(topic).write_queues == 2
+    assert (entry().before, entry().after) == ({"write_queues": "4"}, {"write_queues": "2"})
+
+
+def test_a_change_of_something_else_meanwhile_is_refused(client_as, broker, topic):
+    form = edit_form(broker, topic, write_queues=2, step="apply")
+    broker.edit_topic(topic, order=True)
+    response = client_as("admin").post(f"/topics/{topic}/edit/", form)
+    assert response.status_code == 409
+    assert broker.topic_settings(topic).write_queues == 4
+
+
+def test_queues_with_messages_are_taken_away_only_on_purpose(client_as, broker, topic):
+    broker.send_test_message(topic, b"x", queue_id=3)
+    client = client_as("admin")
+    form = edit_form(broker, topic, read_queues=2, step="apply")
+    refused = client.post(f"/topics/{topic}/edit/", form)
+    assert refused.status_code == 409
+    assert "Do it all the same" in refused.content.decode()
+    assert entry().result == "refused"
+    assert client.post(f"/topics/{topic}/edit/", form | {"force": "yes"}).status_code == 302
+    assert broker.topic_settings(topic).read_queues == 2
+
+
+def test_an_operator_changes_and_deletes_no_topic(client_as, broker, topic):
+    client = client_as("operator")
+    assert client.post(f"/topics/{topic}/edit/", edit_form(broker, topic, step="apply")).status_code == 403
+    assert client.post(f"/topics/{topic}/delete/", {"name": topic}).status_code == 403
+    page = client.get(f"/topics/{topic}/").content.decode()
+    assert "/edit/" not in page
+    assert "/delete/" not in page
+
+
+def test_a_topic_goes_when_its_name_was_typed(client_as, broker, topic):
+    client = client_as("admin")
+    assert client.post(f"/topics/{topic}/delete/", {"name": topic + "x"}).status_code == 422
+    assert broker.topic_settings(topic)
+    assert client.post(f"/topics/{topic}/delete/", {"name": topic}).status_code == 302
+    with pytest.raises(Exception, match="There is no topic"):
+        broker.topic_settings(topic)
+    assert (entry().action, entry().result) == ("topic.delete", "done")
+
+
+def test_the_password_is_asked_for_again_before_a_topic_goes(client_as, broker, topic):
+    client = client_as("admin")
+    age_login(client)
+    response = client.post(f"/topics/{topic}/delete/", {"name": topic})
+    assert response.headers["Location"].startswith("/confirm/")
+    assert broker.topic_settings(topic)
+
+
+def test_the_systems_topics_are_not_deleted(client_as, broker):
+    response = client_as("admin").post("/topics/TBW102/delete/", {"name": "TBW102"})
+    assert response.status_code == 400
