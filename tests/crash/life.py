@@ -139,6 +139,7 @@ class Life:
         """Let go of the store as a killed process does."""
         self.store._flush_queues._files.close()
         self.store._let_go()
+        self.disk._owed = frozenset()  # nobody remembers
 
     # --- working
 
