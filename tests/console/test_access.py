@@ -4,6 +4,7 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, path
+from django.views.decorators.csrf import csrf_exempt
 
 from appliance.console import tokens
 from appliance.console.access import ACCESS, Rule
@@ -149,3 +150,31 @@ def test_a_token_may_never_do_more_than_its_owner(people):
     assert (bearer_of_token.role, bearer_of_token.may_read_bodies) == ("operator", False)
     assert bearer_of_token.may_touch("orders-eu")
     assert not bearer_of_token.may_touch("payments")
+
+
+def test_a_bad_token_never_falls_through_to_the_session(client_as, engine):
+    client = client_as("admin", REMOTE_ADDR="192.0.2.1")
+    assert client.get("/metrics").status_code == 200
+    assert client.get("/metrics", headers=bearer("rbx_wrong")).status_code == 401
+    assert client.get("/metrics", headers={"authorization": "Basic YTpi"}).status_code == 401
+
+
+class _ApiUrls(_Urls):
+    """An operation that a framework exempted from the check of forms, as django-ninja does with all of its own."""
+
+    urlpatterns = [*_Urls.urlpatterns, path("api/act", csrf_exempt(listed_nowhere), name="act")]  # noqa: RUF012
+
+
+def test_a_session_is_checked_for_forgery_where_a_framework_would_not_and_a_token_is_not(
+    client_as, people, settings, monkeypatch
+):
+    monkeypatch.setitem(ACCESS, "act", Rule("admin"))
+    client = client_as("admin")
+    settings.ROOT_URLCONF = _ApiUrls
+    client.handler.enforce_csrf_checks = True
+    assert client.get("/api/act").status_code == 200
+    assert client.post("/api/act").status_code == 403
+    _, secret = tokens.create(people["admin"], "ci", "admin")
+    stranger = Client(enforce_csrf_checks=True)
+    assert stranger.post("/api/act", headers=bearer(secret)).status_code == 200
+    assert stranger.post("/api/act").status_code == 401
