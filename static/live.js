@@ -32,8 +32,8 @@
   const duration = (ms) => {
     const all = Math.floor(ms / 1000);
     const d = Math.floor(all / 86400), h = Math.floor(all / 3600) % 24, m = Math.floor(all / 60) % 60, s = all % 60;
-    return fill(d ? say.days : all >= 3600 ? say.hours : all >= 60 ? say.minutes : say.seconds,
-      { d: String(d), h: String(h), m: String(m), s: String(s) });
+    const form = d ? say.days : all >= 3600 ? say.hours : all >= 60 ? say.minutes : say.seconds;
+    return form.replace(/\{([dhms])\}/g, (_, unit) => ({ d, h, m, s })[unit]);
   };
   const element = (name, text, className) => {
     const made = document.createElement(name);
