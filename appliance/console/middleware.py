@@ -176,7 +176,8 @@ class Access:
     def _refused(request: HttpRequest, rule: Rule, user: Any) -> HttpResponse:
         if user.is_authenticated:
             return errors.forbidden(request)
-        if request.path_info.startswith(API_PREFIX) or rule is ACCESS["metrics"]:
+        is_page = request.resolver_match is not None and request.resolver_match.view_name == "api_docs"
+        if (request.path_info.startswith(API_PREFIX) and not is_page) or rule is ACCESS["metrics"]:
             return errors.unauthorized(request)
         address = reverse("login")
         if request.method in ("GET", "HEAD") and request.path_info != "/":

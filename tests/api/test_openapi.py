@@ -71,6 +71,11 @@ def test_the_page_has_every_operation_and_nothing_from_elsewhere(client_as):
     assert "<script>" not in text
 
 
+def test_a_stranger_who_opens_the_page_is_shown_the_door(client_as):
+    response = client_as("").get("/api/v1/docs")
+    assert (response.status_code, response.headers["Location"]) == (302, "/login/?next=%2Fapi%2Fv1%2Fdocs")
+
+
 def test_pages_do_without_the_api_in_memory():
     """Links of pages are reversed without importing ninja and pydantic."""
     done = subprocess.run(
