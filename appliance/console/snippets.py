@@ -62,7 +62,7 @@ _PYTHON = """\
 from rocketmq.client import Message, Producer
 
 producer = Producer("hello-producer")
-producer.set_name_server_address("%(namesrv)s")
+producer.set_namesrv_addr("%(namesrv)s")
 producer.start()
 message = Message("%(topic)s")
 message.set_body("Hello from Python")
