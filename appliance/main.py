@@ -135,7 +135,8 @@ def _start_logging(options: ServeOptions) -> None:
         logger.warning("%s", notice)
     if not is_loopback(options.bind):
         logger.warning(
-            "Listening on %s: whoever reaches it may do everything, there is no access control yet.", options.bind
+            "Listening on %s: the console asks for a password, the broker's and the name server's ports do not yet.",
+            options.bind,
         )
 
 
