@@ -233,7 +233,7 @@ HOSTILE = {
     "two gigabytes": struct.pack(">i", 2**31 - 1),
     "a byte over the limit": struct.pack(">i", MAX_FRAME_BYTES - 3),
     "header longer than the frame": struct.pack(">iI", 8, 5) + b"{}{}",
-    "header over 64 KiB": struct.pack(">iI", 4 + 70_000, 70_000) + b"{" + b" " * 69_998 + b"}",
+    "header over 64 KiB": struct.pack(">iI", 4 + 70_000, 70_000) + b'{"code":1' + b" " * 69_990 + b"}",
     "unknown serializer": struct.pack(">iI", 8, 9 << 24 | 4) + b"abcd",
     "not json": struct.pack(">iI", 12, 8) + b"not json",
     "deep json": struct.pack(">iI", 4 + 40_020, 40_020) + b'{"code":1,"deep":  ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
