@@ -10,9 +10,11 @@ A write or sync that failed is done again from the tails, which let go only of w
 
 from __future__ import annotations
 
+import errno
 import logging
 import struct
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
@@ -36,6 +38,8 @@ EARLY_TAIL_BYTES = 100_000 * ENTRY_BYTES
 #: Queues copied at a time, so that a round never holds remoting-io long.
 SLICE = 1000
 RETRY_S = 1.0
+#: How often a round looks whether the log has become durable.
+DURABLE_POLL_S = 0.02
 
 
 class _Part(NamedTuple):
@@ -97,8 +101,8 @@ class FlushConsumeQueueService(ServiceThread):
     def wait_deleted(self, deletion: TopicDeletion) -> None:
         """Until the files are gone; OSError when the disk refused. From any thread but this one and remoting-io."""
         while not deletion.done.wait(1.0):
-            if not self.alive:
-                return
+            if not self.alive and not deletion.done.is_set():
+                raise OSError(errno.ECANCELED, "the store has stopped")
         if deletion.error is not None:
             raise deletion.error
 
@@ -202,7 +206,7 @@ class FlushConsumeQueueService(ServiceThread):
     def _wait_durable(self, position: int, running: bool) -> bool:
         log = self._store.log
         while running and log.durable < position and log.broken is None and not self.stopped:
-            self.wait(0.05)
+            time.sleep(DURABLE_POLL_S)  # not wait(): every tick wakes this thread
         return log.durable >= position
 
     def _write_queues(self, current: _Round, running: bool) -> bool:
