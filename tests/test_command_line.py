@@ -197,3 +197,35 @@ def test_an_overridden_value_does_not_matter():
 
 def test_help_names_every_option():
     assert all(option in help_text() for option in OPTIONS)
+
+
+def test_the_address_chosen_in_the_console_counts_when_nothing_else_names_one(tmp_path):
+    from appliance.runtime import Place
+
+    place = Place(tmp_path)
+    place.directory.mkdir()
+    place.save_advertise("mq.example.org")
+    config, options = load(["--data-dir", str(tmp_path)], {})
+    assert (config.advertise, options.advertise_source) == ("mq.example.org", None)
+    config, options = load(["--data-dir", str(tmp_path), "--advertise", "10.0.0.1"], {})
+    assert (config.advertise, options.advertise_source) == ("10.0.0.1", "--advertise")
+
+
+@pytest.mark.parametrize(
+    ("url", "good"),
+    [
+        ("https://mq.example.org/rocketbox", True),
+        ("http://mq.example.org:8443", True),
+        ("mq.example.org", False),
+        ("ftp://mq.example.org", False),
+        ("https://mq.example.org/a b", False),
+        ("https://mq.example.org/?x=1", False),
+        ("https:///rocketbox", False),
+    ],
+)
+def test_a_public_url_is_an_http_address_with_a_plain_path(url, good):
+    if good:
+        assert load(["--public-url", url], {})[1].public_url == url
+    else:
+        with pytest.raises(StartError, match="must be like https://"):
+            load(["--public-url", url], {})

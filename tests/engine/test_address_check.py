@@ -1,0 +1,85 @@
+"""Whether an address leads back to this process."""
+
+import socket
+import threading
+
+import pytest
+
+from appliance.engine.address_check import check_address, is_host, own_addresses
+from tests.support.engine import start_engine
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    engine = start_engine(tmp_path_factory.mktemp("data"))
+    yield engine
+    engine.stop()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_our_own_address_answers_on_both_ports(engine, host):
+    check = check_address(engine, host)
+    assert check.good
+    assert check.loopback
+    assert "127.0.0.1" in check.addresses
+    assert (check.broker.result, check.namesrv.result) == ("answers", "answers")
+    assert 0 < check.broker.ms < 1500
+
+
+def test_an_address_of_this_machine_on_which_nobody_listens_says_where_we_do(engine):
+    check = check_address(engine, "127.0.0.2")
+    assert not check.good
+    assert (check.broker.result, check.broker.bind) == ("bound", "127.0.0.1")
+
+
+def test_a_name_that_means_nothing_here_is_not_good(engine):
+    check = check_address(engine, "no-such-host.invalid")
+    assert (check.addresses, check.good, check.broker.result) == ((), False, "silent")
+
+
+def test_somebody_else_on_our_port_is_told_apart(engine, tmp_path):
+    other = start_engine(tmp_path / "other")
+    try:
+        port = int(engine.broker_address.rpartition(":")[2])
+        stranger = int(other.broker_address.rpartition(":")[2])
+        with socket.socket() as relay:
+            relay.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            relay.bind(("127.0.0.2", port))
+            relay.listen()
+            threading.Thread(target=_relay_one, args=(relay, stranger), daemon=True).start()
+            assert check_address(engine, "127.0.0.2").broker.result == "other"
+    finally:
+        other.stop()
+
+
+def _relay_one(listener: socket.socket, port: int) -> None:
+    """One request and its answer, passed on."""
+    peer, _ = listener.accept()
+    with peer, socket.create_connection(("127.0.0.1", port)) as server:
+        server.sendall(peer.recv(65_536))
+        peer.sendall(server.recv(1 << 20))
+        peer.recv(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("mq.example.org", True),
+        ("10.0.0.1", True),
+        ("::1", True),
+        ("broker_1", True),
+        ("", False),
+        ("a b", False),
+        ("http://x", False),
+        ("x:80", False),
+        ("-x", False),
+        ("x" * 300, False),
+        ("x/../y", False),
+    ],
+)
+def test_what_may_be_tried(text, is_one):
+    assert is_host(text) is is_one
+
+
+def test_this_machine_has_an_address():
+    assert any(address.startswith("127.") for _, address in own_addresses())
