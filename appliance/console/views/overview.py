@@ -16,6 +16,7 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, Unavailable
+from ..models import now_ms
 
 HISTORY_S = 600
 LOOK_EVERY_S = 0.25
@@ -47,8 +48,8 @@ def overview(request: HttpRequest) -> HttpResponse:
         return render(request, "overview/no_broker.html", context)
     context |= {
         "shown": shown,
+        "disk_is_full": shown.disk_full_at_ms is not None and shown.disk_full_at_ms <= now_ms(),
         "level": worst(shown.checks),
-        "acts": [need for need in shown.needs if need.level == "act"],
         "history": history(),
         "names": {"in": _("received"), "out": _("delivered")},
     }

@@ -1,0 +1,140 @@
+"""Journeys through the console with a real browser, in the order in which a new user makes them.
+
+The tests of this module share one server: the first one sets it up.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PASSWORD, PHONE, sign_in
+from tests.clients.agents import start_java
+from tests.clients.messages import Message
+from tests.support.server import Server
+
+Visit = Callable[..., Page]
+PAGES = ("/", "/topics/", "/groups/", "/clients/", "/messages/", "/system/", "/system/config/", "/system/audit/")
+HOSTILE = "<img src=x onerror=document.title='taken'>"
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory):
+    """The official Java client."""
+    agent = start_java("5.3.3", "json", tmp_path_factory.mktemp("java"))
+    yield agent
+    agent.close()
+
+
+def test_from_the_link_to_a_green_counter_in_90_seconds(visit: Visit, server: Server, java) -> None:
+    page = visit(locale="en-GB")
+    begin = time.monotonic()
+    page.goto(server.ready["setup_url"])
+    page.click("button[value=en]")
+    page.fill("#id_username", "ada")
+    page.fill("#id_password", PASSWORD)
+    page.fill("#id_again", PASSWORD)
+    page.click("button.go")
+    page.wait_for_selector("#findings")
+    page.click("button.go")
+    expect(page.locator("#count")).to_contain_text("waiting for the first")
+    with java.producer(server.namesrv) as producer:
+        producer.send("HelloRocketBox", [Message(b'{"hello": "RocketBox"}', "greeting", ("first",))])
+    expect(page.locator("#count.good")).to_contain_text("It works", timeout=10_000)
+    page.click("text=Open the console")
+    expect(page.locator("[data-count=put_total]")).to_have_text("1")
+    assert time.monotonic() - begin < 90
+    link = page.goto(server.ready["setup_url"])
+    assert link is not None
+    assert link.status == 404, "the wizard is closed"
+
+
+def test_the_overview_is_live(visit: Visit, server: Server, java) -> None:
+    page = sign_in(visit(locale="en-GB"))
+    expect(page.locator("#live-state")).to_contain_text("live")
+    before = int(page.locator("[data-count=put_total]").inner_text())
+    with java.producer(server.namesrv) as producer:
+        producer.send("HelloRocketBox", [Message(b"again")] * 3)
+    expect(page.locator("[data-count=put_total]")).to_have_text(str(before + 3))
+    expect(page.locator("#rates canvas")).to_be_visible()
+
+
+def test_a_topic_is_created_and_a_message_found_in_it(visit: Visit) -> None:
+    page = sign_in(visit(locale="en-GB"))
+    page.goto("/topics/")
+    page.click("text=Create a topic")
+    page.fill("#id_name", "journey")
+    page.check("input[value=FIFO]")
+    page.click("text=Preview")
+    expect(page.locator(".note")).to_contain_text("in order within one queue only")
+    page.click("text=Create the topic")
+    expect(page.locator("h1")).to_have_text("journey")
+    page.click(".actions >> text=Send a test message")
+    page.fill("#id_body", '{"html": "' + HOSTILE + '"}')
+    page.fill("#id_keys", HOSTILE.replace(" ", "_"))
+    page.click("button.go")
+    expect(page.locator("#notices")).to_contain_text("Sent and stored")
+    place = page.locator("code", has_text=re.compile("^journey/")).inner_text()
+    page.goto("/messages/")
+    page.fill("#find", place)
+    page.click("text=Find >> nth=-1")
+    expect(page.locator("h1")).to_have_text(re.compile("[0-9A-F]{32}"))
+    for address in ("/messages/?topic=journey", page.url, "/topics/journey/", "/system/audit/", "/"):
+        page.goto(address)
+        assert page.title() != "taken"
+        assert page.locator("img").count() == 0
+
+
+def test_a_viewer_sees_no_button_that_would_be_refused_and_no_body(visit: Visit) -> None:
+    admin = sign_in(visit(locale="en-GB"))
+    admin.goto("/system/users/new/")
+    admin.fill("#id_username", "vera")
+    admin.select_option("#id_role", "viewer")
+    admin.click("button.go")
+    first = admin.locator("pre.secret, .secret").inner_text().strip()
+    page = sign_in(visit(locale="en-GB"), "vera", first)
+    page.fill("#id_current", first)
+    page.fill("#id_password", PASSWORD)
+    page.fill("#id_again", PASSWORD)
+    page.click("button.go")
+    page.goto("/topics/")
+    expect(page.locator("text=Create a topic")).to_have_count(0)
+    expect(page.locator("nav >> text=Users")).to_have_count(0)
+    page.goto("/messages/?topic=journey")
+    page.click("tbody a >> nth=0")
+    expect(page.locator(".note")).to_contain_text("Reading bodies is a right of its own")
+    answer = page.goto(page.url + "content/")
+    assert answer is not None
+    assert answer.status == 403
+
+
+def test_every_page_fits_a_phone(visit: Visit) -> None:
+    page = sign_in(visit(locale="en-GB", viewport=PHONE))
+    for address in (*PAGES, "/topics/journey/", "/messages/?topic=journey", "/messages/send/", "/create/topic/"):
+        page.goto(address)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], address
+
+
+def test_the_console_speaks_chinese(visit: Visit) -> None:
+    page = sign_in(visit(locale="zh-CN"))
+    page.click("button[value=zh-hans]")
+    expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
+    for address in PAGES:
+        page.goto(address)
+        assert re.search("[一-鿿]", page.locator("h1").inner_text() + page.title()), address
+        assert not re.search(r"\b(Filter|Cancel|Preview|Groups|Queues)\b", page.locator("main").inner_text()), address
+    page.click("button[value=en]")
+
+
+def test_lists_and_forms_work_without_javascript(visit: Visit) -> None:
+    page = sign_in(visit(locale="en-GB", java_script_enabled=False))
+    page.goto("/topics/")
+    page.click("th >> text=Messages")
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("Messages")
+    page.fill("#q", "journey")
+    page.click("main >> text=Filter")
+    expect(page.locator("tbody tr")).to_have_count(1)
