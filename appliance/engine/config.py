@@ -104,7 +104,7 @@ class StoreConfig:
     max_transfer_count_on_message_in_disk: int = _option("maxTransferCountOnMessageInDisk", 8, minimum=1)
     max_filter_message_size: int = _option("maxFilterMessageSize", 16_000, minimum=1)
     access_message_in_memory_max_ratio: int = _option("accessMessageInMemoryMaxRatio", 40, maximum=100)
-    disk_max_used_space_ratio: int = _option("diskMaxUsedSpaceRatio", 75, minimum=1, maximum=100, effect=False)
+    disk_max_used_space_ratio: int = _option("diskMaxUsedSpaceRatio", 75, minimum=1, maximum=100)
     message_delay_level: str = _option(
         "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     )

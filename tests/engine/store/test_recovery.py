@@ -392,3 +392,17 @@ def test_a_checkpoint_from_the_future_is_put_right(tmp_path):
     store.stop()
     times = [int.from_bytes(path.read_bytes()[at : at + 8], "big") for at in (0, 8)]
     assert times == [store.scheduler.wall_ms] * 2
+
+
+def test_a_deleted_topics_records_get_no_entries_when_the_whole_log_is_read_again(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, b"old 1", b"old 2")
+    store.write("Other", 0, b"kept")
+    store.store.delete_topic("T")
+    store.die()
+    (tmp_path / "rocketbox" / "recovery-position").unlink()
+    store = StoreUnderTest(tmp_path).open()
+    assert store.store.find_queue("T", 0) is None
+    assert not (tmp_path / "store" / "consumequeue" / "T").exists()
+    assert store.bodies("Other", 0) == [b"kept"]
+    store.stop()
