@@ -135,8 +135,7 @@ def _start_logging(options: ServeOptions) -> None:
         logger.warning("%s", notice)
     if not is_loopback(options.bind):
         logger.warning(
-            "Listening on %s: the console asks for a password, the broker's and the name server's ports do not yet.",
-            options.bind,
+            "Listening on %s: the broker's and the name server's ports ask for no password yet.", options.bind
         )
 
 

@@ -296,7 +296,7 @@ def test_an_address_open_to_others_is_warned_about(serve):
     served = serve("broker", "--bind", "0.0.0.0")
     served.ready()
     served.process.terminate()
-    assert "there is no access control yet" in served.end()[1]
+    assert "ask for no password yet" in served.end()[1]
 
 
 def test_a_loopback_address_is_not_warned_about(serve):
