@@ -1,0 +1,41 @@
+"""Official clients that were told no name server ask `GET /rocketmq/nsaddr` of the domain they were given."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from appliance.console.snippets import snippets
+from tests.clients import programs
+from tests.support.server import Server
+
+RUN_LIMIT_S = 120
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    data = tmp_path_factory.mktemp("server") / "data"
+    with Server(data, "--http-port", "0", roles="broker,namesrv,console") as running:
+        yield running
+
+
+@pytest.mark.parametrize("unit", ["", "unit7"])
+@pytest.mark.parametrize("version", programs.JAVA_VERSIONS)
+def test_a_java_producer_finds_the_name_server(server: Server, tmp_path: Path, version: str, unit: str):
+    code = next(one.code for one in snippets("nowhere:1") if one.key == "java")
+    named = f'producer.setUnitName("{unit}");' if unit else ""
+    code, count = re.subn(r"producer\.setNamesrvAddr\(.*\);", named, code)
+    assert count == 1
+    (tmp_path / "Hello.java").write_text(code)
+    done = subprocess.run(
+        [
+            programs.java(), f"-Duser.home={tmp_path}", f"-Drocketmq.namesrv.domain={server.ready['http']}",
+            "-cp", programs.java_agent(version)[0], "Hello.java",
+        ],
+        cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_LIMIT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sendStatus=SEND_OK" in done.stdout
