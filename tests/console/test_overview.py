@@ -48,6 +48,20 @@ def test_what_needs_a_person_links_to_its_group(client_as, broker, topic, monkey
     assert 'href="/groups/a%7Cb%25c/"' in page
 
 
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [("en", "1.5 GiB of the disk are free (50.0 % used)."), ("zh-hans", "磁盘可用 1.5 GiB（已用 50.0 %）。")],
+)
+def test_a_sentence_is_told_in_the_readers_language_with_readable_sizes(language, words):
+    from django.utils import translation
+
+    from appliance.console.templatetags.pages import said
+    from appliance.engine.admin.sentences import say
+
+    with translation.override(language):
+        assert said(say("disk_roomy", free_bytes=3 << 29, used_percent=50.0)) == words
+
+
 def test_the_words_of_the_console_are_those_of_the_engine():
     assert SENTENCES == TEMPLATES
 

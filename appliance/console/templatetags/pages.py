@@ -12,12 +12,13 @@ from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from ..template_tags import as_duration, as_time, thousands
+from ..template_tags import as_bytes, as_duration, as_time, thousands
 from ..words import SENTENCES, WORDS
 
 register = template.Library()
 
-# Numbers in a sentence are shown with their thousands apart.
+# Numbers in a sentence are shown with their thousands apart, sizes in the unit that suits them.
+_SIZE = re.compile(r"%\((\w+_bytes)\)d (?:bytes|字节)")
 _WHOLE = re.compile(r"%\((\w+)\)d")
 
 
@@ -26,11 +27,13 @@ def said(sentence: Any) -> str:
     """A sentence of the engine in the reader's language; "" for None."""
     if sentence is None:
         return ""
+    template = _(sentence.template)
+    sizes = set(_SIZE.findall(template))
     args = {
-        name: thousands(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        name: as_bytes(value) if name in sizes else thousands(value) if type(value) is int else value
         for name, value in sentence.args.items()
     }
-    return _WHOLE.sub(r"%(\1)s", _(sentence.template)) % args
+    return _WHOLE.sub(r"%(\1)s", _SIZE.sub(r"%(\1)s", template)) % args
 
 
 @register.simple_tag
