@@ -160,6 +160,8 @@ class Access:
         if not rule.admits(user) and not (rule.door == "local" and is_this_machine(request)):
             return self._refused(request, rule, user)
         if user.must_change_password and rule.role and match.view_name not in ("account", "confirm_password"):
+            if request.path_info.startswith(API_PREFIX):
+                return errors.forbidden(request)
             return HttpResponseRedirect(reverse("account"))
         # Frameworks exempt their views from the check of forms; a session is only ever used with it.
         if getattr(view, "csrf_exempt", False) and user.kind == "user":

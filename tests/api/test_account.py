@@ -80,4 +80,4 @@ def test_tokens_come_in_pages(people, client_as):
 def test_who_must_change_the_password_first_gets_no_further(client_as, people):
     client = client_as("viewer")
     User.objects.filter(pk=people["viewer"].pk).update(must_change_password=True)
-    assert Caller(client).get("/me").status_code in (302, 403)
+    problem_of(Caller(client).get("/me"), 403, "forbidden")

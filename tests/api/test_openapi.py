@@ -71,6 +71,18 @@ def test_the_page_has_every_operation_and_nothing_from_elsewhere(client_as):
     assert "<script>" not in text
 
 
+def test_the_kept_description_is_the_present_one():
+    """A change of the API shows in the diff of docs/openapi.json: `rocketbox openapi > docs/openapi.json`."""
+    kept = json.loads((ROOT / "docs/openapi.json").read_text(encoding="utf-8"))
+    assert kept == json.loads(json.dumps(openapi()))
+
+
+def test_the_guide_lists_every_problem_with_its_status():
+    guide = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \| (\d{3}) \|", guide, re.MULTILINE)
+    assert listed == [(code, str(status)) for code, (status, _) in PROBLEMS.items()]
+
+
 def test_a_stranger_who_opens_the_page_is_shown_the_door(client_as):
     response = client_as("").get("/api/v1/docs")
     assert (response.status_code, response.headers["Location"]) == (302, "/login/?next=%2Fapi%2Fv1%2Fdocs")
