@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 
@@ -38,6 +40,8 @@ def install(api: NinjaAPI) -> None:
         (ValidationError, _invalid),
         (HttpError, _unreadable),
         (Http404, _not_found),
+        (RequestDataTooBig, _too_large),
+        (SuspiciousOperation, _suspicious),
         (Exception, _mistake),
     )
     for kind, answer in answers:
@@ -97,6 +101,14 @@ def _unreadable(request: HttpRequest, error: HttpError) -> HttpResponse:
 
 def _not_found(request: HttpRequest, error: Http404) -> HttpResponse:
     return problem(request, "not_found", "There is nothing at this address.")
+
+
+def _too_large(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
+    return problem(request, "too_large", f"A request has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes.")
+
+
+def _suspicious(request: HttpRequest, error: SuspiciousOperation) -> HttpResponse:
+    return problem(request, "bad_request", "The request could not be understood.")
 
 
 def _mistake(request: HttpRequest, error: Exception) -> HttpResponse:

@@ -37,6 +37,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "idempotency_in_progress": (409, "The first request is still being worked on"),
     "idempotency_outcome_unknown": (409, "The first request did not finish"),
     "revision_mismatch": (412, "Changed since it was read"),
+    "too_large": (413, "Too large"),
     "invalid_input": (422, "A value is wrong"),
     "idempotency_key_reused": (422, "The key belongs to another request"),
     "internal": (500, "A mistake of ours"),

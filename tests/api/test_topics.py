@@ -92,6 +92,15 @@ def test_no_json_is_no_body(admin, topic):
         problem_of(response, 400, "bad_request")
 
 
+def test_what_is_too_large_is_not_read(admin, topic):
+    response = admin.client.generic(
+        "PATCH", f"/api/v1/topics/{topic}", b" " * (9 << 20), content_type="application/json",
+        headers={"authorization": f"Bearer {admin.secret}"},
+    )  # fmt: skip
+    problem_of(response, 413, "too_large")
+    problem_of(admin.get("/topics?" + "&".join(f"a{n}=1" for n in range(2000))), 400, "bad_request")
+
+
 def test_a_topic_in_use_is_not_deleted_unless_forced(admin, house, topic):
     house.put(topic, b"unread")
     house.admin.create_group("Readers")
