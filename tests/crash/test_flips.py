@@ -28,13 +28,14 @@ def a_store(clean):
     return disk_of(life), {("A", 0): [b"new 1", b"new 2"], ("B", 0): [*[b"%d" % i for i in range(30)], b"behind"]}
 
 
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("path", SMALL_FILES)
+CASES = [(path, clean) for path in SMALL_FILES for clean in (True, False) if not (clean and path.endswith("/abort"))]
+
+
+@pytest.mark.parametrize(("path", "clean"), CASES)  # a clean stop leaves no abort file
 def test_a_flipped_bit_of_a_small_file_costs_no_message(path, clean):
     logging.disable(logging.CRITICAL)
     image, expected = a_store(clean)
-    if path not in image:
-        pytest.skip("a clean stop leaves no abort file")
+    assert path in image
     data = image[path]
     used = [i for i in range(len(data)) if any(data[max(0, i - 8) : i + 1])] + [len(data) - 1]
     try:
