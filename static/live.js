@@ -64,7 +64,7 @@
     });
     if (!rows.length) {
       const row = element("li");
-      row.append(element("span", "ok", "chip good"), element("span", needs.dataset.none), element("span"));
+      row.append(element("span", needs.dataset.fine, "chip good"), element("span", needs.dataset.none), element("span"));
       rows.push(row);
     }
     needs.replaceChildren(...rows);
