@@ -110,8 +110,14 @@ def heartbeat(peer, group, topic, expression="*", version=1, model="CLUSTERING")
 
     subscription = {"topic": topic, "subString": expression, "subVersion": version, "expressionType": "TAG",
                     "codeSet": [], "tagsSet": [], "classFilterMode": False}  # fmt: skip
-    consumer = {"groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": model,
-                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [subscription], "unitMode": False}  # fmt: skip
+    consumer = {
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": model,
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [subscription],
+        "unitMode": False,
+    }
     body = {"clientID": "c@1", "consumerDataSet": [consumer], "producerDataSet": []}
     assert peer.ask(34, body=json.dumps(body).encode()).code == 0
 

@@ -82,10 +82,11 @@ def test_all_encodings_of_a_send_store_the_same(peer, topic):
 
 def test_numbers_without_quotes_are_read_as_the_cpp_client_writes_them(peer, topic):
     header = (
-        '{"code":310,"extFields":{"AccessKey":"","OnsChannel":"","Signature":"","a":"PG","b":"%s","c":"TBW102","d":4,'
+        '{"code":310,"extFields":{"AccessKey":"","OnsChannel":"","Signature":"","a":"PG","b":"TOPIC","c":"TBW102","d":4,'
         '"e":1,"f":0,"g":"1700000000000","h":0,"i":"KEYS\\u0001k\\u0002","j":"0","k":"false","l":16,"m":"false"},'
-        '"flag":0,"language":"CPP","opaque":77,"remark":"","version":333}\n' % topic
-    ).encode()
+        '"flag":0,"language":"CPP","opaque":77,"remark":"","version":333}\n'
+    ).replace("TOPIC", topic)
+    header = header.encode()
     peer._sock.sendall(struct.pack(">ii", 4 + len(header) + 3, len(header)) + header + b"cpp")
     answer = peer.receive()
     assert (answer.code, answer.opaque, answer.ext_fields["queueId"]) == (0, 77, "1")
@@ -262,7 +263,8 @@ def test_a_batch_becomes_ordinary_messages_at_consecutive_offsets(peer, topic):
 @pytest.mark.parametrize(
     "body",
     [
-        b"not a batch", inner(b"a")[:-1], inner(b"a") + b"\0", inner(b"a", "DELAY\x011\x02"), inner(b"a", "TRAN_MSG\x01true\x02"),
+        b"not a batch", inner(b"a")[:-1], inner(b"a") + b"\0",
+        inner(b"a", "DELAY\x011\x02"), inner(b"a", "TRAN_MSG\x01true\x02"),
         struct.pack(">iiiii", 30, 0, 0, 0, -5) + bytes(10), struct.pack(">iiiii", 30, 0, 0, 0, 2**31 - 1) + bytes(10),
         inner(b"ok") + inner(b"a")[:10], struct.pack(">iiiii", 24, 0, 0, 0, 1) + b"a" + struct.pack(">h", 1) + b"\xff",
     ],

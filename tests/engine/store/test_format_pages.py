@@ -13,7 +13,7 @@ PAGES = Path(__file__).resolve().parents[3] / "docs" / "formats"
 
 
 def example(page: str) -> bytes:
-    """The bytes of a page's worked example: hex digits at the lines' beginnings, words behind two blanks are comments."""
+    """The bytes of a page's worked example: hex digits at the lines' beginnings; two blanks begin a comment."""
     block = re.findall(r"```\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)[-1]
     return b"".join(bytes.fromhex(re.split(r" {2,}", line)[0]) for line in block.splitlines())
 

@@ -246,14 +246,14 @@ def test_a_full_disk_shows_at_the_roll_and_passes(tmp_path):
     store = StoreUnderTest(tmp_path, segment_bytes=4096, disk=disk).open()
     store.write("T", 0, b"x" * 1000)
     disk.failing["allocate"] = errno.ENOSPC
-    refused = 0
+    refused = []
     for _ in range(12):
         try:
             store.write("T", 0, b"y" * 1000)
         except StoreBroken as error:
-            refused += 1
-            assert "No space" in str(error) or "ENOSPC" in str(error)
+            refused.append(str(error))
     assert refused
+    assert all("No space" in reason or "ENOSPC" in reason for reason in refused)
     assert store.store.log.broken is None
     disk.failing.clear()
     store.write("T", 0, b"z" * 1000)
