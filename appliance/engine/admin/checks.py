@@ -42,7 +42,9 @@ def disk_figures(path: str | os.PathLike[str]) -> DiskFigures:
         stat = os.statvfs(path)
     except OSError as error:
         return DiskFigures(None, None, None, error.strerror or str(error))
-    total, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+    # As Apache counts: of what this user can have, which leaves out blocks kept for root.
+    free = stat.f_bavail * stat.f_frsize
+    total = (stat.f_blocks - stat.f_bfree) * stat.f_frsize + free
     return DiskFigures(total, free, (1 - free / total) * 100 if total else None, None)
 
 

@@ -77,7 +77,9 @@ class BrokerStats:
         disk = os.statvfs(store.paths.root)
         capacity = disk.f_blocks * disk.f_frsize
         free = disk.f_bavail * disk.f_frsize
-        ratio = 1 - free / capacity if capacity else 0.0
+        # As Apache counts: used of what this user can have, which leaves out blocks kept for root.
+        used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+        ratio = used / (used + free) if used + free else 0.0
         log = store.log
         transferred = self._rates("transferred")
         put, size = store.put_count, store.put_bytes

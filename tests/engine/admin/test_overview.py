@@ -37,7 +37,7 @@ def test_an_empty_broker_says_what_it_does_not_know(house):
     assert overview.disk_full_at_ms is None
     assert overview.disk_full_why.code in ("not_measured_yet", "disk_not_filling")
     assert overview.behind == ()
-    assert overview.needs == ()
+    assert [need for need in overview.needs if need.name != "disk"] == []  # the machine's own may be nearly full
 
 
 def test_who_is_furthest_behind_comes_first(house):
@@ -55,10 +55,10 @@ def test_a_group_that_is_behind_and_idle_is_stuck(house):
     house.put("Orders", b"x", b"y")
     house.join("c-1", "CG")
     house.commit("CG", "Orders", 0, 1)
-    assert house.admin.overview().needs == ()
+    assert [need for need in house.admin.overview().needs if need.name != "disk"] == []
     sampler = house.admin._parts.sampler
     sampler.started_at -= 400
-    need = house.admin.overview().needs[0]
+    [need] = [need for need in house.admin.overview().needs if need.name != "disk"]
     assert (need.level, need.name, need.sentence.code) == ("stuck", "CG", "stuck")
     assert need.sentence.args["minutes"] == 6
 

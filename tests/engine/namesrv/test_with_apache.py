@@ -179,7 +179,8 @@ def test_our_name_server_takes_apaches_brokers(
                 "a killed slave to leave the route",
                 seconds=5,
             )
-        assert first_bytes == ({b"x"} if compressed else {b"{"})
+        # A single topic that changed may come plain from a broker that compresses its table.
+        assert (b"x" in first_bytes) is compressed
         # Killed, not stopped: its connection closes, and everything of it is gone at once.
         apache.kill()
         eventually(lambda: live_namesrv.topics() == set(), "a killed broker to leave the routes", seconds=5)
