@@ -15,9 +15,9 @@ from ..protocol.record import (
     FIXED_BYTES,
     MAGIC_V1,
     MAGIC_V2,
-    SYS_BORN_IPV6,
     Record,
     decode_record,
+    store_time_ms,
 )
 from ..store.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from ..store.message_store import MessageStore
@@ -105,8 +105,7 @@ class QueueReader:
             return None
         if int.from_bytes(head[12:16], "big") != queue_id or int.from_bytes(head[20:28], "big") != queue_offset:
             return None
-        at = 68 if int.from_bytes(head[36:40], "big") & SYS_BORN_IPV6 else 56
-        return int.from_bytes(head[at : at + 8], "big")
+        return store_time_ms(head)
 
     def bytes_at(self, physical: int, size: int) -> bytes:
         """A published record's bytes; empty or short when it is gone."""

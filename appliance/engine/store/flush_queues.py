@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import CorruptFile
-from ..protocol.record import SYS_BORN_IPV6
+from ..protocol.record import store_time_ms
 from ..service_thread import ServiceThread
 from .checkpoint import RecoveryPosition
 from .consume_queue import ENTRY_BYTES, ConsumeQueue
@@ -267,8 +267,7 @@ class FlushConsumeQueueService(ServiceThread):
             return
         head = store.log.read(record_offset, 88)
         size, crc = int.from_bytes(head[0:4], "big"), int.from_bytes(head[8:12], "big")
-        time_at = 68 if int.from_bytes(head[36:40], "big") & SYS_BORN_IPV6 else 56
-        time_ms = int.from_bytes(head[time_at : time_at + 8], "big")
+        time_ms = store_time_ms(head)
         if record_offset + size > position:
             raise CorruptFile(f"record at {record_offset} does not end below {position}")
         place = RecoveryPosition(position, record_offset, size, crc, time_ms, current.entries)

@@ -15,7 +15,15 @@ from typing import Any, NamedTuple, Protocol
 from zlib_ng.zlib_ng import crc32
 
 from ..errors import StartError, StoreBroken
-from ..protocol.record import FIXED_BYTES, HEAD_IPV4, IPV6_EXTRA_BYTES, MAGIC_V1, SYS_BORN_IPV6, SYS_STORE_IPV6
+from ..protocol.record import (
+    FIXED_BYTES,
+    HEAD_IPV4,
+    IPV6_EXTRA_BYTES,
+    MAGIC_V1,
+    SYS_BORN_IPV6,
+    SYS_STORE_IPV6,
+    store_time_ms,
+)
 from .commit_log import CommitLog
 from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
 from .consume_queue_table import ConsumeQueueTable
@@ -570,8 +578,7 @@ class MessageStore:
         if self.published <= begin:
             return -1
         head = self.log.read(begin, 76)
-        at = 68 if int.from_bytes(head[36:40], "big") & SYS_BORN_IPV6 else 56
-        return int.from_bytes(head[at : at + 8], "big")
+        return store_time_ms(head)
 
     # --- deleting a topic
 

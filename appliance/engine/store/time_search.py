@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 
-from ..protocol.record import SYS_BORN_IPV6
+from ..protocol.record import store_time_ms
 from .consume_queue import ENTRY
 from .message_store import MessageStore
 
@@ -41,8 +41,7 @@ class TimeSearch:
         head = self._store.log.read(physical, _HEAD_BYTES)
         if len(head) < _HEAD_BYTES:
             return -1
-        at = 68 if int.from_bytes(head[36:40], "big") & SYS_BORN_IPV6 else 56
-        return int.from_bytes(head[at : at + 8], "big")
+        return store_time_ms(head)
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
         """Store time of the queue's first message; -1 when it has none."""

@@ -180,6 +180,7 @@ def test_our_name_server_takes_apaches_brokers(
                 seconds=5,
             )
         # A single topic that changed may come plain from a broker that compresses its table.
+        assert first_bytes == {b"{"} or (compressed and b"x" in first_bytes and first_bytes <= {b"x", b"{"})
         assert (b"x" in first_bytes) is compressed
         # Killed, not stopped: its connection closes, and everything of it is gone at once.
         apache.kill()
