@@ -51,7 +51,7 @@ class NameServer:
     def register(self, dispatcher: Dispatcher) -> None:
         """Fill the dispatch table of the name server's port, before it listens."""
         NamesrvProcessor(self.routes, self.kv, self.settings).register(dispatcher)
-        self._pool = dispatcher._pools[POOL]
+        self._pool = dispatcher.pool(POOL)
 
     def start(self) -> None:
         """Begin to look for silent brokers. Any thread; the loop runs already."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ Handler = Callable[[RemotingCommand, "Connection"], RemotingCommand | None]
 #: (connection, frame buffer, header start, header end, frame end) -> handled? False sends it the cold way.
 HotHandler = Callable[["Connection", memoryview, int, int, int], bool]
 
+#: What the bodies of a pool's waiting requests may hold together; one alone may always wait.
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+
 #: The header's first bytes tell the code: `{"code":310,"ext...` - 12 bytes reach behind the comma of 3 digits.
 _HOT_PREFIX_BYTES = 12
 
@@ -35,22 +39,36 @@ class WorkerPool(ServiceThread):
 
     def __init__(self, name: str, capacity: int = 10_000) -> None:
         super().__init__(f"pool-{name}")
-        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(capacity)
+        self._jobs: queue.Queue[tuple[Callable[[], None], int] | None] = queue.Queue(capacity)
+        self._lock = threading.Lock()
+        # Guarded by _lock: bytes that waiting jobs and the running one hold.
+        self._held = 0
 
-    def submit(self, job: Callable[[], None]) -> bool:
-        """Queue a job; False when the queue is full."""
+    def submit(self, job: Callable[[], None], size: int = 0) -> bool:
+        """Queue a job that holds `size` bytes of request; False when the queue is full."""
+        with self._lock:
+            if self._held and self._held + size > MAX_WAITING_BYTES:
+                return False
+            self._held += size
         try:
-            self._jobs.put_nowait(job)
+            self._jobs.put_nowait((job, size))
         except queue.Full:
+            self._release(size)
             return False
         return True
 
+    def _release(self, size: int) -> None:
+        with self._lock:
+            self._held -= size
+
     def run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (entry := self._jobs.get()) is not None:
+            job, size = entry
             try:
                 job()
             except Exception:
                 logger.exception("pool: job failed name=%s", self.name)
+            self._release(size)
 
     def request_stop(self) -> None:
         super().request_stop()
@@ -71,12 +89,14 @@ class Dispatcher:
 
     def add(self, code: int, handler: Handler, pool: str | None = None) -> None:
         """Serve `code`: inline (under 0.2 ms, never blocking) or in the pool of that name, made on first use."""
-        worker = None
-        if pool is not None:
-            worker = self._pools.get(pool)
-            if worker is None:
-                worker = self._pools[pool] = WorkerPool(pool)
-        self._handlers[code] = (handler, worker)
+        self._handlers[code] = (handler, None if pool is None else self.pool(pool))
+
+    def pool(self, name: str) -> WorkerPool:
+        """The pool of that name, made on first use."""
+        worker = self._pools.get(name)
+        if worker is None:
+            worker = self._pools[name] = WorkerPool(name)
+        return worker
 
     def add_hot(self, code: int, handler: HotHandler) -> None:
         """Serve `code` in place when its JSON header begins with the code; `add` it too, for all other forms."""
@@ -124,7 +144,7 @@ class Dispatcher:
         handler, pool = entry
         if pool is None:
             self._answer(handler, request, conn)
-        elif not pool.submit(lambda: self._answer(handler, request, conn)):
+        elif not pool.submit(lambda: self._answer(handler, request, conn), len(request.body)):
             conn.respond(
                 request,
                 RemotingCommand.response(
