@@ -118,7 +118,9 @@ class Broker:
         )
         self.clients = ClientManager(broker, self.groups, clock)
         self.locks = RebalanceLockManager(clock)
-        self.registration = Registration(config, address, ha_address, namesrv_addrs, self.topics)
+        self.registration = Registration(
+            config, address, ha_address, namesrv_addrs, self.topics, self.topics.take_orders
+        )
         keys = UniqueKeys(store_host[:4], os.getpid(), hash(address), _month_start_ms())
         self.send = SendProcessor(
             self.store, self.topics, self.groups, self.locks, broker, store_host, store.max_message_size, keys

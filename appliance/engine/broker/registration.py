@@ -205,8 +205,8 @@ class Registration:
         topics: TopicConfigManager,
         on_orders: Callable[[dict[str, str]], None] | None = None,
     ) -> None:
-        """address, ha_address: "host:port" as told to others. on_orders: called with the name servers' order
-        configuration (topic -> `broker-a:4;broker-b:4`) whenever it is new; on a registration thread.
+        """address, ha_address: "host:port" as told to others. on_orders: called with a name server's order
+        configuration (topic -> `broker-a:4;broker-b:4`) at each of its answers; on a registration thread.
 
         Changes of `topics` are registered from now on.
         """
@@ -230,9 +230,6 @@ class Registration:
             for namesrv in dict.fromkeys(namesrv_addrs)
         }
         self._on_orders = on_orders
-        # Guarded by _lock.
-        self._lock = threading.Lock()
-        self._orders: dict[str, str] = {}
         #: (address, HA address) of the master, as the last name server that knew it said; for a slave.
         self.master: tuple[str, str] | None = None
         topics.on_change.append(self.topics_changed)
@@ -309,11 +306,7 @@ class Registration:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             logger.warning("registration: the order configuration does not parse: %s", error)
             return
-        with self._lock:
-            fresh = orders != self._orders
-            self._orders = orders
-        if fresh:
-            self._on_orders(orders)
+        self._on_orders(orders)
 
 
 class _KVTable(msgspec.Struct):

@@ -9,7 +9,7 @@ the producer names, and then there is no TBW102 in the table even if the file st
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -181,6 +181,27 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         logger.info("topics: %s %s", "created" if known is None else "changed", config)
         self._announce([config])
         return ticket
+
+    def take_orders(self, orders: Iterable[str]) -> None:
+        """Mark topics as ordered that the name servers' order configuration names. On a registration thread.
+
+        Those it does not name stay as they are, as in 5.x (`updateOrderTopicConfig`): an administrator may have set it.
+        """
+        changed = []
+        with self._lock:
+            for topic in orders:
+                known = self._configs.get(topic)
+                if known is not None and not known.order:
+                    config = msgspec.structs.replace(known, order=True)
+                    try:
+                        self._change_locked(topic, config)
+                    except RefusedRequest as error:
+                        logger.error("topics: the order flag of %s is not set: %s", topic, error.remark)
+                        break
+                    changed.append(config)
+        if changed:
+            logger.info("topics: ordered, as the name servers say: %s", [config.topic_name for config in changed])
+            self._announce(changed)
 
     @contextmanager
     def deleting(self, topic: str) -> Iterator[int]:

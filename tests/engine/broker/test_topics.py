@@ -444,6 +444,18 @@ def test_many_threads_change_and_save_at_once(open_desk):
     }
 
 
+def test_the_order_configuration_marks_topics_that_are_there_and_unmarks_none(desk):
+    for name, order in (("Plain", False), ("Ordered", True), ("Other", False)):
+        desk.topics.update(TopicConfig(topic_name=name, order=order))
+    seen = []
+    desk.topics.on_change.append(seen.extend)
+    desk.topics.take_orders({"Plain": "broker-a:4", "Ordered": "broker-a:4", "NotHere": "broker-a:4"})
+    desk.topics.take_orders({"Plain": "broker-a:4"})
+    assert [config.topic_name for config in seen] == ["Plain"]
+    assert [desk.topics.is_order_topic(name) for name in ("Plain", "Ordered", "Other")] == [True, True, False]
+    assert desk.topics.get("NotHere") is None
+
+
 def test_the_text_of_a_topic_is_javas(desk):
     config = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=3, perm=6, attributes={"a": "b"})
     assert str(config) == (
