@@ -64,9 +64,16 @@ class CorruptFile(RocketBoxError):
 
 
 class AdminError(RocketBoxError):
-    """An administrator's question or command that cannot be served. rocketmq_code: the response code that fits."""
+    """An administrator's question or command that cannot be served. rocketmq_code: the response code that fits.
+
+    reason: a sentence of the window's (`admin.sentences`), which a page can say in another language, or plain text.
+    """
 
     rocketmq_code: int = 1
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(str(reason))
+        self.sentence = None if isinstance(reason, str) else reason
 
 
 class NotFound(AdminError):
@@ -82,8 +89,8 @@ class NotFound(AdminError):
 class InvalidInput(AdminError):
     """One value of the input is wrong."""
 
-    def __init__(self, field: str, text: str, rocketmq_code: int = 29) -> None:
-        super().__init__(text)
+    def __init__(self, field: str, reason: object, rocketmq_code: int = 29) -> None:
+        super().__init__(reason)
         self.field = field
         self.rocketmq_code = rocketmq_code
 
@@ -95,8 +102,8 @@ class Conflict(AdminError):
 class Blocked(AdminError):
     """A change that would lose something. blockers: sentences; change: the preview it belongs to."""
 
-    def __init__(self, text: str, blockers: tuple[object, ...], change: object) -> None:
-        super().__init__(text)
+    def __init__(self, reason: object, blockers: tuple[object, ...], change: object) -> None:
+        super().__init__(reason)
         self.blockers = blockers
         self.change = change
 

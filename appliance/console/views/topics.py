@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
-from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
-from ...engine.errors import Blocked, Conflict, InvalidInput
-from ..audit import audit
 from ..recent_login import recent_login_required
 from ..words import WORDS
+from . import changes
 from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
-
-if TYPE_CHECKING:
-    from ...engine.admin.snapshots import Change, TopicSettings
 
 SHOWN = ("user", "system", "retry", "dlq", "all")
 KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED")
@@ -44,7 +37,7 @@ CONSEQUENCES = {
 }
 
 
-class TopicForm(forms.Form):
+class TopicForm(changes.SettingsForm):
     """A topic's settings; `name` only while it is new."""
 
     name = forms.CharField(
@@ -74,10 +67,38 @@ class TopicForm(forms.Form):
         help_text=gettext_lazy("Tells clients that the place of its queues must not change."),
     )
 
-    def __init__(self, *args: Any, new: bool, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not new:
-            del self.fields["name"]
+
+def _kinds(form: changes.SettingsForm) -> dict[str, object]:
+    return {"kinds": [(kind, WORDS[kind], CONSEQUENCES[kind]) for kind in KINDS], "chosen": form["kind"].value()}
+
+
+NOUN = changes.Noun(
+    word="topic",
+    form=TopicForm,
+    first={
+        "kind": "NORMAL", "read_queues": 8, "write_queues": 8, "readable": True, "writable": True, "order": False,
+    },
+    texts={
+        "list": gettext_lazy("Topics"),
+        "create": gettext_lazy("Create a topic"),
+        "create?": gettext_lazy("Create %(name)s?"),
+        "taken": gettext_lazy("There is a topic of this name already."),
+        "made": gettext_lazy("The topic %(name)s is made."),
+        "settings": gettext_lazy("Settings of %(name)s"),
+        "change?": gettext_lazy("Change %(name)s?"),
+        "changed": gettext_lazy("The settings of %(name)s are in force."),
+        "delete": gettext_lazy("Delete the topic"),
+        "delete?": gettext_lazy("Delete %(name)s?"),
+        "delete lead": gettext_lazy("The topic, its queues and the offsets of all groups go. It cannot be undone."),
+        "not its name": gettext_lazy("This is not the topic's name."),
+        "deleted": gettext_lazy("The topic %(name)s is deleted."),
+    },
+    settings=lambda name: runtime.admin().topic_settings(name),
+    create=lambda name, **values: runtime.admin().create_topic(name, **values),
+    edit=lambda name, **values: runtime.admin().edit_topic(name, **values),
+    delete=lambda name, **options: runtime.admin().delete_topic(name, **options),
+    more=_kinds,
+)  # fmt: skip
 
 
 @require_safe
@@ -116,111 +137,20 @@ def topic(request: HttpRequest, name: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def topic_create(request: HttpRequest) -> HttpResponse:
-    """Fill in, look at what will be, make it."""
-    first = {"kind": "NORMAL", "read_queues": 8, "write_queues": 8, "readable": True, "writable": True}
-    form = TopicForm(request.POST or None, initial=first, new=True)
-    if request.method == "POST" and form.is_valid() and request.POST.get("step") != "back":
-        name, values = _values(form)
-        apply = request.POST.get("step") == "apply"
-        try:
-            change = runtime.admin().create_topic(name, **values, dry_run=not apply, by=request.user.label)
-        except Conflict:
-            form.add_error("name", _("There is a topic of this name already."))
-        except InvalidInput as error:
-            _put_error(form, error)
-        else:
-            if apply:
-                audit(request, "topic.create", name, None, _fields(change, "after"))
-                messages.success(request, _("The topic %(name)s is made.") % {"name": name})
-                return HttpResponseRedirect(reverse("topic", args=[name]))
-            return render(request, "topics/preview.html", {"form": form, "change": change, "name": name, "new": True})
-    return _form_page(request, form, {"new": True})
+    """Its type first, with what the type means for those who use it."""
+    return changes.create(request, NOUN)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
-    """Change the settings; what would be lost needs to be said yes to."""
-    settings = runtime.admin().topic_settings(name)
-    form = TopicForm(request.POST or None, initial=_initial(settings), new=False)
-    context: dict[str, Any] = {"name": name, "revision": request.POST.get("revision") or settings.revision}
-    if request.method == "POST" and form.is_valid() and request.POST.get("step") != "back":
-        apply = request.POST.get("step") == "apply"
-        force = request.POST.get("force") == "yes"
-        try:
-            change = runtime.admin().edit_topic(
-                name, revision=context["revision"], **_values(form)[1], force=force, dry_run=not apply,
-                by=request.user.label,
-            )  # fmt: skip
-        except Conflict:
-            form.add_error(None, _("It was changed by somebody else meanwhile. These are the settings of now."))
-            form = TopicForm(initial=_initial(settings), new=False)
-            context |= {"revision": settings.revision, "changed": True}
-            return _form_page(request, form, context, 409)
-        except Blocked as error:
-            audit(request, "topic.change", name, result="refused")
-            context |= {"form": form, "change": error.change}
-            return render(request, "topics/preview.html", context, status=409)
-        except InvalidInput as error:
-            _put_error(form, error)
-        else:
-            if apply:
-                audit(request, "topic.change", name, _fields(change, "before"), _fields(change, "after"))
-                messages.success(request, _("The settings of %(name)s are in force.") % {"name": name})
-                return HttpResponseRedirect(reverse("topic", args=[name]))
-            return render(request, "topics/preview.html", context | {"form": form, "change": change})
-    return _form_page(request, form, context)
+    """Its settings; queues with messages in them go only on purpose."""
+    return changes.edit(request, NOUN, name)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 @asks_the_engine
 def topic_delete(request: HttpRequest, name: str) -> HttpResponse:
-    """What goes with it, its name typed in, and then it is gone."""
-    admin = runtime.admin()
-    change = admin.delete_topic(name, dry_run=True)
-    context: dict[str, Any] = {"name": name, "change": change}
-    if request.method != "POST":
-        return render(request, "topics/delete.html", context)
-    context["typed"] = request.POST.get("name", "")
-    if context["typed"] != name:
-        context["error"] = _("This is not the topic's name.")
-        return render(request, "topics/delete.html", context, status=422)
-    force = request.POST.get("force") == "yes"
-    try:
-        done = admin.delete_topic(
-            name, revision=request.POST.get("revision") or None, force=force, by=request.user.label
-        )
-    except Blocked as error:
-        audit(request, "topic.delete", name, result="refused")
-        context |= {"change": error.change, "error": _("It is in use: say that it may be deleted all the same.")}
-        return render(request, "topics/delete.html", context, status=409)
-    audit(request, "topic.delete", name, _fields(done, "before"), {"force": force})
-    messages.success(request, _("The topic %(name)s is deleted.") % {"name": name})
-    return HttpResponseRedirect(reverse("topics"))
-
-
-def _initial(settings: TopicSettings) -> dict[str, object]:
-    names = ("kind", "read_queues", "write_queues", "readable", "writable", "order")
-    return {name: getattr(settings, name) for name in names}
-
-
-def _values(form: TopicForm) -> tuple[str, dict[str, Any]]:
-    """(name or "", keyword arguments of create_topic and edit_topic)."""
-    values = dict(form.cleaned_data)
-    return values.pop("name", ""), values
-
-
-def _fields(change: Change, side: str) -> dict[str, object]:
-    """One side of a change's differences, for the audit log."""
-    return {one.field: getattr(one, side) for one in change.differences}
-
-
-def _put_error(form: TopicForm, error: InvalidInput) -> None:
-    form.add_error(error.field if error.field in form.fields else None, str(error))
-
-
-def _form_page(request: HttpRequest, form: TopicForm, context: dict[str, Any], status: int = 200) -> HttpResponse:
-    kinds = [(kind, WORDS[kind], CONSEQUENCES[kind]) for kind in KINDS]
-    context |= {"form": form, "kinds": kinds, "chosen": form["kind"].value()}
-    return render(request, "topics/form.html", context, status=422 if form.is_bound and form.errors else status)
+    """The topic with its queues and everybody's offsets of it."""
+    return changes.delete(request, NOUN, name)

@@ -15,7 +15,8 @@ from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 
 from ... import runtime
-from ...engine.errors import Blocked, Conflict, InvalidInput, NotFound, Unavailable
+from ...engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, Unavailable
+from ..templatetags.pages import said
 
 if TYPE_CHECKING:
     from ...engine.admin.snapshots import Page
@@ -35,13 +36,20 @@ def asks_the_engine(view: Callable[..., HttpResponse]) -> Callable[..., HttpResp
         except NotFound as error:
             return _said(request, 404, _("Not found"), not_found_sentence(error))
         except (Conflict, Blocked) as error:
-            return _said(request, 409, _("It has changed meanwhile"), str(error))
+            return _said(request, 409, _("It has changed meanwhile"), refusal_text(error))
         except InvalidInput as error:
-            return _said(request, 400, _("Not understood"), str(error))
+            return _said(request, 400, _("Not understood"), refusal_text(error))
         except Unavailable as error:
-            return _said(request, 503, _("Not now"), str(error))
+            return _said(request, 503, _("Not now"), refusal_text(error))
 
     return answering
+
+
+def refusal_text(error: AdminError) -> str:
+    """Why the engine did not do it, in the reader's language; a peer's own words stay as they are."""
+    if isinstance(error, NotFound):
+        return not_found_sentence(error)
+    return str(error) if error.sentence is None else said(error.sentence)
 
 
 def not_found_sentence(error: NotFound) -> str:
