@@ -163,7 +163,7 @@ class FlushConsumeQueueService(ServiceThread):
                 finally:
                     done.set()
 
-        self._store._scheduler.call_soon(run)
+        self._store.scheduler.call_soon(run)
         while not done.wait(0.5):
             if self.stopped and taken.acquire(blocking=False):
                 return False  # it will not run any more

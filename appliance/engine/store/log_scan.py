@@ -10,6 +10,7 @@ store that was never ours, or was left clean, also the first record of a later f
 from __future__ import annotations
 
 import logging
+import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptFile
 from ..protocol.record import FIXED_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, Record, decode_record
+from .findings import Finding
 
 if TYPE_CHECKING:
     from .commit_log import Segment
@@ -26,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 WINDOW_BYTES = 4 * 1024 * 1024
 _ZEROS_BYTES = 1024 * 1024
+#: What no topic's name holds, being a directory's. Apache once took more characters than it does now.
+_NO_NAME = re.compile(r"[\x00-\x1f\x7f/]")
 _MAGICS = (struct.pack(">I", MAGIC_V1), struct.pack(">I", MAGIC_V2))
 
 
@@ -33,6 +37,7 @@ class LogScan:
     """One pass over the log. `durable`: below it every byte was synced; None when that is true of all of it."""
 
     def __init__(self, store: MessageStore, durable: int | None) -> None:
+        self._store = store
         self._log = store.log
         self._disk = store.disk
         self._directory = store.paths.quarantine
@@ -73,8 +78,7 @@ class LogScan:
                     continue
             try:
                 record = decode_record(data, at)
-                if record.physical_offset != offset:
-                    raise CorruptFile(f"record at {offset} says it lies at {record.physical_offset}")
+                _check_place(record, offset)
             except CorruptFile as error:
                 following = self._next_valid(offset)
                 if following is None:
@@ -144,9 +148,10 @@ class LogScan:
         if size < FIXED_BYTES:
             return False
         try:
-            return decode_record(self.read(offset, size)).physical_offset == offset
+            _check_place(decode_record(self.read(offset, size)), offset)
         except CorruptFile:
             return False
+        return True
 
     def _quarantine(self, begin: int, end: int, kind: str, reason: str) -> None:
         """Keep a copy of bytes that are stepped over or cut."""
@@ -166,6 +171,9 @@ class LogScan:
         finally:
             disk.close(fd)
         disk.sync_directory(directory)
+        self._store.files.add_finding(
+            Finding(self._store.scheduler.wall_ms, kind, self._log.directory.name, begin, end, str(path), reason)
+        )
         level = logging.ERROR if kind == "damage" else logging.WARNING
         logger.log(level, "recovery: %s [%d, %d) kept as %s: %s", kind, begin, end, path.name, reason)
 
@@ -201,3 +209,13 @@ class LogScan:
                 dirty_end = offset + kept
             offset += len(data)
         return dirty_end
+
+
+def _check_place(record: Record, offset: int) -> None:
+    """CorruptFile when a record lies elsewhere, or says it belongs where no queue can be: the CRC is of the body only,
+    and a torn record has zeros where its topic was."""
+    topic = record.topic
+    if record.physical_offset != offset:
+        raise CorruptFile(f"record at {offset} says it lies at {record.physical_offset}")
+    if record.queue_id < 0 or record.queue_offset < 0 or topic in ("", ".", "..") or _NO_NAME.search(topic):
+        raise CorruptFile(f"record at {offset} belongs to no queue: {topic!r}-{record.queue_id} {record.queue_offset}")

@@ -8,6 +8,7 @@ import os
 from ..errors import StartError
 from .checkpoint import Checkpoint, RecoveryPositionFile
 from .disk import Disk
+from .findings import Finding, Findings
 from .paths import StorePaths
 
 logger = logging.getLogger(__name__)
@@ -24,6 +25,8 @@ class StoreFiles:
         self._disk = disk
         self._lock_fd = -1
         self.left_clean = True
+        self._findings = Findings(paths, disk)
+        self.add_finding = self._findings.add
 
     def lock_and_check(self) -> None:
         """Take the store for this process; StartError when it is not writable or another process holds it."""
@@ -56,6 +59,10 @@ class StoreFiles:
                 self._disk.sync_directory(directory.parent)
             except PermissionError:
                 pass  # somebody else's directory, made by them
+
+    def findings(self) -> list[Finding]:
+        """What was cut, quarantined or set aside, oldest first; the store need not be open."""
+        return self._findings.all()
 
     def release(self) -> None:
         if self._lock_fd >= 0:

@@ -1,0 +1,98 @@
+"""What recovery, a scrub or a reader found wrong and where the bytes are kept: `quarantine/findings.jsonl`, ours.
+
+One JSON object a line, in the order found, appended and synced; a torn last line is passed over. The newest are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from typing import NamedTuple
+
+from .disk import Disk
+from .paths import StorePaths
+
+logger = logging.getLogger(__name__)
+
+NAME = "findings.jsonl"
+#: Lines kept; twice as many may be in the file before it is written anew.
+KEPT = 1000
+
+
+class Finding(NamedTuple):
+    """time_ms: when it was found. kind: torn (cut off the log's end), damage (a bad range of the log, stepped over),
+    queues (all queues built anew), queue (one built anew), file (one set aside). file: path below the store directory.
+    begin, end: the range in it, or of physical offsets in the log; -1 for all of it. copy: path of the bytes kept, ""
+    where nothing had to be. reason: one sentence."""
+
+    time_ms: int
+    kind: str
+    file: str
+    begin: int
+    end: int
+    copy: str
+    reason: str
+
+
+class Findings:
+    """The list, on disk. From any thread."""
+
+    def __init__(self, paths: StorePaths, disk: Disk) -> None:
+        self._directory = paths.quarantine
+        self._path = paths.quarantine / NAME
+        self._disk = disk
+        self._lock = threading.Lock()
+
+    def add(self, finding: Finding) -> None:
+        """Append one. The same damage found again is not new. Raises OSError."""
+        with self._lock:
+            known = self._load()
+            if finding.kind == "damage" and any(finding[1:5] == other[1:5] for other in known):
+                return
+            self._disk.make_directory(self._directory)
+            if len(known) >= 2 * KEPT:
+                self._rewrite(known[-KEPT:])
+            fd = self._disk.open(self._path, create=True)
+            try:
+                # In front of it a line's end, should the last one be torn.
+                data = b"\n" + json.dumps(finding._asdict()).encode() + b"\n"
+                self._disk.write_all(fd, data, self._disk.size(fd))
+                self._disk.fsync(fd)
+            finally:
+                self._disk.close(fd)
+            self._disk.sync_directory(self._directory)
+
+    def all(self) -> list[Finding]:
+        """Oldest first. Works on a store that is not open, too."""
+        with self._lock:
+            return self._load()[-KEPT:]
+
+    def _load(self) -> list[Finding]:
+        try:
+            fd = self._disk.open(self._path, read_only=True)
+        except OSError:
+            return []
+        try:
+            raw = self._disk.pread(fd, self._disk.size(fd), 0)
+        finally:
+            self._disk.close(fd)
+        found = []
+        for line in raw.splitlines():
+            try:
+                found.append(Finding(**json.loads(line)))
+            except (ValueError, TypeError):
+                if line.strip():
+                    logger.warning("store: a line of %s cannot be read", NAME)
+        return found
+
+    def _rewrite(self, findings: list[Finding]) -> None:
+        temporary = self._path.with_suffix(".tmp")
+        fd = self._disk.open(temporary, create=True)
+        try:
+            self._disk.truncate(fd, 0)
+            self._disk.write_all(fd, b"".join(json.dumps(f._asdict()).encode() + b"\n" for f in findings), 0)
+            self._disk.fsync(fd)
+        finally:
+            self._disk.close(fd)
+        self._disk.rename(temporary, self._path)

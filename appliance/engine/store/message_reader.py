@@ -1,0 +1,142 @@
+"""Reading: which messages of a queue an answer may hold, and what may be asked about queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..protocol.record import store_time_ms
+from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
+from .results import GetResult, GetStatus
+
+if TYPE_CHECKING:
+    from .message_store import MessageStore
+
+
+class MessageReader:
+    """The reading half of a MessageStore. `get` belongs to remoting-io; anyone may ask the rest."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._queues = store.queues
+
+    def get(
+        self, queue: ConsumeQueue | None, offset: int, max_count: int, codes: frozenset[int] | None
+    ) -> GetResult | None:
+        """Find up to `max_count` messages of a queue from `offset` whose tag code is in `codes` (None: all).
+
+        Never waits for the disk: None says that the queue's file is not in the page cache.
+        Source: RocketMQ `DefaultMessageStore.getMessage`; statuses and limits of 5.3.3.
+        """
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if high == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [], 0, 0)
+        if offset < low:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high, [], 0, 0)
+        if offset == high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high, [], 0, 0)
+        if offset > high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [], 0, 0)
+        settings = self._store.settings
+        scan = max(settings.max_scan_bytes // ENTRY_BYTES, max_count) if codes is not None else max(max_count, 1)
+        scan = min(scan, high - offset)
+        if offset >= queue.tail_base:
+            entries = queue.tail_entries(offset, scan)
+        else:
+            in_files = queue.tail_base - offset
+            found = self._queues.files.read_nowait(queue.topic, queue.queue_id, offset, min(scan, in_files))
+            if found is None:
+                return None
+            entries = found
+            if scan > in_files and len(found) == in_files * ENTRY_BYTES:
+                entries += queue.tail_entries(queue.tail_base, scan - in_files)
+        return self._select(queue, offset, max_count, codes, entries)
+
+    def _select(
+        self, queue: ConsumeQueue, offset: int, max_count: int, codes: frozenset[int] | None, entries: bytes
+    ) -> GetResult:
+        """Pick the matching entries and join adjacent records into runs."""
+        settings = self._store.settings
+        low, high = queue.min_offset, queue.max_offset
+        runs: list[tuple[int, int]]
+        if not entries:
+            per_file = self._queues.files.entries_per_file
+            following = min((offset // per_file + 1) * per_file, high)
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high, [], 0, 0)
+        log_end = self._store.published
+        log_begin = self._store.log.min_offset
+        limit_bytes, limit_count = settings.max_bytes_in_memory, settings.max_count_in_memory
+        if log_end - int.from_bytes(entries[:8], "big") > settings.memory_bytes:
+            limit_bytes, limit_count = settings.max_bytes_on_disk, settings.max_count_on_disk
+        limit_count = max(1, min(max_count, limit_count))
+        if codes is None:
+            count = min(len(entries) // ENTRY_BYTES, limit_count)
+            offsets, sizes = split_entries(entries, count)
+            total = sum(sizes)
+            if total <= limit_bytes and min(sizes) > 0 and max(sizes) < HOLE_SIZE and offsets[0] >= log_begin:
+                if offsets[-1] + sizes[-1] - offsets[0] == total:
+                    runs = [(offsets[0], total)]
+                else:
+                    runs = list(zip(offsets, sizes, strict=True))
+                return GetResult(GetStatus.FOUND, offset + count, low, high, runs, count, total)
+        runs = []
+        run_begin = run_end = -1
+        count = total = scanned = 0
+        removed = False
+        for physical, size, code in ENTRY.iter_unpack(entries):
+            if codes is None or code in codes:
+                if not 0 < size < HOLE_SIZE or physical < log_begin:  # a hole left by damage, or deleted with its file
+                    removed = True
+                    scanned += 1
+                    continue
+                if count and (count >= limit_count or total + size > limit_bytes):
+                    break
+                count += 1
+                total += size
+                if physical == run_end:
+                    run_end += size
+                else:
+                    if run_end >= 0:
+                        runs.append((run_begin, run_end - run_begin))
+                    run_begin, run_end = physical, physical + size
+            scanned += 1
+        if run_end >= 0:
+            runs.append((run_begin, run_end - run_begin))
+            status = GetStatus.FOUND
+        else:
+            status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, offset + scanned, low, high, runs, count, total)
+
+    # --- questions, from any thread
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.find(topic, queue_id)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The first offset of a queue; 0 for one never written."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.min_offset if queue else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The offset behind the last published message; 0 for an unknown queue."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.max_offset if queue else 0
+
+    def is_hot(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether the message at `offset` exists and is recent enough to be in memory (4.9's rule of 40 % of RAM)."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return False
+        entries = self._queues.read_entries(queue, offset, 1)
+        if not entries:
+            return False
+        return self._store.published - int.from_bytes(entries[:8], "big") <= self._store.settings.memory_bytes
+
+    def earliest_time_ms(self) -> int:
+        """Store time of the log's first record; -1 when there is none."""
+        begin = self._store.log.min_offset
+        if self._store.published <= begin:
+            return -1
+        head = self._store.log.read(begin, 76)
+        return store_time_ms(head)

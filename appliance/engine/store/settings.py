@@ -1,0 +1,39 @@
+"""What the store is given: its settings, the part of the event loop it uses, further services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+
+class StoreSettings(NamedTuple):
+    """What the store needs of the configuration; sizes in bytes."""
+
+    synchronous: bool
+    segment_bytes: int
+    queue_file_bytes: int
+    max_bytes_in_memory: int
+    max_count_in_memory: int
+    max_bytes_on_disk: int
+    max_count_on_disk: int
+    max_scan_bytes: int
+    memory_bytes: int
+    delay_levels_ms: list[int]
+
+
+class Scheduler(Protocol):
+    """The part of the event loop the store uses."""
+
+    wall_ms: int
+
+    def call_soon(self, callback: Callable[[], None]) -> None: ...
+
+
+class Service(Protocol):
+    """A thread that works behind the log."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> bool:
+        """End it; False when it still runs, and the store is not left clean. All that was sent is published by now."""
+        ...
