@@ -37,6 +37,8 @@ WAIT_S = 10.0
 class JournalCalls(Protocol):
     """The calls the journal makes; tests hand in ones that fail or forget."""
 
+    def exists(self, path: Path) -> bool: ...
+    def make_directory(self, path: Path) -> None: ...
     def open(self, path: Path) -> int: ...
     def read(self, path: Path) -> bytes: ...
     def pwrite(self, fd: int, data: bytes, position: int) -> int: ...
@@ -48,6 +50,12 @@ class JournalCalls(Protocol):
 
 class OsJournalCalls:
     """The machine's."""
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
 
     def open(self, path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -113,8 +121,8 @@ class ConfigJournal(ServiceThread):
         # Constant after construction.
         self._calls = OsJournalCalls() if calls is None else calls
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = not path.exists()
+        self._calls.make_directory(path.parent)
+        new = not self._calls.exists(path)
         self._fd = self._calls.open(path)
         if new:
             self._calls.sync_directory(path.parent)
@@ -175,9 +183,12 @@ class ConfigJournal(ServiceThread):
             if self._broken is not None:
                 raise OSError(self._broken)
             try:
-                count = self._calls.pwrite(self._fd, line, self._end)
-                if count != len(line):
-                    raise OSError(f"{count} of {len(line)} bytes were written to {self._path}")
+                done = 0
+                while done < len(line):  # the kernel may take it in pieces
+                    count = self._calls.pwrite(self._fd, line[done:], self._end + done)
+                    if count <= 0:
+                        raise OSError(f"{done} of {len(line)} bytes were written to {self._path}")
+                    done += count
             except OSError:
                 # What was written of it would only be found as a torn tail, or be overwritten by the next entry.
                 with suppress(OSError):

@@ -28,8 +28,10 @@ _WRITE_BYTES = 256 * 1024
 
 
 class FileCalls(Protocol):
-    """The calls this module makes; tests hand in ones that fail."""
+    """The calls this module makes; tests hand in ones that fail or record."""
 
+    def read(self, path: Path) -> bytes: ...
+    def size(self, path: Path) -> int: ...
     def open(self, path: Path) -> int: ...
     def write(self, fd: int, data: bytes | memoryview) -> int: ...
     def fsync(self, fd: int) -> None: ...
@@ -41,7 +43,13 @@ class FileCalls(Protocol):
 
 
 class OsFileCalls:
-    """The machine's."""
+    """The machine's. FileNotFoundError where there is no such file."""
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
 
     def open(self, path: Path) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -110,7 +118,7 @@ def _write_all(calls: FileCalls, fd: int, data: bytes) -> None:
 def _keep_backup(path: Path, calls: FileCalls) -> None:
     """Give the file's present content the name `.bak`; an empty file is no content."""
     try:
-        if not path.stat().st_size:
+        if not calls.size(path):
             return
     except FileNotFoundError:
         return
@@ -125,7 +133,7 @@ def _keep_backup(path: Path, calls: FileCalls) -> None:
         # A file system without hard links: a copy, synced before it takes the name.
         fd = calls.open(second_name)
         try:
-            _write_all(calls, fd, path.read_bytes())
+            _write_all(calls, fd, calls.read(path))
             calls.fsync(fd)
         finally:
             calls.close(fd)
@@ -143,7 +151,7 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any |
     """
     damage: ValueError | None = None
     try:
-        raw = _read(path)
+        raw = _read(path, calls)
         if raw is not None:
             return fastjson.loads(raw)
     except ValueError as error:
@@ -151,7 +159,7 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any |
     backup = _beside(path, ".bak")
     document = None
     try:
-        raw = _read(backup)
+        raw = _read(backup, calls)
         if raw is not None:
             document = fastjson.loads(raw)
     except ValueError as error:
@@ -166,9 +174,9 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any |
     return document
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: Path, calls: FileCalls) -> bytes | None:
     try:
-        raw = path.read_bytes()
+        raw = calls.read(path)
     except FileNotFoundError:
         return None
     return raw if raw.strip() else None

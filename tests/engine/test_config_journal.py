@@ -38,9 +38,9 @@ class ForgetfulCalls(OsJournalCalls):
         return super().open(path)
 
     def pwrite(self, fd, data, position):
-        if self.short_write is not None:
-            super().pwrite(fd, data[: self.short_write], position)
-            return self.short_write
+        if self.short_write is not None:  # a disk that fills up: a part of it, then none
+            self.write_error, short, self.short_write = errno.ENOSPC, self.short_write, None
+            return super().pwrite(fd, data[:short], position)
         if self.write_error is not None:
             raise OSError(self.write_error, os.strerror(self.write_error))
         return super().pwrite(fd, data, position)
@@ -166,9 +166,16 @@ def test_a_disk_that_is_full_refuses_the_entry_and_takes_the_next(path, calls, j
     with pytest.raises(OSError):
         journal.append(entry("B"))
     assert path.stat().st_size == size
-    calls.short_write = None
+    calls.write_error = None
     journal.wait_durable(journal.append(entry("C")))
     assert names(ConfigJournal(path)) == ["A", "C"]
+
+
+def test_a_write_that_falls_short_is_completed(path, calls, journal):
+    calls.pwrite = lambda fd, data, position: os.pwrite(fd, data[:7], position)
+    journal.wait_durable(journal.append(entry("A")))
+    journal.wait_durable(journal.append(entry("B")))
+    assert names(ConfigJournal(path)) == ["A", "B"]
 
 
 def test_a_write_that_fails_leaves_no_trace(path, calls, journal):

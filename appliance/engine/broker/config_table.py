@@ -18,7 +18,7 @@ from ..clock import Clock
 from ..config_journal import ConfigJournal
 from ..errors import CorruptFile, RefusedRequest, StartError
 from ..fastjson import encode_pretty, encode_text, pretty_document
-from ..json_file import load_json_with_backup, save_json_atomically
+from ..json_file import OS_FILE_CALLS, FileCalls, load_json_with_backup, save_json_atomically
 from ..protocol.codes import ResponseCode
 from .data_version import DataVersion
 from .table_saver import TableSaver
@@ -41,9 +41,10 @@ class ConfigTable(Generic[T]):
     table = ""
     field = ""
 
-    def __init__(self, path: Path, journal: ConfigJournal, clock: Clock) -> None:
+    def __init__(self, path: Path, journal: ConfigJournal, clock: Clock, files: FileCalls = OS_FILE_CALLS) -> None:
         # Constant after construction.
         self._path = path
+        self._files = files
         self._journal = journal
         self._clock = clock
         self._saver = TableSaver(self.table, self.persist, SAVE_INTERVAL_S)
@@ -102,7 +103,7 @@ class ConfigTable(Generic[T]):
     def load(self, from_the_start: dict[str, T]) -> None:
         """Read the file and the journal, then add what every broker has and they lack. Raises StartError."""
         try:
-            document = load_json_with_backup(self._path)
+            document = load_json_with_backup(self._path, self._files)
         except CorruptFile as error:
             raise StartError(str(error)) from None
         except OSError as error:
@@ -225,7 +226,7 @@ class ConfigTable(Generic[T]):
                 configs = list(self._configs.values())
                 other = self._other_fields()
             try:
-                save_json_atomically(self._path, self._document(configs, version, other))
+                save_json_atomically(self._path, self._document(configs, version, other), self._files)
             except BaseException:
                 with self._lock:
                     self._dirty = True

@@ -15,6 +15,7 @@ from ..clock import Clock
 from ..config import BrokerConfig
 from ..config_journal import ConfigJournal
 from ..errors import RefusedRequest
+from ..json_file import OS_FILE_CALLS, FileCalls
 from ..protocol.codes import ResponseCode
 from ..protocol.names import is_legal_group
 from .config_table import ConfigTable, without_nulls
@@ -43,8 +44,15 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
     table = "groups"
     field = "subscriptionGroupTable"
 
-    def __init__(self, path: Path, config: BrokerConfig, journal: ConfigJournal, clock: Clock) -> None:
-        super().__init__(path, journal, clock)
+    def __init__(
+        self,
+        path: Path,
+        config: BrokerConfig,
+        journal: ConfigJournal,
+        clock: Clock,
+        files: FileCalls = OS_FILE_CALLS,
+    ) -> None:
+        super().__init__(path, journal, clock, files)
         # Constant after construction.
         self._config = config
         # group -> topic -> bits, kept as the file has it: nothing here sets or reads it yet.

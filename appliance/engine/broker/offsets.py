@@ -16,7 +16,7 @@ from typing import Any
 from ..clock import Clock
 from ..errors import CorruptFile, StartError
 from ..fastjson import encode_pretty, encode_text, pretty_document
-from ..json_file import load_json_with_backup, save_json_atomically
+from ..json_file import OS_FILE_CALLS, FileCalls, load_json_with_backup, save_json_atomically
 from .data_version import DataVersion
 from .table_saver import TableSaver
 
@@ -46,10 +46,13 @@ class QueueOffsets:
 class ConsumerOffsetManager:
     """`get` and `commit` belong to remoting-io, `remove_*` and `persist` to any other thread."""
 
-    def __init__(self, path: Path, flush_interval_ms: int, clock: Clock | None = None) -> None:
+    def __init__(
+        self, path: Path, flush_interval_ms: int, clock: Clock | None = None, files: FileCalls = OS_FILE_CALLS
+    ) -> None:
         """Read the file. Raises StartError."""
         # Constant after construction.
         self._path = path
+        self._files = files
         self._clock = clock or Clock()
         self._saver = TableSaver("offsets", self.persist, flush_interval_ms / 1000)
         # Each step on the dict is one C call; nobody needs a lock.
@@ -65,7 +68,7 @@ class ConsumerOffsetManager:
 
     def _load(self) -> None:
         try:
-            document = load_json_with_backup(self._path)
+            document = load_json_with_backup(self._path, self._files)
             if document is not None:
                 self._take(document)
         except CorruptFile as error:
@@ -168,7 +171,7 @@ class ConsumerOffsetManager:
                 return
             removed, self._removed = self._removed, False
             try:
-                save_json_atomically(self._path, self._document())
+                save_json_atomically(self._path, self._document(), self._files)
             except BaseException:
                 self._removed = removed
                 raise

@@ -20,6 +20,7 @@ from ..clock import Clock
 from ..config import BrokerConfig
 from ..config_journal import ConfigJournal
 from ..errors import RefusedRequest
+from ..json_file import OS_FILE_CALLS, FileCalls
 from ..protocol.codes import ResponseCode
 from ..protocol.names import (
     HALF_TOPIC,
@@ -72,8 +73,15 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
     table = "topics"
     field = "topicConfigTable"
 
-    def __init__(self, path: Path, config: BrokerConfig, journal: ConfigJournal, clock: Clock) -> None:
-        super().__init__(path, journal, clock)
+    def __init__(
+        self,
+        path: Path,
+        config: BrokerConfig,
+        journal: ConfigJournal,
+        clock: Clock,
+        files: FileCalls = OS_FILE_CALLS,
+    ) -> None:
+        super().__init__(path, journal, clock, files)
         # Constant after construction.
         self._config = config
         # Guarded by _lock: topics whose deletion is under way; nobody may make them again before it is done.

@@ -164,7 +164,7 @@ def test_a_removal_whose_save_failed_is_saved_by_the_next(offsets, monkeypatch):
     offsets.commit("g", "T", 0, 5)
     offsets.persist()
     offsets.remove_group("g")
-    monkeypatch.setattr(offsets_module, "save_json_atomically", lambda path, content: 1 / 0)
+    monkeypatch.setattr(offsets_module, "save_json_atomically", lambda path, content, files: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         offsets.persist()
     monkeypatch.undo()

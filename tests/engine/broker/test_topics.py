@@ -360,9 +360,9 @@ def test_a_change_during_a_save_stays_in_the_journal(open_desk, monkeypatch):
     desk.topics.update(TopicConfig(topic_name="Before"))
     save = config_table.save_json_atomically
 
-    def save_while_something_changes(path, content):
+    def save_while_something_changes(path, content, files):
         desk.topics.update(TopicConfig(topic_name="During"))
-        save(path, content)
+        save(path, content, files)
 
     monkeypatch.setattr(config_table, "save_json_atomically", save_while_something_changes)
     desk.topics.persist()
