@@ -134,6 +134,7 @@ class _JavaServer:
         heap: str = "512m",
         jvm_flags: Sequence[str] = (),
         cpus: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """`scratch`: an existing directory to keep (default: a temporary one, removed by stop).
 
@@ -145,6 +146,7 @@ class _JavaServer:
         self._heap = heap
         self._jvm_flags = tuple(jvm_flags)
         self._cpus = cpus
+        self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self.properties: dict[str, str] = {}
         self.port = 0
@@ -180,7 +182,7 @@ class _JavaServer:
             "-cp", f"{jars}/*", self.main_class, "-c", str(config),
         ]  # fmt: skip
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("NAMESRV_", "JAVA_TOOL"))}
-        environment.update(ROCKETMQ_HOME=str(home), HOME=str(self.scratch))
+        environment.update(ROCKETMQ_HOME=str(home), HOME=str(self.scratch), **self._environment)
         with open(logs / "console.log", "ab") as console:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, env=environment, cwd=self.scratch
@@ -345,7 +347,9 @@ class ApacheRocketMQ:
         cpus: str | None = None,
         broker_name: str = "broker-a",
         cluster_name: str = "DefaultCluster",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        """environment: more of it, for the broker."""
         self._own_scratch = scratch is None
         self.scratch = scratch if scratch is not None else Path(tempfile.mkdtemp(prefix="apache-rocketmq-"))
         for part in ("namesrv", "broker"):
@@ -361,6 +365,7 @@ class ApacheRocketMQ:
             cpus=cpus,
             broker_name=broker_name,
             cluster_name=cluster_name,
+            environment=environment,
         )
 
     @property

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,21 @@ class ServerError(RuntimeError):
 class Server:
     """One `rocketbox serve`. The first start picks free ports; later ones keep them."""
 
-    def __init__(self, data_dir: Path, *arguments: str, roles: str = "broker,namesrv") -> None:
-        """`arguments`: further command line arguments of `serve`, such as "--flush", "async"."""
+    def __init__(
+        self,
+        data_dir: Path,
+        *arguments: str,
+        roles: str = "broker,namesrv",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`arguments`: further command line arguments of `serve`, such as "--flush", "async". `environment`: more of
+        it."""
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.ready: dict[str, Any] = {}
         self._arguments = arguments
         self._roles = roles
+        self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._ports = {"broker": 0, "namesrv": 0}
 
@@ -90,7 +99,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
-                env=environment,
+                env=environment | self._environment,
                 preexec_fn=_die_with_parent,
             )
         deadline = time.monotonic() + timeout_s
