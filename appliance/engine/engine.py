@@ -22,6 +22,7 @@ from .errors import StartError
 from .remoting.dispatcher import Dispatcher, WorkerPool
 from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
+from .store.disk import disk_usage
 
 if TYPE_CHECKING:
     from .broker.broker import Broker
@@ -170,13 +171,10 @@ class Engine:
 
     def _check_disk(self) -> None:
         """Refuse to start where the first commit log file would not fit."""
-        import os
-
         path = self.config.store_dir
         while not path.exists():
             path = path.parent
-        stat = os.statvfs(path)
-        free = stat.f_bavail * stat.f_frsize
+        free = disk_usage(path).free_bytes
         log_dir = self.config.store_dir / "commitlog"
         has_log = log_dir.is_dir() and any(log_dir.iterdir())
         needed = MIN_FREE_BYTES + (0 if has_log else self.config.store.mapped_file_size_commit_log)

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..protocol.names import DLQ_PREFIX
+from ..store.disk import disk_usage
 from . import snapshots as s
 from .client_views import conflicts_of, members_of
 from .group_views import is_system_group
@@ -39,13 +40,11 @@ class DiskFigures(NamedTuple):
 
 def disk_figures(path: str | os.PathLike[str]) -> DiskFigures:
     try:
-        stat = os.statvfs(path)
+        usage = disk_usage(path)
     except OSError as error:
         return DiskFigures(None, None, None, error.strerror or str(error))
-    # As Apache counts: of what this user can have, which leaves out blocks kept for root.
-    free = stat.f_bavail * stat.f_frsize
-    total = (stat.f_blocks - stat.f_bfree) * stat.f_frsize + free
-    return DiskFigures(total, free, (1 - free / total) * 100 if total else None, None)
+    total = usage.used_bytes + usage.free_bytes
+    return DiskFigures(total, usage.free_bytes, usage.share * 100 if total else None, None)
 
 
 def is_loopback(address: str | None) -> bool:

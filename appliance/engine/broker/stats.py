@@ -6,7 +6,6 @@ at the last local midnights the process has seen, 0 before.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from typing import NamedTuple
@@ -74,12 +73,7 @@ class BrokerStats:
         minutes, s = divmod(seconds, 60)
         hours, m = divmod(minutes, 60)
         days, h = divmod(hours, 24)
-        disk = os.statvfs(store.paths.root)
-        capacity = disk.f_blocks * disk.f_frsize
-        free = disk.f_bavail * disk.f_frsize
-        # As Apache counts: used of what this user can have, which leaves out blocks kept for root.
-        used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
-        ratio = used / (used + free) if used + free else 0.0
+        disk = store.disk.usage(store.paths.root)
         log = store.log
         transferred = self._rates("transferred")
         put, size = store.put_count, store.put_bytes
@@ -102,11 +96,11 @@ class BrokerStats:
             "putMessageFailedTimes": str(self.failed_puts),
             "putMessageSizeTotal": str(size),
             "putMessageAverageSize": str(size / put if put else 0.0),
-            "commitLogDiskRatio": str(ratio),
-            "consumeQueueDiskRatio": str(ratio),
+            "commitLogDiskRatio": str(disk.share),
+            "consumeQueueDiskRatio": str(disk.share),
             "commitLogMinOffset": str(log.min_offset),
             "commitLogMaxOffset": str(store.published),
-            "commitLogDirCapacity": f"Total : {_size(capacity)}, Free : {_size(free)}.",
+            "commitLogDirCapacity": f"Total : {_size(disk.capacity_bytes)}, Free : {_size(disk.free_bytes)}.",
             "earliestMessageTimeStamp": str(store.earliest_time_ms()),
             "dispatchBehindBytes": "0",  # entries are made with the append
             "remainHowManyDataToFlush": _size(log.written - log.durable),

@@ -9,7 +9,9 @@ A file ends with a blank record: 4 bytes of what is left, 4 bytes 0xCBD43194. A 
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -26,20 +28,48 @@ logger = logging.getLogger(__name__)
 STAGE_BYTES = 1024 * 1024
 #: A file that could not be prepared is tried again after this long.
 RETRY_S = 1.0
+#: Kept free beside a new file, for queue files, tables and the journal.
+RESERVE_BYTES = 16 * 1024 * 1024
+#: Room in the stage that no record fits, not even at its beginning.
+_NO_ROOM = -(1 << 62)
 #: The next file is prepared when this share of the current one is used.
 PREPARE_AT = 0.5
 
 
 class Segment:
-    """One file: `start` is the physical offset of its first byte, `end` of the byte behind it."""
+    """One file: `start` is the physical offset of its first byte, `end` of the byte behind it.
 
-    __slots__ = ("end", "fd", "path", "start")
+    The log holds it once, a reader on another thread than remoting-io while it reads; whoever lets go last closes it.
+    remoting-io needs no hold: what leaves the log leaves it there.
+    """
 
-    def __init__(self, path: Path, fd: int, start: int, size: int) -> None:
+    __slots__ = ("_disk", "_holds", "_lock", "end", "fd", "path", "start")
+
+    def __init__(self, path: Path, fd: int, start: int, size: int, disk: Disk) -> None:
         self.path = path
         self.fd = fd
         self.start = start
         self.end = start + size
+        self._disk = disk
+        self._lock = threading.Lock()
+        # Guarded by _lock.
+        self._holds = 1
+
+    def hold(self) -> bool:
+        """Keep the descriptor open until `release`; False when it is closed already."""
+        with self._lock:
+            if not self._holds:
+                return False
+            self._holds += 1
+            return True
+
+    def release(self) -> None:
+        """Let go; the last one closes the descriptor."""
+        with self._lock:
+            self._holds -= 1
+            last = not self._holds
+        if last:
+            self._disk.close(self.fd)
 
 
 class CommitLog:
@@ -57,6 +87,8 @@ class CommitLog:
         self.durable = 0
         #: What must be durable before the log is: runs in each sync, on its thread. Set before start().
         self.before_sync: Callable[[], None] = lambda: None
+        #: The next file could not be made: something has to go. From any thread; set before start().
+        self.on_no_room: Callable[[], None] = lambda: None
         # Written once by whoever meets the failure.
         self.broken: str | None = None
         # Owned by remoting-io.
@@ -64,6 +96,8 @@ class CommitLog:
         self.staged = 0
         self.stage_base = 0
         self._stage_room = STAGE_BYTES
+        #: Why nothing is taken for now; `reserve` comes to look at it only because there is no room in the stage then.
+        self.refused: str | None = None
         self._segment_end = 0
         self._allocator = SegmentAllocator(self)
 
@@ -85,7 +119,7 @@ class CommitLog:
             if found and found[-1].end != start:
                 raise StartError(f"The commit log has a gap: {path.name} does not follow {found[-1].path.name}.")
             fd = self._disk.open(path)
-            found.append(Segment(path, fd, start, self.segment_bytes))
+            found.append(Segment(path, fd, start, self.segment_bytes, self._disk))
             size = self._disk.size(fd)
             if size != self.segment_bytes:
                 if size == 0 or self._is_blank(fd, size):
@@ -120,6 +154,9 @@ class CommitLog:
     def create_segment(self, start: int) -> Segment:
         """Make one file in full and sync it and its directory; OSError when the disk has no room."""
         path = self.directory / segment_name(start)
+        # Looked at first: an allocation that fails takes for a moment what others need.
+        if self._disk.free_bytes(self.directory) < self.segment_bytes + RESERVE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         fd = self._disk.open(path, create=True)
         try:
             self._disk.allocate(fd, self.segment_bytes)
@@ -133,7 +170,7 @@ class CommitLog:
                 logger.warning("commit log: half-made file stays path=%s: %s", path, error)
             raise
         logger.info("commit log: created file=%s size_bytes=%d", path.name, self.segment_bytes)
-        return Segment(path, fd, start, self.segment_bytes)
+        return Segment(path, fd, start, self.segment_bytes, self._disk)
 
     def add_segment(self, segment: Segment) -> None:
         self.segments = [*self.segments, segment]
@@ -153,6 +190,8 @@ class CommitLog:
         return at
 
     def _make_room(self, size: int) -> int:
+        if self.refused is not None:
+            raise StoreBroken(self.refused)
         if size + BLANK_BYTES > self.segment_bytes:
             raise MessageTooLarge(f"{size} bytes do not fit a commit log file of {self.segment_bytes}")
         self.write()
@@ -196,6 +235,7 @@ class CommitLog:
                 following = self._allocator.obtain(current.end)
             except OSError as error:
                 # Nothing was written: the log stays usable and tries again at the next record.
+                self.on_no_room()
                 raise StoreBroken(f"no room for the next commit log file: {error.strerror or error}") from None
             self.add_segment(following)
         left = current.end - self.written
@@ -223,6 +263,26 @@ class CommitLog:
             self.broken = reason
             logger.error("commit log: read-only from now on: %s", reason)
 
+    # --- removing, on remoting-io
+
+    def refuse(self, reason: str | None) -> None:
+        """Take no more records, for a reason that passes; None: take them again. What is staged is still written."""
+        if reason != self.refused:
+            self.refused = reason
+            self._stage_room = _NO_ROOM if reason is not None else len(self.stage)
+
+    def remove_before(self, offset: int) -> list[Segment]:
+        """Take the files off the front that end at or below `offset`; the caller unlinks and releases them, in order.
+
+        The file being written stays, and so does what is not durable. Readers find nothing below `min_offset` any more;
+        those that are at it hold their file.
+        """
+        limit = min(offset, self.durable)
+        gone = [segment for segment in self.segments[:-1] if segment.end <= limit]
+        if gone:
+            self.segments = self.segments[len(gone) :]
+        return gone
+
     # --- reading, from any thread
 
     @property
@@ -241,13 +301,16 @@ class CommitLog:
     def read(self, offset: int, size: int) -> bytes:
         """Bytes below `written`; may wait for the disk. Empty when no file holds the offset."""
         segment = self.segment_at(offset)
-        if segment is None:
+        if segment is None or not segment.hold():
             return b""
-        size = min(size, segment.end - offset, self.written - offset)
-        return self._disk.pread(segment.fd, size, offset - segment.start) if size > 0 else b""
+        try:
+            size = min(size, segment.end - offset, self.written - offset)
+            return self._disk.pread(segment.fd, size, offset - segment.start) if size > 0 else b""
+        finally:
+            segment.release()
 
     def read_nowait(self, offset: int, buffer: memoryview) -> bool:
-        """Fill `buffer` from the page cache; False when that would have to wait or is not there."""
+        """Fill `buffer` from the page cache; False when that would have to wait or is not there. On remoting-io."""
         segment = self.segment_at(offset)
         if segment is None:
             return False
@@ -257,7 +320,10 @@ class CommitLog:
             return False
 
     def resident(self, offset: int, size: int) -> tuple[int, int] | None:
-        """(descriptor, position in the file) of a range of one file, if the page cache is known to hold all of it."""
+        """(descriptor, position in the file) of a range of one file, if the page cache is known to hold all of it.
+
+        On remoting-io, and good for the current call only: the file may be removed later.
+        """
         segment = self.segment_at(offset)
         if segment is None or offset + size > segment.end:
             return None
@@ -288,7 +354,7 @@ class CommitLog:
         self._allocator.stop()
         prepared = self._allocator.take_any()
         for segment in [*self.segments, *([prepared] if prepared else [])]:
-            self._disk.close(segment.fd)
+            segment.release()
         self.segments = []
 
 
@@ -337,6 +403,7 @@ class SegmentAllocator(ServiceThread):
                 self._ready = self._log.create_segment(wanted)
             except OSError as error:
                 logger.error("commit log: the next file cannot be prepared: %s", error)
+                self._log.on_no_room()
                 return False
             return True
 
