@@ -4,6 +4,7 @@
  *   loadgen batch   ... --batch 32                  messages in batches
  *   loadgen ping    ...                             the smallest request (minimum offset), for calibration
  *   loadgen pull    ... --max 32                    walk full queues, one a connection, again and again
+ *   loadgen paced   ... --rate 20000                sends due at a fixed rate, whatever is outstanding
  *   loadgen latency ... --rate 400                  a synchronous producer and a long-polling consumer, end to end
  *   loadgen park    ... --connections 10000         parked polls; prints {"event":"parked"}, waits for a line (or
  *                                                   --hold seconds), then wakes them all
@@ -114,7 +115,7 @@ void start_draining(void) {
 
 static void usage(const char *complaint) {
     fprintf(stderr,
-            "%s\nusage: loadgen send|batch|ping|pull|latency|park --broker HOST:PORT [--topic T] [--queues N] [--group G]\n"
+            "%s\nusage: loadgen send|batch|ping|pull|paced|latency|park --broker HOST:PORT [--topic T] [--queues N] [--group G]\n"
             "  [--broker-name S] [--connections N] [--inflight N] [--body BYTES] [--seconds S] [--warm-up S]\n"
             "  [--messages N] [--batch N] [--max N] [--rate N] [--suspend-ms N] [--hold S] [--tags T] [--keys K]\n"
             "  [--heartbeat] [--verify]\n",
@@ -163,7 +164,8 @@ static void read_options(int argc, char **argv) {
     if (o->broker == NULL || !parse_address(o->broker, &o->address)) usage("--broker HOST:PORT in numbers is needed");
     if (o->connections < 1 || o->inflight < 1 || o->queues < 1 || o->batch < 1 || o->seconds <= 0 || o->rate <= 0)
         usage("counts, seconds and rates must be positive");
-    static const struct mode *const modes[] = {&send_mode, &batch_mode, &ping_mode, &pull_mode, &latency_mode, &park_mode};
+    static const struct mode *const modes[] = {&send_mode, &batch_mode, &ping_mode, &pull_mode, &latency_mode, &park_mode,
+                                              &paced_mode};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(modes[i]->name, o->mode) == 0) mode = modes[i];
     if (mode == NULL) usage("no such mode");

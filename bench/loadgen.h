@@ -54,7 +54,7 @@ struct mode {
 };
 
 extern struct run run;
-extern const struct mode send_mode, batch_mode, ping_mode, pull_mode, latency_mode, park_mode;
+extern const struct mode send_mode, batch_mode, ping_mode, pull_mode, latency_mode, park_mode, paced_mode;
 
 /* Count an error; the text of the first one is part of the result. */
 void count_error(enum error_kind kind, const char *format, ...) __attribute__((format(printf, 2, 3)));

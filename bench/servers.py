@@ -14,9 +14,11 @@ import signal
 import subprocess
 import tempfile
 import time
+import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.support.apache import VERSIONS, ApacheError, ApacheRocketMQ, ask, free_port, port_is_free
 
@@ -134,6 +136,8 @@ class ApacheServer(Server):
 class RocketBoxServer(Server):
     """`rocketbox serve` with the engine's two roles; name server and broker are one process."""
 
+    roles = "broker,namesrv"
+
     def __init__(
         self, label: str, flush: str, cpus: str | None, scratch_root: Path, command: Sequence[str] | None = None
     ) -> None:
@@ -143,6 +147,13 @@ class RocketBoxServer(Server):
         self._ready_file = self.scratch / "ready.json"
         self._log = self.scratch / "console.log"
         self._broker = ""
+        # What comes to the command line's end, and into its environment.
+        self.arguments: list[str] = []
+        self.environment: dict[str, str] = {}
+
+    @property
+    def data_dir(self) -> Path:
+        return self.scratch / "data"
 
     @property
     def broker(self) -> str:
@@ -180,12 +191,14 @@ class RocketBoxServer(Server):
         if self.cpus is not None:
             command += ["taskset", "-c", self.cpus]
         command += [
-            *self._command, "serve", "--data-dir", str(self.scratch / "data"), "--bind", "127.0.0.1",
-            "--broker-port", str(broker_port), "--namesrv-port", "0", "--roles", "broker,namesrv",
-            "--broker-name", "broker-a", "--flush", self.flush, "--ready-file", str(self._ready_file),
+            *self._command, "serve", "--data-dir", str(self.data_dir), "--bind", "127.0.0.1",
+            "--broker-port", str(broker_port), "--namesrv-port", "0", "--roles", self.roles,
+            "--broker-name", "broker-a", "--flush", self.flush, "--ready-file", str(self._ready_file), *self.arguments,
         ]  # fmt: skip
         with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, env=os.environ | self.environment
+            )
 
     def _said(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-25:])
@@ -207,6 +220,38 @@ class RocketBoxServer(Server):
         deadline = time.monotonic() + 10
         while port and not port_is_free(port) and time.monotonic() < deadline:
             time.sleep(0.02)
+
+
+class ConsoleServer(RocketBoxServer):
+    """The same with the console around it: an arbiter and the worker in which the engine runs."""
+
+    roles = "broker,namesrv,console"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.arguments += ["--http-port", "0"]
+        self._launched_at = 0.0
+
+    @property
+    def http(self) -> str:
+        """host:port of the console; known once it answers."""
+        return str(json.loads(self._ready_file.read_text())["http"])
+
+    def _launch(self, broker_port: int) -> None:
+        self._launched_at = time.monotonic()
+        super()._launch(broker_port)
+
+    def wait_for_page(self, timeout_s: float = 30.0) -> float:
+        """Seconds from the start of the process until a page was answered."""
+        deadline = time.monotonic() + timeout_s
+        while not self._ready_file.exists():
+            self._require_running()
+            if time.monotonic() > deadline:
+                raise ServerError(f"the console did not answer in {timeout_s:.0f} s\n{self._said()}")
+            time.sleep(0.002)
+        with urllib.request.urlopen(f"http://{self.http}/login/", timeout=timeout_s) as answer:
+            answer.read()
+        return time.monotonic() - self._launched_at
 
 
 def default_command() -> list[str]:
@@ -265,6 +310,16 @@ def resident_bytes(pids: Sequence[int]) -> int:
     for pid in pids:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+def shared_out_bytes(pids: Sequence[int]) -> int:
+    """PSS of the processes together: each shared page counts once, divided among those who share it."""
+    total = 0
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
                 total += int(line.split()[1]) * 1024
     return total
 

@@ -1,0 +1,111 @@
+"""A browser as far as the bench needs one: a session, pages with their times, and live streams that are read."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import selectors
+import socket
+import threading
+import time
+from urllib.parse import urlencode
+
+_LOGIN = "/login/"
+
+
+class BrowserError(RuntimeError):
+    """The console did not answer as it must."""
+
+
+class Browser:
+    """One person on one kept-alive connection; `get` says how long a page took."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._connection = http.client.HTTPConnection(address, timeout=30)
+        self._cookies: dict[str, str] = {}
+
+    def sign_in(self, username: str, password: str) -> None:
+        """Through the form. BrowserError when it does not open."""
+        _, _, page = self.get(_LOGIN)
+        found = re.search(rb'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+        if found is None:
+            raise BrowserError("the page to sign in has no form")
+        form = {"csrfmiddlewaretoken": found[1].decode(), "username": username, "password": password}
+        status, _, _ = self._ask("POST", _LOGIN, urlencode(form))
+        if status != 302:
+            raise BrowserError(f"signing in was answered with {status}")
+
+    def get(self, path: str) -> tuple[int, float, bytes]:
+        """(status, seconds until the last byte, body)."""
+        return self._ask("GET", path, None)
+
+    def _ask(self, method: str, path: str, form: str | None) -> tuple[int, float, bytes]:
+        headers = {"Cookie": self.cookie, "Origin": f"http://{self.address}"}
+        if form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        begin = time.perf_counter()
+        try:
+            try:
+                self._connection.request(method, path, form, headers)
+                response = self._connection.getresponse()
+            except http.client.RemoteDisconnected:  # it had been idle for too long
+                self._connection.close()
+                self._connection.request(method, path, form, headers)
+                response = self._connection.getresponse()
+            body = response.read()
+        except http.client.HTTPException as error:
+            raise BrowserError(f"{method} {path}: {error!r}") from error
+        took = time.perf_counter() - begin
+        for line in response.headers.get_all("Set-Cookie") or ():
+            name, _, value = line.partition(";")[0].partition("=")
+            self._cookies[name] = value
+        return response.status, took, body
+
+    @property
+    def cookie(self) -> str:
+        """The request header of this session."""
+        return "; ".join(f"{name}={value}" for name, value in self._cookies.items())
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Viewers:
+    """Live streams of several sessions, each read as it comes by one thread; `frames` counts what came."""
+
+    def __init__(self, browsers: list[Browser], count: int, path: str = "/live/") -> None:
+        self.frames = 0
+        self._end = threading.Event()
+        self._streams: list[socket.socket] = []
+        for number in range(count):
+            browser = browsers[number % len(browsers)]
+            host, _, port = browser.address.rpartition(":")
+            stream = socket.create_connection((host, int(port)), 10)
+            stream.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: {browser.address}\r\nAccept: text/event-stream\r\n"
+                f"Cookie: {browser.cookie}\r\n\r\n".encode()
+            )
+            first = stream.recv(4096)
+            if b" 200 " not in first.partition(b"\r\n")[0]:
+                raise BrowserError(f"a live page was answered with {first[:200]!r}")
+            self._streams.append(stream)
+        self._reader = threading.Thread(target=self._read, name="viewers", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for stream in self._streams:
+                selector.register(stream, selectors.EVENT_READ)
+            while not self._end.is_set():
+                for key, _ in selector.select(0.2):
+                    data = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
+                    if not data:
+                        selector.unregister(key.fileobj)
+                    self.frames += data.count(b"\ndata: ")
+
+    def close(self) -> None:
+        self._end.set()
+        self._reader.join()
+        for stream in self._streams:
+            stream.close()

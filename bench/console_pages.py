@@ -1,0 +1,132 @@
+"""What there is to look at: every address of the console and every GET of the API, from its own tables of URLs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.browser import Browser, BrowserError
+from bench.filled_store import group_name, topic_name
+
+#: Not pages: streams, forms that change something by GET of nothing, and doors that are closed to who is inside.
+_LEFT_OUT = re.compile(r"live/$|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/")
+#: What an address asks for besides, and the other ways to ask the lists.
+_QUERIES: dict[str, tuple[str, ...]] = {
+    "topics/": (
+        "", "?sort=-in_rate", "?sort=-bytes", "?sort=-oldest", "?sort=-consumers", "?show=all", "?q=77", "?page=40",
+        "?format=csv",
+    ),
+    "groups/": (
+        "", "?sort=-lag", "?sort=-lag_time", "?sort=-clients", "?system=yes", "?online=yes", "?q=77", "?format=csv",
+    ),
+    "clients/": ("", "?role=consumer", "?q=127"),
+    "messages/": ("", "?topic={topic}", "?topic=Load"),
+    "messages/send/": ("", "?topic={topic}"),
+    "system/audit/": ("", "?check=yes"),
+    "api/v1/topics": ("", "?limit=500", "?sort=-bytes"),
+    "api/v1/groups": ("", "?limit=500", "?sort=-lag_time"),
+    "api/v1/clients": ("", "?limit=500"),
+    "api/v1/metrics/series": ("?name=in", "?name=in&topic={topic}", "?name=out&group={group}"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One thing to look at; `route` is the pattern it came from."""
+
+    route: str
+    path: str
+
+
+def make_users(data_dir: Path, names: Sequence[str], password: str) -> None:
+    """The settings database with administrators who have every right, made by the console's own code."""
+    from appliance import runtime
+
+    (data_dir / "rocketbox").mkdir(parents=True, exist_ok=True)
+    runtime.set_place(runtime.Place(data_dir))
+    os.environ["DJANGO_SETTINGS_MODULE"] = "appliance.settings"
+    import django
+
+    django.setup()
+    from django.db import connection
+
+    from appliance.console import database
+    from appliance.console.models import User
+
+    database.bring_up_to_date()
+    for name in names:
+        user = User(username=name, role="admin", may_read_bodies=True, may_export=True)
+        user.set_password(password)
+        user.save()
+    connection.close()
+
+
+def addresses(browser: Browser, topics: int, groups: int) -> list[Address]:
+    """Every address, its parameters filled in; after `make_users`."""
+    topic, group = topic_name(topics // 2), group_name(groups // 2)
+    names = {
+        "topic": topic,
+        "group": group,
+        "ref": _message_ref(browser, topic),
+        "pk": "1",
+        "unit": "unit",
+        "token_id": "1",
+    }
+    found = []
+    for route in _routes():
+        if _LEFT_OUT.search(route):
+            continue
+        path = _filled(route, names | {"name": _named_by(route, topic, group)})
+        for query in _QUERIES.get(route, ("",)):
+            found.append(Address(route, "/" + path + query.format(topic=topic, group=group)))
+    return found
+
+
+def _routes() -> list[str]:
+    """Those that answer a GET, each once."""
+    from django.urls import URLPattern, get_resolver
+
+    from appliance.console.access import ACCESS
+
+    def every(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
+        for pattern in patterns:
+            route = prefix + str(pattern.pattern)
+            if isinstance(pattern, URLPattern):
+                yield route
+            else:
+                yield from every(pattern.url_patterns, route)
+
+    changes = {key.partition(" ")[2] for key in ACCESS if " " in key} - {
+        key.partition(" ")[2] for key in ACCESS if key.startswith("GET ")
+    }
+    return sorted(set(every(get_resolver().url_patterns)) - changes)
+
+
+def _named_by(route: str, topic: str, group: str) -> str:
+    """What <name> stands for in a route."""
+    if route.startswith("static/"):
+        return "console.css"
+    return group if route.startswith("groups/") else topic
+
+
+def _filled(route: str, names: dict[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1].rpartition(":")[2]
+        if name not in names:
+            raise BrowserError(f"what stands for <{name}> in {route}? Say so in bench/console_pages.py")
+        return names[name]
+
+    return re.sub(r"<([^>]+)>", value, route)
+
+
+def _message_ref(browser: Browser, topic: str) -> str:
+    status, _, body = browser.get(f"/api/v1/topics/{topic}/messages")
+    if status != 200:
+        raise BrowserError(f"the messages of {topic} were answered with {status}: {body[:300]!r}")
+    items = json.loads(body)["items"]
+    return str(items[0]["offset_id"])
