@@ -80,6 +80,9 @@ class FlushConsumeQueueService(ServiceThread):
         self._dirty = False
         # Appended by remoting-io, worked off by this thread. While there is one, no round begins.
         self._deletions: list[TopicDeletion] = []
+        #: Held by whoever removes queue files: a queue found in the table under it keeps its files' names until it is
+        #: let go, since a new queue of that name gets none before the old one's are gone.
+        self.removing = threading.Lock()
         #: Why the last round failed; health shows it. The recovery position is frozen meanwhile.
         self.failure: str | None = None
         #: Why the recovery position may not move until a restart.
@@ -113,7 +116,8 @@ class FlushConsumeQueueService(ServiceThread):
             try:
                 remember_deleted_topic(self._store, deletion.topic, deletion.offset)
                 self._files.forget_topic(deletion.topic)
-                remove_queue_files(self._store, deletion.topic)
+                with self.removing:
+                    remove_queue_files(self._store, deletion.topic)
             except OSError as error:
                 self.failure = f"deleting topic {deletion.topic} failed: {error.strerror or error}"
                 logger.error("consume queue: %s", self.failure)
