@@ -1,5 +1,6 @@
 """Every text of the pages is in the Chinese catalogue, and the compiled catalogue is that of the source."""
 
+import ast
 import gettext
 import re
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+#: error -> which of its arguments is the reason.
+REASON_AT = {"InvalidInput": 1, "Unavailable": 0, "Conflict": 0, "Blocked": 0}
 CATALOGUE = ROOT / "appliance/console/locale/zh_Hans/LC_MESSAGES/django"
 
 
@@ -75,3 +78,15 @@ def test_a_translation_keeps_what_is_filled_in(kind):
     for text, translations, _ in entries():
         for translation in translations:
             assert sorted(re.findall(kind, translation)) == sorted(re.findall(kind, text)), text
+
+
+def test_the_engine_refuses_in_sentences_that_can_be_translated():
+    """A plain text in one of these would be English on a Chinese page; only a peer's own words may be."""
+    plain = []
+    for path in (ROOT / "appliance/engine/admin").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in REASON_AT:
+                at = REASON_AT[node.func.id]
+                if len(node.args) > at and isinstance(node.args[at], (ast.Constant, ast.JoinedStr)):
+                    plain.append(f"{path.name}:{node.lineno}")
+    assert not plain, "say() these, with a line in sentences.py and in console/words.py"

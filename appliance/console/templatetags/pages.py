@@ -30,9 +30,12 @@ def said(sentence: Any) -> str:
     template = _(sentence.template)
     sizes = set(_SIZE.findall(template))
     args = {
-        name: as_bytes(value) if name in sizes else thousands(value) if type(value) is int else value
+        name: as_bytes(value) if name in sizes
+        else thousands(value) if type(value) is int
+        else word(value) if name == "field"
+        else value
         for name, value in sentence.args.items()
-    }
+    }  # fmt: skip
     return _WHOLE.sub(r"%(\1)s", _SIZE.sub(r"%(\1)s", template)) % args
 
 

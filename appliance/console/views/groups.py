@@ -1,4 +1,4 @@
-"""Consumer groups: the list, one group with its lag, clients and subscriptions, and making, changing and deleting one."""
+"""Consumer groups: the list, one group with its lag and clients, and making, changing and deleting one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class GroupForm(changes.SettingsForm):
         label=gettext_lazy("Name"),
         max_length=255,
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
-        help_text=gettext_lazy("What its consumers name. Letters, digits and _ - % | only; it cannot be changed later."),
+        help_text=gettext_lazy(
+            "What its consumers name: letters, digits and _ - % | only. It cannot be changed later."
+        ),
     )
     consume_enable = forms.BooleanField(
         label=gettext_lazy("Consumption"),
@@ -81,7 +83,7 @@ NOUN = changes.Noun(
         "changed": gettext_lazy("The settings of %(name)s are in force."),
         "delete": gettext_lazy("Delete the group"),
         "delete?": gettext_lazy("Delete %(name)s?"),
-        "delete lead": gettext_lazy("Its settings go, and its place in every topic if you say so. It cannot be undone."),
+        "delete lead": gettext_lazy("Its settings go, and its offsets unless you keep them. It cannot be undone."),
         "not its name": gettext_lazy("This is not the group's name."),
         "deleted": gettext_lazy("The group %(name)s is deleted."),
     },

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound
-from .window import asks_the_engine, not_found_sentence, time_asked, time_shown, topic_names
+from .window import asks_the_engine, not_found_sentence, refusal_text, time_asked, time_shown, topic_names
 
 LIMIT = 50
 _OFFSET_ID = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})\Z")
@@ -58,6 +58,6 @@ def messages(request: HttpRequest) -> HttpResponse:
         except NotFound as error:
             context["error"], status = not_found_sentence(error), 404
         except InvalidInput as error:
-            context["error"], status = str(error), 400
+            context["error"], status = refusal_text(error), 400
     context["topics"] = topic_names()
     return render(request, "messages/list.html", context, status=status)

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_safe
 from ... import runtime
 from ...engine.errors import AdminError, Unavailable
 from ..models import now_ms
+from .window import refusal_text
 
 HISTORY_S = 600
 LOOK_EVERY_S = 0.25
@@ -44,7 +45,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         shown = engine.admin.overview()
     except Unavailable as error:
         health = engine.health()
-        context |= {"why": str(error), "health": sorted(health.items()), "well": _well(health)}
+        context |= {"why": refusal_text(error), "health": sorted(health.items()), "well": _well(health)}
         return render(request, "overview/no_broker.html", context)
     context |= {
         "shown": shown,

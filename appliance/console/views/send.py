@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound, Unavailable
 from ..audit import audit
-from .window import asks_the_engine, topic_names
+from .window import asks_the_engine, refusal_text, topic_names
 
 MAX_BODY_CHARACTERS = 4 << 20
 
@@ -90,10 +90,10 @@ def send_message(request: HttpRequest) -> HttpResponse:
         except NotFound:
             form.add_error("topic", _("There is no topic of this name."))
         except InvalidInput as error:
-            form.add_error(error.field if error.field in form.fields else None, str(error))
+            form.add_error(error.field if error.field in form.fields else None, refusal_text(error))
         except Unavailable as error:
             audit(request, "message.send", values["topic"], None, what, "failed")
-            form.add_error(None, str(error))
+            form.add_error(None, refusal_text(error))
         else:
             what |= {"offset_id": sent.offset_id, "status": sent.status}
             audit(request, "message.send", f"{sent.topic}/{sent.queue_id}/{sent.queue_offset}", None, what)

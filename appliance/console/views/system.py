@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput
 from ..audit import audit
-from .window import asks_the_engine
+from .window import asks_the_engine, refusal_text
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_LINES = 200
@@ -69,7 +69,7 @@ def system_config_change(request: HttpRequest) -> HttpResponse:
                 wanted, revision=context["revision"], dry_run=not apply, by=request.user.label
             )
         except InvalidInput as error:
-            context |= {"wrong": error.field, "error": str(error)}
+            context |= {"wrong": error.field, "error": refusal_text(error)}
             status = 422
         except Conflict:
             context |= {"revision": configuration.revision, "changed": True}

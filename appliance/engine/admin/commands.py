@@ -76,7 +76,7 @@ class Commands:
 
         pool = self._engine._pools.get(POOL)
         if pool is None or not pool.alive or not pool.submit(work):
-            raise Unavailable("The broker is stopping, or has too much to do; try again.")
+            raise Unavailable(say("too_busy"))
         if threading.current_thread().name == pool.name:
             raise AssertionError("a command waits for the thread it is on")
         try:
@@ -84,7 +84,7 @@ class Commands:
         except RefusedRequest as refusal:
             raise InvalidInput("", refusal.remark, refusal.code) from None
         except FutureTimeout:
-            raise Unavailable(f"It was not done within {LIMIT_S:g} s; it may still be.") from None
+            raise Unavailable(say("not_done_in_time", seconds=round(LIMIT_S))) from None
 
     # --- topics
 
@@ -104,7 +104,7 @@ class Commands:
         _check_kind(kind)
         _check_queues(read_queues, write_queues)
         if self._broker.topics.get(name) is not None:
-            raise Conflict(f"There is a topic {name} already.")
+            raise Conflict(say("topic_exists", name=name))
         config = TopicConfig(
             topic_name=name,
             read_queue_nums=read_queues,
@@ -160,7 +160,7 @@ class Commands:
             return _change(False, name, before, after, warnings, blockers, known)
         if blockers and not force:
             raise Blocked(
-                f"Messages of {name} would become unreadable.",
+                say("messages_would_be_lost", name=name),
                 blockers,
                 _change(False, name, before, after, warnings, blockers, known),
             )
@@ -179,7 +179,7 @@ class Commands:
             return _change(False, name, before, {}, warnings, blockers, known)
         if blockers and not force:
             preview = _change(False, name, before, {}, warnings, blockers, known)
-            raise Blocked(f"{name} is in use.", tuple(blockers), preview)
+            raise Blocked(say("in_use", name=name), tuple(blockers), preview)
 
         def job() -> None:
             self._same_topic(name, known)
@@ -190,27 +190,26 @@ class Commands:
         return _change(True, name, before, {}, warnings, blockers, None)
 
     def _check_topic_name(self, name: str) -> None:
-        error = topic_name_error(name)
-        if error is None and self._broker.topics.is_system_topic(name):
-            error = f"{name} is a topic of the system's."
-        if error is None and name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            error = "Retry and dead letter topics come to be with their group."
-        if error is not None:
-            raise InvalidInput("name", error)
+        if topic_name_error(name) is not None:
+            raise InvalidInput("name", say("bad_topic_name", length=TOPIC_MAX_LENGTH))
+        if self._broker.topics.is_system_topic(name):
+            raise InvalidInput("name", say("system_topic", name=name))
+        if name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise InvalidInput("name", say("made_with_group"))
 
     def _known_topic(self, name: str, revision: str | None) -> TopicConfig:
         known = self._broker.topics.get(name)
         if known is None:
             raise NotFound("topic", name)
         if self._broker.topics.is_system_topic(name):
-            raise InvalidInput("name", f"{name} is a topic of the system's.")
+            raise InvalidInput("name", say("system_topic", name=name))
         _check_revision(known, revision)
         return known
 
     def _same_topic(self, name: str, known: TopicConfig | None) -> None:
         """On the pool's thread: nobody has changed it since the checks."""
         if self._broker.topics.get(name) != known:
-            raise Conflict(f"{name} was changed meanwhile; look again.")
+            raise Conflict(say("changed_meanwhile", name=name))
 
     def _set_topic(self, config: TopicConfig, known: TopicConfig | None, by: str) -> dict[str, bool]:
         """attributes of a request are changes of what there is."""
@@ -251,7 +250,7 @@ class Commands:
         for group in sorted(groups | online):
             backlog = book.backlog(group, topic)
             if backlog.lag:
-                blockers.append(say("group_unread", group=group, count=backlog.lag))
+                blockers.append(say("group_unread", group=group, topic=topic, count=backlog.lag))
             if group in online:
                 blockers.append(say("group_online", group=group, count=len(book.online[group].channels)))
             if f"{RETRY_PREFIX}{group}" in book.queues and group in groups:
@@ -265,9 +264,9 @@ class Commands:
     def create_group(self, name: str, values: Mapping[str, Any], dry_run: bool, by: str) -> s.Change:
         _check_group_name(name)
         if is_system_group(name):
-            raise InvalidInput("name", f"{name} is a group of the system's.")
+            raise InvalidInput("name", say("system_group", name=name))
         if self._broker.groups.get(name) is not None:
-            raise Conflict(f"There is a group {name} already.")
+            raise Conflict(say("group_exists", name=name))
         _check_group_values(values)
         config = msgspec.structs.replace(SubscriptionGroupConfig(group_name=name), **values)
         warnings = _group_warnings(config)
@@ -305,7 +304,7 @@ class Commands:
         for topic in book.topics_of(name):
             backlog = book.backlog(name, topic)
             if backlog.lag:
-                blockers.append(say("group_unread", group=name, count=backlog.lag))
+                blockers.append(say("group_unread", group=name, topic=topic, count=backlog.lag))
         if info is not None:
             blockers.append(say("group_online", group=name, count=len(info.channels)))
         topics = len(book.entries.get(name, ()))
@@ -320,7 +319,7 @@ class Commands:
             return _change(False, name, before, {}, warnings, blockers, known)
         if blockers and not force:
             preview = _change(False, name, before, {}, warnings, blockers, known)
-            raise Blocked(f"{name} is in use.", tuple(blockers), preview)
+            raise Blocked(say("in_use", name=name), tuple(blockers), preview)
 
         def job() -> None:
             self._same_group(name, known)
@@ -334,13 +333,13 @@ class Commands:
         if known is None:
             raise NotFound("group", name)
         if is_system_group(name):
-            raise InvalidInput("name", f"{name} is a group of the system's.")
+            raise InvalidInput("name", say("system_group", name=name))
         _check_revision(known, revision)
         return known
 
     def _same_group(self, name: str, known: SubscriptionGroupConfig | None) -> None:
         if self._broker.groups.get(name) != known:
-            raise Conflict(f"{name} was changed meanwhile; look again.")
+            raise Conflict(say("changed_meanwhile", name=name))
 
     def _set_group(self, config: SubscriptionGroupConfig, known: SubscriptionGroupConfig | None, by: str) -> None:
         def job() -> None:
@@ -362,32 +361,30 @@ class Commands:
 
 def _check_revision(known: Any, revision: str | None) -> None:
     if revision is not None and revision != revision_of(known):
-        raise Conflict("It was changed since you looked at it; look again.")
+        raise Conflict(say("changed_since"))
 
 
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
-        raise InvalidInput("kind", f"kind must be one of {', '.join(KINDS)}")
+        raise InvalidInput("kind", say("one_of", field="kind", choices=", ".join(KINDS)))
 
 
 def _check_queues(read_queues: int, write_queues: int) -> None:
     for field, value in (("read_queues", read_queues), ("write_queues", write_queues)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_QUEUE_NUMS:
-            raise InvalidInput(field, f"{field} must lie between 0 and {MAX_QUEUE_NUMS}")
+            raise InvalidInput(field, say("out_of_range", field=field, low=0, high=MAX_QUEUE_NUMS))
 
 
 def _check_group_name(name: str) -> None:
     if not is_legal_group(name) or len(name) > min(MAX_GROUP_LENGTH, GROUP_MAX_LENGTH):
-        raise InvalidInput(
-            "name", f"A group's name has 1 to {MAX_GROUP_LENGTH} of the characters a-z, A-Z, 0-9, _, -, % and |."
-        )
+        raise InvalidInput("name", say("bad_group_name", length=MAX_GROUP_LENGTH))
 
 
 def _check_group_values(values: Mapping[str, Any]) -> None:
     for field, low, high in (("retry_queue_nums", 0, MAX_QUEUE_NUMS), ("retry_max_times", -1, _MAX_RETRIES)):
         value = values.get(field, low)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise InvalidInput(field, f"{field} must lie between {low} and {high}")
+            raise InvalidInput(field, say("out_of_range", field=field, low=low, high=high))
 
 
 def _topic_warnings(config: TopicConfig, known: TopicConfig) -> list[Sentence]:

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 
 from ..errors import InvalidInput
+from .sentences import say
 from .snapshots import LogLine
 
 #: Lines kept, and characters kept of one.
@@ -51,9 +52,9 @@ class LogRing(logging.Handler):
     def lines(self, level: str, q: str, after: int, limit: int) -> tuple[LogLine, ...]:
         least = logging.getLevelNamesMapping().get(level.upper())
         if least is None:
-            raise InvalidInput("level", "level must be DEBUG, INFO, WARNING, ERROR or CRITICAL")
+            raise InvalidInput("level", say("one_of", field="level", choices="DEBUG, INFO, WARNING, ERROR, CRITICAL"))
         if not 1 <= limit <= KEPT:
-            raise InvalidInput("limit", f"limit must lie between 1 and {KEPT}")
+            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=KEPT))
         needle = q.strip().lower()
         found: list[LogLine] = []
         for number, line in reversed(list(self._lines)):

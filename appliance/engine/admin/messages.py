@@ -26,6 +26,7 @@ from .measures import Budget
 from .message_story import detail_of
 from .queue_reader import QueueReader
 from .raw_record import raw_of
+from .sentences import say
 from .topic_views import host_text
 
 if TYPE_CHECKING:
@@ -70,11 +71,11 @@ def decode_cursor(text: str, topic: str) -> Cursor:
         version, *fields = msgspec.msgpack.decode(body, type=list[int])
         cursor = Cursor(fields[0], bool(fields[1]), *fields[2:])
     except (ValueError, TypeError, IndexError, msgspec.MsgspecError):
-        raise InvalidInput("cursor", "this is no cursor of ours") from None
+        raise InvalidInput("cursor", say("bad_cursor")) from None
     if zlib.crc32(body) != crc or version != _CURSOR_VERSION or min(fields[3:]) < 0:
-        raise InvalidInput("cursor", "this is no cursor of ours")
+        raise InvalidInput("cursor", say("bad_cursor"))
     if cursor.topic_crc != zlib.crc32(topic.encode()):
-        raise InvalidInput("cursor", "this cursor belongs to another topic")
+        raise InvalidInput("cursor", say("foreign_cursor"))
     return cursor
 
 
@@ -100,7 +101,7 @@ class MessageViews:
     ) -> m.MessagePage:
         begin = time.monotonic()
         if not 1 <= limit <= MAX_LIMIT:
-            raise InvalidInput("limit", f"limit must lie between 1 and {MAX_LIMIT}")
+            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
         if self._broker.topics.get(topic) is None:
             raise NotFound("topic", topic)
         with QueueReader(self._store, 64) as reader:
@@ -136,9 +137,9 @@ class MessageViews:
         """Fix the snapshot: what is published now and was stored in the span of time."""
         for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
             if value is not None and not 0 <= value < _MAX_I64:
-                raise InvalidInput(name, f"{name} must be milliseconds since 1970")
+                raise InvalidInput(name, say("not_a_time", field=name))
         if from_ms is not None and to_ms is not None and from_ms > to_ms:
-            raise InvalidInput("to_ms", "the end of the span of time lies before its begin")
+            raise InvalidInput("to_ms", say("times_reversed"))
         wanted = -1 if queue_id is None else queue_id
         config = self._broker.topics.get(topic)
         count = 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
@@ -201,7 +202,7 @@ class MessageViews:
     def _by_place(self, ref: str, reader: QueueReader) -> tuple[Record, bytes] | None:
         parts = ref.split("/")
         if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 19 for part in parts[1:]):
-            raise InvalidInput("ref", "a message's place is written topic/queue/offset")
+            raise InvalidInput("ref", say("bad_place"))
         queue = self._store.find_queue(parts[0], int(parts[1]))
         return None if queue is None else reader.record(queue, int(parts[2]))
 
@@ -210,7 +211,7 @@ class MessageViews:
         try:
             host, port, physical = decode_offset_id(ref.strip())
         except ValueError:
-            raise InvalidInput("ref", "an offset id has 32 or 56 hex digits") from None
+            raise InvalidInput("ref", say("bad_offset_id")) from None
         if not self._store.log.min_offset <= physical < self._store.published:
             return None
         head = reader.bytes_at(physical, 8)
@@ -233,7 +234,7 @@ class MessageViews:
 
     def raw(self, ref: str, dump_bytes: int) -> m.RawRecord:
         if not 0 <= dump_bytes <= 1 << 16:
-            raise InvalidInput("dump_bytes", "dump_bytes must lie between 0 and 65536")
+            raise InvalidInput("dump_bytes", say("out_of_range", field="dump_bytes", low=0, high=1 << 16))
         record, data = self.record(ref)
         return raw_of(record, data, dump_bytes)
 

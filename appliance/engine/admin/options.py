@@ -111,7 +111,7 @@ class Options:
         """See EngineAdmin.change_configuration."""
         before = self.listing()
         if revision is not None and revision != before.revision:
-            raise Conflict("The configuration was changed since you looked at it; look again.")
+            raise Conflict(say("changed_since"))
         rows = {row.name: row for row in before.options}
         wanted: dict[tuple[str, str], Any] = {}
         kept = dict(self._changed)
@@ -121,11 +121,11 @@ class Options:
                 raise NotFound("option", name[:100])
             key = (row.section, name)
             if key not in HOT:
-                raise InvalidInput(name, f"{name} cannot be changed while the broker runs.")
+                raise InvalidInput(name, say("option_not_hot", name=name))
             try:
                 wanted[key] = parse_option(options_of(row.section)[name], row.configured if value is None else value)
             except ValueError as error:
-                raise InvalidInput(name, f"{name} {error}") from None
+                raise InvalidInput(name, _refusal(row, error)) from None
             kept[key] = _text(wanted[key])
             if value is None or kept[key] == row.configured:
                 del kept[key]
@@ -150,7 +150,7 @@ class Options:
             document = {f"{section}.{name}": text for (section, name), text in sorted(kept.items())}
             save_json_atomically(self._path, json.dumps(document, indent=1))
         except OSError as error:
-            raise Unavailable(f"The change cannot be saved, and was not made: {error.strerror}.") from None
+            raise Unavailable(say("not_saved", reason=error.strerror)) from None
         with self._lock:
             for (section, name), value in wanted.items():
                 _set(self._engine.config, section, name, value)
@@ -178,6 +178,15 @@ def _value(config: EngineConfig, section: str, name: str) -> Any:
 def _set(config: EngineConfig, section: str, name: str, value: Any) -> None:
     """The sections are frozen for everyone but this: all parts hold the same object and read hot fields at each use."""
     object.__setattr__(getattr(config, section), options_of(section)[name].name, value)
+
+
+def _refusal(row: s.Option, error: ValueError) -> Sentence:
+    """What the option takes; error: what `parse_option` says, in English only."""
+    if row.minimum is not None and row.maximum is not None:
+        return say("option_number", name=row.name, low=row.minimum, high=row.maximum)
+    if row.choices:
+        return say("option_choice", name=row.name, choices=", ".join(row.choices))
+    return say("option_refused", name=row.name, reason=str(error))
 
 
 def _kind(option: Field[Any]) -> str:

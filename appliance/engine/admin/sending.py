@@ -21,6 +21,7 @@ from ..protocol.properties import (
     encode_properties,
 )
 from .message_snapshots import SentMessage
+from .sentences import say
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
@@ -86,9 +87,7 @@ class TestSender:
         try:
             answer = future.result(timeout_s)
         except FutureTimeout:
-            raise Unavailable(
-                f"There was no answer within {timeout_s:g} s; the message may have been stored."
-            ) from None
+            raise Unavailable(say("no_answer_in_time", seconds=round(timeout_s))) from None
         except RefusedRequest as refusal:
             raise InvalidInput("message", refusal.remark, refusal.code) from None
         if answer.code not in (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT):
@@ -115,18 +114,17 @@ class TestSender:
         if config is None:
             raise NotFound("topic", topic)
         if topic in NO_SEND_TOPICS:
-            raise InvalidInput("topic", "The broker keeps this topic for itself.", ResponseCode.NO_PERMISSION)
+            raise InvalidInput("topic", say("topic_kept"), ResponseCode.NO_PERMISSION)
         if not config.perm & PERM_WRITE or not config.write_queue_nums:
-            raise InvalidInput("topic", "This topic may not be written.", ResponseCode.NO_PERMISSION)
+            raise InvalidInput("topic", say("topic_not_writable"), ResponseCode.NO_PERMISSION)
         if queue_id is not None and not 0 <= queue_id < config.write_queue_nums:
-            raise InvalidInput("queue_id", f"queue_id must lie between 0 and {config.write_queue_nums - 1}")
+            last = config.write_queue_nums - 1
+            raise InvalidInput("queue_id", say("out_of_range", field="queue_id", low=0, high=last))
         limit = self._engine.config.store.max_message_size
         if not body:
-            raise InvalidInput("body", "A message needs a body.", ResponseCode.MESSAGE_ILLEGAL)
+            raise InvalidInput("body", say("body_missing"), ResponseCode.MESSAGE_ILLEGAL)
         if len(body) > limit:
-            raise InvalidInput(
-                "body", f"The body has {len(body)} bytes, maxMessageSize is {limit}.", ResponseCode.MESSAGE_ILLEGAL
-            )
+            raise InvalidInput("body", say("body_too_long", size=len(body), limit=limit), ResponseCode.MESSAGE_ILLEGAL)
 
 
 def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str]) -> dict[str, str]:
@@ -135,32 +133,32 @@ def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str]) -> dic
     if tags:
         _check_text("tags", tags)
         if any(sign in tags for sign in _NOT_IN_TAGS):
-            raise InvalidInput("tags", "A message has one tag, without blanks and bars.")
+            raise InvalidInput("tags", say("bad_tag"))
         found[TAGS] = tags
     if keys:
         for key in keys:
             _check_text("keys", key)
             if not key or any(sign.isspace() for sign in key):
-                raise InvalidInput("keys", "A key is not empty and holds no blanks.")
+                raise InvalidInput("keys", say("bad_key"))
         found[KEYS] = " ".join(keys)
     for name, value in others.items():
         _check_text("properties", name)
         _check_text("properties", value)
         if not name or not value:
-            raise InvalidInput("properties", "A property has a name and a value.")
+            raise InvalidInput("properties", say("bad_property"))
         if name in _OWN_PROPERTIES or name.startswith("__"):
-            raise InvalidInput("properties", f"{name[:64]} means something to the broker and cannot be set here.")
+            raise InvalidInput("properties", say("property_reserved", name=name[:64]))
         found[name] = value
     size = len(encode_properties(found).encode())
     if size > MAX_PROPERTIES_BYTES - 512:  # the broker adds its own
-        raise InvalidInput("properties", f"The properties take {size} bytes, at most 32 KB are possible.")
+        raise InvalidInput("properties", say("properties_too_long", size=size))
     return found
 
 
 def _check_text(field: str, text: str) -> None:
     if NAME_SEPARATOR in text or PAIR_SEPARATOR in text:
-        raise InvalidInput(field, "The characters 1 and 2 separate properties and cannot be in one.")
+        raise InvalidInput(field, say("separator_inside"))
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput(field, "This is no Unicode text.") from None
+        raise InvalidInput(field, say("no_unicode")) from None

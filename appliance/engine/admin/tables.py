@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ..errors import InvalidInput
+from .sentences import say
 from .snapshots import Page
 
 MAX_PAGE_SIZE = 500
@@ -20,7 +21,7 @@ def sorted_by(rows: Iterable[T], sort: str, keys: dict[str, Callable[[T], Any]])
     down = sort.startswith("-")
     key = keys.get(sort.lstrip("-") if down else sort)
     if key is None:
-        raise InvalidInput("sort", f"cannot sort by {sort[:64]!r}; it may be one of {', '.join(keys)}")
+        raise InvalidInput("sort", say("cannot_sort", key=repr(sort[:64]), choices=", ".join(keys)))
     keyed = [(key(row), row) for row in rows]
     known = [pair for pair in keyed if pair[0] is not None]
     known.sort(key=lambda pair: pair[0], reverse=down)
@@ -30,7 +31,7 @@ def sorted_by(rows: Iterable[T], sort: str, keys: dict[str, Callable[[T], Any]])
 def cut(rows: list[T], page: int, page_size: int) -> tuple[list[T], int, int, int]:
     """(rows of the page, page, pages, page size); a page beyond the last one is the last one."""
     if not 1 <= page_size <= MAX_PAGE_SIZE:
-        raise InvalidInput("page_size", f"page_size must lie between 1 and {MAX_PAGE_SIZE}")
+        raise InvalidInput("page_size", say("out_of_range", field="page_size", low=1, high=MAX_PAGE_SIZE))
     pages = max(1, -(-len(rows) // page_size))
     page = min(max(1, page), pages)
     return rows[(page - 1) * page_size : page * page_size], page, pages, page_size

@@ -323,7 +323,7 @@ def _messages(queues: Any) -> int:
 def route_of(namesrv: NameServer | None, topic: str) -> s.Route:
     """The own name server's answer; Unavailable without one, NotFound when it knows no such topic."""
     if namesrv is None:
-        raise Unavailable("No name server runs in this process.")
+        raise Unavailable(say("no_name_server"))
     body = namesrv.routes.route(topic)
     if body is None:
         raise NotFound("topic", topic)

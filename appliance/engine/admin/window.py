@@ -24,10 +24,12 @@ from .log_ring import LogRing
 from .measures import Measures
 from .messages import MessageViews
 from .metrics import metrics_of
+from .movements import SampledMovements
 from .options import Options
 from .overview import overview_of
 from .sampler import Sampler
 from .sending import TestSender
+from .sentences import say
 from .system import system_of
 from .topic_views import TopicViews, category_of, route_of, settings_of
 
@@ -84,6 +86,8 @@ class EngineAdmin:
         if broker is not None:
             parts = _Parts(self._engine, broker, self._options)
             self._parts = parts
+            broker.admin_progress.movements = SampledMovements(parts.sampler)
+            broker.admin_broker.change_options = lambda values, by: self._options.change(values, None, False, by)
             parts.sampler.start()
 
     def stop(self) -> None:
@@ -95,7 +99,7 @@ class EngineAdmin:
     def _running(self) -> _Parts:
         parts = self._parts
         if parts is None:
-            raise Unavailable("No broker runs in this process.")
+            raise Unavailable(say("no_broker"))
         return parts
 
     # --- numbers
@@ -117,21 +121,21 @@ class EngineAdmin:
         """
         sampler = self._running().sampler
         if not 1 <= seconds <= 3600:
-            raise InvalidInput("seconds", "seconds must lie between 1 and 3600")
+            raise InvalidInput("seconds", say("out_of_range", field="seconds", low=1, high=3600))
         if topic is not None:
             came, went = self._running().topics.tracks(topic)
             if name not in ("in", "out"):
-                raise InvalidInput("name", 'a topic has the series "in" and "out"')
+                raise InvalidInput("name", say("one_of", field="name", choices="in, out"))
             points = sampler.track_history(came if name == "in" else went, seconds)
         elif group is not None:
             if name != "out":
-                raise InvalidInput("name", 'a group has the series "out"')
+                raise InvalidInput("name", say("one_of", field="name", choices="out"))
             tracks = [track for (_, own), track in list(sampler.pairs.items()) if own == group]
             points = sampler.track_history(tracks, seconds)
         elif name in ("in", "out", "in_bytes", "out_bytes"):
             points = sampler.history(name, seconds)
         else:
-            raise InvalidInput("name", 'the broker has the series "in", "out", "in_bytes" and "out_bytes"')
+            raise InvalidInput("name", say("one_of", field="name", choices="in, out, in_bytes, out_bytes"))
         unit = "bytes/s" if name.endswith("bytes") else "messages/s"
         return s.Series(name, unit, tuple(at for at, _ in points), tuple(value for _, value in points))
 
@@ -165,7 +169,7 @@ class EngineAdmin:
         for the largest first. page_size: 1 to 500. InvalidInput for anything else.
         """
         if show != "all" and show not in CATEGORIES:
-            raise InvalidInput("show", f"show must be all, {', '.join(CATEGORIES)}")
+            raise InvalidInput("show", say("one_of", field="show", choices=f"all, {', '.join(CATEGORIES)}"))
         categories = frozenset(CATEGORIES if show == "all" else (show,))
         return self._running().topics.page(q, kind, categories, sort, page, page_size)
 
@@ -356,7 +360,7 @@ class EngineAdmin:
         version, heartbeat.
         """
         if role not in (None, "producer", "consumer"):
-            raise InvalidInput("role", "role must be producer or consumer")
+            raise InvalidInput("role", say("one_of", field="role", choices="producer, consumer"))
         return self._running().clients.page(q, role, group, sort, page, page_size)
 
     def client(self, client_id: str) -> tuple[s.ClientRow, ...]:
@@ -398,7 +402,7 @@ class EngineAdmin:
         Needs the grant to read bodies; the caller checks that. Errors as `message`.
         """
         if not 1 <= max_bytes <= 1 << 20:
-            raise InvalidInput("max_bytes", "max_bytes must lie between 1 and 1048576")
+            raise InvalidInput("max_bytes", say("out_of_range", field="max_bytes", low=1, high=1 << 20))
         record = self._running().messages.record(ref)[0]
         return view_body(record.body, record.sys_flag, max_bytes)
 

@@ -1,0 +1,26 @@
+"""What the sampler counted, as request 315 and `consumeTps` ask for it."""
+
+from __future__ import annotations
+
+from .sampler import Sampler, Track
+
+
+class SampledMovements:
+    """Any thread. Sums are of whole seconds, and of at most the ten minutes that are kept."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def put_into(self, topic: str, seconds: int) -> int | None:
+        """Messages stored in a topic; None when it has no queue yet."""
+        return self._sum(self._sampler.topics.get(topic), seconds)
+
+    def consumed_from(self, topic: str, group: str, seconds: int) -> int | None:
+        """Offsets a group went on by in a topic; None when it never committed one."""
+        return self._sum(self._sampler.pairs.get((topic, group)), seconds)
+
+    def _sum(self, track: Track | None, seconds: int) -> int | None:
+        if track is None:
+            return None
+        span = self._sampler.span(seconds)
+        return round((self._sampler.rate(track, span) or 0.0) * span[1])
