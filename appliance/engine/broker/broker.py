@@ -21,6 +21,7 @@ from ..protocol.message_id import UniqueKeys, encode_host
 from ..remoting.connection import Connection
 from ..remoting.dispatcher import Dispatcher, WorkerPool
 from ..remoting.event_loop import EventLoop
+from ..remoting.peer_requests import PeerRequests
 from ..remoting.server import RemotingServer
 from ..store.disk import Disk
 from ..store.dispatch import parse_delay_levels
@@ -32,7 +33,10 @@ from .groups import SubscriptionGroupManager
 from .local_sends import LocalSends
 from .offsets import ConsumerOffsetManager
 from .processors.admin_broker import AdminBrokerProcessor
+from .processors.admin_clients import AdminClientsProcessor
 from .processors.admin_groups import AdminGroupsProcessor
+from .processors.admin_offsets import AdminOffsetsProcessor
+from .processors.admin_progress import AdminProgressProcessor
 from .processors.admin_topics import AdminTopicsProcessor
 from .processors.client import ClientProcessor
 from .processors.consumer import ConsumerProcessor
@@ -43,6 +47,7 @@ from .processors.send_back import SendBackProcessor
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
 from .stats import SAMPLE_S, BrokerStats
+from .stored_records import record_bytes
 from .topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
@@ -148,7 +153,10 @@ class Broker:
         self.stats = BrokerStats(self.store, self.pull, clock)
         self.admin_topics = AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration)
         self.admin_groups = AdminGroupsProcessor(self.groups, self.offsets)
-        self.admin_broker = AdminBrokerProcessor(config, self.stats, address, clock)
+        self.admin_broker = AdminBrokerProcessor(config, self.stats, address, clock, self.topics)
+        self.admin_progress = AdminProgressProcessor(
+            self.store, self.topics, self.groups, self.offsets, self.clients, broker.broker_name, address, clock
+        )
         self._processors: list[Processor] = [
             self.send,
             self.pull,
@@ -159,6 +167,25 @@ class Broker:
             self.admin_topics,
             self.admin_groups,
             self.admin_broker,
+            self.admin_progress,
+            AdminClientsProcessor(
+                self.clients,
+                self.groups,
+                PeerRequests(loop, server),
+                loop,
+                broker.broker_name,
+                lambda physical: record_bytes(self.store, physical),
+            ),
+            AdminOffsetsProcessor(
+                self.store,
+                self.topics,
+                self.groups,
+                self.offsets,
+                self.clients,
+                self.pull.long_polling,
+                loop,
+                broker.broker_name,
+            ),
         ]
         server.on_close(self._connection_closed)
         loop.at_tick_end(self.store.end_tick)

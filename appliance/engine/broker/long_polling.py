@@ -150,6 +150,13 @@ class LongPolling:
         if self._buckets and self._timer is None:
             self._arm(min(self._buckets))
 
+    def release(self, queue: ConsumeQueue, group: str) -> None:
+        """Answer a group's parked pulls of a queue now."""
+        for parked in list(queue.waiters or ()):
+            if parked.group == group:
+                self._remove(parked)
+                self._resume(parked)
+
     def forget(self, conn: Connection) -> None:
         """A connection closed: drop its pulls."""
         while (parked := conn.parked) is not None:

@@ -58,6 +58,8 @@ class ConsumerOffsetManager:
         # Each step on the dict is one C call; nobody needs a lock.
         self._table: dict[str, QueueOffsets] = {}
         self.data_version = DataVersion(self._clock.wall_ms())
+        #: Owned by remoting-io: (group, topic, queue id) -> offset the next pull is to be answered with.
+        self.resets: dict[tuple[str, str, int], int] = {}
         # Counted by remoting-io.
         self._commits = 0
         # Guarded by _save_lock.
@@ -123,6 +125,11 @@ class ConsumerOffsetManager:
         if self._commits % VERSION_STEP == 0:
             self.data_version = self.data_version.following(self._clock.wall_ms())
 
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set an offset against whatever members are doing: it holds until one of them has pulled there."""
+        self.commit(group, topic, queue_id, offset)
+        self.resets[group, topic, queue_id] = offset
+
     # --- any thread
 
     def all(self) -> list[QueueOffsets]:
@@ -145,6 +152,8 @@ class ConsumerOffsetManager:
         for entry in entries:
             key = f"{entry.topic}@{entry.group}"
             self._table.pop(key, None)
+            for reset in [reset for reset in list(self.resets) if reset[:2] == (entry.group, entry.topic)]:
+                self.resets.pop(reset, None)
             logger.info("offsets: removed %s", key)
         if entries:
             self._removed = True
@@ -176,6 +185,10 @@ class ConsumerOffsetManager:
                 self._removed = removed
                 raise
             self._saved_commits = commits
+
+    def document(self) -> bytes:
+        """What the file would hold now."""
+        return b"".join(self._document())
 
     def _document(self) -> Iterator[bytes]:
         table = self.all()

@@ -366,8 +366,8 @@ class Connection:
             self._close()
 
     def on_response(self, response: RemotingCommand) -> None:
-        """An answer to a request of ours; all of them are one-way so far."""
-        logger.debug("connection: unexpected answer code=%d from=%s", response.code, self.remote_host)
+        """An answer to a request of ours."""
+        self._server.on_answer(self, response)
 
     def _drop_partial(self) -> None:
         if self._partial is not None:

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 
 from ..errors import StartError
+from ..protocol.command import RemotingCommand
 from ..protocol.message_id import encode_host
 from .connection import Connection
 from .dispatcher import Dispatcher
@@ -97,6 +98,8 @@ class RemotingServer:
         self.reading_paused = False
         self._listeners: list[_Listener] = []
         self._close_listeners: list[Callable[[Connection], None]] = []
+        #: What becomes of answers to requests of ours; set before the loop runs.
+        self.on_answer: Callable[[Connection, RemotingCommand], None] = lambda conn, answer: None
         self._partial_total = 0
         loop.call_every(HOUSEKEEPING_SECONDS, self._close_idle)
 

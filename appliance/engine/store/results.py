@@ -20,6 +20,8 @@ class GetStatus:
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    #: Not of the store: an administrator moved the group's offset.
+    OFFSET_RESET = "OFFSET_RESET"
 
 
 class GetResult(NamedTuple):

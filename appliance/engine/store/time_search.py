@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 
 from ..protocol.record import store_time_ms
-from .consume_queue import ENTRY
+from .consume_queue import ENTRY, ConsumeQueue
 from .message_store import MessageStore
 
 #: Up to the store time behind a 20-byte born host.
@@ -29,12 +29,16 @@ class TimeSearch:
         self._store = store
         self._files = store.queues.new_files(64)
 
+    def entries(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
+        """Published entries from `offset`; fewer than `count` where a file or the queue ends."""
+        return self._store.queues.read_entries(queue, offset, count, self._files)
+
     def time_of(self, topic: str, queue_id: int, offset: int) -> int:
         """Store time in ms of a queue's message, -1 when its entry or record is gone."""
         queue = self._store.find_queue(topic, queue_id)
         if queue is None:
             return -1
-        entry = self._store.queues.read_entries(queue, offset, 1, self._files)
+        entry = self.entries(queue, offset, 1)
         if not entry:
             return -1
         physical, _, _ = ENTRY.unpack(entry)

@@ -1,4 +1,4 @@
-"""The broker about itself: 26 GET_BROKER_CONFIG, 28 GET_BROKER_RUNTIME_INFO.
+"""The broker about itself: 25, 26 configuration, 28 figures, 305 its own topics, 907 replication.
 
 No figure is made up. What Apache reports of things this broker has none of (pools with queues before them, a transient
 buffer pool, a timer wheel) is what it reports when they are empty; what is not measured is left out.
@@ -6,21 +6,36 @@ buffer pool, a timer wheel) is what it reports when they are empty; what is not 
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from ...clock import Clock
 from ...config import EngineConfig, broker_properties
+from ...config_file import parse_properties
+from ...errors import AdminError, RefusedRequest, Unavailable
 from ...protocol.codes import VERSION, RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
+from ...upstream_options import BROKER as KNOWN_UPSTREAM
 from ..data_version import DataVersion
+from ..heartbeat import MAX_BODY_BYTES
+
+logger = logging.getLogger(__name__)
 
 POOL = "admin"
 VERSION_NAME = "V5_3_3"
 _POOLS = ("send", "pull", "litePull", "query", "ack")
+
+
+#: Not over the wire, whatever else changes. Source: `BrokerConfig.configBlackList`.
+_BLACK_LIST = frozenset(("configBlackList", "brokerConfigPath", "rocketmqHome"))
+
+#: (upstream's name -> value, who asked): in force and durable when it returns.
+ChangeOptions = Callable[[Mapping[str, str], str], object]
 
 
 class RuntimeFigures(Protocol):
@@ -29,11 +44,26 @@ class RuntimeFigures(Protocol):
     def runtime_info(self) -> dict[str, str]: ...
 
 
+class SystemTopics(Protocol):
+    """Where the broker's own topics are listed."""
+
+    system_topics: frozenset[str]
+
+
+def _no_options(values: Mapping[str, str], by: str) -> object:
+    raise Unavailable("The broker is starting or stopping; try again.")
+
+
 class AdminBrokerProcessor:
     """Answers in the pool: figures of the disk may have to wait for it."""
 
     def __init__(
-        self, config: EngineConfig, stats: RuntimeFigures, address: str | None = None, clock: Clock | None = None
+        self,
+        config: EngineConfig,
+        stats: RuntimeFigures,
+        address: str | None = None,
+        clock: Clock | None = None,
+        topics: SystemTopics | None = None,
     ) -> None:
         """address: "host:port" others are told; without it, what the configuration says."""
         # Constant after construction.
@@ -41,6 +71,9 @@ class AdminBrokerProcessor:
         self._stats = stats
         self._address = address
         self._clock = clock or Clock()
+        self._system_topics = sorted(topics.system_topics) if topics is not None else []
+        #: Set by the window, which keeps what is changed while the broker runs.
+        self.change_options: ChangeOptions = _no_options
         self._accepts_from = str(config.broker.start_accept_send_request_time_stamp)
         # Replaced whole by refresh(): (version, body) of 26.
         self._answer = (DataVersion(self._clock.wall_ms()), self._text())
@@ -57,6 +90,9 @@ class AdminBrokerProcessor:
         return "".join(f"{name}={_one_line(properties[name])}\n" for name in sorted(properties)).encode()
 
     def register(self, dispatcher: Dispatcher) -> None:
+        dispatcher.add(RequestCode.UPDATE_BROKER_CONFIG, self.handle_update_config, POOL)
+        dispatcher.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.handle_system_topics)
+        dispatcher.add(RequestCode.GET_BROKER_HA_STATUS, self.handle_ha_status, POOL)
         dispatcher.add(RequestCode.GET_BROKER_CONFIG, self.handle_config)
         dispatcher.add(RequestCode.GET_BROKER_RUNTIME_INFO, self.handle_runtime_info, POOL)
 
@@ -65,6 +101,55 @@ class AdminBrokerProcessor:
         version, text = self._answer
         ext = {"version": version.encode().decode()}
         return RemotingCommand.response(ResponseCode.SUCCESS, ext=ext, body=text)
+
+    def handle_update_config(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """25: options that are read at each use are changed, all or none; of every other one it is said why not.
+
+        Apache answers 0 to any name and any value, and takes over what it knows. A value that is in force already, and
+        a body without options, are no change.
+        """
+        if len(request.body) > MAX_BODY_BYTES:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the body has {len(request.body)} bytes")
+        try:
+            wanted = dict(parse_properties(request.body.decode()))
+        except UnicodeDecodeError:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "the body is not UTF-8 text") from None
+        if not _BLACK_LIST.isdisjoint(wanted):
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        current = broker_properties(self._config)
+        wanted = {name: value for name, value in wanted.items() if current.get(name) != value}
+        for name in wanted:
+            if name not in current and name in KNOWN_UPSTREAM:
+                raise RefusedRequest(ResponseCode.NO_PERMISSION, f"{name} has no effect in this broker")
+        if wanted:
+            try:
+                self.change_options(wanted, conn.remote_host)
+            except AdminError as error:
+                raise RefusedRequest(error.rocketmq_code, str(error)) from None
+        return RemotingCommand.response(ResponseCode.SUCCESS)
+
+    def handle_system_topics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """305: the topics that are the broker's own."""
+        body = msgspec.json.encode({"topicList": self._system_topics})
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
+
+    def handle_ha_status(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """907: a master without slaves."""
+        nothing = {
+            "lastReadTimestamp": 0,
+            "lastWriteTimestamp": 0,
+            "masterFlushOffset": 0,
+            "maxOffset": 0,
+            "transferredByteInSecond": 0,
+        }
+        found = {
+            "haClientRuntimeInfo": nothing,
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": True,
+            "masterCommitLogMaxOffset": int(self._stats.runtime_info().get("commitLogMaxOffset", 0)),
+        }
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode(found))
 
     def handle_runtime_info(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """28: a KVTable; every value is text."""

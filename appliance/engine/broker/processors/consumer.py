@@ -86,6 +86,8 @@ class ConsumerProcessor:
             raise RefusedRequest(
                 ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] or commitOffset[{offset}] is illegal"
             )
+        if (group, topic, queue_id) in self._offsets.resets:  # the member does not know of it yet
+            return RemotingCommand.response(ResponseCode.SUCCESS, "Offset has been previously reset")
         self._offsets.commit(group, topic, queue_id, offset)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 

@@ -145,6 +145,8 @@ class PullProcessor:
             ext = {"forbiddenType": refusal.kind} if isinstance(refusal, _Forbidden) else {}
             conn.answer(opaque, RemotingCommand.response(refusal.code, str(refusal), ext))
             return
+        if self._offsets.resets and self._answer_reset(conn, opaque, fields.group, fields.topic, fields.queue_id):
+            return
         if fields.sys_flag & COMMIT_OFFSET:
             self._offsets.commit(fields.group, fields.topic, fields.queue_id, fields.commit_offset)
         queue = self._store.find_queue(fields.topic, fields.queue_id)
@@ -222,6 +224,9 @@ class PullProcessor:
         """A parked pull was woken or is out of time: answer with what there is now."""
         if parked.conn.closed:
             return
+        place = parked.group, parked.queue.topic, parked.queue.queue_id
+        if self._offsets.resets and self._answer_reset(parked.conn, parked.opaque, *place):
+            return
         # The topic may have been deleted and made anew meanwhile.
         queue = self._store.find_queue(parked.queue.topic, parked.queue.queue_id)
         result = self._store.get(queue, parked.offset, min(parked.max_count, _MAX_COUNT), parked.codes)
@@ -231,6 +236,17 @@ class PullProcessor:
             )
             return
         self._finish(parked.conn, parked.opaque, parked.group, parked.queue.topic, parked.offset, result)
+
+    def _answer_reset(self, conn: Connection, opaque: int, group: str, topic: str, queue_id: int) -> bool:
+        """An administrator moved the group's offset: say where to, instead of what was asked for; False otherwise."""
+        offset = self._offsets.resets.pop((group, topic, queue_id), None)
+        if offset is None:
+            return False
+        queue = self._store.find_queue(topic, queue_id)
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        result = GetResult(GetStatus.OFFSET_RESET, offset, low, high, [], 0, 0)
+        self._finish(conn, opaque, group, topic, offset, result)
+        return True
 
     def _finish(
         self, conn: Connection, opaque: int, group_name: str, topic_name: str, offset: int, result: GetResult

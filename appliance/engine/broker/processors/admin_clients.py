@@ -1,0 +1,246 @@
+"""Who is connected, and what a client itself can tell: 203, 204, 328, 345 from the tables; 223, 307, 309 by asking it.
+
+What a client answers to 307 and 309 goes back as it came: code, remark and body differ by its language.
+Source: RocketMQ 5.3.3 `AdminBrokerProcessor`, `Broker2Client`; texts as recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from ... import fastjson
+from ...errors import RefusedRequest
+from ...protocol.codes import RequestCode, ResponseCode
+from ...protocol.command import RemotingCommand
+from ...protocol.fields import require_str
+from ...protocol.message_id import decode_offset_id
+from ...remoting.connection import Connection
+from ...remoting.dispatcher import Dispatcher
+from ...remoting.event_loop import EventLoop
+from ...remoting.peer_requests import PeerRequests
+from ..clients import ClientChannel, ClientManager
+from ..groups import SubscriptionGroupManager
+from ..heartbeat import subscription_as_dict
+from ..queue_json import queue_key, queue_table
+
+logger = logging.getLogger(__name__)
+
+POOL = "query"
+RELAY_TIMEOUT_S = 10.0
+STATUS_TIMEOUT_S = 5.0
+#: V3_1_8_SNAPSHOT, V3_0_7_SNAPSHOT: older clients do not know the question.
+_KNOWS_RUNNING_INFO = 74
+_KNOWS_STATUS = 46
+
+#: physical offset -> the record's bytes, None when there is none; may wait for the disk.
+ReadRecord = Callable[[int], bytes | None]
+
+
+class AdminClientsProcessor:
+    """Owned by remoting-io; only the record of a 309 is read in the pool."""
+
+    def __init__(
+        self,
+        clients: ClientManager,
+        groups: SubscriptionGroupManager,
+        peers: PeerRequests,
+        loop: EventLoop,
+        broker_name: str,
+        read_record: ReadRecord,
+    ) -> None:
+        # Constant after construction.
+        self._clients = clients
+        self._groups = groups
+        self._peers = peers
+        self._loop = loop
+        self._broker_name = broker_name
+        self._read_record = read_record
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        dispatcher.add(RequestCode.GET_CONSUMER_CONNECTION_LIST, self.handle_consumers)
+        dispatcher.add(RequestCode.GET_PRODUCER_CONNECTION_LIST, self.handle_producers)
+        dispatcher.add(RequestCode.GET_ALL_PRODUCER_INFO, self.handle_all_producers)
+        dispatcher.add(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, self.handle_subscription)
+        dispatcher.add(RequestCode.GET_CONSUMER_RUNNING_INFO, self.handle_running_info)
+        dispatcher.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.handle_consume_directly, POOL)
+        dispatcher.add(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.handle_status)
+
+    # --- from the tables
+
+    def handle_consumers(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """203: a group's connections and what it subscribes; 206 when none is online."""
+        group = require_str(request, "consumerGroup")
+        info = self._clients.consumer_group(group)
+        if info is None:
+            raise RefusedRequest(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        found = {
+            "connectionSet": _connections(list(info.channels.values())),
+            "consumeFromWhere": info.consume_from_where,
+            "consumeType": info.consume_type,
+            "messageModel": info.message_model,
+            "subscriptionTable": {topic: subscription_as_dict(data) for topic, data in info.subscriptions.items()},
+        }
+        return _success(found)
+
+    def handle_producers(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """204: a producer group's connections."""
+        group = require_str(request, "producerGroup")
+        channels = self._clients.producer_channels(group)
+        if not channels:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        return _success({"connectionSet": _connections(channels)})
+
+    def handle_all_producers(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """328: every producer of every group."""
+        data = {
+            group: [
+                {
+                    "clientId": channel.client_id,
+                    "language": channel.language,
+                    "lastUpdateTimestamp": channel.last_update_ms,
+                    "remoteIP": f"/{channel.conn.remote_host}",
+                    "version": channel.version,
+                }
+                for channel in self._clients.producer_channels(group)
+            ]
+            for group in self._clients.producer_groups()
+        }
+        return _success({"data": data})
+
+    def handle_subscription(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """345: what a group subscribes of a topic; without `subscriptionData` when it is offline."""
+        group, topic = require_str(request, "group"), require_str(request, "topic")
+        info = self._clients.consumer_group(group)
+        found: dict[str, object] = {"group": group, "topic": topic}
+        subscription = None if info is None else info.subscriptions.get(topic)
+        if subscription is not None:
+            found["subscriptionData"] = subscription_as_dict(subscription)
+        return _success(found)
+
+    # --- by asking a client
+
+    def _member(self, group: str, client_id: str) -> ClientChannel:
+        info = self._clients.consumer_group(group)
+        for channel in [] if info is None else list(info.channels.values()):
+            if channel.client_id == client_id:
+                return channel
+        raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+
+    def handle_running_info(self, request: RemotingCommand, conn: Connection) -> None:
+        """307: a consumer's own account of itself."""
+        group, client_id = require_str(request, "consumerGroup"), require_str(request, "clientId")
+        self._relay(request, conn, self._member(group, client_id), request.ext_fields, b"")
+
+    def handle_consume_directly(self, request: RemotingCommand, conn: Connection) -> None:
+        """309: have a consumer consume one message now, whatever its offsets say."""
+        group, client_id = require_str(request, "consumerGroup"), require_str(request, "clientId")
+        channel = self._member(group, client_id)
+        try:
+            physical = decode_offset_id(require_str(request, "msgId"))[2]
+        except ValueError as error:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from None
+        record = self._read_record(physical)
+        if record is None:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical}")
+        config = self._groups.get(group)
+        fields = request.ext_fields | {"brokerName": self._broker_name}
+        fields.setdefault("groupSysFlag", str(config.group_sys_flag if config else 0))
+        fields.setdefault("topicSysFlag", "0")
+        self._loop.call_soon(lambda: self._relay_found(request, conn, channel, fields, record))
+
+    def _relay_found(
+        self, request: RemotingCommand, conn: Connection, channel: ClientChannel, fields: dict[str, str], body: bytes
+    ) -> None:
+        try:
+            self._relay(request, conn, channel, fields, body)
+        except RefusedRequest as refusal:
+            conn.respond(request, RemotingCommand.response(refusal.code, str(refusal)))
+
+    def _relay(
+        self, request: RemotingCommand, conn: Connection, channel: ClientChannel, fields: dict[str, str], body: bytes
+    ) -> None:
+        """Pass the question on; the answer to `conn` is the client's."""
+        group, client_id = fields["consumerGroup"], fields["clientId"]
+        if channel.version < _KNOWS_RUNNING_INFO:
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{channel.version}> too low to finish, "
+                "please upgrade it to V3_1_8",
+            )
+
+        def done(answer: RemotingCommand | None) -> None:
+            if answer is None:
+                text = f"consumer <{group}> <{client_id}> Timeout: no answer in {RELAY_TIMEOUT_S:g} s"
+                reply = RemotingCommand.response(ResponseCode.CONSUME_MSG_TIMEOUT, text)
+            else:
+                reply = RemotingCommand.response(answer.code, answer.remark, answer.ext_fields, answer.body)
+            conn.respond(request, reply)
+
+        question = RemotingCommand(request.code, ext_fields=dict(fields), body=body)
+        self._peers.ask(channel.conn, question, RELAY_TIMEOUT_S, done)
+
+    def handle_status(self, request: RemotingCommand, conn: Connection) -> None:
+        """223: the offsets every member of a group holds of a topic; `clientAddr` (a client id) asks that one only."""
+        group, topic = require_str(request, "group"), require_str(request, "topic")
+        only = request.ext_fields.get("clientAddr") or ""
+        info = self._clients.consumer_group(group)
+        members = [] if info is None else [c for c in list(info.channels.values()) if not only or c.client_id == only]
+        if not members:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
+        for channel in members:
+            if channel.version < _KNOWS_STATUS:
+                raise RefusedRequest(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client does not support this feature. version={channel.version}",
+                )
+        table: dict[str, bytes] = {}
+        open_questions = len(members)
+
+        def answered(channel: ClientChannel, answer: RemotingCommand | None) -> None:
+            nonlocal open_questions
+            open_questions -= 1
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                table[channel.client_id] = _offsets_of(answer.body)
+            if open_questions == 0:
+                merged = b",".join(msgspec.json.encode(name) + b":" + offsets for name, offsets in table.items())
+                body = b'{"consumerTable":{' + merged + b'},"messageQueueTable":{}}'
+                conn.respond(request, RemotingCommand.response(ResponseCode.SUCCESS, body=body))
+
+        for channel in members:
+            question = RemotingCommand(
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext_fields={"topic": topic, "group": group}
+            )
+            self._peers.ask(channel.conn, question, STATUS_TIMEOUT_S, partial(answered, channel))
+
+
+def _success(value: object) -> RemotingCommand:
+    return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode(value))
+
+
+def _connections(channels: list[ClientChannel]) -> list[dict[str, object]]:
+    return [
+        {
+            "clientAddr": channel.conn.remote_host,
+            "clientId": channel.client_id,
+            "language": channel.language,
+            "version": channel.version,
+        }
+        for channel in channels
+    ]
+
+
+def _offsets_of(body: bytes) -> bytes:
+    """The `messageQueueTable` of a client's answer to 221, written again; empty when it is none."""
+    try:
+        table = fastjson.loads(body).get("messageQueueTable") or {}
+        return queue_table(
+            (queue_key(str(q["brokerName"]), str(q["topic"]), int(q["queueId"])), b"%d" % int(offset))
+            for q, offset in ((fastjson.loads(key), offset) for key, offset in table.items())
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        logger.warning("admin: a consumer's status cannot be read: %s", error)
+        return b"{}"

@@ -1,0 +1,125 @@
+"""Offsets moved by administrators: 222 resets a group, 314 copies one group's to another, 43 hands the table out.
+
+A reset is the group's offset at once, and every member's next pull of the queue is answered with it (21): parked pulls
+are answered right away, and what members still report of before (15) does not count until then.
+Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resetOffsetInner`, `ConsumerOffsetManager.assignResetOffset`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ...errors import RefusedRequest
+from ...protocol.codes import RequestCode, ResponseCode
+from ...protocol.command import RemotingCommand
+from ...protocol.fields import optional_bool, optional_int, optional_long, require_long, require_str
+from ...remoting.connection import Connection
+from ...remoting.dispatcher import Dispatcher
+from ...remoting.event_loop import EventLoop
+from ...store.message_store import MessageStore
+from ...store.time_search import Boundary, TimeSearch
+from ..clients import ClientManager
+from ..groups import SubscriptionGroupManager
+from ..long_polling import LongPolling
+from ..offsets import ConsumerOffsetManager
+from ..queue_json import queue_key, queue_table
+from ..topics import TopicConfigManager
+
+logger = logging.getLogger(__name__)
+
+#: Searches by time read the log.
+POOL = "query"
+
+
+class AdminOffsetsProcessor:
+    """Looks up on the pool's thread, changes on remoting-io."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        clients: ClientManager,
+        long_polling: LongPolling,
+        loop: EventLoop,
+        broker_name: str,
+    ) -> None:
+        # Constant after construction.
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._long_polling = long_polling
+        self._loop = loop
+        self._broker_name = broker_name
+        self._search = TimeSearch(store)
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        dispatcher.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.handle_reset, POOL)
+        dispatcher.add(RequestCode.CLONE_GROUP_OFFSET, self.handle_clone)
+        dispatcher.add(RequestCode.GET_ALL_CONSUMER_OFFSET, self.handle_all, POOL)
+
+    def handle_reset(self, request: RemotingCommand, conn: Connection) -> None:
+        """222: to an offset, to a time, or (timestamp -1) to the end; of one queue or of all. Answered on the loop."""
+        topic, group = require_str(request, "topic"), require_str(request, "group")
+        time_ms = require_long(request, "timestamp")
+        queue_id, offset = optional_int(request, "queueId", -1), optional_long(request, "offset", -1)
+        config = self._topics.get(topic)
+        if config is None:
+            raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        if self._groups.get(group) is None:
+            raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+        if queue_id >= config.read_queue_nums:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"Topic {topic} has no queue {queue_id} to read")
+        targets = {}
+        for number in range(config.read_queue_nums) if queue_id < 0 else (queue_id,):
+            targets[number] = self._target(topic, number, offset, time_ms)
+
+        def apply() -> None:
+            for number, target in targets.items():
+                self._offsets.reset(group, topic, number, target)
+                queue = self._store.find_queue(topic, number)
+                if queue is not None:
+                    self._long_polling.release(queue, group)
+            logger.info("admin: offsets reset group=%s topic=%s to=%s by=%s", group, topic, targets, conn.remote_host)
+            table = queue_table(
+                (queue_key(self._broker_name, topic, number), b"%d" % target) for number, target in targets.items()
+            )
+            body = b'{"offsetTable":%b}' % table
+            conn.respond(request, RemotingCommand.response(ResponseCode.SUCCESS, body=body))
+
+        self._loop.call_soon(apply)
+
+    def _target(self, topic: str, queue_id: int, offset: int, time_ms: int) -> int:
+        queue = self._store.find_queue(topic, queue_id)
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        if offset >= 0:
+            if not low <= offset <= high:
+                raise RefusedRequest(
+                    ResponseCode.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{low}-{high}]"
+                )
+            return offset
+        return high if time_ms < 0 else self._search.offset_at(topic, queue_id, time_ms, Boundary.LOWER)
+
+    def handle_clone(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """314: `destGroup` continues where `srcGroup` is, in one topic or in all that it subscribes."""
+        source, target = require_str(request, "srcGroup"), require_str(request, "destGroup")
+        topic = request.ext_fields.get("topic") or ""
+        offline = optional_bool(request, "offline", False)
+        info = self._clients.consumer_group(source)
+        for entry in self._offsets.all():
+            if entry.group != source or (topic and entry.topic != topic):
+                continue
+            if self._topics.get(entry.topic) is None:
+                continue
+            if not offline and info is not None and info.subscriptions and entry.topic not in info.subscriptions:
+                continue
+            for queue_id, offset in list(entry.queues.items()):
+                self._offsets.commit(target, entry.topic, queue_id, offset)
+        return RemotingCommand.response(ResponseCode.SUCCESS)
+
+    def handle_all(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """43: the whole table, as its file has it."""
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=self._offsets.document())

@@ -1,0 +1,289 @@
+"""How far queues and groups are: 202, 208, 300, 303, 315, 317, 321, 343. All read the log and run in the pool `query`.
+
+A queue that no message ever reached is 0 to 0. Source: RocketMQ 5.3.3 `AdminBrokerProcessor`; texts as recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from ...clock import Clock
+from ...errors import RefusedRequest
+from ...protocol.codes import RequestCode, ResponseCode
+from ...protocol.command import RemotingCommand
+from ...protocol.fields import optional_bool, optional_int, optional_long, require_int, require_str
+from ...remoting.connection import Connection
+from ...remoting.dispatcher import Dispatcher
+from ...store.consume_queue import unpack_entries
+from ...store.message_store import MessageStore
+from ...store.time_search import TimeSearch
+from ..clients import ClientManager
+from ..groups import SubscriptionGroupManager
+from ..heartbeat import subscription_as_dict
+from ..offsets import ConsumerOffsetManager
+from ..queue_json import queue_key, queue_table
+from ..topic_config import TopicConfig
+from ..topics import TopicConfigManager
+
+POOL = "query"
+#: Entries one 321 may ask for.
+MAX_ENTRIES = 10_000
+#: The window of 315 and of `consumeTps`.
+MINUTE_S = 60
+_STATISTICS = ("TOPIC_PUT_NUMS", "GROUP_GET_NUMS")
+_NOTHING = {"avgpt": 0.0, "sum": 0, "tps": 0.0}
+
+
+class Movements(Protocol):
+    """Who counts what moved lately; None for what is not known."""
+
+    def put_into(self, topic: str, seconds: int) -> int | None:
+        """Messages stored in a topic."""
+
+    def consumed_from(self, topic: str, group: str, seconds: int) -> int | None:
+        """Offsets a group went on by in a topic."""
+
+
+class _Nothing:
+    def put_into(self, topic: str, seconds: int) -> int | None:
+        return None
+
+    def consumed_from(self, topic: str, group: str, seconds: int) -> int | None:
+        return None
+
+
+class Progress(NamedTuple):
+    """One queue of one group."""
+
+    topic: str
+    queue_id: int
+    broker_offset: int
+    consumer_offset: int
+    last_ms: int
+
+
+class AdminProgressProcessor:
+    """Belongs to the pool's thread."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        clients: ClientManager,
+        broker_name: str,
+        address: str,
+        clock: Clock,
+    ) -> None:
+        # Constant after construction.
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._broker_name = broker_name
+        self._address = address
+        self._clock = clock
+        self._search = TimeSearch(store)
+        #: Set by the window when it begins to sample.
+        self.movements: Movements = _Nothing()
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        dispatcher.add(RequestCode.GET_TOPIC_STATS_INFO, self.handle_topic, POOL)
+        dispatcher.add(RequestCode.GET_CONSUME_STATS, self.handle_group, POOL)
+        dispatcher.add(RequestCode.GET_BROKER_CONSUME_STATS, self.handle_all_groups, POOL)
+        dispatcher.add(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self.handle_groups_of, POOL)
+        dispatcher.add(RequestCode.QUERY_TOPICS_BY_CONSUMER, self.handle_topics_of, POOL)
+        dispatcher.add(RequestCode.QUERY_CONSUME_TIME_SPAN, self.handle_time_span, POOL)
+        dispatcher.add(RequestCode.QUERY_CONSUME_QUEUE, self.handle_entries, POOL)
+        dispatcher.add(RequestCode.VIEW_BROKER_STATS_DATA, self.handle_statistics, POOL)
+
+    def _topic(self, topic: str) -> TopicConfig:
+        config = self._topics.get(topic)
+        if config is None:
+            raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        return config
+
+    def _key(self, topic: str, queue_id: int) -> bytes:
+        return queue_key(self._broker_name, topic, queue_id)
+
+    def _ends(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """(min, max) offset."""
+        queue = self._store.find_queue(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
+    def _time_before(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time of the message before `offset`; 0 when it is gone or there is none."""
+        low, _ = self._ends(topic, queue_id)
+        return max(0, self._search.time_of(topic, queue_id, offset - 1)) if offset > low else 0
+
+    # --- topics
+
+    def handle_topic(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """202: every queue's first and next offset, and when its last message came."""
+        topic = require_str(request, "topic")
+        config = self._topic(topic)
+        entries = []
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            low, high = self._ends(topic, queue_id)
+            last_ms = self._time_before(topic, queue_id, high)
+            value = b'{"lastUpdateTimestamp":%d,"maxOffset":%d,"minOffset":%d}' % (last_ms, high, low)
+            entries.append((self._key(topic, queue_id), value))
+        body = b'{"offsetTable":' + queue_table(entries)
+        body += b',"topicPutTps":%b}' % msgspec.json.encode(_rate(self.movements.put_into(topic, MINUTE_S)))
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
+
+    def handle_groups_of(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """300: the groups that subscribe a topic or have offsets of it."""
+        topic = require_str(request, "topic")
+        found = dict.fromkeys(
+            info.group_name for info in self._clients.consumer_groups() if topic in list(info.subscriptions)
+        )
+        found.update(dict.fromkeys(self._offsets.groups_of(topic)))
+        return _json({"groupList": list(found)})
+
+    def handle_entries(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """321: entries of a queue as they are, and what a group subscribes of the topic."""
+        topic, queue_id = require_str(request, "topic"), require_int(request, "queueId")
+        index, count = optional_long(request, "index", 0), optional_int(request, "count", 0)
+        group = request.ext_fields.get("consumerGroup") or ""
+        queue = self._store.find_queue(topic, queue_id)
+        data = b""
+        if queue is not None and queue.min_offset <= index < queue.max_offset and count > 0:
+            data = self._search.entries(queue, index, min(count, MAX_ENTRIES))
+        if queue is None or not data:
+            return RemotingCommand.response(ResponseCode.SUCCESS, f"Index {index} of {queue_id}@{topic} is not exist!")
+        found: dict[str, Any] = {
+            "filterData": "null",
+            "maxQueueIndex": queue.max_offset,
+            "minQueueIndex": queue.min_offset,
+            "queueData": [
+                {"eval": False, "physicOffset": physical, "physicSize": size, "tagsCode": code}
+                for physical, size, code in unpack_entries(data)
+            ],
+        }
+        info = self._clients.consumer_group(group)
+        subscription = None if info is None else info.subscriptions.get(topic)
+        if subscription is not None:
+            found["subscriptionData"] = subscription_as_dict(subscription)
+        return _json(found)
+
+    # --- groups
+
+    def handle_group(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """208: a group's progress, of one topic or of all it has offsets of."""
+        group = require_str(request, "consumerGroup")
+        named = request.ext_fields.get("topicList") or request.ext_fields.get("topic") or ""
+        topics = [topic for topic in named.split(";") if topic] or self._topics_of(group)
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=self._group_body(group, topics))
+
+    def _group_body(self, group: str, topics: list[str]) -> bytes:
+        entries = []
+        moved = 0
+        for topic in topics:
+            moved += self.movements.consumed_from(topic, group, MINUTE_S) or 0
+            for row in self._progress(group, topic):
+                value = b'{"brokerOffset":%d,"consumerOffset":%d,"lastTimestamp":%d,"pullOffset":%d}' % (
+                    row.broker_offset,
+                    row.consumer_offset,
+                    row.last_ms,
+                    row.consumer_offset,
+                )
+                entries.append((self._key(topic, row.queue_id), value))
+        tps = msgspec.json.encode(_rate(moved))
+        return b'{"consumeTps":%b,"offsetTable":%b}' % (tps, queue_table(entries))
+
+    def _topics_of(self, group: str) -> list[str]:
+        return [entry.topic for entry in self._offsets.all() if entry.group == group]
+
+    def _progress(self, group: str, topic: str) -> Iterator[Progress]:
+        """The queues a group can read of a topic; none of one that it is online without subscribing."""
+        config = self._topics.get(topic)
+        info = self._clients.consumer_group(group)
+        if config is None or (info is not None and topic not in info.subscriptions and info.subscriptions):
+            return
+        for queue_id in range(config.read_queue_nums):
+            _, high = self._ends(topic, queue_id)
+            offset = max(0, self._offsets.get(group, topic, queue_id))
+            yield Progress(topic, queue_id, high, offset, self._time_before(topic, queue_id, offset))
+
+    def handle_all_groups(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """317: every group's progress, a document a topic."""
+        orderly = optional_bool(request, "isOrder", False)
+        total = 0
+        groups = []
+        for config in self._groups.all():
+            group = config.group_name
+            documents = []
+            for topic in self._topics_of(group):
+                found = self._topics.get(topic)
+                if found is None or (orderly and not found.order):
+                    continue
+                total += sum(row.broker_offset - row.consumer_offset for row in self._progress(group, topic))
+                document = self._group_body(group, [topic])
+                if b'"offsetTable":{}' not in document:
+                    documents.append(document)
+            groups.append(b"{" + msgspec.json.encode(group) + b":[" + b",".join(documents) + b"]}")
+        body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":0}' % (
+            msgspec.json.encode(self._address),
+            b",".join(groups),
+            total,
+        )
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
+
+    def handle_topics_of(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """343: the topics a group has offsets of."""
+        group = require_str(request, "group")
+        return _json({"brokerAddr": self._address, "topicList": self._topics_of(group)})
+
+    def handle_time_span(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """303: from when to when a queue's messages are, and how far in time a group is."""
+        topic, group = require_str(request, "topic"), require_str(request, "group")
+        config = self._topic(topic)
+        found = []
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            low, high = self._ends(topic, queue_id)
+            earliest = self._search.time_of(topic, queue_id, low) if low < high else -1
+            latest = self._time_before(topic, queue_id, high)
+            offset = self._offsets.get(group, topic, queue_id)
+            consumed = self._time_before(topic, queue_id, offset) or max(0, earliest)
+            # How old the first message is that is still to be consumed.
+            waiting = self._search.time_of(topic, queue_id, max(offset, low)) if max(offset, low) < high else -1
+            found.append(
+                {
+                    "consumeTimeStamp": consumed,
+                    "delayTime": max(0, self._clock.wall_ms() - waiting) if waiting > 0 else 0,
+                    "maxTimeStamp": latest,
+                    "messageQueue": {"brokerName": self._broker_name, "queueId": queue_id, "topic": topic},
+                    "minTimeStamp": max(0, earliest),
+                }
+            )
+        return _json({"consumeTimeSpanSet": found})
+
+    # --- statistics
+
+    def handle_statistics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """315: messages of the last minute; longer spans are not counted and stay 0."""
+        name, key = require_str(request, "statsName"), require_str(request, "statsKey")
+        topic, _, group = key.partition("@")
+        moved = None
+        if name == _STATISTICS[0] and self._topics.get(topic) is not None:
+            moved = self.movements.put_into(topic, MINUTE_S)
+        elif name == _STATISTICS[1] and group:
+            moved = self.movements.consumed_from(topic, group, MINUTE_S)
+        if moved is None:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+        minute = {"avgpt": 1.0 if moved else 0.0, "sum": moved, "tps": _rate(moved)}
+        return _json({"statsDay": _NOTHING, "statsHour": _NOTHING, "statsMinute": minute})
+
+
+def _rate(moved: int | None) -> float:
+    return round((moved or 0) / MINUTE_S, 4)
+
+
+def _json(value: object) -> RemotingCommand:
+    return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode(value))

@@ -1,0 +1,71 @@
+"""Requests of ours that a client answers: 221, 307 and 309 go out, and what comes back finds the one who asked.
+
+Source: RocketMQ `NettyRemotingAbstract.responseTable`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..protocol.command import RemotingCommand
+from .event_loop import EventLoop, Timer
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .server import RemotingServer
+
+logger = logging.getLogger(__name__)
+
+#: Called with the answer, or with None when the time is over or the connection has closed.
+Done = Callable[[RemotingCommand | None], None]
+
+#: Ours: questions that may be open at once, over all clients.
+MAX_WAITING = 10_000
+
+
+class PeerRequests:
+    """Owned by remoting-io."""
+
+    def __init__(self, loop: EventLoop, server: RemotingServer) -> None:
+        self._loop = loop
+        self._opaques = itertools.count(1)
+        self._waiting: dict[Connection, dict[int, tuple[Done, Timer]]] = {}
+        self._count = 0
+        server.on_answer = self._answered
+        server.on_close(self._closed)
+
+    def ask(self, conn: Connection, command: RemotingCommand, timeout_s: float, done: Done) -> None:
+        """Send a two-way request; `done` is called exactly once, on remoting-io."""
+        if conn.closed or self._count >= MAX_WAITING:
+            done(None)
+            return
+        opaque = command.opaque = next(self._opaques) & 0x7FFFFFFF
+        timer = self._loop.call_later(timeout_s, lambda: self._finish(conn, opaque, None))
+        self._waiting.setdefault(conn, {})[opaque] = (done, timer)
+        self._count += 1
+        conn.send_command(command)
+
+    def _finish(self, conn: Connection, opaque: int, answer: RemotingCommand | None) -> bool:
+        """Call back the one who asked; False when nobody did."""
+        own = self._waiting.get(conn)
+        entry = None if own is None else own.pop(opaque, None)
+        if own is None or entry is None:
+            return False
+        if not own:
+            del self._waiting[conn]
+        self._count -= 1
+        done, timer = entry
+        timer.cancel()
+        done(answer)
+        return True
+
+    def _answered(self, conn: Connection, answer: RemotingCommand) -> None:
+        if not self._finish(conn, answer.opaque, answer):
+            logger.debug("peer: answer to no question code=%d from=%s", answer.code, conn.remote_host)
+
+    def _closed(self, conn: Connection) -> None:
+        for opaque in list(self._waiting.get(conn, ())):
+            self._finish(conn, opaque, None)
