@@ -34,6 +34,9 @@ API_PREFIX = "/api/"
 
 # Pages rendered at the same time (decision D10): more would take the interpreter from the engine's threads.
 PAGES_AT_ONCE = 2
+# An act (sending a message, making a topic) mostly waits for the engine, 15 s at the worst; pages do not wait for it.
+ACTS_AT_ONCE = 8
+_READING = ("GET", "HEAD", "OPTIONS")
 _WITHOUT_A_TURN = ("/healthz", "/readyz", "/static/")
 
 
@@ -45,8 +48,9 @@ class Outermost:
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         self.get_response = get_response
-        # One gate for each event loop: the server has one, tests have many.
-        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        # Gates for pages and for acts, for each event loop: the server has one, tests have many.
+        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, asyncio.Semaphore]]
+        self._gates = WeakKeyDictionary()
         if iscoroutinefunction(get_response):
             markcoroutinefunction(self)
 
@@ -61,8 +65,9 @@ class Outermost:
             return self._finished(request, await self.get_response(request))
         loop = asyncio.get_running_loop()
         if loop not in self._gates:
-            self._gates[loop] = asyncio.Semaphore(PAGES_AT_ONCE)
-        async with self._gates[loop]:
+            self._gates[loop] = asyncio.Semaphore(PAGES_AT_ONCE), asyncio.Semaphore(ACTS_AT_ONCE)
+        pages, acts = self._gates[loop]
+        async with pages if request.method in _READING else acts:
             return self._finished(request, await self.get_response(request))
 
     @staticmethod

@@ -1,11 +1,11 @@
-"""At most two views run at the same time; health checks and files never wait for one."""
+"""At most two pages are made at the same time; health checks, files and those who wait for the engine take no turn."""
 
 import asyncio
 
 from django.http import HttpResponse
 from django.test import RequestFactory
 
-from appliance.console.middleware import PAGES_AT_ONCE, Outermost
+from appliance.console.middleware import ACTS_AT_ONCE, PAGES_AT_ONCE, Outermost
 
 
 class Views:
@@ -22,8 +22,8 @@ class Views:
         return HttpResponse()
 
 
-def running_views(path: str, requests: int) -> int:
-    """How many of these requests are in their views once nothing moves any more."""
+def running_views(path: str, requests: int, acts: int = 0) -> int:
+    """How many of these requests, and of as many that send something there, are in their views once nothing moves."""
 
     async def run() -> int:
         async def view(request) -> HttpResponse:
@@ -31,13 +31,15 @@ def running_views(path: str, requests: int) -> int:
 
         views = Views()
         outermost = Outermost(view)
-        tasks = [asyncio.create_task(outermost(RequestFactory().get(path))) for _ in range(requests)]
+        asked = [RequestFactory().post(path) for _ in range(acts)]
+        asked += [RequestFactory().get(path) for _ in range(requests)]
+        tasks = [asyncio.create_task(outermost(request)) for request in asked]
         for _ in range(20):
             await asyncio.sleep(0)
         found = views.running
         views.end.set()
         answers = await asyncio.gather(*tasks)
-        assert len({answer.headers["X-Request-Id"] for answer in answers}) == requests
+        assert len({answer.headers["X-Request-Id"] for answer in answers}) == requests + acts
         return found
 
     return asyncio.run(run())
@@ -45,6 +47,10 @@ def running_views(path: str, requests: int) -> int:
 
 def test_pages_take_turns():
     assert running_views("/topics/", 10) == PAGES_AT_ONCE
+
+
+def test_sends_that_wait_for_the_disk_keep_no_page_from_being_made():
+    assert running_views("/messages/send/", PAGES_AT_ONCE, acts=50) == ACTS_AT_ONCE + PAGES_AT_ONCE
 
 
 def test_health_checks_and_files_do_not_wait():
