@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from ..errors import StartError, StoreBroken
 from .appender import Appender, Tick
+from .block_checksums import BlockChecksumService
 from .commit_log import CommitLog
 from .consume_queue import ENTRY_BYTES
 from .consume_queue_table import ConsumeQueueTable
@@ -65,6 +66,9 @@ class MessageStore(Appender):
         self.services: list[Service] = []
         #: Called by the cleaner's thread with the log's new minimum offset once files are gone.
         self.on_removed: list[Callable[[int], None]] = []
+        self.blocks = BlockChecksumService(self)
+        self.services.append(self.blocks)
+        self.on_removed.append(self.blocks.removed)
         # Owned by remoting-io.
         self.pending: deque[Tick] = deque()
         self.published = 0
