@@ -43,7 +43,9 @@
   };
   const write = (target, text) => { if (target && target.textContent !== text) target.textContent = text; };
   const each = (name, show) => document.querySelectorAll("[data-" + name + "]").forEach((target) => show(target, target.dataset[name]));
-  const linkTo = (template, name) => template.replace("NAME", encodeURIComponent(name));
+  /* As converters.py writes names that would not survive in a path. */
+  const segment = (name) => ({ "": "~3", ".": "~4", "..": "~5" })[name] ?? name.replace(/~/g, "~0").replace(/\//g, "~1").replace(/\\/g, "~2");
+  const linkTo = (template, name) => template.replace("NAME", () => encodeURIComponent(segment(name)));
 
   /* What needs a person: rewritten only when a sentence changed, so that focus and reading places stay. */
   const needs = document.getElementById("needs");

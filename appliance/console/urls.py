@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from . import converters  # noqa: F401  (registers <name:...>)
 from .views import (
     account,
     api_tokens,
@@ -50,14 +51,14 @@ urlpatterns = [
     path("live/", overview.overview_live, name="overview_live"),
     path("topics/", topics.topics, name="topics"),
     path("create/topic/", topics.topic_create, name="topic_create"),
-    path("topics/<str:name>/", topics.topic, name="topic"),
-    path("topics/<str:name>/edit/", topics.topic_edit, name="topic_edit"),
-    path("topics/<str:name>/delete/", topics.topic_delete, name="topic_delete"),
+    path("topics/<name:name>/", topics.topic, name="topic"),
+    path("topics/<name:name>/edit/", topics.topic_edit, name="topic_edit"),
+    path("topics/<name:name>/delete/", topics.topic_delete, name="topic_delete"),
     path("groups/", groups.groups, name="groups"),
     path("create/group/", groups.group_create, name="group_create"),
-    path("groups/<str:name>/", groups.group, name="group"),
-    path("groups/<str:name>/edit/", groups.group_edit, name="group_edit"),
-    path("groups/<str:name>/delete/", groups.group_delete, name="group_delete"),
+    path("groups/<name:name>/", groups.group, name="group"),
+    path("groups/<name:name>/edit/", groups.group_edit, name="group_edit"),
+    path("groups/<name:name>/delete/", groups.group_delete, name="group_delete"),
     path("clients/", clients.clients, name="clients"),
     path("messages/", messages.messages, name="messages"),
     path("messages/send/", send.send_message, name="send_message"),
