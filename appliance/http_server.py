@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
@@ -30,6 +30,9 @@ from .engine.config import EngineConfig
 from .engine.errors import RocketBoxError, StartError
 from .main import EXIT_REFUSED, ignore_signals
 from .runtime import Place, set_place
+
+if TYPE_CHECKING:
+    from .engine_process import EngineProcess
 
 logger = logging.getLogger(__name__)
 
@@ -66,14 +69,14 @@ class ConsoleServer(BaseApplication):
     """gunicorn's application: its settings, and the hooks between which the engine lives."""
 
     def __init__(self, config: EngineConfig, options: ServeOptions, listener: socket.socket) -> None:
-        from .engine_process import EngineProcess
-
         # Constant after construction.
         self.http_port: int = listener.getsockname()[1]
         self._listener_fd = listener.detach()  # gunicorn makes a socket of its own from it
-        # Started in the worker only.
-        self.process = EngineProcess(config, options)
-        # Owned by the worker's main thread. Where the first administrator is made; None when there is one.
+        self._config = config
+        self._options = options
+        # Owned by the worker's main thread; there is none in the arbiter, which need not know the engine's code.
+        self.process: EngineProcess | None = None
+        # Where the first administrator is made; None when there is one.
         self.setup_path: str | None = None
         self._place = Place(config.data_dir, options.bind, options.public_url)
         super().__init__()
@@ -122,6 +125,10 @@ class ConsoleServer(BaseApplication):
         """Start the engine in the new worker, before anything of Django is imported."""
         worker.take_signals()
         die_with_parent(worker.ppid)
+        give_memory_back()
+        from .engine_process import EngineProcess
+
+        self.process = EngineProcess(self._config, self._options)
         try:
             self.process.start()
         except RocketBoxError as error:
@@ -131,7 +138,8 @@ class ConsoleServer(BaseApplication):
             sys.exit(0)
 
     def _worker_exit(self, _arbiter: Arbiter, _worker: EngineWorker) -> None:
-        self.process.stop()
+        if self.process is not None:
+            self.process.stop()
 
 
 class EngineArbiter(Arbiter):
@@ -274,3 +282,19 @@ def die_with_parent(parent_pid: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGINT, 0, 0, 0)
     if os.getppid() != parent_pid:
         sys.exit(0)
+
+
+def give_memory_back() -> None:
+    """Have the C library return large blocks to the kernel; before the first thread.
+
+    glibc learns from a freed block of 16 MiB, which checking a password takes, to keep as much for the next one: 17 MB
+    for ever. With limits of our own it does not learn. Other C libraries have no such call, and need none.
+    """
+    arena_max, mmap_threshold, trim_threshold = -8, -3, -1  # malloc.h
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    mallopt(mmap_threshold, 8 << 20)
+    mallopt(trim_threshold, 8 << 20)
+    mallopt(arena_max, 2)

@@ -31,7 +31,7 @@ from bench.browser import Browser, BrowserError, Viewers
 from bench.build import build
 from bench.console_pages import Address, addresses, make_users
 from bench.rounds import note
-from bench.servers import ROCKETBOX, ConsoleServer, resident_bytes, shared_out_bytes
+from bench.servers import ROCKETBOX, ConsoleServer, cpu_seconds, resident_bytes, shared_out_bytes
 
 PARTS = ("start", "pages", "live")
 PASSWORD = "correct horse battery staple"
@@ -138,8 +138,20 @@ def filled_server(options: argparse.Namespace) -> Iterator[ConsoleServer]:
         for wire in filled_store.connect_clients(server.broker, options.topics, options.groups):
             stack.callback(wire.close)
         server.create_topic("Load", 8)
+        wait_until_settled(server)
         note(f"{options.topics} topics, {options.groups} groups; {resident_bytes(server.pids) / 1e6:.0f} MB")
         yield server
+
+
+def wait_until_settled(server: ConsoleServer, timeout_s: float = 120.0) -> None:
+    """Until it has written what the filling left behind: the files of new queues, above all."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        before = cpu_seconds(server.pids)
+        time.sleep(1.0)
+        if cpu_seconds(server.pids) - before < 0.05:
+            return
+    note(f"the broker was still busy {timeout_s:.0f} s after it was filled")
 
 
 class Load:

@@ -299,7 +299,11 @@ def descendants(pid: int) -> tuple[int, ...]:
     """Every living child of `pid` and theirs."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
+        try:
+            children = task.read_text().split()
+        except OSError:  # that thread has just ended
+            continue
+        for child in children:
             found += [int(child), *descendants(int(child))]
     return tuple(found)
 
