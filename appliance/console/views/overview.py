@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections import Counter
@@ -16,12 +15,11 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, Unavailable
+from ..live_feed import live_feed
 from ..models import now_ms
 from .window import refusal_text
 
 HISTORY_S = 600
-LOOK_EVERY_S = 0.25
-HEARTBEAT_S = 15.0
 #: A stream ends after so long; the browser opens the next one, and is asked again who it is.
 STREAM_S = 600.0
 STREAMS_EACH = 8
@@ -95,22 +93,14 @@ async def overview_live(request: HttpRequest) -> HttpResponse:
 async def _frames(who: int) -> AsyncIterator[bytes]:
     _streams[who] += 1
     try:
-        begin = said_at = time.monotonic()
-        last = -1
-        yield b"retry: 2000\n\n"
-        while time.monotonic() - begin < STREAM_S:
-            try:
-                number, frame = runtime.admin().live_frame()
-            except (AdminError, runtime.EngineNotRunning):
+        feed = live_feed()
+        end = time.monotonic() + STREAM_S
+        yield b"retry: 2000\n\n" + feed.latest
+        while time.monotonic() < end:
+            event = await feed.next()
+            if event is None:
                 return
-            now = time.monotonic()
-            if number != last:
-                last, said_at = number, now
-                yield b"id: %d\ndata: %b\n\n" % (number, frame)
-            elif now - said_at > HEARTBEAT_S:
-                said_at = now
-                yield b": still here\n\n"
-            await asyncio.sleep(LOOK_EVERY_S)
+            yield event
     finally:
         _streams[who] -= 1
         if _streams[who] <= 0:

@@ -1,0 +1,89 @@
+"""The live frame on its way to all who watch: one look at the window and one rendering serve every stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from weakref import WeakKeyDictionary
+
+from .. import runtime
+from ..engine.errors import AdminError
+
+LOOK_EVERY_S = 0.25
+HEARTBEAT_S = 15.0
+#: Streams are given an event one after the other, so far apart, and all of them within this time: twenty at once would
+#: keep the interpreter from the engine's threads for some milliseconds.
+STEP_S, SPREAD_S = 0.01, 0.2
+
+
+class LiveFeed:
+    """Owned by the thread of one event loop. It looks while there is somebody who waits."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[bytes | None]] = []
+        self._looker: asyncio.Task[None] | None = None
+        self._number = -1
+        self._event = b""
+
+    @property
+    def latest(self) -> bytes:
+        """The newest event, for a stream that begins; empty before the first look of whoever came first."""
+        return self._event if self._looker is not None else b""
+
+    async def next(self) -> bytes | None:
+        """The next event, as it goes over the wire, or a sign of life; None when there is nothing to look at."""
+        future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        if self._looker is None:
+            self._looker = asyncio.create_task(self._look())
+        try:
+            return await future
+        finally:
+            if future in self._waiting:
+                self._waiting.remove(future)
+
+    async def _look(self) -> None:
+        said_at = time.monotonic()
+        self._number = -1
+        try:
+            idle = 0
+            while idle < 2:  # a stream that has just been given something comes back at once
+                try:
+                    number, frame = runtime.admin().live_frame()
+                except (AdminError, runtime.EngineNotRunning):
+                    await self._hand_out(None)
+                    return
+                now = time.monotonic()
+                if number != self._number:
+                    self._number, said_at = number, now
+                    self._event = b"id: %d\ndata: %b\n\n" % (number, frame)
+                    await self._hand_out(self._event)
+                elif now - said_at > HEARTBEAT_S:
+                    said_at = now
+                    await self._hand_out(b": still here\n\n")
+                await asyncio.sleep(LOOK_EVERY_S)
+                idle = 0 if self._waiting else idle + 1
+        finally:
+            self._looker = None
+            for future in self._waiting:
+                _answer(future, None)
+
+    async def _hand_out(self, event: bytes | None) -> None:
+        count = len(self._waiting)  # who comes back meanwhile waits for the next one
+        for _ in range(count):
+            if self._waiting:
+                _answer(self._waiting.pop(0), event)
+                await asyncio.sleep(min(STEP_S, SPREAD_S / count))
+
+
+def _answer(future: asyncio.Future[bytes | None], event: bytes | None) -> None:
+    if not future.done():
+        future.set_result(event)
+
+
+_feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, LiveFeed] = WeakKeyDictionary()
+
+
+def live_feed() -> LiveFeed:
+    """The running loop's: the server has one loop, tests have many."""
+    return _feeds.setdefault(asyncio.get_running_loop(), LiveFeed())
