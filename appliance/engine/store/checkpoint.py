@@ -54,6 +54,12 @@ class Checkpoint:
         self._disk.write_all(self._fd, times, 0)
         self._disk.fdatasync(self._fd)
 
+    def save_index(self, time_ms: int) -> None:
+        """The store time up to which index files are on disk; from the index's thread."""
+        self.index_time_ms = time_ms
+        self._disk.write_all(self._fd, struct.pack(">q", time_ms), 16)
+        self._disk.fdatasync(self._fd)
+
     def limit(self, time_ms: int) -> None:
         """No time may pass the last record's: a damaged file, or one the log fell behind, is put right with the next
         save."""

@@ -19,6 +19,10 @@ class StoreSettings(NamedTuple):
     max_scan_bytes: int
     memory_bytes: int
     delay_levels_ms: list[int]
+    index_enabled: bool = False
+    #: Of an index file: hash slots, and entries plus one.
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
 
 
 class Scheduler(Protocol):
