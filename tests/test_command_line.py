@@ -113,7 +113,7 @@ def test_apaches_files_set_what_they_mean(tmp_path):
     assert config.store.flush_disk_type == "ASYNC_FLUSH"
     assert config.namesrv.order_message_enable is True
     assert options.notices == (
-        "These settings are known and have no effect here: brokerRole, deleteWhen, transientStorePoolEnable, "
+        "These settings are known and have no effect here: brokerRole, transientStorePoolEnable, "
         "sendMessageThreadPoolNums, serverWorkerThreads.",
     )
 

@@ -16,6 +16,11 @@ class Clock:
         """Seconds that never go back; for durations."""
         return time.monotonic()
 
+    def steady(self) -> float:
+        """The same, and time asleep counts too, where the system can tell."""
+        boot = getattr(time, "CLOCK_BOOTTIME", None)
+        return time.monotonic() if boot is None else time.clock_gettime(boot)
+
 
 class FakeClock(Clock):
     """A clock that stands still until `advance`."""
@@ -29,6 +34,12 @@ class FakeClock(Clock):
 
     def monotonic(self) -> float:
         return self._monotonic
+
+    steady = monotonic
+
+    def jump(self, ms: int) -> None:
+        """The wall clock is set; no time passes."""
+        self._wall_ms += ms
 
     def advance(self, ms: int) -> None:
         self._wall_ms += ms

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,12 @@ def _option(
     maximum: int = 2**63 - 1,
     choices: tuple[str, ...] = (),
     effect: bool = True,
+    check: Callable[[str], object] | None = None,
 ) -> Any:
-    """A field that is RocketMQ's option `upstream`; effect=False: kept and reported, but nothing reads it yet."""
+    """A field that is RocketMQ's option `upstream`; effect=False: kept and reported, but nothing reads it yet.
+
+    check: of a text, raises ValueError as parse_option does.
+    """
     return field(
         default=default,
         metadata={
@@ -41,8 +46,17 @@ def _option(
             "maximum": maximum,
             "choices": choices,
             "effect": effect,
+            "check": check,
         },
     )
+
+
+def parse_hours(text: str) -> frozenset[int]:
+    """The hours of the day in `deleteWhen`, as in "04;16"; ValueError as in parse_option."""
+    words = [word.strip() for word in text.split(";")]
+    if not all(re.fullmatch(r"[0-9]{1,2}", word, re.ASCII) and int(word) < 24 for word in words):
+        raise ValueError(f"must be hours from 0 to 23 separated by ';', not {text!r}")
+    return frozenset(map(int, words))
 
 
 def default_broker_name() -> str:
@@ -108,8 +122,18 @@ class StoreConfig:
     message_delay_level: str = _option(
         "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     )
-    delete_when: str = _option("deleteWhen", "04", effect=False)
-    file_reserved_time_hours: int = _option("fileReservedTime", 72, minimum=1, effect=False)
+    # Hours of the day, local time, in which files older than fileReservedTime are deleted.
+    delete_when: str = _option("deleteWhen", "04", check=parse_hours)
+    file_reserved_time_hours: int = _option("fileReservedTime", 72, minimum=1)
+    clean_resource_interval_ms: int = _option("cleanResourceInterval", 10_000, minimum=100)
+    delete_file_batch_max: int = _option("deleteFileBatchMax", 10, minimum=1)
+    delete_commit_log_files_interval_ms: int = _option("deleteCommitLogFilesInterval", 100)
+    delete_consume_queue_files_interval_ms: int = _option("deleteConsumeQueueFilesInterval", 100)
+    redelete_hanged_file_interval_ms: int = _option("redeleteHangedFileInterval", 120_000, minimum=1000)
+    # The stages of a disk that fills up, in percent; `store.clean_rules` says within which bounds they count.
+    disk_space_clean_forcibly_ratio: int = _option("diskSpaceCleanForciblyRatio", 85, maximum=100)
+    disk_space_warning_level_ratio: int = _option("diskSpaceWarningLevelRatio", 90, maximum=100)
+    clean_file_forcibly_enable: bool = _option("cleanFileForciblyEnable", True)
 
     def __post_init__(self) -> None:
         # Upstream: rounded up to whole 20-byte units.
@@ -196,6 +220,8 @@ def parse_option(option: Field[Any], value: object) -> Any:
         return Path(value)
     if meta["choices"] and value not in meta["choices"]:
         raise ValueError(f"must be {' or '.join(meta['choices'])}, not {value!r}")
+    if meta["check"] is not None:
+        meta["check"](value)
     return value
 
 

@@ -20,7 +20,7 @@ BROKER = frozenset(
     broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerConfigPath brokerElectionPriority
     brokerFastFailureEnable brokerHeartbeatInterval brokerIP2 brokerNotActiveTimeoutMillis brokerRole
     cgColdReadThreshold channelNotActiveInterval checkCRCOnRecover checkSyncStateSetPeriod
-    checkTransactionMessageEnable cleanFileForciblyEnable cleanOfflineBrokerInterval cleanResourceInterval
+    checkTransactionMessageEnable cleanOfflineBrokerInterval
     cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
     clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
     clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
@@ -35,9 +35,9 @@ BROKER = frozenset(
     controllerHeartBeatTimeoutMills controllerType correctLogicMinOffsetForceInterval
     correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable
     defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum delayOffsetUpdateVersionStep
-    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax destroyMapedFileIntervalForcibly
+    destroyMapedFileIntervalForcibly
     disableCallbackExecutor disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart
-    diskFallRecorded diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads
+    diskFallRecorded dispatchCqCacheNum dispatchCqThreads
     dispatchFromSenderThread duplicationEnable enableAsyncReput enableAutoInSyncReplicas enableBatchPush
     enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap enableCleanExpiredOffset
     enableCompaction enableConsumeQueueExt enableControllerMode enableCreateSysGroup enableDLegerCommitLog
@@ -81,7 +81,7 @@ BROKER = frozenset(
     putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
     readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange realTimePersistRocksDBConfig
     recallMessageEnable recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
-    redeleteHangedFileInterval rejectPullConsumerEnable replicasPerDiskPartition replyThreadPoolQueueCapacity
+    rejectPullConsumerEnable replicasPerDiskPartition replyThreadPoolQueueCapacity
     retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime
     rocketmqHome rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
     rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit

@@ -12,10 +12,17 @@ from appliance.engine.engine import Engine
 from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
 from appliance.engine.protocol.record import Record, decode_record
 
+#: Whatever the machine's own disk looks like.
+ROOMY = {
+    "disk_max_used_space_ratio": 95,
+    "disk_space_clean_forcibly_ratio": 100,
+    "disk_space_warning_level_ratio": 100,
+}
+
 
 def start_engine(data_dir: Path, broker: dict[str, Any] | None = None, store: dict[str, Any] | None = None) -> Engine:
     """Broker and name server on free ports; small log files, async flush unless told otherwise."""
-    store_options = {"flush_disk_type": "ASYNC_FLUSH", "mapped_file_size_commit_log": 8 << 20} | (store or {})
+    store_options = ROOMY | {"flush_disk_type": "ASYNC_FLUSH", "mapped_file_size_commit_log": 8 << 20} | (store or {})
     engine = Engine(
         EngineConfig(
             data_dir=data_dir,

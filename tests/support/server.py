@@ -27,6 +27,13 @@ START_TIMEOUT_S = 20.0
 # What the product promises: SIGTERM ends it within 10 s.
 STOP_TIMEOUT_S = 10.0
 
+#: Whatever the machine's own disk looks like.
+ROOMY = {
+    "ROCKETBOX_STORE_DISK_MAX_USED_SPACE_RATIO": "95",
+    "ROCKETBOX_STORE_DISK_SPACE_CLEAN_FORCIBLY_RATIO": "100",
+    "ROCKETBOX_STORE_DISK_SPACE_WARNING_LEVEL_RATIO": "100",
+}
+
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -99,7 +106,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
-                env=environment | self._environment,
+                env=environment | ROOMY | self._environment,
                 preexec_fn=_die_with_parent,
             )
         deadline = time.monotonic() + timeout_s

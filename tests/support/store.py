@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+from appliance.engine.config import StoreConfig
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import Record, decode_record
 from appliance.engine.store.disk import Disk
@@ -15,6 +16,10 @@ from appliance.engine.store.paths import StorePaths
 from appliance.engine.store.results import GetStatus
 
 BORN = encode_host("10.0.0.1", 5000)
+#: Whatever the machine's own disk looks like.
+ROOMY = StoreConfig(
+    disk_max_used_space_ratio=95, disk_space_clean_forcibly_ratio=100, disk_space_warning_level_ratio=100
+)
 STORE_HOST = encode_host("127.0.0.1", 10911)
 
 
@@ -80,6 +85,7 @@ class StoreUnderTest:
             memory_bytes=1 << 40,
             delay_levels_ms=[1000, 5000],
         )
+        self.options = ROOMY
         self.disk = disk or Disk()
         self.scheduler = Inline()
         self.acked: list[object] = []
@@ -91,6 +97,7 @@ class StoreUnderTest:
         self.store = MessageStore(self.settings, paths, self.disk, self.scheduler, STORE_HOST)
         self.store.on_published = lambda tick: self.acked.extend(tick.acks)
         self.store.on_failed = lambda tick, reason: self.failed.extend((ack, reason) for ack in tick.acks)
+        self.store.cleaner.options = self.options
         self.store.open()
         self.store.start()
         return self
@@ -101,7 +108,6 @@ class StoreUnderTest:
     def die(self) -> None:
         """Leave as SIGKILL does: nothing more is written, the lock is gone, the abort file stays."""
         store = self.store
-        store.index.abandon()
         for service in (store._flush, store._flush_queues, store.log._allocator, *store.services):
             service.stop()
         store._flush_queues._files.close()

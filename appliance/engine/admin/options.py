@@ -37,6 +37,18 @@ HOT = frozenset(
         ("broker", "shortPollingTimeMills"),  # PullProcessor._pull
         ("broker", "notifyConsumerIdsChangedEnable"),  # ClientManager._notify
         ("broker", "litePullMessageEnable"),  # PullProcessor.hot_lite_pull, handle_pull
+        # CleanService reads these in each round.
+        ("store", "cleanFileForciblyEnable"),
+        ("store", "cleanResourceInterval"),
+        ("store", "deleteCommitLogFilesInterval"),
+        ("store", "deleteConsumeQueueFilesInterval"),
+        ("store", "deleteFileBatchMax"),
+        ("store", "deleteWhen"),
+        ("store", "diskMaxUsedSpaceRatio"),
+        ("store", "diskSpaceCleanForciblyRatio"),
+        ("store", "diskSpaceWarningLevelRatio"),
+        ("store", "fileReservedTime"),
+        ("store", "redeleteHangedFileInterval"),
     )
 )
 

@@ -111,12 +111,14 @@ class Broker:
         self.address = address
         self.store = MessageStore(settings, StorePaths(config.store_dir, own_dir), Disk(), loop, store_host)
         self.store.on_pressure = server.pause_reading
+        self.store.cleaner.options = store
         self._open_store(config_dir)
 
         self.journal = ConfigJournal(own_dir / "config.journal")
         # A message in a topic made for it is acknowledged when the topic's entry is durable, too.
         self.store.sync_first(self.journal.sync_written)
         self.topics = TopicConfigManager(config_dir / "topics.json", broker, self.journal, clock)
+        self.store.cleaner.topic_hours = self.topics.reserve_hours
         self.groups = SubscriptionGroupManager(config_dir / "subscriptionGroup.json", broker, self.journal, clock)
         self.offsets = ConsumerOffsetManager(
             config_dir / "consumerOffset.json", broker.flush_consumer_offset_interval_ms, clock

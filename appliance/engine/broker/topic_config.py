@@ -22,6 +22,8 @@ PERM_ALL = 15
 I32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 I64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
+#: Attribute: hours that a topic's messages are shown, -1 as long as the broker keeps them. Unit: 5.x's tiered storage.
+RESERVE_TIME = "reserve.time"
 MESSAGE_TYPES = ("UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL")
 _I64_MAX = (1 << 63) - 1
 
@@ -56,6 +58,12 @@ def permission_text(perm: int) -> str:
     """6 -> "RW-". Source: `PermName.perm2String`."""
     pairs = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
     return "".join(letter if perm & bit else "-" for bit, letter in pairs)
+
+
+def reserve_hours_of(config: TopicConfig) -> int | None:
+    """The hours of its attribute reserve.time; None without one, for -1, and for what is no number (another's file)."""
+    text = config.attributes.get(RESERVE_TIME, "")
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
 
 
 def new_topic(name: str, queue_nums: int, perm: int, order: bool = False, topic_sys_flag: int = 0) -> TopicConfig:
@@ -122,7 +130,7 @@ def alter_attributes(current: dict[str, str] | None, changes: dict[str, str]) ->
 
 def _check_attribute(key: str, value: str | None, is_new: bool) -> None:
     """value: None when the key is deleted."""
-    if key not in ("queue.type", "cleanup.policy", "message.type", "reserve.time"):
+    if key not in ("queue.type", "cleanup.policy", "message.type", RESERVE_TIME):
         raise _refuse(f"unsupported key: {key}")
     if key in ("queue.type", "cleanup.policy") and not is_new:
         raise _refuse(f"attempt to update an unchangeable attribute. key: {key}")

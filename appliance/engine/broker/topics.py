@@ -36,10 +36,12 @@ from .topic_config import (
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
+    RESERVE_TIME,
     TopicConfig,
     alter_attributes,
     decode_topic_config,
     new_topic,
+    reserve_hours_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -109,6 +111,14 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
     def is_order_topic(self, name: str) -> bool:
         config = self._configs.get(name)
         return config is not None and config.order
+
+    def reserve_hours(self) -> dict[str, int]:
+        """Topic -> hours of its attribute reserve.time, where it has one that is not -1."""
+        return {
+            topic: hours
+            for topic, config in list(self._configs.items())
+            if RESERVE_TIME in config.attributes and (hours := reserve_hours_of(config)) is not None
+        }
 
     # --- creation without an administrator, on remoting-io
 
@@ -210,6 +220,21 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         if changed:
             logger.info("topics: ordered, as the name servers say: %s", [config.topic_name for config in changed])
             self._announce(changed)
+
+    @contextmanager
+    def keeping_unknown(self, topic: str) -> Iterator[bool]:
+        """Keep a topic that is not there from being made while the block removes what was left of it; False when it is
+        there."""
+        with self._lock:
+            unknown = topic not in self._configs
+            if unknown:
+                self._closing.add(topic)
+        try:
+            yield unknown
+        finally:
+            if unknown:
+                with self._lock:
+                    self._closing.discard(topic)
 
     @contextmanager
     def deleting(self, topic: str) -> Iterator[int]:

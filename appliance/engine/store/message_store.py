@@ -14,13 +14,13 @@ from collections.abc import Callable
 from ..errors import StartError, StoreBroken
 from .appender import Appender, Tick
 from .block_checksums import BlockChecksumService
+from .clean_service import CleanService
 from .commit_log import CommitLog
 from .consume_queue import ENTRY_BYTES
 from .consume_queue_table import ConsumeQueueTable
 from .disk import Disk
 from .flush import FlushCommitLogService
 from .flush_queues import FlushConsumeQueueService, TopicDeletion
-from .index_service import IndexService
 from .message_reader import MessageReader
 from .paths import StorePaths
 from .settings import Scheduler, Service, StoreSettings
@@ -63,16 +63,15 @@ class MessageStore(Appender):
         self.on_published: Callable[[Tick], None] = lambda tick: None
         self.on_failed: Callable[[Tick, str], None] = lambda tick, reason: None
         self.on_pressure: Callable[[bool], None] = lambda high: None
+        self.cleaner = CleanService(self)
         #: Further threads of the store, in the order they start. Before start().
         self.services: list[Service] = []
         #: Called by the cleaner's thread with the log's new minimum offset once files are gone.
         self.on_removed: list[Callable[[int], None]] = []
         self.blocks = BlockChecksumService(self)
         self.services.append(self.blocks)
+        self.services.append(self.cleaner)
         self.on_removed.append(self.blocks.removed)
-        self.index = IndexService(self)
-        self.services.append(self.index)
-        self.on_removed.append(self.index.removed)
         # Owned by remoting-io.
         self.pending: deque[Tick] = deque()
         self.published = 0
@@ -97,7 +96,6 @@ class MessageStore(Appender):
             end, last_offset, last_time_ms = recover(self)
             self.log.start(end)
             self.files.mark_running()
-            self.index.open(end)
         except BaseException as error:
             self._let_go()
             if isinstance(error, OSError):
@@ -113,7 +111,6 @@ class MessageStore(Appender):
         """Close everything as it is."""
         self.log.close()
         self.queues.close()
-        self.index.close()
         self.files.close(clean=False)
 
     def sync_first(self, before_sync: Callable[[], None]) -> None:
@@ -202,7 +199,6 @@ class MessageStore(Appender):
         self.published = tick.end
         self.last_record_offset = tick.last_offset
         self._flush_queues.published(self._tail_bytes)
-        self.index.published()
         if self._tail_bytes > TAIL_HIGH_BYTES:
             self._set_pressure(True)
         self.on_published(tick)

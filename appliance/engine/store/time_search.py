@@ -6,10 +6,14 @@ Store times never go back along the log, hence not along a queue either.
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING
 
+from ..errors import QueueBroken
 from ..protocol.record import store_time_ms
 from .consume_queue import ENTRY, ConsumeQueue
-from .message_store import MessageStore
+
+if TYPE_CHECKING:
+    from .message_store import MessageStore
 
 #: Up to the store time behind a 20-byte born host.
 _HEAD_BYTES = 76
@@ -40,6 +44,8 @@ class TimeSearch:
             return -1
         entry = self.entries(queue, offset, 1)
         if not entry:
+            if queue.broken:
+                raise QueueBroken(f"the files of {topic}-{queue_id} are being built anew, try again later")
             return -1
         physical, _, _ = ENTRY.unpack(entry)
         head = self._store.log.read(physical, _HEAD_BYTES)
@@ -75,3 +81,6 @@ class TimeSearch:
         if boundary is Boundary.LOWER:
             return low
         return max(first, min(low, end) - 1)
+
+    def close(self) -> None:
+        self._files.close()

@@ -1,0 +1,145 @@
+"""Queues follow the log: minimum offsets move forward when files or a topic's time are gone, and queue files go.
+
+A minimum offset is written by recovery, then by the cleaner's thread alone, and only grows. A queue's last file stays,
+whatever is left of it: its offsets go on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from .time_search import Boundary, TimeSearch
+
+if TYPE_CHECKING:
+    from .message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+#: Queues looked at between two pauses of PAUSE_S, so that other threads get their turn.
+_SLICE = 500
+PAUSE_S = 0.002
+
+
+def first_kept(read: Callable[[int], bytes], low: int, high: int, log_begin: int) -> int:
+    """The first offset in [low, high) whose entry names a record the log still has, `high` without one.
+
+    read: an offset -> its entry, b"" where no file has it. Fillers and lost files stand at a queue's front only.
+    """
+
+    def is_gone(offset: int) -> bool:
+        entry = read(offset)
+        if len(entry) < ENTRY_BYTES:
+            return True
+        physical, size, _ = ENTRY.unpack(entry)
+        return size <= 0 or physical < log_begin or (physical == 0 and size == HOLE_SIZE)
+
+    if low >= high or not is_gone(low):
+        return low
+    while low < high:
+        middle = (low + high) // 2
+        if is_gone(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+class QueueTrimmer:
+    """Belongs to the cleaner's thread. `pause`: sleeps some seconds, False when it is time to stop."""
+
+    def __init__(self, store: MessageStore, pause: Callable[[float], bool]) -> None:
+        self._store = store
+        self._pause = pause
+        self._files = store.queues.new_files(64)
+        self._times = TimeSearch(store)
+        #: Where the record of a queue's first entry lies, as far as it was looked up.
+        self._first_physical: dict[ConsumeQueue, int] = {}
+        #: Below this number a queue has no files any more, or has to keep its last.
+        self._first_file: dict[ConsumeQueue, int] = {}
+
+    def follow_log(self, file_pause_s: float) -> int:
+        """Correct every queue's minimum offset to what the log has; returns the queue files deleted. OSError."""
+        log_begin = self._store.log.min_offset
+        queues = self._store.queues.all()
+        current = set(queues)
+        for known in (self._first_physical, self._first_file):
+            for queue in known.keys() - current:
+                del known[queue]
+        deleted = 0
+        for count, queue in enumerate(queues, 1):
+            if count % _SLICE == 0 and not self._pause(PAUSE_S):
+                break
+            low, high = queue.min_offset, queue.max_offset
+            if low < high and self._first_physical.get(queue, -1) < log_begin:
+                self._raise(queue, first_kept(partial(self._entry, queue), low, high, log_begin))
+                entry = self._entry(queue, queue.min_offset) if queue.min_offset < high else b""
+                if len(entry) == ENTRY_BYTES:
+                    self._first_physical[queue] = ENTRY.unpack(entry)[0]
+            deleted += self._delete_files(queue, file_pause_s)
+        self._let_go(deleted)
+        return deleted
+
+    def follow_times(self, keep_from_ms: Mapping[str, int], file_pause_s: float) -> int:
+        """Move the queues of topics (name -> store time) to their first message not older; files deleted. OSError."""
+        deleted = 0
+        for queue in self._store.queues.all():
+            begin_ms = keep_from_ms.get(queue.topic)
+            if begin_ms is None or queue.min_offset >= queue.max_offset:
+                continue
+            if self._times.time_of(queue.topic, queue.queue_id, queue.min_offset) < begin_ms:
+                found = self._times.offset_at(queue.topic, queue.queue_id, begin_ms, Boundary.LOWER)
+                self._raise(queue, found)
+                self._first_physical.pop(queue, None)
+                deleted += self._delete_files(queue, file_pause_s)
+            if not self._pause(0.0):
+                break
+        self._let_go(deleted)
+        return deleted
+
+    def _entry(self, queue: ConsumeQueue, offset: int) -> bytes:
+        return self._store.queues.read_entries(queue, offset, 1, self._files)
+
+    @staticmethod
+    def _raise(queue: ConsumeQueue, offset: int) -> None:
+        offset = min(offset, queue.max_offset)
+        if offset > queue.min_offset:
+            logger.debug("consume queue: %s-%d begins at %d now", queue.topic, queue.queue_id, offset)
+            queue.min_offset = offset
+
+    def _delete_files(self, queue: ConsumeQueue, file_pause_s: float) -> int:
+        """Delete the files that lie below the minimum offset, but for the last one there is."""
+        first = queue.min_offset // self._files.entries_per_file
+        if first <= self._first_file.get(queue, 0):
+            return 0
+        deleted = 0
+        while True:
+            with self._store._flush_queues.removing:
+                if self._store.find_queue(queue.topic, queue.queue_id) is not queue:
+                    return deleted
+                try:
+                    numbers = self._files.numbers(queue.topic, queue.queue_id)
+                except FileNotFoundError:  # its entries are in memory only
+                    return deleted
+                self._first_file[queue] = max(first, numbers[0]) if numbers else first
+                if len(numbers) < 2 or numbers[0] >= first:
+                    break
+                self._files.unlink(queue.topic, queue.queue_id, numbers[0])
+                deleted += 1
+            if not self._pause(file_pause_s):
+                break
+        if deleted:
+            self._store.disk.sync_directory(self._store.paths.queue_dir(queue.topic, queue.queue_id))
+        return deleted
+
+    def _let_go(self, deleted: int) -> None:
+        """Have every thread close what it still has open of deleted files."""
+        if deleted:
+            self._store.queues.files_deleted()
+
+    def close(self) -> None:
+        self._files.close()
+        self._times.close()
