@@ -24,6 +24,7 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox openapi             print the REST API's description (OpenAPI 3.1)
        rocketbox user reset-password NAME [--data-dir DIR]
        rocketbox health [options]    whether the server with these options is ready
+       rocketbox store inspect|verify|export DIR     a store seen offline
        rocketbox --version"""
 
 # A refused start and a wrong command line end with this status.
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if command == "openapi":
         return _openapi()
-    if command in ("user", "health"):
+    if command in ("user", "health", "store"):
         return _run_small(command, arguments[1:])
     if command != "serve":
         print(f"rocketbox: there is no command {command!r}.\n{USAGE}" if command else USAGE, file=sys.stderr)
@@ -86,12 +87,13 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def _run_small(command: str, arguments: Sequence[str]) -> int:
-    from . import health_command, user_command
+    from importlib import import_module
 
     try:
         if command == "user":
             _check_installed("django")
-        return (user_command if command == "user" else health_command).run(arguments)
+        status: int = import_module(f".{command}_command", __package__).run(arguments)
+        return status
     except RocketBoxError as error:
         print(f"rocketbox: {error}", file=sys.stderr)
         return EXIT_REFUSED

@@ -115,6 +115,17 @@ def _decode(body: bytes, sys_flag: int, notes: list[Sentence]) -> tuple[bytes, l
     return data, layers, more
 
 
+def decompressed(body: bytes, kind: str) -> tuple[bytes, str | None]:
+    """(the body without its compression, None), or (the body as it is, why it does not decompress)."""
+    try:
+        data, more = _decompress(kind, body)
+    except ImportError:
+        return body, f"the package {_PACKAGES[kind]} is not installed"
+    except _Undecodable as error:
+        return body, str(error)
+    return (body, f"it is more than {DECODE_LIMIT_BYTES} bytes") if more else (data, None)
+
+
 def _looks_like(data: bytes) -> str | None:
     """ "gzip" or "zlib" by the first bytes; two bytes of zlib's header may be chance, so its failure is no news."""
     if data.startswith(_GZIP):

@@ -1,0 +1,103 @@
+"""`rocketbox store export`: messages as lines of JSON, or records as they lie in the log. Reads only.
+
+In the order of the log. A body that is UTF-8 text is `body`, any other `bodyBase64`; compressed ones are decompressed
+first when that was asked for. A damaged record is passed over and counted.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..admin.bodies import compression_of, decompressed
+from ..admin.topic_views import host_text
+from ..protocol.message_id import encode_host, encode_offset_id
+from ..protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
+from ..protocol.record import Record
+from .log_check import CheckingScan
+from .offline_store import OfflineStore
+from .problems import Problems
+from .verification import Progress
+
+
+class Wanted(NamedTuple):
+    """Which messages. topics: none means all. Times in ms, the span is [from_ms, to_ms)."""
+
+    topics: frozenset[str] = frozenset()
+    queue_id: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def has(self, record: Record) -> bool:
+        return (
+            (not self.topics or record.topic in self.topics)
+            and self.queue_id in (None, record.queue_id)
+            and (self.from_ms is None or record.store_time_ms >= self.from_ms)
+            and (self.to_ms is None or record.store_time_ms < self.to_ms)
+        )
+
+
+def records(
+    store: OfflineStore, wanted: Wanted, problems: Problems, durable: int, progress: Progress
+) -> Iterator[Record]:
+    """The wanted records in the log's order; damage goes to `problems`."""
+    scan = CheckingScan(store, problems, durable)
+    total = store.log.end - store.log.min_offset
+
+    def told(offset: int) -> None:
+        progress("records", offset - store.log.min_offset, total)
+
+    for record in scan.all_records(told):
+        if wanted.has(record):
+            yield record
+
+
+def json_line(record: Record, encoding: str, decompress: bool) -> bytes:
+    """One message. encoding: "auto" (text where it is text), "base64" or "text" (what is no UTF-8 is replaced)."""
+    body, kind = record.body, compression_of(record.sys_flag)
+    problem = None
+    if kind is not None and decompress:
+        body, problem = decompressed(body, kind)
+        kind = kind if problem else None
+    properties = decode_properties(record.properties)
+    line: dict[str, Any] = {
+        "topic": record.topic,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "physicalOffset": record.physical_offset,
+        "size": record.size,
+        "offsetMsgId": encode_offset_id(encode_host(*record.store_host), record.physical_offset),
+        "uniqKey": properties.get(UNIQUE_KEY),
+        "keys": properties.get(KEYS),
+        "tags": properties.get(TAGS),
+        "bornTimestamp": record.born_time_ms,
+        "bornHost": host_text(record.born_host),
+        "storeTimestamp": record.store_time_ms,
+        "storeHost": host_text(record.store_host),
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+        "properties": properties,
+        "compression": kind,
+    }
+    if problem is not None:
+        line["problem"] = problem
+    if encoding == "text":
+        line["body"] = body.decode("utf-8", "replace")
+    else:
+        try:
+            if encoding == "base64":
+                raise UnicodeDecodeError("utf-8", b"", 0, 0, "not asked for")
+            line["body"] = body.decode()
+        except UnicodeDecodeError:
+            line["bodyBase64"] = base64.b64encode(body).decode()
+    return msgspec.json.encode({name: value for name, value in line.items() if value is not None}) + b"\n"
+
+
+def raw_record(store: OfflineStore, record: Record) -> bytes:
+    """Its bytes as they lie in the log."""
+    return store.scan.read(record.physical_offset, record.size)

@@ -1,0 +1,138 @@
+"""Every record of the log in order, and what lies between and behind them.
+
+The end of the log is found as a start of the broker would find it: at the first bytes that are no record, unless a
+record that was certainly durable follows. That is one a queue entry names, the first of a later file, or one below the
+recovery position (D15).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from ..errors import CorruptFile
+from ..protocol.record import Record, decode_record
+from ..store.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
+from ..store.log_scan import LogScan
+from .offline_store import OfflineStore
+from .problems import Problems
+
+#: Damaged ranges that are remembered.
+_RANGES = 100_000
+
+
+class CheckingScan(LogScan):
+    """LogScan that tells instead of mending. `progress` is called with the physical offset now and then."""
+
+    def __init__(self, store: OfflineStore, problems: Problems, durable: int) -> None:
+        """durable: the recovery position, -1 without one."""
+        super().__init__(store, None)  # type: ignore[arg-type]  # it reads what both kinds of store have
+        self._offline = store
+        self._problems = problems
+        self._below = durable
+        # Begins and ends of damaged ranges, in order; further ones are not remembered.
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        #: Behind the last record; -1 before the scan has ended.
+        self.end = -1
+
+    def place(self, offset: int) -> tuple[str, int]:
+        """(file, position in it) of a physical offset."""
+        segment = self._offline.log.segment_at(offset)
+        if segment is None:
+            return "commitlog", -1
+        return f"commitlog/{segment.path.name}", offset - segment.start
+
+    def all_records(self, progress: Callable[[int], None]) -> Iterator[Record]:
+        """Each record, in the order of the log; sets `end`."""
+        log = self._offline.log
+        at = begin = log.min_offset
+        told = 0
+        while True:
+            for behind, record in self.records(begin):
+                at = behind
+                if record is not None:
+                    yield record
+                if at - told > 1 << 22:
+                    told = at
+                    progress(at)
+            following = next((segment.start for segment in log.segments if segment.start > at), None)
+            if log.segment_at(at) is not None or following is None:
+                break
+            at = begin = following  # files are missing in between; that was told when the names were read
+        self.end = at
+        self._look_behind(at)
+
+    def is_damaged(self, offset: int) -> bool:
+        """Whether a physical offset that the scan has passed lies in a damaged range."""
+        index = bisect_right(self._begins, offset) - 1
+        return index >= 0 and offset < self._ends[index]
+
+    def _next_valid(self, offset: int) -> int | None:
+        """Where the next record lies that was certainly durable."""
+        log = self._offline.log
+        found = [start for segment in log.segments if (start := segment.start) > offset and self.is_record(start)][:1]
+        found += [named for named in self._named_behind(offset) if self.is_record(named)]
+        limit = min(found, default=None)
+        until = max(self._below + 1, limit or 0)
+        for segment in log.segments:
+            if segment.end > offset and segment.start < until:
+                searched = self._search(max(offset + 1, segment.start), min(until, segment.end))
+                if searched is not None:
+                    return searched
+        return limit
+
+    def _named_behind(self, offset: int) -> Iterator[int]:
+        """Of each queue the first physical offset behind `offset` that an entry names."""
+        files = self._offline.files
+        per_file = files.entries_per_file
+        for topic, queue_id in self._offline.queues():
+            for number in self._offline.queue_numbers(topic, queue_id):
+                low, high = number * per_file, (number + 1) * per_file
+                while low < high:
+                    middle = (low + high) // 2
+                    entry = files.read(topic, queue_id, middle, 1)
+                    physical, size, _ = ENTRY.unpack(entry) if len(entry) == ENTRY_BYTES else (0, 0, 0)
+                    if size > 0 and (physical <= offset or size == HOLE_SIZE):
+                        low = middle + 1
+                    else:
+                        high = middle
+                entry = files.read(topic, queue_id, low, 1)
+                physical, size, _ = ENTRY.unpack(entry) if len(entry) == ENTRY_BYTES else (0, 0, 0)
+                if 0 < size < HOLE_SIZE and physical > offset:
+                    yield physical
+
+    def _quarantine(self, begin: int, end: int, kind: str, reason: str) -> None:
+        """Called where the scan steps over a range."""
+        file, at = self.place(begin)
+        if len(self._begins) < _RANGES:
+            self._begins.append(begin)
+            self._ends.append(end)
+        segment = self._offline.log.segment_at(begin)
+        until = min(end, segment.end) if segment else end
+        self._problems.damage("record", file, at, f"{until - begin} bytes are no valid record: {reason}")
+
+    def _look_behind(self, end: int) -> None:
+        """What lies behind the last record must be zeros; else it is a torn tail."""
+        for segment in self._offline.log.segments:
+            begin = max(end, segment.start)
+            if begin >= segment.end:
+                continue
+            dirty_end = self._dirty_end(segment, begin)  # type: ignore[arg-type]
+            if dirty_end == begin:
+                continue
+            file, at = self.place(begin)
+            text = f"{dirty_end - begin} bytes behind the last whole record: {self._why(begin)}"
+            if self._search(begin, segment.end) is not None:
+                text += "; records are among them, but nothing says that they were durable"
+            if self._offline.was_killed:
+                self._problems.note("torn-tail", file, at, text)
+            else:
+                self._problems.damage("behind-the-end", file, at, text)
+
+    def _why(self, offset: int) -> str:
+        try:
+            decode_record(self._window(offset, self._offline.log.segment_at(offset)))  # type: ignore[arg-type]
+        except CorruptFile as error:
+            return str(error)
+        return "it does not lie where it says"

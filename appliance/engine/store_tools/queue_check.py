@@ -1,0 +1,228 @@
+"""Queue entries against records, both ways, in the order of the log.
+
+Each record says which entry it must have; that is looked up where it must stand. Afterwards each queue must hold no
+entries but those: then every entry is true of a record too. Only where the counts differ are a queue's entries looked
+at one by one. Memory: a few numbers a queue, and a window of entries of the queues used last.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from ..errors import CorruptFile
+from ..protocol.properties import TAGS, find_property
+from ..protocol.record import Record, decode_record
+from ..store.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
+from ..store.dispatch import SCHEDULE_TOPIC, has_queue_entry, tag_code
+from ..store.paths import segment_name
+from ..store.queue_extension import QueueExtension, is_address
+from .offline_store import OfflineStore
+from .problems import Problems
+
+#: Entries of one queue read at a time, and queues of which they are kept: 20 MB.
+WINDOW = 512
+_WINDOWS = 2000
+_WALK = 20_000
+
+
+class _Seen:
+    """What the log said of one queue."""
+
+    __slots__ = ("count", "end", "first_missing", "missing", "told")
+
+    def __init__(self) -> None:
+        self.count = 0  # records whose entry is right
+        self.end = -1  # behind the last entry that is
+        self.missing = 0
+        self.told: set[int] = set()  # wrong entries that were told
+        self.first_missing: tuple[int, int] | None = None  # queue offset, physical offset
+
+
+class QueueCheck:
+    """`record()` for each record of the log, then `finish()`."""
+
+    def __init__(
+        self,
+        store: OfflineStore,
+        problems: Problems,
+        deleted: dict[str, int],
+        is_damaged: Callable[[int], bool],
+        unfinished: bool,
+    ) -> None:
+        """deleted: topic -> physical offset below which its records have no entries. is_damaged: whether the log is, at
+        a physical offset; that was told. unfinished: the broker was killed or runs; entries of the last records may be
+        missing."""
+        self._store = store
+        self._problems = problems
+        self._deleted = deleted
+        self._is_damaged = is_damaged
+        self._unfinished = unfinished
+        self._extension = QueueExtension(store.paths, store.disk)
+        self._on_disk = set(store.queues())
+        self._begin: dict[tuple[str, int], int] = {}
+        self._seen: dict[tuple[str, int], _Seen] = {}
+        self._windows: OrderedDict[tuple[str, int], tuple[int, bytes]] = OrderedDict()
+        #: topic -> records that have no queue at all, and records of an earlier topic of the name.
+        self.without_queue: dict[str, int] = {}
+        self.replaced: dict[str, int] = {}
+
+    def place(self, topic: str, queue_id: int, offset: int) -> tuple[str, int]:
+        """(file, position in it) of an entry."""
+        number, index = divmod(offset, self._store.files.entries_per_file)
+        name = segment_name(number * self._store.queue_file_bytes)
+        return f"consumequeue/{topic}/{queue_id}/{name}", index * ENTRY_BYTES
+
+    def _entry(self, key: tuple[str, int], offset: int) -> bytes:
+        """One entry; empty where the files end."""
+        window = self._windows.get(key)
+        if window is None or not 0 <= offset - window[0] < len(window[1]) // ENTRY_BYTES:
+            window = offset, self._store.files.read(*key, offset, WINDOW)
+            if not window[1]:
+                return b""
+            self._windows[key] = window
+            if len(self._windows) > _WINDOWS:
+                self._windows.popitem(last=False)
+        at = (offset - window[0]) * ENTRY_BYTES
+        return window[1][at : at + ENTRY_BYTES]
+
+    # --- from records to entries
+
+    def record(self, record: Record) -> None:
+        if not has_queue_entry(record.sys_flag) or record.physical_offset < self._deleted.get(record.topic, 0):
+            return
+        key = (record.topic, record.queue_id)
+        if key not in self._on_disk:
+            self.without_queue[record.topic] = self.without_queue.get(record.topic, 0) + 1
+            return
+        seen = self._seen.get(key)
+        if seen is None:
+            seen = self._seen[key] = _Seen()
+        offset = record.queue_offset
+        entry = self._entry(key, offset) if offset >= 0 else b""
+        physical, size, code = ENTRY.unpack(entry) if len(entry) == ENTRY_BYTES else (0, 0, 0)
+        if physical == record.physical_offset and size == record.size:
+            self._check_code(record, code)
+            seen.count += 1
+            seen.end = offset + 1
+            return
+        if not size and not physical:
+            seen.missing += 1
+            if seen.first_missing is None:
+                seen.first_missing = offset, record.physical_offset
+            return
+        if physical > record.physical_offset and self._is_true(key, offset, physical, size):
+            self.replaced[record.topic] = self.replaced.get(record.topic, 0) + 1
+            return
+        self._problems.damage(
+            "queue-entry",
+            *self.place(*key, offset),
+            f"entry {offset} says {size} bytes at {physical}, its record has {record.size} at {record.physical_offset}",
+        )
+        seen.told.add(offset)
+        seen.end = max(seen.end, offset + 1)
+
+    def _check_code(self, record: Record, code: int) -> None:
+        tags = find_property(record.properties, TAGS)
+        place = self.place(record.topic, record.queue_id, record.queue_offset)
+        if is_address(code):
+            unit = self._extension.read(record.topic, record.queue_id, code)
+            if unit is None:
+                self._problems.damage("extension", *place, f"entry {record.queue_offset} points to no extension unit")
+            elif (unit.tag_code, unit.store_time_ms) != (tag_code(tags), record.store_time_ms):
+                self._problems.damage(
+                    "extension", *place, f"the extension unit of entry {record.queue_offset} is another message's"
+                )
+        elif record.topic == SCHEDULE_TOPIC:
+            if code < record.store_time_ms and code != tag_code(tags):
+                self._problems.damage("tag-code", *place, f"entry {record.queue_offset} is due before it was stored")
+        elif code != tag_code(tags):
+            self._problems.damage("tag-code", *place, f"entry {record.queue_offset} has not its tag's code")
+
+    def _is_true(self, key: tuple[str, int], offset: int, physical: int, size: int) -> bool:
+        """Whether an entry names a record of its own place."""
+        if not 0 < size < HOLE_SIZE:
+            return False
+        try:
+            record = decode_record(self._store.scan.read(physical, size), check_crc=False)
+        except CorruptFile:
+            return False
+        found = (record.topic, record.queue_id, record.queue_offset, record.physical_offset, record.size)
+        return found == (*key, offset, physical, size)
+
+    # --- from entries to records
+
+    def finish(self, end: int) -> None:
+        """The log ends at physical offset `end`."""
+        for topic, queue_id in sorted(self._on_disk):
+            self._finish_queue(topic, queue_id, end)
+        for topic, count in sorted(self.without_queue.items()):
+            text = f"{count} records of topic {topic} have no queue: the topic was deleted, or its queue files were"
+            self._problems.note("no-queue", f"consumequeue/{topic}", -1, text)
+        for topic, count in sorted(self.replaced.items()):
+            text = f"{count} records are of an earlier topic {topic}, whose offsets were used again"
+            self._problems.note("earlier-topic", f"consumequeue/{topic}", -1, text)
+        self._extension.close()
+
+    def _finish_queue(self, topic: str, queue_id: int, end: int) -> None:
+        seen = self._seen.get((topic, queue_id)) or _Seen()
+        if seen.first_missing is not None:
+            offset, physical = seen.first_missing
+            text = f"{seen.missing} records from physical offset {physical} have no entry, the first is entry {offset}"
+            add = self._problems.note if self._unfinished and offset >= seen.end else self._problems.damage
+            add("missing-entry", *self.place(topic, queue_id, offset), text)
+        told = False
+        count = 0
+        last = -1
+        begin = self._store.log.min_offset
+        for offset, physical, size in self._entries(topic, queue_id):
+            if size == HOLE_SIZE or (physical < begin and size > 0):
+                continue  # a filler, or its record has expired
+            if offset >= seen.end:
+                # Recovery cuts these: nothing in the log is theirs.
+                if (physical or size) and not told:
+                    told = True
+                    lost = physical < end and not self._unfinished
+                    level = self._problems.damage if lost else self._problems.note
+                    text = f"entries from {offset} on are behind the queue's end and name no record"
+                    level("behind-the-queue", *self.place(topic, queue_id, offset), text)
+                continue
+            if size <= 0 or physical <= last:
+                continue
+            last = physical
+            count += 1
+        if count != seen.count:
+            self._look_at_each(topic, queue_id, seen)
+
+    def _look_at_each(self, topic: str, queue_id: int, seen: _Seen) -> None:
+        """Name the entries that no record bore out."""
+        last = -1
+        begin = self._store.log.min_offset
+        for offset, physical, size in self._entries(topic, queue_id):
+            if offset >= seen.end:
+                return
+            if offset in seen.told or size == HOLE_SIZE or (physical < begin and size > 0):
+                continue
+            place = self.place(topic, queue_id, offset)
+            if size <= 0:
+                continue  # told as missing, if a record wants it
+            if physical <= last:
+                self._problems.damage("queue-order", *place, f"entry {offset} names {physical}, behind it {last}")
+            elif not self._is_damaged(physical) and not self._is_true((topic, queue_id), offset, physical, size):
+                self._problems.damage("queue-entry", *place, f"entry {offset} names no record at {physical}")
+            last = max(last, physical)
+
+    def _entries(self, topic: str, queue_id: int):  # type: ignore[no-untyped-def]
+        """(queue offset, physical offset, size) of all entries in the files."""
+        per_file = self._store.files.entries_per_file
+        for number in self._store.queue_numbers(topic, queue_id):
+            offset = number * per_file
+            while offset < (number + 1) * per_file:
+                data = self._store.files.read(topic, queue_id, offset, _WALK)
+                whole = len(data) - len(data) % ENTRY_BYTES
+                if not whole:
+                    break
+                if data.strip(b"\0"):
+                    for index, (physical, size, _) in enumerate(ENTRY.iter_unpack(data[:whole])):
+                        yield offset + index, physical, size
+                offset += whole // ENTRY_BYTES

@@ -1,0 +1,205 @@
+"""The small files: checkpoint, recovery position, deleted topics, configuration and its journal, findings."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+from .. import fastjson
+from ..config_journal import decode_line
+from ..errors import CorruptFile
+from ..protocol.record import decode_record
+from ..store import deleted_topics
+from ..store.checkpoint import RecoveryPosition, RecoveryPositionFile
+from ..store.findings import Finding, Findings
+from .offline_store import OfflineStore
+from .problems import Problems
+
+_CHECKPOINT = struct.Struct(">qqq")
+#: Files below config/ that are JSON without the ending.
+_JSON_NAMES = ("timermetrics", "transactionMetrics")
+_SLOT_BYTES, _SLOT_DISTANCE = 52, 4096
+
+
+def checkpoint_times(store: OfflineStore) -> tuple[int, int, int] | None:
+    """Store times in ms of the last flush of log, queues, index; None without a whole checkpoint."""
+    try:
+        raw = store.paths.checkpoint.read_bytes()
+    except OSError:
+        return None
+    return _CHECKPOINT.unpack_from(raw) if len(raw) >= 40 else None
+
+
+def recovery_position(store: OfflineStore) -> tuple[RecoveryPosition | None, int]:
+    """(the saved recovery position, the physical offset below which the log was durable or -1)."""
+    if not store.paths.recovery_position.exists():
+        return None, -1
+    file = RecoveryPositionFile(store.paths.recovery_position, store.disk)
+    file.close()
+    return file.position, file.durable
+
+
+def position_matches(store: OfflineStore, position: RecoveryPosition) -> bool:
+    """Whether the record that a recovery position names is still what it was."""
+    try:
+        record = decode_record(store.scan.read(position.record_offset, position.record_size), check_crc=False)
+    except CorruptFile:
+        return False
+    found = (record.physical_offset, record.size, record.body_crc, record.store_time_ms)
+    return found == (position.record_offset, position.record_size, position.record_crc, position.record_time_ms)
+
+
+def known_deletions(store: OfflineStore) -> dict[str, int]:
+    """topic -> physical offset below which its records have no queue entries. Raises ValueError."""
+    try:
+        raw = (store.paths.own / deleted_topics.NAME).read_bytes()
+    except FileNotFoundError:
+        return {}
+    try:
+        found = json.loads(raw)
+        topics = {str(topic): int(offset) for topic, offset in found["topics"].items()}
+        if found["crc32"] != deleted_topics.crc32(json.dumps(topics).encode()):
+            raise ValueError("its checksum does not match")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it lacks {error}") from None
+    return topics
+
+
+def saved_findings(store: OfflineStore) -> list[Finding]:
+    """What earlier starts and scrubs found."""
+    return Findings(store.paths, store.disk).all()
+
+
+def config_files(store: OfflineStore) -> list[Path]:
+    """Files below config/, in order."""
+    try:
+        return sorted(path for path in store.paths.config.iterdir() if path.is_file())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def is_json(path: Path) -> bool:
+    name = path.name.removesuffix(".bak")
+    return name.endswith(".json") or name in _JSON_NAMES
+
+
+class SmallFilesCheck:
+    """One pass over all of them. `deleted`, `durable` and `position` are for the checks that follow."""
+
+    def __init__(self, store: OfflineStore, problems: Problems, unfinished: bool) -> None:
+        self._store = store
+        self._problems = problems
+        self._unfinished = unfinished
+        self.deleted: dict[str, int] = {}
+        self.position: RecoveryPosition | None = None
+        self.durable = -1
+
+    def run(self) -> None:
+        self._checkpoint()
+        self._recovery_position()
+        self._deleted_topics()
+        self._config()
+        self._journal()
+        self._options()
+        self._findings()
+
+    def _checkpoint(self) -> None:
+        path = self._store.paths.checkpoint
+        if not path.exists():
+            if self._store.log.segments:
+                self._problems.note("checkpoint", "checkpoint", -1, "there is none; a start makes it anew")
+        elif checkpoint_times(self._store) is None:
+            self._problems.damage("checkpoint", "checkpoint", -1, f"it has {path.stat().st_size} bytes instead of 4096")
+
+    def check_times(self, last_ms: int) -> None:
+        """Checkpoint times never pass the last record's, `last_ms`."""
+        times = checkpoint_times(self._store)
+        if times is None:
+            return
+        tell = self._problems.note if self._unfinished else self._problems.damage
+        for at, (name, time_ms) in enumerate(zip(("log", "queues", "index"), times, strict=True)):
+            if time_ms < 0 or time_ms > max(last_ms, 0):
+                text = f"the time of the last flush of the {name}, {time_ms}, is not below the last record's, {last_ms}"
+                tell("checkpoint", "checkpoint", 8 * at, text)
+
+    def _recovery_position(self) -> None:
+        name, path = "rocketbox/recovery-position", self._store.paths.recovery_position
+        if not path.exists():
+            return
+        raw = path.read_bytes()
+        self.position, self.durable = recovery_position(self._store)
+        bad = []
+        for slot in (0, 1):
+            part = raw[slot * _SLOT_DISTANCE : slot * _SLOT_DISTANCE + _SLOT_BYTES]
+            whole = len(part) == _SLOT_BYTES
+            matches = whole and deleted_topics.crc32(part[:-4]) == int.from_bytes(part[-4:], "big")
+            if part.strip(b"\0") and not matches:
+                bad.append(slot * _SLOT_DISTANCE)
+        for at in bad:
+            level = self._problems.note if self._unfinished and self.durable >= 0 else self._problems.damage
+            level("recovery-position", name, at, "this slot does not match its checksum; the other one counts")
+        if self.durable < 0:
+            self._problems.damage("recovery-position", name, -1, "neither slot is whole; a start scans the whole log")
+        elif self.position is not None and not position_matches(self._store, self.position):
+            text = f"the record at {self.position.record_offset} is not the one it names: someone else wrote here since"
+            self._problems.note("recovery-position", name, -1, text)
+
+    def _deleted_topics(self) -> None:
+        try:
+            self.deleted = known_deletions(self._store)
+        except ValueError as error:
+            text = f"it cannot be read, so messages of deleted topics may show again: {error}"
+            self._problems.damage("deleted-topics", f"rocketbox/{deleted_topics.NAME}", -1, text)
+
+    def _config(self) -> None:
+        for path in config_files(self._store):
+            if path.name.endswith(".damaged"):
+                self._problems.note("set-aside", f"config/{path.name}", -1, "a damaged file that was set aside")
+            elif is_json(path):
+                self._parse(path, f"config/{path.name}")
+
+    def _parse(self, path: Path, name: str) -> None:
+        raw = path.read_bytes()
+        if not raw.strip():
+            if name.endswith(".bak") or (path.with_name(path.name + ".bak")).exists():
+                self._problems.note("config", name, -1, "it is empty; the copy beside it counts")
+            else:
+                self._problems.damage("config", name, -1, "it is empty, and there is no copy")
+            return
+        try:
+            fastjson.loads(raw)
+        except ValueError as error:
+            self._problems.damage("config", name, -1, f"it cannot be read: {error}")
+
+    def _journal(self) -> None:
+        path = self._store.paths.own / "config.journal"
+        if not path.exists():
+            return
+        raw = path.read_bytes()
+        at = 0
+        for line in raw.split(b"\n")[:-1]:
+            if decode_line(line) is None:
+                self._problems.damage("journal", "rocketbox/config.journal", at, "this line does not match its CRC")
+            at += len(line) + 1
+        if at < len(raw):
+            tell = self._problems.note if self._unfinished else self._problems.damage
+            tell("journal", "rocketbox/config.journal", at, "the last line is torn; a start cuts it")
+
+    def _options(self) -> None:
+        for path in sorted(self._store.paths.own.glob("**/*.json")) if self._store.paths.own.is_dir() else ():
+            if path.name == deleted_topics.NAME:
+                continue
+            self._parse(path, f"rocketbox/{path.relative_to(self._store.paths.own)}")
+
+    def _findings(self) -> None:
+        path = self._store.paths.quarantine / "findings.jsonl"
+        if not path.exists():
+            return
+        for line in path.read_bytes().splitlines():
+            try:
+                Finding(**json.loads(line))
+            except (ValueError, TypeError):
+                if line.strip():
+                    text = "a line cannot be read"
+                    self._problems.note("findings", "rocketbox/quarantine/findings.jsonl", -1, text)
