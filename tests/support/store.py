@@ -108,6 +108,7 @@ class StoreUnderTest:
     def die(self) -> None:
         """Leave as SIGKILL does: nothing more is written, the lock is gone, the abort file stays."""
         store = self.store
+        store.index.abandon()
         for service in (store._flush, store._flush_queues, store.log._allocator, *store.services):
             service.stop()
         store._flush_queues._files.close()

@@ -21,6 +21,7 @@ from .consume_queue_table import ConsumeQueueTable
 from .disk import Disk
 from .flush import FlushCommitLogService
 from .flush_queues import FlushConsumeQueueService, TopicDeletion
+from .index_service import IndexService
 from .message_reader import MessageReader
 from .paths import StorePaths
 from .settings import Scheduler, Service, StoreSettings
@@ -72,6 +73,9 @@ class MessageStore(Appender):
         self.services.append(self.blocks)
         self.services.append(self.cleaner)
         self.on_removed.append(self.blocks.removed)
+        self.index = IndexService(self)
+        self.services.append(self.index)
+        self.on_removed.append(self.index.removed)
         # Owned by remoting-io.
         self.pending: deque[Tick] = deque()
         self.published = 0
@@ -96,6 +100,7 @@ class MessageStore(Appender):
             end, last_offset, last_time_ms = recover(self)
             self.log.start(end)
             self.files.mark_running()
+            self.index.open(end)
         except BaseException as error:
             self._let_go()
             if isinstance(error, OSError):
@@ -111,6 +116,7 @@ class MessageStore(Appender):
         """Close everything as it is."""
         self.log.close()
         self.queues.close()
+        self.index.close()
         self.files.close(clean=False)
 
     def sync_first(self, before_sync: Callable[[], None]) -> None:
@@ -199,6 +205,7 @@ class MessageStore(Appender):
         self.published = tick.end
         self.last_record_offset = tick.last_offset
         self._flush_queues.published(self._tail_bytes)
+        self.index.published()
         if self._tail_bytes > TAIL_HIGH_BYTES:
             self._set_pressure(True)
         self.on_published(tick)
