@@ -60,7 +60,7 @@
       row.append(element("span", needs.dataset[need.level], "chip " + (need.level === "watch" ? "warn" : "bad")));
       row.append(element("span", sentences[need.code] ? fill(sentences[need.code], need.args) : need.text));
       const link = element("a", needs.dataset.look, "btn small");
-      link.href = need.kind === "group" ? linkTo(needs.dataset.groupUrl, need.name) : needs.dataset.systemUrl;
+      link.href = need.kind === "group" ? linkTo(needs.dataset.groupUrl, need.name) : need.kind === "groups" ? needs.dataset.groupsUrl : needs.dataset.systemUrl;
       row.append(link);
       return row;
     });
@@ -107,7 +107,7 @@
       width: place.clientWidth, height: 220, cursor: { drag: { x: false, y: false } }, legend: { show: false }, padding: [8, 12, 0, 0],
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.1)] } },
-      axes: [{ ...axis, size: 32, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toISOString().slice(11, tick % 60 ? 19 : 16)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => thousands(tick)) }],
+      axes: [{ ...axis, size: 32, space: 76, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toISOString().slice(11, tick % 60 ? 19 : 16)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => thousands(tick)) }],
       series: [{}, { label: place.dataset.in, stroke: colour("--accent"), width: 1.8, points: { show: false } }, { label: place.dataset.out, stroke: colour("--info"), width: 1.8, points: { show: false } }],
     }, data, place);
   };

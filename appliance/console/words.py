@@ -98,16 +98,17 @@ SENTENCES: dict[str, str] = {
         "The disk is slower than the producers; they are not read from until it has caught up."
     ),
     "flow_free": gettext_noop("The disk keeps up with the producers."),
-    "dead_letters": gettext_noop("%(count)d dead letters of %(group)s."),
+    "dead_letters": gettext_noop("Dead letters of %(group)s: %(count)d."),
     "nobody_consumes": gettext_noop("%(group)s is %(lag)d messages behind and none of its clients is connected."),
     "stuck": gettext_noop("%(group)s is %(lag)d messages behind and has committed nothing for %(minutes)d minutes."),
     "subscriptions_differ": gettext_noop(
         "Clients of %(group)s subscribe to different things; some messages may reach nobody."
     ),
+    "more_needs": gettext_noop("Groups that need a look besides: %(count)d."),
     "broadcast_keeps_offsets": gettext_noop("A broadcast group keeps its offsets on its clients."),
     "never_committed": gettext_noop("The group has not committed an offset yet."),
     "some_never_committed": gettext_noop(
-        "%(queues)d queues with messages have no committed offset yet; they are not counted."
+        "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
     ),
     "not_measured_yet": gettext_noop("Not measured yet."),
     "no_messages": gettext_noop("There are no messages."),
@@ -120,16 +121,16 @@ SENTENCES: dict[str, str] = {
     ),
     "disk_not_filling": gettext_noop("The log does not grow at present."),
     "latency_not_measured": gettext_noop("The broker does not measure this yet."),
-    "group_unread": gettext_noop("%(group)s has not read %(count)d messages of %(topic)s."),
-    "group_online": gettext_noop("%(count)d clients of %(group)s are connected."),
-    "topic_has_messages": gettext_noop("%(count)d messages will not be readable any more."),
+    "group_unread": gettext_noop("Messages of %(topic)s that %(group)s has not read: %(count)d."),
+    "group_online": gettext_noop("Connected clients of %(group)s: %(count)d."),
+    "topic_has_messages": gettext_noop("Messages that will not be readable any more: %(count)d."),
     "queues_taken_away": gettext_noop(
         "Queues %(first)d to %(last)d can no longer be read; they hold %(count)d messages."
     ),
     "fewer_write_queues": gettext_noop("Producers stop using queues %(first)d to %(last)d."),
-    "leftover_topic": gettext_noop("The topic %(topic)s stays; it holds %(count)d messages."),
-    "offsets_removed": gettext_noop("Its offsets of %(count)d topics are forgotten."),
-    "offsets_kept": gettext_noop("Its offsets of %(count)d topics stay."),
+    "leftover_topic": gettext_noop("The topic %(topic)s stays; messages in it: %(count)d."),
+    "offsets_removed": gettext_noop("Its offsets are forgotten; topics: %(count)d."),
+    "offsets_kept": gettext_noop("Its offsets stay; topics: %(count)d."),
     "type_not_served": gettext_noop(
         "This version refuses %(kind)s messages; the topic can be made, but not used as such yet."
     ),

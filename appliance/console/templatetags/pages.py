@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from django import template
@@ -50,6 +51,12 @@ def word(value: object) -> str:
     """A value of the engine ("clustering", "NORMAL", "act") as a word of the reader's language; itself when it has
     none."""
     return str(WORDS.get(str(value), value))
+
+
+@register.filter
+def spaced(words: Iterable[str]) -> str:
+    """Words with spaces between; `join` would escape each, and what shortens the text would cut an escape in two."""
+    return " ".join(words)
 
 
 @register.filter

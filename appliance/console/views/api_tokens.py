@@ -16,13 +16,14 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from .. import tokens as token_store
 from ..audit import audit
+from ..forms import Form
 from ..models import ApiToken, Role, User, now_ms
 from ..recent_login import recent_login_required
 
 _DAY_MS = 86_400_000
 
 
-class TokenForm(forms.Form):
+class TokenForm(Form):
     """What a token may do: never more than its owner."""
 
     name = forms.CharField(

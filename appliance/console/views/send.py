@@ -16,12 +16,13 @@ from django.views.decorators.http import require_http_methods
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound, Unavailable
 from ..audit import audit
+from ..forms import Form
 from .window import asks_the_engine, refusal_text, topic_names
 
 MAX_BODY_CHARACTERS = 4 << 20
 
 
-class SendForm(forms.Form):
+class SendForm(Form):
     """What a test message holds. Properties: one `name=value` a line."""
 
     topic = forms.CharField(

@@ -56,6 +56,10 @@ def is_loopback(address: str | None) -> bool:
         return host == "localhost"
 
 
+#: Lines of what needs a person; beyond them only how many.
+NEEDS_SHOWN = 20
+
+
 class Checks:
     """Any thread."""
 
@@ -170,6 +174,9 @@ class Checks:
                 text = say("stuck", group=group, lag=backlog.lag, minutes=idle_minutes)
                 found.append(s.Need("stuck", "group", group, text))
         found.sort(key=lambda need: (_LEVELS[need.level], need.kind != "system", need.name))
+        if len(found) > NEEDS_SHOWN:
+            more = len(found) - NEEDS_SHOWN + 1
+            found[NEEDS_SHOWN - 1 :] = [s.Need("watch", "groups", "", say("more_needs", count=more))]
         return tuple(found)
 
     def disk_full_at_ms(self, disk: DiskFigures) -> tuple[int | None, Sentence | None]:

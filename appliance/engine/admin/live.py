@@ -22,7 +22,6 @@ INTEREST_S = 5.0
 #: How often what stands is looked at: clients commit their offsets every 5 s, so it hardly moves faster.
 STANDING_S = 5.0
 BEHIND_SHOWN = 5
-NEEDS_SHOWN = 20
 _WORST = ("ok", "warning", "failed")
 
 
@@ -129,6 +128,6 @@ class BrokerSource:
                     "code": need.sentence.code,
                     "args": need.sentence.args,
                 }
-                for need in self._checks.needs(book, checks)[:NEEDS_SHOWN]
+                for need in self._checks.needs(book, checks)
             ],
         }

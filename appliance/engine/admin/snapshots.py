@@ -34,7 +34,7 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class Need:
     """Something that needs a person. level: "act" before "stuck" before "watch". kind, name: what it is about
-    ("group", "topic", "system") and which one."""
+    ("group", "topic", "system"; "groups": several) and which one."""
 
     level: str
     kind: str

@@ -150,8 +150,8 @@ def test_a_topic_in_use_is_not_deleted_by_accident(house):
     with pytest.raises(Blocked) as blocked:
         house.admin.delete_topic("Orders")
     assert [str(sentence) for sentence in blocked.value.blockers] == [
-        "CG has not read 1 messages of Orders.",
-        "1 clients of CG are connected.",
+        "Messages of Orders that CG has not read: 1.",
+        "Connected clients of CG: 1.",
     ]
     assert house.admin.delete_topic("Orders", force=True).applied
 

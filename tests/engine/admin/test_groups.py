@@ -152,7 +152,19 @@ def test_retries_and_dead_letters_are_counted_apart(house):
     row = house.admin.groups().rows[0]
     assert (row.retries, row.dead_letters) == (2, 1)
     needs = [need for need in house.admin.overview().needs if need.sentence.code == "dead_letters"]
-    assert [(need.name, need.level, str(need.sentence)) for need in needs] == [("CG", "act", "1 dead letters of CG.")]
+    assert [(need.name, need.level, str(need.sentence)) for need in needs] == [("CG", "act", "Dead letters of CG: 1.")]
+
+
+def test_many_groups_that_need_somebody_are_a_number_at_the_end(house):
+    from appliance.engine.admin.checks import NEEDS_SHOWN
+
+    house.put("Orders", b"x", b"y")
+    for number in range(NEEDS_SHOWN + 5):
+        house.engine.broker.offsets.commit(f"G{number:02}", "Orders", 0, 1)
+    needs = house.admin.overview().needs
+    assert len(needs) == NEEDS_SHOWN
+    assert [need.name for need in needs[:2]] == ["G00", "G01"]
+    assert (needs[-1].kind, str(needs[-1].sentence)) == ("groups", "Groups that need a look besides: 6.")
 
 
 def test_an_unknown_group_is_not_found(house):
