@@ -89,6 +89,7 @@ class BrokerConfig:
     register_name_server_period_ms: int = _option("registerNameServerPeriod", 30_000, minimum=1000)
     register_broker_timeout_ms: int = _option("registerBrokerTimeoutMills", 24_000, minimum=1)
     flush_consumer_offset_interval_ms: int = _option("flushConsumerOffsetInterval", 5000, minimum=1)
+    default_query_max_num: int = _option("defaultQueryMaxNum", 32, minimum=1)
     slave_read_enable: bool = _option("slaveReadEnable", False, effect=False)
     # Upstream: false. On here, since without it an SQL subscription fails and nothing is saved (decision D4).
     enable_property_filter: bool = _option("enablePropertyFilter", True, effect=False)
@@ -119,6 +120,11 @@ class StoreConfig:
     max_filter_message_size: int = _option("maxFilterMessageSize", 16_000, minimum=1)
     access_message_in_memory_max_ratio: int = _option("accessMessageInMemoryMaxRatio", 40, maximum=100)
     disk_max_used_space_ratio: int = _option("diskMaxUsedSpaceRatio", 75, minimum=1, maximum=100)
+    message_index_enable: bool = _option("messageIndexEnable", True)
+    # An index file takes 40 + 4 * slots + 20 * entries bytes; Apache maps it whole, so below 2 GiB.
+    max_hash_slot_num: int = _option("maxHashSlotNum", 5_000_000, minimum=1, maximum=100_000_000)
+    max_index_num: int = _option("maxIndexNum", 20_000_000, minimum=2, maximum=80_000_000)
+    max_msgs_num_batch: int = _option("maxMsgsNumBatch", 64, minimum=1)
     message_delay_level: str = _option(
         "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     )

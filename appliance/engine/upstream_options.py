@@ -34,7 +34,7 @@ BROKER = frozenset(
     consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep controllerAddr
     controllerHeartBeatTimeoutMills controllerType correctLogicMinOffsetForceInterval
     correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable
-    defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum delayOffsetUpdateVersionStep
+    defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
     destroyMapedFileIntervalForcibly
     disableCallbackExecutor disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart
     diskFallRecorded dispatchCqCacheNum dispatchCqThreads
@@ -64,10 +64,10 @@ BROKER = frozenset(
     logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold mapedFileSizeCommitLog
     mapedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
     mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
-    maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxHaTransferByteInSecond maxHashSlotNum maxIndexNum
-    maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
+    maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxHaTransferByteInSecond
+    maxLmqConsumeQueueNum maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
     maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs
-    messageIndexEnable messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
+    messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
     metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType
     metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
     metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled minInSyncReplicas namesrvDomain

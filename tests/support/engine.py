@@ -22,7 +22,8 @@ ROOMY = {
 
 def start_engine(data_dir: Path, broker: dict[str, Any] | None = None, store: dict[str, Any] | None = None) -> Engine:
     """Broker and name server on free ports; small log files, async flush unless told otherwise."""
-    store_options = ROOMY | {"flush_disk_type": "ASYNC_FLUSH", "mapped_file_size_commit_log": 8 << 20} | (store or {})
+    small = {"mapped_file_size_commit_log": 8 << 20, "max_hash_slot_num": 5000, "max_index_num": 20_000}
+    store_options = ROOMY | {"flush_disk_type": "ASYNC_FLUSH"} | small | (store or {})
     engine = Engine(
         EngineConfig(
             data_dir=data_dir,

@@ -41,6 +41,7 @@ from .processors.admin_topics import AdminTopicsProcessor
 from .processors.client import ClientProcessor
 from .processors.consumer import ConsumerProcessor
 from .processors.pull import PullProcessor
+from .processors.query import QueryMessageProcessor
 from .processors.queue_offsets import QueueOffsetProcessor
 from .processors.send import SendProcessor
 from .processors.send_back import SendBackProcessor
@@ -105,6 +106,9 @@ class Broker:
             max_scan_bytes=store.max_filter_message_size,
             memory_bytes=_physical_memory() * store.access_message_in_memory_max_ratio // 100,
             delay_levels_ms=levels,
+            index_enabled=store.message_index_enable,
+            index_slots=store.max_hash_slot_num,
+            index_entries=store.max_index_num,
         )
         config_dir = config.store_dir / "config"
         self._loop = loop
@@ -163,6 +167,7 @@ class Broker:
             self.send,
             self.pull,
             QueueOffsetProcessor(self.store),
+            QueryMessageProcessor(self.store, broker, store),
             ClientProcessor(self.clients, self.groups, self.topics),
             ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),
             SendBackProcessor(),
@@ -263,6 +268,7 @@ class Broker:
         failures = {
             "store": log.broken,
             "queues": queues.failure,
+            "index": self.store.index.failure,
             "configuration": self.journal.failure or self.topics.failure or self.groups.failure,
             "offsets": self.offsets.failure,
         }

@@ -1,0 +1,165 @@
+"""12 and 33 through a whole engine: the recorded answers of Apache, keys, hash collisions, places that are none."""
+
+import time
+
+import pytest
+
+from appliance.engine.protocol.command import decode_frame
+from appliance.engine.protocol.message_id import decode_offset_id
+from tests.support.engine import Peer, records, send_fields, start_engine
+from tests.support.golden import GOLDEN, VERSIONS, frames
+
+from .test_recorded_tables import conversation
+
+FOREVER = (1 << 63) - 1
+
+
+@pytest.fixture
+def engine(tmp_path):
+    engine = start_engine(tmp_path, broker={"auto_create_topic_enable": True})
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture
+def peer(engine):
+    peer = Peer(engine.broker_address)
+    yield peer
+    peer.close()
+
+
+def query(peer, topic, key, limit=32, begin=0, end=FOREVER, unique=False):
+    ext = {"topic": topic, "key": key, "maxNum": limit, "beginTimestamp": begin, "endTimestamp": end}
+    return peer.ask(12, ext | {"_UNIQUE_KEY_QUERY": "true" if unique else "false"})
+
+
+def send(peer, topic, body, keys="", unique="", queue_id=0):
+    text = (f"KEYS\x01{keys}\x02" if keys else "") + (f"UNIQ_KEY\x01{unique}\x02" if unique else "")
+    answer = peer.ask(310, send_fields(topic, queue_id, properties=text), body)
+    assert answer.code == 0
+    return decode_offset_id(answer.ext_fields["msgId"])[2]
+
+
+def bodies(answer):
+    return [record.body for record in records(answer.body)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_recorded_conversation_is_answered_alike(peer, version):
+    """Physical offsets and times are those of the other broker: moved by what the first message differs in."""
+    offsets, shift, asked = {}, None, []
+    for _, request, theirs in conversation("query", version):
+        if request.code == 310:
+            ours = peer.ask(310, request.ext_fields, request.body)
+            their_offset = decode_offset_id(theirs.ext_fields["msgId"])[2]
+            offsets[their_offset] = decode_offset_id(ours.ext_fields["msgId"])[2]
+            if shift is None:
+                shift = int(time.time() * 1000) - int(request.ext_fields["g"])
+        if request.code not in (12, 33):
+            continue
+        ext = dict(request.ext_fields)
+        if request.code == 33:
+            ext["offset"] = offset = offsets.get(int(ext["offset"]), int(ext["offset"]))
+        for name in ("beginTimestamp", "endTimestamp"):
+            if 0 < int(ext.get(name, 0)) < FOREVER:
+                ext[name] = int(ext[name]) + shift
+        ours = peer.ask(request.code, ext)
+        asked.append((request.code, ours.code))
+        remark = (
+            theirs.remark.replace(request.ext_fields["offset"], str(offset))
+            if request.code == 33 and theirs.remark
+            else theirs.remark
+        )
+        assert (ours.code, ours.remark, set(ours.ext_fields)) == (theirs.code, remark, set(theirs.ext_fields))
+        assert bodies(ours) == bodies(theirs)
+        if request.code == 12:
+            assert ours.ext_fields["indexLastUpdatePhyoffset"] == str(
+                offsets.get(int(theirs.ext_fields["indexLastUpdatePhyoffset"]), 0)
+            )
+    assert len(asked) >= 6
+    assert len({*asked}) >= 3
+
+
+def test_a_recorded_refusal_is_ours_too(peer):
+    for line, frame in frames(GOLDEN / "wire" / "5.3.3" / "errors.jsonl.gz"):
+        request = decode_frame(frame)
+        if line["dir"] == "request" and request.code == 33:
+            answer = peer.ask(33, request.ext_fields)
+            offset = request.ext_fields["offset"]
+            assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {offset}")
+    answer = query(peer, "ProducerTopic", "absent")
+    assert (answer.code, answer.remark) == (22, "can not find message, maybe time range not correct")
+    assert answer.ext_fields == {"indexLastUpdatePhyoffset": "0", "indexLastUpdateTimestamp": "0"}
+
+
+def test_the_newest_of_a_key_come_oldest_first(peer):
+    for number in range(70):
+        send(peer, "T", b"%d" % number, keys=f"all k{number % 2}")
+    assert bodies(query(peer, "T", "all", limit=3)) == [b"67", b"68", b"69"]
+    assert bodies(query(peer, "T", "k1", limit=2)) == [b"67", b"69"]
+    assert len(bodies(query(peer, "T", "all", limit=1000))) == 64  # maxMsgsNumBatch
+    assert len(bodies(query(peer, "T", "all", limit=1, unique=True))) == 32  # defaultQueryMaxNum
+    assert query(peer, "T", "all", limit=0).code == 22
+    assert query(peer, "Other", "all").code == 22
+
+
+def test_a_unique_key_is_found_at_once_and_in_its_time_only(peer):
+    unique = "7F0000016AB14E0E2F2A69208FBA0000"
+    send(peer, "T", b"it", unique=unique)
+    answer = query(peer, "T", unique, unique=True)
+    assert bodies(answer) == [b"it"]
+    stored = records(answer.body)[0].store_time_ms
+    assert int(answer.ext_fields["indexLastUpdateTimestamp"]) == stored
+    for begin, end, code in ((stored, stored, 0), (stored + 1, FOREVER, 22), (0, stored - 1, 22), (FOREVER, 0, 22)):
+        assert query(peer, "T", unique, begin=begin, end=end).code == code, (begin - stored, end - stored)
+
+
+def test_a_key_of_the_same_hash_never_shows(peer):
+    # "Aa" and "BB" have one hash code in Java, whatever stands before them.
+    send(peer, "T", b"first", keys="keyAa")
+    send(peer, "T", b"second", keys="keyBB")
+    assert bodies(query(peer, "T", "keyAa")) == [b"first"]
+    assert bodies(query(peer, "T", "keyBB", limit=1)) == [b"second"]
+    assert query(peer, "T", "keyC#").code == 22
+    # A topic's end and a key's beginning, too.
+    send(peer, "XAa", b"third", keys="k")
+    assert query(peer, "XBB", "k").code == 22
+
+
+def test_a_place_inside_a_record_is_no_message(peer):
+    offset = send(peer, "T", b"x" * 500)
+    whole = peer.ask(33, {"offset": offset, "topic": "T"})
+    assert whole.code == 0
+    assert bodies(whole) == [b"x" * 500]
+    # A record in somebody's body that says it lies where that body lies would be another thing; this one does not.
+    inner = send(peer, "T", whole.body)
+    for bad in (offset + 1, offset + 100, inner + 88, inner + len(whole.body) + 5, -1, 1 << 62):
+        answer = peer.ask(33, {"offset": bad})
+        assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {bad}")
+
+
+def test_large_answers_are_cut_to_a_frame(peer):
+    for number in range(6):
+        send(peer, "T", bytes([number]) * 3_500_000, keys="big")
+    answer = query(peer, "T", "big")
+    assert [body[0] for body in bodies(answer)] == [2, 3, 4, 5]
+
+
+def test_missing_and_bad_fields_are_refused(peer):
+    for ext in ({}, {"topic": "T"}, {"topic": "T", "key": "k", "maxNum": "x", "beginTimestamp": 0, "endTimestamp": 0}):
+        assert peer.ask(12, ext).code == 1
+    assert peer.ask(33, {}).code == 1
+
+
+def test_without_an_index_nothing_is_found_and_nothing_waits(tmp_path):
+    engine = start_engine(tmp_path, store={"message_index_enable": False})
+    peer = Peer(engine.broker_address)
+    try:
+        send(peer, "T", b"x", keys="k")
+        began = time.monotonic()
+        assert query(peer, "T", "k").code == 22
+        assert time.monotonic() - began < 0.5
+        assert not (tmp_path / "store" / "index").exists()
+    finally:
+        peer.close()
+        engine.stop()
