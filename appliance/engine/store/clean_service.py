@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..clock import Clock
 from ..config import StoreConfig
-from ..errors import StartError
+from ..errors import RocketBoxError
 from ..protocol.record import store_time_ms
 from ..service_thread import ServiceThread
 from .clean_queues import QueueTrimmer
@@ -156,7 +156,7 @@ class CleanService(ServiceThread):
             queue_files = self._look_at_queues() + self._look_at_topics()
         except OSError as error:
             failure = f"cleaning failed: {error.strerror or error} ({error.filename or self._store.paths.root})"
-        except StartError as error:  # a foreign file among a queue's
+        except RocketBoxError as error:  # odd names among a queue's files, a queue that is being built anew
             failure = f"cleaning failed: {error}"
         if failure is not None and failure != self.status.failure:
             logger.error("cleaner: %s", failure)
