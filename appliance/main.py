@@ -24,6 +24,7 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox openapi             print the REST API's description (OpenAPI 3.1)
        rocketbox user reset-password NAME [--data-dir DIR]
        rocketbox health [options]    whether the server with these options is ready
+       rocketbox doctor [options]    look at the whole installation, and say what to do
        rocketbox store inspect|verify|export DIR     a store seen offline
        rocketbox --version"""
 
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if command == "openapi":
         return _openapi()
-    if command in ("user", "health", "store"):
+    if command in ("user", "health", "doctor", "store"):
         return _run_small(command, arguments[1:])
     if command != "serve":
         print(f"rocketbox: there is no command {command!r}.\n{USAGE}" if command else USAGE, file=sys.stderr)

@@ -1,0 +1,50 @@
+"""Lines of a diagnosis: what was looked at, how it is, what to do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+
+class Line(NamedTuple):
+    """level: "ok", "warn" (it runs; somebody should know) or "fail" (it will not start, or something is lost).
+    name: what was looked at, one word. text: a sentence. advice: what to do, "" for nothing."""
+
+    level: str
+    name: str
+    text: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        line = f"{self.level:<4}  {self.name:<12}  {self.text}"
+        return f"{line}\n{'':20}-> {self.advice}" if self.advice else line
+
+
+class Diagnosis:
+    """The lines in the order in which they were found."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+
+    def ok(self, name: str, text: str) -> None:
+        self.lines.append(Line(OK, name, text))
+
+    def warn(self, name: str, text: str, advice: str) -> None:
+        self.lines.append(Line(WARN, name, text, advice))
+
+    def fail(self, name: str, text: str, advice: str) -> None:
+        self.lines.append(Line(FAIL, name, text, advice))
+
+    def count(self, level: str) -> int:
+        return sum(line.level == level for line in self.lines)
+
+
+def size_text(size: int) -> str:
+    """1536 -> "1.5 KiB"."""
+    value = float(size)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "bytes" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

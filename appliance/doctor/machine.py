@@ -1,0 +1,109 @@
+"""The machine: descriptors, kernel, clock, packages."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..engine.store.disk import Disk
+from .diagnosis import Diagnosis
+
+#: Clients, log and queue files of a broker in use; systemd's default for services is 524,288.
+DESCRIPTORS_WANTED = 65_536
+DESCRIPTORS_NEEDED = 4_096
+#: Nothing was stored by us before 2025.
+_EARLIEST_S = 1_735_689_600
+
+
+def look_at_machine(found: Diagnosis, directory: Path, console: bool) -> None:
+    """directory: where the data lies, or what is there of its path."""
+    _packages(found, console)
+    _descriptors(found)
+    _clock(found)
+    _kernel(found, directory)
+
+
+def _packages(found: Diagnosis, console: bool) -> None:
+    wanted = ["msgspec", "zlib_ng", *(["django", "gunicorn", "ninja"] if console else [])]
+    missing = [name for name in wanted if find_spec(name) is None]
+    if missing:
+        advice = "install rocketbox[console], or leave console out of --roles"
+        found.fail("packages", f"Missing: {', '.join(missing)}.", advice)
+    else:
+        found.ok("packages", f"Python {sys.version.split()[0]} and every package that is needed.")
+
+
+def _descriptors(found: Diagnosis) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    advice = "raise the limit of open files: LimitNOFILE=1048576 in the unit, or ulimit -n in the shell"
+    if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_NEEDED:
+        found.fail("descriptors", f"At most {hard} files and connections may be open.", advice)
+    elif hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_WANTED:
+        found.warn("descriptors", f"At most {hard} files and connections may be open.", advice)
+    else:
+        found.ok("descriptors", f"{'Any number of' if hard < 0 else hard} files and connections may be open.")
+
+
+def _clock(found: Diagnosis) -> None:
+    if time.time() < _EARLIEST_S:
+        found.fail("clock", f"The clock says {time.strftime('%Y-%m-%d')}.", "set the clock, and keep it with NTP")
+        return
+    synchronised = _is_synchronised()
+    if synchronised is False:
+        text = "The kernel says that nothing keeps the clock right."
+        found.warn("clock", text, "run an NTP client: store times, delays and retention go by this clock")
+    else:
+        found.ok("clock", time.strftime("It is %Y-%m-%d %H:%M:%S %z."))
+
+
+def _is_synchronised() -> bool | None:
+    """What adjtimex(2) says; None where nobody can tell."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(512)  # struct timex with modes = 0: only read
+    try:
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(buffer)
+    except (OSError, AttributeError):
+        return None
+    return None if state < 0 else state != 5  # TIME_ERROR
+
+
+def _kernel(found: Diagnosis, directory: Path) -> None:
+    """What fast reads rely on (D2); without them it works, slower."""
+    path = _any_file(directory)
+    disk = Disk()
+    lacks = []
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            disk.read_nowait(fd, memoryview(bytearray(1)), 0)
+        except BlockingIOError:
+            pass  # not cached: that is an answer
+        except (OSError, TypeError, NotImplementedError):
+            lacks.append("RWF_NOWAIT (reads that never wait)")
+        os.pread(fd, 1, 0)
+        if not disk.is_resident(fd, 0, 1):
+            lacks.append("cachestat (Linux 6.5: messages from the page cache straight to the socket)")
+    finally:
+        os.close(fd)
+    release = os.uname().release
+    if lacks:
+        text = f"Linux {release} on this file system has no {' and no '.join(lacks)}."
+        found.warn("kernel", text, "nothing is lost; a newer kernel, ext4 or xfs read faster")
+    else:
+        found.ok("kernel", f"{os.uname().sysname} {release} has what fast reads need.")
+
+
+def _any_file(directory: Path) -> Path:
+    """A file on the data's file system, if there is one that is not empty."""
+    for pattern in ("store/commitlog/*", "commitlog/*", "rocketbox/*"):
+        for path in directory.glob(pattern):
+            if path.is_file() and path.stat().st_size:
+                return path
+    return Path(sys.executable)

@@ -1,0 +1,128 @@
+"""The place: directories, the disk below them, the ports."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from ..command_line import ServeOptions
+from ..engine.admin.checks import disk_figures
+from ..engine.config import EngineConfig
+from ..engine.engine import MIN_FREE_BYTES, VIP_DISTANCE
+from ..engine.errors import StartError
+from ..engine.remoting.server import listen
+from ..runtime import is_loopback
+from .diagnosis import Diagnosis, size_text
+
+_FORGETS = ("tmpfs", "ramfs")
+_SHARED = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs")
+
+
+def existing(path: Path) -> Path:
+    """The path, or the nearest directory above it that exists."""
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def look_at_place(found: Diagnosis, config: EngineConfig, running: bool) -> None:
+    """running: a broker of ours has the store open, so the directories are in use already."""
+    for name, directory in (("data-dir", config.data_dir), ("store-dir", config.store_dir)):
+        if name == "store-dir" and directory == config.data_dir / "store" and not directory.exists():
+            continue
+        there = existing(directory)
+        if not there.is_dir():
+            found.fail(name, f"{there} is no directory.", f"name another one with --{name}")
+        elif os.statvfs(there).f_flag & os.ST_RDONLY:
+            found.fail(name, f"The file system of {there} is mounted read-only.", "mount it for writing")
+        elif not os.access(there, os.W_OK | os.X_OK):
+            found.fail(name, f"{there} is not writable for this user.", f"chown it, or name another with --{name}")
+        elif there != directory:
+            found.ok(name, f"{directory} will be made.")
+        else:
+            found.ok(name, f"{directory} is there and writable.")
+    kind = file_system(existing(config.store_dir))
+    if kind in _FORGETS:
+        found.warn("file-system", f"{config.store_dir} lies on {kind}: it is gone with the machine.", "use a disk")
+    elif kind in _SHARED:
+        text = f"{config.store_dir} lies on {kind}, whose locks and syncs are another machine's promises."
+        found.warn("file-system", text, "use a local disk")
+    _disk(found, config, running)
+
+
+def file_system(path: Path) -> str:
+    """Its kind, as the kernel names it; "" where that is not known."""
+    best, kind = "", ""
+    try:
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        _, mount, name, *_ = line.split()
+        mount = mount.replace("\\040", " ")
+        if (str(path) + "/").startswith(mount.rstrip("/") + "/") and len(mount) >= len(best):
+            best, kind = mount, name
+    return kind
+
+
+def _disk(found: Diagnosis, config: EngineConfig, running: bool) -> None:
+    there = existing(config.store_dir)
+    disk = disk_figures(there)
+    if disk.free_bytes is None or disk.used_percent is None:
+        found.fail("disk", f"{there} cannot be measured: {disk.failure}.", "look at the disk")
+        return
+    inodes = os.statvfs(there)
+    log = config.store_dir / "commitlog"
+    has_log = log.is_dir() and any(log.iterdir())
+    segment_bytes = config.store.mapped_file_size_commit_log
+    needed = MIN_FREE_BYTES + (0 if has_log else segment_bytes)
+    limit = config.store.disk_max_used_space_ratio
+    text = f"{size_text(disk.free_bytes)} are free, {disk.used_percent:.0f} % are used."
+    if disk.free_bytes < needed and not running:
+        advice = f"free at least {size_text(needed)}, or set mappedFileSizeCommitLog smaller in a new store"
+        found.fail("disk", text, advice)
+    elif inodes.f_files and not inodes.f_favail:
+        found.fail("disk", "No inodes are free: no file can be made.", "delete files, or use another file system")
+    elif disk.used_percent >= limit:
+        found.warn("disk", text, f"diskMaxUsedSpaceRatio is {limit}: old messages go early, and then sends are refused")
+    elif disk.free_bytes < 2 * segment_bytes:
+        advice = f"a log file takes {size_text(segment_bytes)}, and the next one is made ahead"
+        found.warn("disk", text, advice)
+    else:
+        found.ok("disk", text)
+
+
+def look_at_ports(found: Diagnosis, config: EngineConfig, options: ServeOptions, running: bool) -> None:
+    """Free when no broker runs here, answering when one does."""
+    ports: list[tuple[str, int]] = []
+    if "broker" in config.roles and config.broker_port:
+        ports += [("broker", config.broker_port), ("broker's VIP", config.broker_port - VIP_DISTANCE)]
+    if "namesrv" in config.roles and config.namesrv_port:
+        ports.append(("name server", config.namesrv_port))
+    if options.console and options.http_port:
+        ports.append(("console", options.http_port))
+    for name, port in ports:
+        if running:
+            _answers(found, name, config.bind, port)
+            continue
+        try:
+            listen(config.bind, port).close()
+        except StartError as error:
+            found.fail("port", f"The {name}'s: {error}", "stop what listens there, or choose another port")
+        else:
+            found.ok("port", f"{port} is free for the {name}.")
+    if not is_loopback(config.bind):
+        text = f"{config.bind} can be reached by others, and broker and name server ask for no password yet."
+        found.warn("address", text, "keep these ports behind a firewall")
+
+
+def _answers(found: Diagnosis, name: str, bind: str, port: int) -> None:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(bind, bind)
+    try:
+        socket.create_connection((host, port), 2.0).close()
+    except OSError as error:
+        text = f"The {name} does not answer on {host}:{port}: {error.strerror or error}."
+        found.warn("port", text, "give doctor the options that serve was started with")
+    else:
+        found.ok("port", f"The {name} answers on {host}:{port}.")

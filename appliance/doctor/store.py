@@ -1,0 +1,169 @@
+"""The store: who has it, how it was left, what was found damaged or set aside, whether the configuration fits it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from ..engine import fastjson
+from ..engine.config import EngineConfig
+from ..engine.errors import StartError
+from ..engine.store.findings import Finding
+from ..engine.store_tools.offline_store import OfflineStore
+from ..engine.store_tools.problems import DAMAGE, Problems
+from ..engine.store_tools.small_files_check import SmallFilesCheck, checkpoint_times, saved_findings
+from .diagnosis import Diagnosis, size_text
+
+#: Findings younger than this are told one by one, the newest of them.
+RECENT_S = 7 * 86_400
+_TOLD = 10
+#: A clock this far behind the newest message is worth a word.
+_BEHIND_MS = 5_000
+_WORDS = {
+    "torn": "A torn tail was cut off the log",
+    "damage": "A damaged range of the log is stepped over",
+    "queues": "All queues were built anew",
+    "queue": "A queue was built anew",
+    "file": "A file was set aside",
+    "blocks": "Bytes of a closed log file changed",
+}
+
+
+def open_store(found: Diagnosis, config: EngineConfig) -> OfflineStore | None:
+    """The store, or None when there is none yet or it cannot be read."""
+    if not (config.store_dir / "commitlog").is_dir():
+        found.ok("store", f"There is no store in {config.store_dir} yet.")
+        return None
+    try:
+        return OfflineStore(config.store_dir, config.data_dir / "rocketbox")
+    except (StartError, OSError) as error:
+        found.fail("store", f"The store cannot be read: {error}", "look at the disk and at who owns these files")
+        return None
+
+
+def look_at_store(found: Diagnosis, store: OfflineStore, config: EngineConfig) -> None:
+    holder = store.lock_holder()
+    if holder is not None:
+        found.ok("lock", f"Process {holder} has the store open.")
+    elif store.was_killed:
+        text = "The broker did not stop in order: the abort file is there, and nobody has the store open."
+        found.warn("lock", text, "start it: it recovers by itself")
+    else:
+        found.ok("lock", "The store was left in order, and nobody has it open.")
+    _sizes(found, store, config)
+    _names(found, store)
+    _small_files(found, store, unfinished=holder is not None or store.was_killed)
+    _topics(found, store)
+    _times(found, store)
+    _findings(found, saved_findings(store))
+    _set_aside(found, store)
+
+
+def _sizes(found: Diagnosis, store: OfflineStore, config: EngineConfig) -> None:
+    wanted = (
+        ("mappedFileSizeCommitLog", store.log.segment_bytes, config.store.mapped_file_size_commit_log),
+        ("mappedFileSizeConsumeQueue", store.queue_file_bytes, config.store.mapped_file_size_consume_queue),
+    )
+    for name, size, configured in wanted:
+        has_files = (
+            bool(store.log.segments) if "Log" in name else any(store.queue_numbers(*queue) for queue in store.queues())
+        )
+        if has_files and size != configured:
+            text = f"The store was made with {name}={size}, but {configured} is configured."
+            found.fail("sizes", text, f"set {name} to {size}")
+            return
+    found.ok("sizes", f"The log has {len(store.log.segments)} files of {size_text(store.log.segment_bytes)}.")
+
+
+def _names(found: Diagnosis, store: OfflineStore) -> None:
+    odd = [*store.log.odd, *store.odd_queue_files]
+    for name, text in odd[:_TOLD]:
+        if text.startswith(("does not follow", "has ", "does not begin")):
+            found.fail("files", f"{name} {text}.", "put the missing or whole file back from a copy")
+        else:
+            found.warn("files", f"{name} {text}.", "it is left alone; move it away if nobody needs it")
+    if len(odd) > _TOLD:
+        found.warn("files", f"{len(odd) - _TOLD} more files are odd.", "rocketbox store inspect lists them")
+
+
+def _small_files(found: Diagnosis, store: OfflineStore, unfinished: bool) -> None:
+    problems = Problems()
+    check = SmallFilesCheck(store, problems, unfinished)
+    check.run()
+    for problem in problems.kept[:_TOLD]:
+        text = f"{problem.file}: {problem.text}."
+        if problem.level != DAMAGE:
+            found.warn(problem.kind, text, "nothing: the next start puts it right")
+        elif problem.kind == "config" and _has_good_copy(store.paths.root / problem.file):
+            found.warn(problem.kind, text, "nothing: the copy beside it is good, and the next start uses it")
+        elif problem.kind == "config":
+            found.fail(problem.kind, text, "put a good copy back, or move it away to begin with an empty table")
+        else:
+            found.warn(problem.kind, text, "run rocketbox store verify for all of it")
+    if not problems.kept:
+        found.ok("files", "Checkpoint, recovery position, configuration and journal can be read.")
+
+
+def _has_good_copy(path: Path) -> bool:
+    """Whether the other one of X and X.bak can be read."""
+    name = path.name
+    other = path.with_name(name.removesuffix(".bak") if name.endswith(".bak") else f"{name}.bak")
+    try:
+        raw = other.read_bytes()
+        fastjson.loads(raw)
+    except (OSError, ValueError):
+        return False
+    return bool(raw.strip())
+
+
+def _topics(found: Diagnosis, store: OfflineStore) -> None:
+    """Topics of Apache 5.x that are not served here."""
+    try:
+        table = fastjson.loads((store.paths.config / "topics.json").read_bytes())["topicConfigTable"]
+        batch = [name for name, topic in table.items() if topic.get("attributes", {}).get("queue.type") == "BatchCQ"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
+    if batch:
+        text = f"Topics with queue.type=BatchCQ are not served here: {', '.join(sorted(batch)[:_TOLD])}."
+        found.warn("topics", text, "read them with Apache RocketMQ 5.x; their messages stay in the log as they are")
+
+
+def _times(found: Diagnosis, store: OfflineStore) -> None:
+    times = checkpoint_times(store)
+    newest = max(times[:2]) if times else 0
+    behind = newest - int(time.time() * 1000)
+    if behind > _BEHIND_MS:
+        text = f"The clock is {behind // 1000} s behind the newest message's store time."
+        found.warn("clock", text, "set the clock: until it has caught up, all messages get that same store time")
+
+
+def _findings(found: Diagnosis, findings: list[Finding]) -> None:
+    recent = [one for one in findings if one.time_ms > (time.time() - RECENT_S) * 1000]
+    for finding in recent[-_TOLD:]:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(finding.time_ms / 1000))
+        place = finding.file if finding.begin < 0 else f"{finding.file} [{finding.begin}, {finding.end})"
+        text = f"{when}: {_WORDS.get(finding.kind, finding.kind)}: {place}. {finding.reason}"
+        if finding.kind in ("damage", "blocks"):
+            advice = "messages may be lost or altered there: check the disk; rocketbox store verify names them"
+            found.fail("findings", text, advice)
+        else:
+            found.warn("findings", text, f"the bytes are kept in {finding.copy}" if finding.copy else "")
+    older = len(findings) - len(recent[-_TOLD:])
+    if older:
+        found.warn("findings", f"{older} more were found before.", "rocketbox store inspect lists them")
+    elif not findings:
+        found.ok("findings", "Nothing was ever cut, quarantined or set aside.")
+
+
+def _set_aside(found: Diagnosis, store: OfflineStore) -> None:
+    paths: list[Path] = []
+    for directory in (store.paths.quarantine, store.paths.config):
+        if directory.is_dir():
+            for path in sorted(directory.iterdir()):
+                is_copy = directory == store.paths.quarantine and not path.name.startswith("findings")
+                if path.is_file() and (is_copy or path.name.endswith(".damaged")):
+                    paths.append(path)
+    if paths:
+        total = sum(path.stat().st_size for path in paths)
+        text = f"{len(paths)} files with {size_text(total)} were set aside, the last is {paths[-1]}."
+        found.warn("quarantine", text, "look at them, then move or delete them: nothing reads them again")

@@ -1,0 +1,235 @@
+"""`rocketbox doctor`: one look at an installation; each thing that can be wrong is told with what to do about it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from appliance import doctor_command
+from appliance.doctor import machine, place
+from appliance.engine.store.findings import Finding
+from tests.support.golden import extract_store
+from tests.support.offline import change, contents
+from tests.support.store import StoreUnderTest
+
+
+def free_port():
+    """A port whose neighbours two below is free as well."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port - 2))
+            except OSError:
+                continue
+            return port
+
+
+def told(options, name=None, level=None):
+    lines = doctor_command.examine(options).lines
+    return [line for line in lines if name in (None, line.name) and level in (None, line.level)]
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("ROCKETBOX_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def ours(tmp_path):
+    """As above, with files as large as the options say."""
+    store = StoreUnderTest(tmp_path / "data", segment_bytes=131072).open()
+    store.write("T", 0, b"one", b"two")
+    store.wait_recovery_position()
+    store.stop()
+    settings = tmp_path / "settings.toml"
+    settings.write_text(
+        "[store]\nmappedFileSizeCommitLog = 131072\nmappedFileSizeConsumeQueue = 2000\nmaxMessageSize = 4096\n"
+    )
+    options = ["-c", str(settings), "--data-dir", str(tmp_path / "data")]
+    return tmp_path / "data", [*options, "--broker-port", str(free_port()), "--roles", "broker"]
+
+
+def test_a_healthy_installation_has_no_failure(ours, capsys):
+    directory, options = ours
+    before = contents(directory)
+    assert told(options, level="fail") == []
+    for name in ("config", "packages", "data-dir", "port", "lock", "sizes", "files", "findings"):
+        assert {line.level for line in told(options, name)} == {"ok"}, name
+    assert doctor_command.run(options) == 0
+    assert "0 failed" in capsys.readouterr().out
+    assert contents(directory) == before
+
+
+def test_every_failure_and_warning_says_what_to_do(ours, capsys):
+    directory, options = ours
+    (directory / "store" / "abort").write_text("1")
+    change(directory / "rocketbox" / "recovery-position", 3, b"\xff")
+    assert doctor_command.run(["--json", *options]) == 0
+    lines = json.loads(capsys.readouterr().out)
+    assert {"level", "name", "text", "advice"} == lines[0].keys()
+    assert all(line["advice"] for line in lines if line["level"] != "ok")
+
+
+def test_sizes_that_do_not_fit_the_store_are_a_failure(tmp_path):
+    extract_store("4.9.8", "mixed", tmp_path)
+    (line,) = told(["--data-dir", str(tmp_path), "--broker-port", str(free_port()), "--roles", "broker"], "sizes")
+    assert (line.level, line.advice) == ("fail", "set mappedFileSizeCommitLog to 131072")
+
+
+def test_a_killed_broker_is_told_from_a_running_one(ours):
+    directory, options = ours
+    (directory / "store" / "abort").write_text("1")
+    (line,) = told(options, "lock")
+    assert (line.level, "abort" in line.text) == ("warn", True)
+    store = StoreUnderTest(directory, segment_bytes=131072).open()
+    command = [sys.executable, "-m", "appliance.main", "doctor", "--json", *options]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    store.stop()
+    lines = {line["name"]: line for line in json.loads(answer.stdout)}
+    assert lines["lock"]["text"] == f"Process {os.getpid()} has the store open."
+    assert "does not answer" in lines["port"]["text"], "this test has no broker around its store"
+    assert answer.returncode == 0
+
+
+def test_a_taken_port_is_named(ours):
+    _, options = ours
+    port = int(options[options.index("--broker-port") + 1])
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        (line,) = told(options, "port", "fail")
+    assert str(port) in line.text
+
+
+def test_a_wrong_setting_is_said_in_serves_words(ours):
+    _, options = ours
+    (line,) = told([*options, "--flush", "never"], "config")
+    assert (line.level, line.text) == ("fail", "--flush must be sync or async, not 'never'.")
+
+
+def test_a_setting_without_effect_is_told(ours, tmp_path):
+    _, options = ours
+    settings = tmp_path / "broker.conf"
+    settings.write_text("transientStorePoolEnable=true\n")
+    lines = told([*options, "-c", str(settings)], "config")
+    assert [line.level for line in lines] == ["warn"]
+    assert "transientStorePoolEnable" in lines[0].text
+
+
+def test_directories_that_cannot_be_used(tmp_path, monkeypatch):
+    base = ["--roles", "namesrv", "--namesrv-port", "0"]
+    (line,) = told([*base, "--data-dir", str(tmp_path / "new" / "data")], "data-dir")
+    assert (line.level, line.text) == ("ok", f"{tmp_path / 'new' / 'data'} will be made.")
+    (tmp_path / "file").write_text("")
+    (line,) = told([*base, "--data-dir", str(tmp_path / "file")], "data-dir")
+    assert (line.level, line.text) == ("fail", f"{tmp_path / 'file'} is no directory.")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    (line,) = told([*base, "--data-dir", str(tmp_path)], "data-dir")
+    assert line.level == "fail"
+    assert "not writable" in line.text
+
+
+def test_a_disk_that_is_full_or_filling(ours, monkeypatch):
+    _, options = ours
+    for free, used, level in ((1 << 20, 99.0, "fail"), (1 << 40, 80.0, "warn"), (1 << 27, 20.0, "ok")):
+        figures = place.disk_figures("/")._replace(free_bytes=free, used_percent=used, failure=None)
+        monkeypatch.setattr(place, "disk_figures", lambda path, figures=figures: figures)
+        assert [line.level for line in told(options, "disk")] == [level], free
+
+
+def test_few_descriptors_and_a_clock_of_1970(ours, monkeypatch):
+    _, options = ours
+    for limit, level in ((1024, "fail"), (20_000, "warn"), (1 << 20, "ok"), (-1, "ok")):
+        monkeypatch.setattr(machine.resource, "getrlimit", lambda which, limit=limit: (limit, limit))
+        assert [line.level for line in told(options, "descriptors")] == [level]
+    monkeypatch.setattr(machine.time, "time", lambda: 1000.0)
+    assert told(options, "clock")[0].level == "fail"
+
+
+def test_a_clock_behind_the_newest_message(ours):
+    directory, options = ours
+    ahead = int(time.time() * 1000) + 3_600_000
+    change(directory / "store" / "checkpoint", 0, ahead.to_bytes(8, "big"))
+    lines = told(options, "clock", "warn")
+    assert any("s behind the newest message" in line.text for line in lines)
+
+
+def test_an_old_kernel_is_only_slower(ours, monkeypatch):
+    _, options = ours
+    monkeypatch.setattr(machine.Disk, "is_resident", lambda *args: False)
+    (line,) = told(options, "kernel")
+    assert (line.level, "cachestat" in line.text) == ("warn", True)
+
+
+def test_findings_and_what_was_set_aside_are_told(ours):
+    directory, options = ours
+    store = StoreUnderTest(directory, segment_bytes=131072)
+    store.open()
+    now = int(time.time() * 1000)
+    for kind in ("torn", "damage", "blocks"):
+        store.store.files.add_finding(Finding(now, kind, "commitlog/0", 10, 20, "/q/copy", f"because of {kind}."))
+    store.store.files.add_finding(Finding(now - 40 * 86_400_000, "file", "config/topics.json", -1, -1, "", "old."))
+    store.stop()
+    (directory / "store" / "config").mkdir(exist_ok=True)
+    (directory / "store" / "config" / "topics.json.damaged").write_text("{")
+    (directory / "rocketbox" / "quarantine" / "commitlog-0-1.torn").write_bytes(b"x" * 100)
+    lines = told(options, "findings")
+    assert [line.level for line in lines] == ["warn", "fail", "fail", "warn"]
+    assert "commitlog/0 [10, 20). because of damage." in lines[1].text
+    assert lines[3].text == "1 more were found before."
+    (line,) = told(options, "quarantine")
+    assert line.text.startswith("2 files with 101 bytes were set aside")
+
+
+def test_damaged_configuration_with_and_without_a_good_copy(ours):
+    directory, options = ours
+    config = directory / "store" / "config"
+    config.mkdir(exist_ok=True)
+    (config / "topics.json").write_text('{"a":')
+    assert [line.level for line in told(options, "config") if "topics" in line.text] == ["fail"]
+    (config / "topics.json.bak").write_text("{}")
+    assert [line.level for line in told(options, "config") if "topics" in line.text] == ["warn"]
+
+
+def test_a_log_with_a_gap_and_a_foreign_file(ours):
+    directory, options = ours
+    log = directory / "store" / "commitlog"
+    (log / f"{131072 * 5:020d}").write_bytes(bytes(131072))
+    (log / "notes").write_text("hello")
+    levels = {line.text.split()[0]: line.level for line in told(options, "files")}
+    assert levels == {f"commitlog/{131072 * 5:020d}": "fail", "commitlog/notes": "warn", "Checkpoint,": "ok"}
+
+
+def test_batch_topics_of_apache_are_named(ours):
+    directory, options = ours
+    config = directory / "store" / "config"
+    config.mkdir(exist_ok=True)
+    (config / "topics.json").write_text(
+        '{"topicConfigTable":{"B":{"attributes":{"queue.type":"BatchCQ"}},"N":{"attributes":{}}}}'
+    )
+    (line,) = told(options, "topics")
+    assert line.text == "Topics with queue.type=BatchCQ are not served here: B."
+
+
+def test_a_file_system_that_forgets(ours, monkeypatch):
+    _, options = ours
+    monkeypatch.setattr(place, "file_system", lambda path: "tmpfs")
+    assert told(options, "file-system")[0].level == "warn"
+
+
+def test_the_kind_of_a_file_system_is_the_deepest_mounts():
+    assert place.file_system(place.existing(place.Path("/proc/self/nothing"))) == "proc"
+
+
+def test_the_usage_and_the_exit_status(ours, capsys):
+    _, options = ours
+    assert doctor_command.run(["--help"]) == 0
+    assert "rocketbox doctor" in capsys.readouterr().out
+    assert doctor_command.run([*options, "--no-such-option", "1"]) == 1
