@@ -140,3 +140,35 @@ class SentMessage:
     unique_id: str
     offset_id: str
     took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """A message that a search found. matched: "place", "offset_id", "unique_id" or "key", what the text is of it."""
+
+    matched: str
+    row: MessageRow
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPage:
+    """What a search found, over a snapshot of the log.
+
+    text: what was searched, without blanks around it; "" when there was nothing to search, or more than 1,024
+    characters. kinds: what the text may be, the most telling first, of "place", "unique_id", "offset_id" and "key".
+    hits: a named place first, then by topic, of each the newest first. next_cursor: for the next page of the same
+    snapshot; None at its end. searched_topics of `topics` have been looked through. truncated: time ran out before the
+    page was full. index_enabled: messageIndexEnable; without it keys and unique ids are not found.
+    index_behind_bytes: how much of the log is not indexed yet; its newest messages are missed by that.
+    """
+
+    text: str
+    kinds: tuple[str, ...]
+    hits: tuple[SearchHit, ...]
+    next_cursor: str | None
+    searched_topics: int
+    topics: int
+    truncated: bool
+    index_enabled: bool
+    index_behind_bytes: int
+    took_ms: float

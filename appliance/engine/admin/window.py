@@ -8,7 +8,7 @@ below. What a method returns is in `snapshots.py` and `message_snapshots.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidInput, Unavailable
@@ -29,6 +29,7 @@ from .movements import SampledMovements
 from .options import Options
 from .overview import overview_of
 from .sampler import Sampler
+from .search import SearchViews
 from .sending import TestSender
 from .sentences import say
 from .system import system_of
@@ -54,6 +55,7 @@ class _Parts:
         self.live = LiveFrames(BrokerSource(engine, broker, self.sampler, self.groups, self.checks))
         self.clients = ClientViews(broker)
         self.messages = MessageViews(broker, self.sampler.index)
+        self.search = SearchViews(broker, self.messages)
         self.sender = TestSender(engine, broker)
         self.commands = Commands(engine, broker, self.sampler.index, options)
 
@@ -390,6 +392,27 @@ class EngineAdmin:
         topic only. limit: 1 to 500. No bodies. NotFound (topic, queue), InvalidInput (cursor, limit, times).
         """
         return self._running().messages.page(topic, queue_id, from_ms, to_ms, newest_first, cursor, limit)
+
+    def search(
+        self,
+        text: str,
+        *,
+        topic: str | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        may_see: Callable[[str], bool] = lambda topic: True,
+    ) -> m.SearchPage:
+        """Messages by what they are called: one box for `topic/queue/offset`, offset id, unique id, and key.
+
+        A text may be several of these at once; all are tried, keys over all topics or in `topic`. The span of times is
+        that of storing and does not bind a message named by its place. Over a snapshot; `next_cursor` goes on with the
+        same text, topic and times. A page ends after 250 ms (truncated), so an empty page may have a next one. No
+        bodies. may_see(topic): whether the caller may know of a topic's messages. limit: 1 to 500. A blank text finds
+        nothing. InvalidInput (limit, times, cursor), NotFound (topic). `hit.row.offset_id` is a ref for `message`.
+        """
+        return self._running().search.page(text, topic, from_ms, to_ms, cursor, limit, may_see)
 
     def message(self, ref: str) -> m.MessageDetail:
         """One message: ref is an offset id (32 or 56 hex digits) or `topic/queue/offset`. No body.

@@ -299,7 +299,8 @@ class IndexFile:
                 return found, 0
             stored, physical, seconds, previous = ENTRY.unpack(raw)
             if stored == code and seconds >= 0:
-                found.append((physical, self.begin_ms + seconds * 1000))
+                # The first entry counts from the end of the file before.
+                found.append((physical, self.begin_ms + (seconds * 1000 if number > FIRST_ENTRY else 0)))
             # Entries point back; one that does not is damage, and would be a circle.
             number = previous if previous < number else 0
             steps -= 1

@@ -66,11 +66,13 @@ class IndexQuery:
         begin_ms: int,
         end_ms: int,
         max_bytes: int = 1 << 62,
+        below: int = 1 << 62,
         deadline: float | None = None,
     ) -> KeyRecords:
         """The newest records of `topic` whose unique key or one of whose keys is `key`, stored in [begin_ms, end_ms].
 
-        At most `limit` of them and `max_bytes` together, one of any size aside. deadline: of the monotonic clock.
+        At most `limit` of them and `max_bytes` together, one of any size aside; only those that lie below a physical
+        offset. deadline: of the monotonic clock.
         """
         complete = True
         found: dict[int, tuple[Record, bytes]] = {}
@@ -91,7 +93,7 @@ class IndexQuery:
                     if entry_ms + 1000 <= begin_ms:  # seconds were cut off; older ones follow
                         number = 0
                         break
-                    if physical in found:
+                    if physical in found or physical >= below or entry_ms > end_ms:
                         continue
                     record = self.record_at(physical)
                     if record is None or record[0].topic != topic or key not in keys_of(record[0].properties):
