@@ -41,6 +41,7 @@ public final class Agent {
         LiteConsumers.register(COMMANDS);
         Admin.register(COMMANDS);
         Load.register(COMMANDS);
+        Mqadmin.register(COMMANDS);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8), 1 << 20);
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             JsonObject json = JsonParser.parseString(line).getAsJsonObject();

@@ -54,6 +54,9 @@ final class Producers {
 
     static void configure(DefaultMQProducer producer, Args args) {
         producer.setNamesrvAddr(args.text("namesrv"));
+        if (args.has("instance")) {
+            producer.setInstanceName(args.text("instance"));
+        }
         producer.setSendMsgTimeout((int) args.number("timeout_ms", 3000));
         producer.setRetryTimesWhenSendFailed((int) args.number("retries", 2));
         producer.setRetryTimesWhenSendAsyncFailed((int) args.number("retries", 2));
