@@ -38,6 +38,7 @@ from .processors.admin_groups import AdminGroupsProcessor
 from .processors.admin_offsets import AdminOffsetsProcessor
 from .processors.admin_progress import AdminProgressProcessor
 from .processors.admin_topics import AdminTopicsProcessor
+from .processors.cleaning import CleaningProcessor
 from .processors.client import ClientProcessor
 from .processors.consumer import ConsumerProcessor
 from .processors.pull import PullProcessor
@@ -163,6 +164,7 @@ class Broker:
         self.admin_progress = AdminProgressProcessor(
             self.store, self.topics, self.groups, self.offsets, self.clients, broker.broker_name, address, clock
         )
+        self.cleaning = CleaningProcessor(self.store, self.topics)
         self._processors: list[Processor] = [
             self.send,
             self.pull,
@@ -174,6 +176,7 @@ class Broker:
             self.admin_topics,
             self.admin_groups,
             self.admin_broker,
+            self.cleaning,
             self.admin_progress,
             AdminClientsProcessor(
                 self.clients,

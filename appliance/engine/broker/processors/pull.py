@@ -372,16 +372,22 @@ class PullProcessor:
         log = self._store.log
 
         def read() -> None:
-            body = b"".join(log.read(offset, size) for offset, size in result.runs)
+            parts = [log.read(offset, size) for offset, size in result.runs]
+            body = b"".join(parts)
             if len(body) != result.size:
-                logger.error("pull: the log gave %d of %d bytes at %s", len(body), result.size, result.runs[0])
-                conn.close()
-                return
+                begin = log.min_offset
+                for (offset, size), part in zip(result.runs, parts, strict=True):
+                    if len(part) != size and (part or offset >= begin):
+                        logger.error("pull: the log gave %d of %d bytes at %d", len(part), size, offset)
+                        conn.close()
+                        return
             self._loop.call_soon(lambda: send(body))
 
         def send(body: bytes) -> None:
+            """What has expired since it was found is left out."""
             self._count(result)
-            conn.send_parts([head, body], len(head) + len(body))
+            prefix = _PREFIX.pack(len(head) - 4 + len(body), len(head) - 8)
+            conn.send_parts([prefix, head[8:], body], len(head) + len(body))
 
         if not self._cold.submit(read):
             conn.close()  # the client pulls again; it has no answer to misread
