@@ -27,6 +27,7 @@ WORDS: dict[str, str | Promise] = {
     "disk": _("Disk"),
     "flush": _("Durability"),
     "flow": _("Flow"),
+    "findings": _("Damage"),
     "address": _("Address for clients"),
     # topics
     "NORMAL": _("normal"),
@@ -98,6 +99,13 @@ SENTENCES: dict[str, str] = {
         "The disk is slower than the producers; they are not read from until it has caught up."
     ),
     "flow_free": gettext_noop("The disk keeps up with the producers."),
+    "nothing_found": gettext_noop("Nothing in the store was cut off, quarantined or set aside in the last week."),
+    "found_lately": gettext_noop(
+        "Findings in the store in the last week: %(count)d, the newest in %(place)s: %(reason)s"
+    ),
+    "bytes_changed": gettext_noop(
+        "Ranges of closed log files that are not what was written: %(count)d, the first in %(place)s."
+    ),
     "dead_letters": gettext_noop("Dead letters of %(group)s: %(count)d."),
     "nobody_consumes": gettext_noop("%(group)s is %(lag)d messages behind and none of its clients is connected."),
     "stuck": gettext_noop("%(group)s is %(lag)d messages behind and has committed nothing for %(minutes)d minutes."),

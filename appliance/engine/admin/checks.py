@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..protocol.names import DLQ_PREFIX
+from ..store import findings
 from ..store.disk import disk_usage
 from . import snapshots as s
 from .client_views import conflicts_of, members_of
@@ -18,6 +19,8 @@ from .sentences import Sentence, say
 if TYPE_CHECKING:
     from ..broker.broker import Broker
     from ..engine import Engine
+    from ..store.findings import Finding
+    from ..store.message_store import MessageStore
     from .sampler import Sampler
 
 #: A group that is behind and whose offsets have not moved for so long is called stuck.
@@ -26,6 +29,9 @@ STUCK_MINUTES = 5
 FORECAST_SAMPLES = 600
 #: A forecast further away is not worth a word.
 FORECAST_DAYS = 365
+#: What was found in the store is news for so long.
+FINDINGS_S = 7 * 86_400
+_MENDED = ("torn", "queue", "queues")
 _LEVELS = {"act": 0, "stuck": 1, "watch": 2}
 
 
@@ -67,6 +73,8 @@ class Checks:
         self._engine = engine
         self._broker = broker
         self._sampler = sampler
+        # (time and size of the file, what it holds); replaced, never changed.
+        self._findings_read: tuple[tuple[int, int], list[Finding]] = ((0, 0), [])
 
     def all(self) -> tuple[s.Check, ...]:
         """Every check, the network's first."""
@@ -111,7 +119,38 @@ class Checks:
         flush = say("sync_flush" if synchronous else "async_flush")
         found.append(s.Check("flush", "ok" if synchronous else "warning", flush))
         found.append(self._disk())
+        found.append(self._findings(broker))
         return found
+
+    def _findings(self, broker: Broker) -> s.Check:
+        """What was cut, quarantined, set aside or altered, as far as it is news."""
+        store = broker.store
+        damaged = store.blocks.damaged
+        if damaged:
+            name, begin, end = damaged[0]
+            place = f"commitlog/{name} [{begin}, {end})"
+            return s.Check("findings", "failed", say("bytes_changed", count=len(damaged), place=place))
+        since_ms = (time.time() - FINDINGS_S) * 1000
+        recent = [finding for finding in self._all_findings(store) if finding.time_ms > since_ms]
+        if not recent:
+            return s.Check("findings", "ok", say("nothing_found"))
+        newest = recent[-1]
+        place = newest.file if newest.begin < 0 else f"{newest.file} [{newest.begin}, {newest.end})"
+        text = say("found_lately", count=len(recent), place=place, reason=newest.reason)
+        # What a kill leaves is put right by the next start and needs nobody.
+        mended = all(finding.kind in _MENDED for finding in recent)
+        return s.Check("findings", "ok" if mended else "warning", text)
+
+    def _all_findings(self, store: MessageStore) -> list[Finding]:
+        """The list as it is on disk, read again when its file has changed: live pages ask every second."""
+        try:
+            stat = os.stat(store.paths.quarantine / findings.NAME)
+            mark = (stat.st_mtime_ns, stat.st_size)
+        except OSError:
+            mark = (0, 0)
+        if mark != self._findings_read[0]:
+            self._findings_read = (mark, store.files.findings())
+        return self._findings_read[1]
 
     def _disk(self) -> s.Check:
         config = self._engine.config
@@ -143,7 +182,7 @@ class Checks:
         found: list[s.Need] = [
             s.Need("act" if check.level == "failed" else "watch", "system", check.name, check.sentence)
             for check in checks
-            if check.level == "failed" or (check.level == "warning" and check.name in ("disk", "flow"))
+            if check.level == "failed" or (check.level == "warning" and check.name in ("disk", "flow", "findings"))
         ]
         if broker is None or sampler is None:
             return tuple(found)

@@ -31,6 +31,9 @@ TEMPLATES: dict[str, str] = {
     "advertised": "Clients are told %(address)s.",
     "back_pressure": "The disk is slower than the producers; they are not read from until it has caught up.",
     "flow_free": "The disk keeps up with the producers.",
+    "nothing_found": "Nothing in the store was cut off, quarantined or set aside in the last week.",
+    "found_lately": "Findings in the store in the last week: %(count)d, the newest in %(place)s: %(reason)s",
+    "bytes_changed": "Ranges of closed log files that are not what was written: %(count)d, the first in %(place)s.",
     # needs you
     "dead_letters": "Dead letters of %(group)s: %(count)d.",
     "nobody_consumes": "%(group)s is %(lag)d messages behind and none of its clients is connected.",

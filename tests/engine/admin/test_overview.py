@@ -9,6 +9,7 @@ import pytest
 from appliance.engine.admin import live
 from appliance.engine.admin.sentences import TEMPLATES, say
 from appliance.engine.errors import InvalidInput, Unavailable
+from appliance.engine.store.findings import Finding
 from tests.support.engine import pull_fields
 
 from .conftest import wait_for
@@ -190,3 +191,25 @@ def test_without_a_broker_only_the_system_is_known(tmp_path):
             engine.admin.overview()
     finally:
         engine.stop()
+
+
+def test_what_was_found_in_the_store_is_news_for_a_week(house):
+    store = house.engine.broker.store
+
+    def check():
+        return next(check for check in house.admin.checks() if check.name == "findings")
+
+    assert (check().level, check().sentence.code) == ("ok", "nothing_found")
+    week_ms, now = 7 * 86_400_000, int(time.time() * 1000)
+    store.files.add_finding(Finding(now - week_ms - 1000, "torn", "commitlog/0", 1, 2, "", "Long ago."))
+    assert check().sentence.code == "nothing_found"
+    store.files.add_finding(Finding(now, "torn", "commitlog/0", 1, 2, "", "A kill left it."))
+    assert (check().level, check().sentence.code) == ("ok", "found_lately")
+    store.files.add_finding(Finding(now, "damage", "commitlog/0", 10, 20, "", "It is no record."))
+    assert check().level == "warning"
+    text = "Findings in the store in the last week: 2, the newest in commitlog/0 [10, 20): It is no record."
+    assert str(check().sentence) == text
+    assert ("watch", "findings") in [(need.level, need.name) for need in house.admin.overview().needs]
+    store.blocks.damaged = (("00000000000000000000", 0, 65536),)
+    assert (check().level, check().sentence.code) == ("failed", "bytes_changed")
+    assert "commitlog/00000000000000000000 [0, 65536)" in str(check().sentence)
