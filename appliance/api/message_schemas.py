@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
 
 from .schemas import In, Out, PageOut, SentenceOut, Text
 
@@ -61,6 +61,41 @@ class MessagePageOut(PageOut):
             "skipped": page.skipped,
             "scanned": {"seen": page.seen, "total": page.total, "bytes": page.scanned_bytes, "ms": page.took_ms},
             "snapshot_at_ms": page.snapshot_at_ms,
+        }
+
+
+class SearchHitOut(Out):
+    """A message that was found. matched: place, offset_id, unique_id or key, what the text is of it."""
+
+    matched: str
+    message: MessageRowOut = Field(validation_alias=AliasChoices("row", "message"))
+
+
+class SearchOut(PageOut):
+    """What a search found, over a snapshot that new messages do not change.
+
+    kinds: what the text may be, the most telling first. truncated: the time budget ended this page early; go on with
+    next_cursor. index_behind_bytes: how much of the newest log is not indexed yet. searched_topics of topics were
+    looked through.
+    """
+
+    items: list[SearchHitOut]
+    kinds: list[str]
+    truncated: bool
+    searched_topics: int
+    topics: int
+    index_enabled: bool
+    index_behind_bytes: int
+    took_ms: float
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_page(cls, page: Any) -> Any:
+        if isinstance(page, dict):
+            return page
+        names = ("next_cursor", "kinds", "truncated", "searched_topics", "topics", "took_ms")
+        return {name: getattr(page, name) for name in (*names, "index_enabled", "index_behind_bytes")} | {
+            "items": page.hits
         }
 
 

@@ -137,6 +137,7 @@ ACCESS: dict[str, Rule] = {
     "GET api/v1/groups/<group>/clients": VIEWER,
     "GET api/v1/groups/<group>/progress": VIEWER,
     "GET api/v1/clients": VIEWER,
+    "GET api/v1/search": VIEWER,
     "GET api/v1/messages/<path:ref>": VIEWER,
     "GET api/v1/messages/<path:ref>/body": VIEWER.with_grants("may_read_bodies"),
     "GET api/v1/messages/<path:ref>/record": VIEWER.with_grants("may_read_bodies"),

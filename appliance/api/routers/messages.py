@@ -12,8 +12,8 @@ from ...console.audit import audit
 from .. import auth
 from ..changes import audited, by
 from ..idempotency import once
-from ..message_schemas import BodyOut, MessageIn, MessageOut, MessagePageOut, RecordOut, SentOut
-from ..paging import From, Limit, To
+from ..message_schemas import BodyOut, MessageIn, MessageOut, MessagePageOut, RecordOut, SearchOut, SentOut
+from ..paging import Cursor, From, Limit, To
 
 router = Router(tags=["messages"])
 
@@ -57,6 +57,25 @@ def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_
     noted = lambda sent: {"offset_id": sent.offset_id, "queue_id": sent.queue_id}  # noqa: E731
     act = lambda: SentOut.model_validate(audited(request, "message.send", topic, send, noted))  # noqa: E731
     return once(request, idempotency_key, 201, act)
+
+
+@router.get("/search", response=SearchOut)
+def search(
+    request: HttpRequest,
+    limit: Limit,
+    from_ms: From,
+    to_ms: To,
+    cursor: Cursor,
+    text: str = Query(..., alias="q", max_length=1024, description="topic/queue/offset, offset id, unique id or key."),
+    topic: str | None = Query(None, max_length=255, description="Keys of this topic only."),
+) -> Any:
+    """Messages by what they are called, over all topics within reach. No bodies."""
+    if topic is not None:
+        auth.touch(request, topic)
+    may_see = lambda name: auth.may_touch(request, name)  # noqa: E731
+    return runtime.admin().search(
+        text, topic=topic, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, may_see=may_see
+    )
 
 
 @router.get("/messages/{path:ref}/body", response=BodyOut)

@@ -200,10 +200,10 @@ def _decode(text: str, question: int) -> _Cursor:
     try:
         raw = bytes.fromhex(text)
         body, crc = raw[:-4], int.from_bytes(raw[-4:], "big")
-        version, *fields = msgspec.msgpack.decode(body, type=tuple[int, int, int, str, int])
+        version, question_of, high, topic, below = msgspec.msgpack.decode(body, type=tuple[int, int, int, str, int])
     except (ValueError, msgspec.MsgspecError):
         raise InvalidInput("cursor", say("bad_cursor")) from None
-    cursor = _Cursor(*fields)
+    cursor = _Cursor(question_of, high, topic, below)
     if zlib.crc32(body) != crc or version != _CURSOR_VERSION or min(cursor.high, cursor.below) < 0:
         raise InvalidInput("cursor", say("bad_cursor"))
     if cursor.question != question:

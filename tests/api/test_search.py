@@ -1,0 +1,64 @@
+"""GET /search: what a message is called, over the topics within the caller's reach."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import answer_of, problem_of
+
+pytestmark = pytest.mark.django_db
+UNIQUE = "7F0000016AB14E0E2F2A69208FBA%04X"
+
+
+def put(house, topic, key, number):
+    house.put(topic, b"x", properties=f"KEYS\x01{key} more\x02UNIQ_KEY\x01{UNIQUE % number}\x02")
+
+
+def test_a_message_is_found_by_all_its_names(viewer, house, topic):
+    put(house, topic, "api-order-1", 7)
+    found = answer_of(viewer.get("/search?q=api-order-1"))
+    [hit] = found["items"]
+    assert (hit["matched"], hit["message"]["topic"]) == ("key", topic)
+    assert (found["kinds"], found["truncated"], found["next_cursor"]) == (["key"], False, None)
+    assert found["index_enabled"] is True
+    message = hit["message"]
+    for text, matched in (
+        (UNIQUE % 7, "unique_id"),
+        (message["offset_id"], "offset_id"),
+        (f"{topic}%2F0%2F{message['queue_offset']}", "place"),
+    ):
+        [again] = answer_of(viewer.get(f"/search?q={text}&topic={topic}"))["items"]
+        assert (again["matched"], again["message"]) == (matched, message)
+    assert answer_of(viewer.get(f"/search?q=api-order-1&to={message['stored_at_ms'] - 1}"))["items"] == []
+
+
+def test_pages_follow_each_other(viewer, house, topic):
+    for number in range(5):
+        put(house, topic, "api-many", number)
+    found, cursor = [], ""
+    while cursor is not None:
+        page = answer_of(viewer.get(f"/search?q=api-many&limit=2{cursor and f'&cursor={cursor}'}"))
+        found += [hit["message"]["queue_offset"] for hit in page["items"]]
+        cursor = page["next_cursor"]
+    assert found == sorted(found, reverse=True)
+    assert len(found) == 5
+
+
+def test_a_token_finds_what_its_pattern_reaches(by_token, house, topic):
+    put(house, topic, "api-reach", 1)
+    put(house, "SearchElsewhere", "api-reach", 2)
+    limited = by_token("viewer", pattern="SearchElse*")
+    assert [hit["message"]["topic"] for hit in answer_of(limited.get("/search?q=api-reach"))["items"]] == [
+        "SearchElsewhere"
+    ]
+    assert answer_of(limited.get(f"/search?q={topic}%2F0%2F0"))["items"] == []
+    problem_of(limited.get(f"/search?q=api-reach&topic={topic}"), 403, "outside_pattern")
+
+
+def test_wrong_questions_are_refused(viewer):
+    problem_of(viewer.get("/search"), 422, "invalid_input")
+    problem_of(viewer.get("/search?q=x&cursor=zz"), 422, "invalid_input")
+    problem_of(viewer.get("/search?q=x&from=2&to=1"), 422, "invalid_input")
+    problem_of(viewer.get(f"/search?q={'x' * 1025}"), 422, "invalid_input")
+    problem_of(viewer.get("/search?q=x&topic=Nowhere"), 404, "topic_not_found")
+    assert answer_of(viewer.get("/search?q="))["items"] == []
