@@ -24,6 +24,8 @@ I64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 #: Attribute: hours that a topic's messages are shown, -1 as long as the broker keeps them. Unit: 5.x's tiered storage.
 RESERVE_TIME = "reserve.time"
+QUEUE_TYPE = "queue.type"
+BATCH_QUEUES = "BatchCQ"
 MESSAGE_TYPES = ("UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL")
 _I64_MAX = (1 << 63) - 1
 
@@ -64,6 +66,16 @@ def reserve_hours_of(config: TopicConfig) -> int | None:
     """The hours of its attribute reserve.time; None without one, for -1, and for what is no number (another's file)."""
     text = config.attributes.get(RESERVE_TIME, "")
     return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+
+
+def refuse_batch_queues(config: TopicConfig) -> None:
+    """Refuses with 29 a topic that Apache 5.x made with queue.type=BatchCQ: its queues lie in files of another kind."""
+    if config.attributes and config.attributes.get(QUEUE_TYPE) == BATCH_QUEUES:
+        raise RefusedRequest(
+            ResponseCode.INVALID_PARAMETER,
+            f"topic[{config.topic_name}] has batch queues of Apache RocketMQ 5.x (queue.type=BatchCQ), "
+            "which this broker does not serve",
+        )
 
 
 def new_topic(name: str, queue_nums: int, perm: int, order: bool = False, topic_sys_flag: int = 0) -> TopicConfig:

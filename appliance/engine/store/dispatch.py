@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ..protocol.properties import DELAY_TIME_LEVEL, TAGS, find_property, java_hash
-from ..protocol.record import SYS_COMMIT, SYS_TRANSACTION_MASK, Record
+from ..protocol.record import SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION_MASK, Record
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -45,8 +45,8 @@ def tag_code(tag: str | None) -> int:
 
 
 def has_queue_entry(sys_flag: int) -> bool:
-    """Prepared and rolled-back records have none."""
-    return sys_flag & SYS_TRANSACTION_MASK in (0, SYS_COMMIT)
+    """Prepared and rolled-back records have none, nor have whole batches: theirs lie in 5.x's batch queues."""
+    return sys_flag & SYS_TRANSACTION_MASK in (0, SYS_COMMIT) and not sys_flag & SYS_INNER_BATCH
 
 
 def entry_tag_code(record: Record, delay_levels_ms: list[int]) -> int:

@@ -24,6 +24,7 @@ from ...store.consume_queue import ConsumeQueue
 from ...store.message_store import MessageStore
 from ...store.results import GetResult, GetStatus
 from ..long_polling import LongPolling, ParkedPull
+from ..topic_config import refuse_batch_queues
 from .pull_fields import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, decode_pull, fields_of
 
 if TYPE_CHECKING:
@@ -185,6 +186,8 @@ class PullProcessor:
             raise RefusedRequest(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist, apply first please! {_HELP}"
             )
+        if topic.attributes:
+            refuse_batch_queues(topic)
         if not topic.perm & PERM_READ:
             raise _Forbidden(f"the topic[{fields.topic}] pulling message is forbidden", ForbiddenType.TOPIC)
         if not 0 <= fields.queue_id < topic.read_queue_nums:

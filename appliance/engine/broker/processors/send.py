@@ -53,6 +53,7 @@ from ...remoting.dispatcher import Dispatcher
 from ...store.consume_queue import ConsumeQueue
 from ...store.dispatch import tag_code
 from ...store.message_store import MessageStore
+from ..topic_config import refuse_batch_queues
 from .batch_body import MemberProperties, split_batch
 from .send_fields import SendFields, decode_letters, decode_long, fields_of
 
@@ -389,6 +390,7 @@ class SendProcessor:
                 raise RefusedRequest(
                     ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{_HELP}"
                 )
+        refuse_batch_queues(config)
         if config.order and not self._config.broker_permission & PERM_WRITE:
             raise RefusedRequest(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
         count = max(config.read_queue_nums, config.write_queue_nums)
