@@ -28,6 +28,7 @@ WORDS: dict[str, str | Promise] = {
     "flush": _("Durability"),
     "flow": _("Flow"),
     "findings": _("Damage"),
+    "cleaning": _("Cleaning"),
     "address": _("Address for clients"),
     # topics
     "NORMAL": _("normal"),
@@ -87,6 +88,14 @@ SENTENCES: dict[str, str] = {
     "disk_roomy": gettext_noop("%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used)."),
     "disk_filling": gettext_noop(
         "The disk is %(used_percent).1f %% full; diskMaxUsedSpaceRatio is %(limit_percent)d %%."
+    ),
+    "disk_full": gettext_noop(
+        "The disk is %(used_percent).1f %% full: sends are refused until it is below %(limit_percent)d %%."
+    ),
+    "cleaning_well": gettext_noop("What has expired is deleted."),
+    "cleaning_failing": gettext_noop("What has expired cannot be deleted: %(reason)s."),
+    "clock_ahead": gettext_noop(
+        "The clock was set %(hours).1f h forward; nothing expires before it has stayed so for an hour."
     ),
     "disk_unreadable": gettext_noop("The disk's free space cannot be read: %(reason)s."),
     "sync_flush": gettext_noop("Every acknowledged message is on the disk."),

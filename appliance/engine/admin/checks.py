@@ -119,6 +119,7 @@ class Checks:
         flush = say("sync_flush" if synchronous else "async_flush")
         found.append(s.Check("flush", "ok" if synchronous else "warning", flush))
         found.append(self._disk())
+        found.append(self._cleaning(broker))
         found.append(self._findings(broker))
         return found
 
@@ -152,11 +153,25 @@ class Checks:
             self._findings_read = (mark, store.files.findings())
         return self._findings_read[1]
 
+    @staticmethod
+    def _cleaning(broker: Broker) -> s.Check:
+        """Whether old messages can go."""
+        status = broker.store.cleaner.status
+        if status.failure is not None:
+            return s.Check("cleaning", "failed", say("cleaning_failing", reason=status.failure))
+        if status.clock_ahead_ms:
+            return s.Check("cleaning", "warning", say("clock_ahead", hours=status.clock_ahead_ms / 3_600_000))
+        return s.Check("cleaning", "ok", say("cleaning_well"))
+
     def _disk(self) -> s.Check:
         config = self._engine.config
         disk = disk_figures(config.store_dir)
         if disk.used_percent is None or disk.free_bytes is None:
             return s.Check("disk", "failed", say("disk_unreadable", reason=disk.failure or "no figures"))
+        if self._broker is not None and self._broker.store.log.refused is not None:
+            stage = self._broker.store.cleaner.status.stages.refuse * 100
+            full = say("disk_full", used_percent=disk.used_percent, limit_percent=stage)
+            return s.Check("disk", "failed", full)
         limit = config.store.disk_max_used_space_ratio
         if disk.used_percent >= limit:
             return s.Check("disk", "warning", say("disk_filling", used_percent=disk.used_percent, limit_percent=limit))
