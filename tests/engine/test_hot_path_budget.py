@@ -23,7 +23,7 @@ SEND_CALLS = 48
 #: For a pull of 32 adjacent messages.
 PULL_CALLS = 75
 #: For each message of a batch of 32.
-BATCH_CALLS = 30
+BATCH_CALLS = 15
 
 
 def java_frame(code: int, fields: dict, body: bytes = b"") -> bytes:

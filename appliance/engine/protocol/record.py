@@ -28,7 +28,6 @@ MAGIC_BLANK = 0xCBD43194
 FIXED_BYTES = 91
 #: Room a blank record needs: `record + 8 > rest` rolls the file.
 BLANK_BYTES = 8
-IPV6_EXTRA_BYTES = 12
 
 SYS_COMPRESSED = 0x1
 SYS_TRANSACTION_MASK = 0xC

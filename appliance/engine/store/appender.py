@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from zlib_ng.zlib_ng import crc32
@@ -10,7 +11,6 @@ from ..protocol.record import (
     FIXED_BYTES,
     HEAD,
     HEAD_IPV4,
-    IPV6_EXTRA_BYTES,
     MAGIC_V1,
     SYS_BORN_IPV6,
     SYS_STORE_IPV6,
@@ -19,6 +19,9 @@ from ..protocol.record import (
 from .commit_log import CommitLog
 from .consume_queue import ENTRY, ConsumeQueue
 from .settings import Scheduler
+
+#: (first queue offset, first physical offset, store time) -> (records, queue entries, physical offsets)
+Packer = Callable[[int, int, int], tuple[bytes, bytes, list[int]]]
 
 
 class Tick:
@@ -46,7 +49,7 @@ class Appender:
         # Constant after construction.
         self.log = log
         self.scheduler = scheduler
-        self._store_host = store_host
+        self.store_host = store_host
         self._store_flag = SYS_STORE_IPV6 if len(store_host) == 20 else 0
         # Owned by remoting-io.
         self.tick = Tick()
@@ -77,7 +80,7 @@ class Appender:
         body_size = len(body)
         tail = topic_field + len(properties).to_bytes(2, "big") + properties
         size = FIXED_BYTES - 3 + body_size + len(tail)
-        store_host = self._store_host
+        store_host = self.store_host
         if len(born_host) != 8 or len(store_host) != 8:
             return self._put_ipv6(queue, tail, body, tag_code, flag, sys_flag, born_ms, born_host, reconsume_times)
         at = log.reserve(size)
@@ -136,7 +139,7 @@ class Appender:
             (
                 born_host,
                 self.store_ms.to_bytes(8, "big"),
-                self._store_host,
+                self.store_host,
                 TAIL.pack(reconsume_times, 0, len(body)),
                 body,
                 tail,
@@ -158,76 +161,29 @@ class Appender:
         self.tick.last_offset = physical
         return physical
 
-    def put_batch(
-        self,
-        queue: ConsumeQueue,
-        topic_field: bytes,
-        messages: list[tuple[int, memoryview, bytes, int]],
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int,
-    ) -> list[int]:
-        """Stage messages (flag, body, properties, tag code) at consecutive offsets, all in one file and one write.
+    def put_batch(self, queue: ConsumeQueue, pack: Packer) -> list[int]:
+        """Stage messages at consecutive offsets, all in one file and one write; returns their physical offsets.
 
-        Returns their physical offsets. Otherwise as `put`: all of them are staged, or none.
+        `pack` makes their records and entries; it is asked again when they have to begin elsewhere than was thought.
+        All of them are staged, or none: what `pack` raises comes out. Raises StoreBroken when the log cannot take them.
         """
         log = self.log
-        overhead = FIXED_BYTES - 3 + len(topic_field) + 2
-        total = sum(overhead + len(body) + len(properties) for _, body, properties, _ in messages)
-        store_host = self._store_host
-        if len(born_host) != 8 or len(store_host) != 8:
-            log.staged = log.reserve(total + 2 * IPV6_EXTRA_BYTES * len(messages))
-            return [
-                self.put(queue, topic_field, body, text, code, flag, sys_flag, born_ms, born_host, reconsume_times)
-                for flag, body, text, code in messages
-            ]
         now = self.scheduler.wall_ms
         if now > self.store_ms:
             self.store_ms = now
-        begin = at = log.reserve(total)
-        stage, queue_id, store_ms = log.stage, queue.queue_id, self.store_ms
-        physical = log.stage_base + at
+        physical = log.stage_base + log.staged
         offset = queue.next_offset
-        entries = bytearray()
-        found = []
-        try:
-            for flag, body, properties, code in messages:
-                body_size = len(body)
-                size = overhead + body_size + len(properties)
-                HEAD_IPV4.pack_into(
-                    stage,
-                    at,
-                    size,
-                    MAGIC_V1,
-                    crc32(body) & 0x7FFFFFFF,
-                    queue_id,
-                    flag,
-                    offset,
-                    physical,
-                    sys_flag,
-                    born_ms,
-                    born_host,
-                    store_ms,
-                    store_host,
-                    reconsume_times,
-                    0,
-                    body_size,
-                )
-                p = at + FIXED_BYTES - 3
-                q = p + body_size
-                at += size
-                stage[p:q] = body
-                stage[q:at] = topic_field + len(properties).to_bytes(2, "big") + properties
-                entries += ENTRY.pack(physical, size, code)
-                found.append(physical)
-                offset += 1
-                physical += size
-        except BaseException:
-            log.staged = begin
-            raise
+        records, entries, found = pack(offset, physical, self.store_ms)
+        size = len(records)
+        at = log.reserve(size)
+        if log.stage_base + at != physical:
+            try:
+                records, entries, found = pack(offset, log.stage_base + at, self.store_ms)
+            except BaseException:
+                log.staged = at
+                raise
+        log.stage[at : at + size] = records
         queue.tail += entries
-        queue.next_offset = offset
-        self.tick.touched[queue] = offset
+        queue.next_offset = self.tick.touched[queue] = offset + len(found)
         self.tick.last_offset = found[-1]
         return found

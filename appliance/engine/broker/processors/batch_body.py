@@ -1,47 +1,47 @@
-"""The body of a batch: small messages back to back. PURE.
+"""The body of a batch, small messages back to back, and the records it becomes. PURE.
 
-Each: total size 4, magic 4 (0), crc 4 (0), flag 4, body length 4, body, properties length 2, properties.
+Each message: total size 4, magic 4 (0), crc 4 (0), flag 4, body length 4, body, properties length 2, properties.
 Source: RocketMQ `MessageDecoder.encodeMessages`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from typing import NamedTuple
 
-from ...errors import RefusedRequest
+from zlib_ng.zlib_ng import crc32
+
+from ...errors import MessageTooLarge, RefusedRequest
 from ...protocol.codes import ResponseCode
-from ...protocol.properties import encode_properties
+from ...protocol.properties import (
+    DELAY_NAMES,
+    MAX_PROPERTIES_BYTES,
+    TAGS,
+    TRANSACTION_PREPARED,
+    decode_properties,
+    encode_properties,
+    find_property,
+)
+from ...protocol.record import MAGIC_V1, SYS_BORN_IPV6, SYS_STORE_IPV6
+from ...store.consume_queue import ENTRY
+from ...store.dispatch import tag_code
 
 _HEAD = struct.Struct(">iiiii")
+_UNIQUE_KEY = b"UNIQ_KEY\x01"
+_TWO_INTS = struct.Struct(">iq")
+#: A record's head by the length of what all records of a batch have in common, which depends on the hosts': size,
+#: magic, crc, queue id, flag, queue offset, physical offset; sys flag to prepared transaction offset; body length.
+_RECORD_HEADS = {length: struct.Struct(f">iIiiiqq{length}si") for length in (48, 60, 72)}
+
+#: Shapes of properties remembered, and members of each.
+_SHAPES_KEPT, _MEMBERS_KEPT = 256, 1024
 
 
-def _refused(why: str) -> RefusedRequest:
-    return RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, f"the batch is illegal: {why}")
+class Member(NamedTuple):
+    """What follows from a member's properties: what the batch's own add to them, and its tag code."""
 
-
-def split_batch(body: memoryview) -> Iterator[tuple[int, memoryview, bytes]]:
-    """(flag, body, properties in UTF-8) of each message; refuses with 13 when the lengths contradict each other."""
-    at, size = 0, len(body)
-    while at < size:
-        if size - at < _HEAD.size + 2:
-            raise _refused(f"{size - at} bytes are left over")
-        total, _, _, flag, length = _HEAD.unpack_from(body, at)
-        begin = at + _HEAD.size
-        end = begin + length
-        if length < 0 or end + 2 > size:
-            raise _refused("a body is longer than the batch")
-        properties_end = end + 2 + (body[end] << 8 | body[end + 1])
-        if properties_end > size or properties_end - at != total:
-            raise _refused("a message's size is not that of its parts")
-        properties = bytes(body[end + 2 : properties_end])
-        if not properties.isascii():
-            try:
-                properties.decode()
-            except UnicodeDecodeError:
-                raise _refused("properties are not UTF-8") from None
-        yield flag, body[begin:end], properties
-        at = properties_end
+    added: bytes
+    tag_code: int
 
 
 class MemberProperties:
@@ -56,8 +56,8 @@ class MemberProperties:
         self._pairs = [(1 << i, encode_properties({name: common[name]})) for i, name in enumerate(common)]
         self._additions: dict[int, bytes] = {}
 
-    def join(self, properties: bytes) -> bytes:
-        """A member's properties as stored."""
+    def addition(self, properties: bytes) -> bytes:
+        """What comes behind a member's properties."""
         marked = b"\x02" + properties
         has = 0
         for mark, bit in self._marks:
@@ -67,4 +67,138 @@ class MemberProperties:
         if added is None:
             added = "".join([pair for bit, pair in self._pairs if not has & bit]).encode()
             self._additions[has] = added
-        return properties + added if marked[-1] == 2 else properties + b"\x02" + added
+        return added if marked[-1] == 2 else b"\x02" + added
+
+
+class Shapes:
+    """What was found about members' properties, remembered over batches.
+
+    Nothing of it depends on the value of a member's UNIQ_KEY, which is all that differs between most members; nor, for
+    members that have one, on the value of the batch's own. So both are left out of what it is remembered by.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, dict[bytes, Member]] = {}
+
+    def of(self, common: bytes) -> dict[bytes, Member]:
+        """By the properties of a member that begin with its UNIQ_KEY, from behind its value on."""
+        head, found, rest = common.partition(_UNIQUE_KEY)
+        if not found or (head and head[-1] != 2):
+            return {}  # the end of another name: its value counts
+        key = head + rest[rest.find(b"\x02") :]
+        known = self._known.get(key)
+        if known is None or len(known) >= _MEMBERS_KEPT:
+            if len(self._known) >= _SHAPES_KEPT:
+                self._known.clear()
+            known = self._known[key] = {}
+        return known
+
+
+class BatchRecords:
+    """A batch on its way into the log. common: the batch's own properties, which each member gets behind its own."""
+
+    def __init__(
+        self,
+        body: memoryview,
+        topic_field: bytes,
+        queue_id: int,
+        common: bytes,
+        shapes: Shapes,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        store_host: bytes,
+        reconsume_times: int,
+    ) -> None:
+        """Numbers that do not fit their fields are a struct.error."""
+        self._raw = bytes(body)
+        self._topic_field = topic_field
+        self._queue_id = queue_id
+        self._common = common
+        self._properties: MemberProperties | None = None
+        self._known = shapes.of(common)
+        sys_flag |= SYS_BORN_IPV6 if len(born_host) == 20 else 0
+        sys_flag |= SYS_STORE_IPV6 if len(store_host) == 20 else 0
+        self._before_time = _TWO_INTS.pack(sys_flag, born_ms) + born_host
+        self._after_time = store_host + _TWO_INTS.pack(reconsume_times, 0)
+
+    def pack(self, offset: int, physical: int, store_ms: int) -> tuple[bytes, bytes, list[int]]:
+        """(records, queue entries, physical offsets), of queue offset `offset` and physical offset `physical` on.
+
+        Refuses with 13 what is no batch, or holds what a batch may not hold. Raises MessageTooLarge, struct.error.
+        """
+        raw, known, queue_id, topic_field = self._raw, self._known, self._queue_id, self._topic_field
+        size = len(raw)
+        constant = self._before_time + store_ms.to_bytes(8, "big") + self._after_time
+        pack_head = _RECORD_HEADS[len(constant)].pack
+        overhead = 40 + len(constant) + len(topic_field) + 2
+        split_head, pack_entry = _HEAD.unpack_from, ENTRY.pack
+        middles: dict[int, bytes] = {}
+        parts: list[bytes] = []
+        entries = bytearray()
+        found = []
+        at = 0
+        while at < size:
+            if size - at < 22:
+                raise _refused(f"{size - at} bytes are left over")
+            total, _, _, flag, length = split_head(raw, at)
+            end = at + 20 + length
+            if length < 0 or end + 2 > size:
+                raise _refused("a body is longer than the batch")
+            following = at + total
+            if following > size or total - length - 22 != (raw[end] << 8 | raw[end + 1]):
+                raise _refused("a message's size is not that of its parts")
+            body = raw[at + 20 : end]
+            own = raw[end + 2 : following]
+            at = following
+            member = shape = None
+            if own[:9] == _UNIQUE_KEY and own.isascii():
+                cut = own.find(b"\x02", 9)
+                if cut > 0:
+                    shape = own[cut:]
+                    member = known.get(shape)
+            if member is None:
+                member = self._look_at(own)
+                if shape is not None:
+                    known[shape] = member
+            added, code = member
+            text_size = len(own) + len(added)
+            middle = middles.get(text_size)
+            if middle is None:
+                if text_size > MAX_PROPERTIES_BYTES:
+                    raise MessageTooLarge(f"{text_size} bytes of properties")
+                middle = middles[text_size] = topic_field + text_size.to_bytes(2, "big")
+            record = overhead + length + text_size
+            parts += (
+                pack_head(
+                    record, MAGIC_V1, crc32(body) & 0x7FFFFFFF, queue_id, flag, offset, physical, constant, length
+                ),
+                body,
+                middle,
+                own,
+                added,
+            )
+            entries += pack_entry(physical, record, code)
+            found.append(physical)
+            offset += 1
+            physical += record
+        return b"".join(parts), bytes(entries), found
+
+    def _look_at(self, own: bytes) -> Member:
+        """What follows from a member's properties; refuses what a batch may not hold."""
+        try:
+            text = own.decode()
+        except UnicodeDecodeError:
+            raise _refused("properties are not UTF-8") from None
+        if "DELAY" in text or "TIMER_" in text or "TRAN_MSG" in text:
+            names = decode_properties(text)
+            if TRANSACTION_PREPARED in names or any(name in names for name in DELAY_NAMES):
+                raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed or half messages")
+        if self._properties is None:
+            self._properties = MemberProperties(decode_properties(self._common.decode()))
+        code = tag_code(find_property(text, TAGS)) if "TAGS\x01" in text else 0
+        return Member(self._properties.addition(own), code)
+
+
+def _refused(why: str) -> RefusedRequest:
+    return RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, f"the batch is illegal: {why}")

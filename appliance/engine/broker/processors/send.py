@@ -30,15 +30,12 @@ from ...protocol.names import (
 )
 from ...protocol.properties import (
     CLUSTER,
+    DELAY_NAMES,
     DELAY_TIME_LEVEL,
     MAX_PROPERTIES_BYTES,
     MSG_REGION,
     POP_CK,
     TAGS,
-    TIMER_DEL_UNIQKEY,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
     TRACE_SWITCH,
     TRANSACTION_PREPARED,
     TRANSIENT_PREFIX,
@@ -54,7 +51,7 @@ from ...store.consume_queue import ConsumeQueue
 from ...store.dispatch import tag_code
 from ...store.message_store import MessageStore
 from ..topic_config import refuse_batch_queues
-from .batch_body import MemberProperties, split_batch
+from .batch_body import BatchRecords, Shapes
 from .send_fields import SendFields, decode_letters, decode_long, fields_of
 
 if TYPE_CHECKING:
@@ -128,6 +125,7 @@ class SendProcessor:
         ).encode()
         # Owned by remoting-io.
         self._routes: dict[str, TopicRoute] = {}
+        self._shapes = Shapes()
         self._generation = -1
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -257,40 +255,27 @@ class SendProcessor:
         if route.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise self._illegal()
         key, common = self._stored_properties(fields.properties, fields, route)
-        added = MemberProperties(decode_properties(common.decode()))
-        messages = []
-        for flag, inner, own in split_batch(body):
-            if b"DELAY" in own or b"TIMER_" in own or b"TRAN_MSG" in own:
-                self._check_member(own.decode())
-            properties = added.join(own)
-            if len(properties) > MAX_PROPERTIES_BYTES:
-                raise self._illegal()
-            code = tag_code(find_property(own.decode(), TAGS)) if b"TAGS\x01" in own else 0
-            messages.append((flag, inner, properties, code))
         first = queue.next_offset
         try:
-            offsets = self._store.put_batch(
-                queue,
+            batch = BatchRecords(
+                body,
                 route.topic_field,
-                messages,
+                queue.queue_id,
+                common,
+                self._shapes,
                 fields.sys_flag & ~_IPV6_FLAGS,
                 fields.born_ms,
                 conn.born_host,
+                self._store.store_host,
                 fields.reconsume_times,
             )
+            offsets = self._store.put_batch(queue, batch.pack)
         except struct.error:
             raise self._number_too_large() from None
-        ids = [b"%b%016X" % (self._host_hex, physical) for physical in offsets]
-        header = self._reply % (queue.queue_id, key, b",".join(ids), first, opaque)
+        ids = b",".join([self._host_hex + b"%016X"] * len(offsets)) % tuple(offsets)
+        header = self._reply % (queue.queue_id, key, ids, first, opaque)
         size = len(header)
         return _PREFIX.pack(size + 4, size) + header
-
-    @staticmethod
-    def _check_member(text: str) -> None:
-        """Refuse what a batch may not hold."""
-        own = decode_properties(text)
-        if TRANSACTION_PREPARED in own or any(name in own for name in _DELAYS):
-            raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed or half messages")
 
     def _stored_properties(self, text: str, fields: SendFields, route: TopicRoute) -> tuple[bytes, bytes]:
         """(unique key as it stands in the answer's JSON, properties as stored).
@@ -330,7 +315,7 @@ class SendProcessor:
             raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "transactional messages are not supported yet")
         if route.topic.startswith(DLQ_PREFIX) and fields.topic.startswith(RETRY_PREFIX):
             found[DELAY_TIME_LEVEL] = "0"  # given up: a dead letter has no delay
-        for name in _DELAYS:
+        for name in DELAY_NAMES:
             level = found.get(name)
             if level is not None and not (name == DELAY_TIME_LEVEL and _is_no_delay(level)):
                 raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, f"delayed messages ({name}) are not supported yet")
@@ -426,9 +411,6 @@ class SendProcessor:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] cannot be created")
         fields.queue_id = 0
         return TopicRoute(topic, 1, 1, str(config))
-
-
-_DELAYS = (DELAY_TIME_LEVEL, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DEL_UNIQKEY)
 
 
 def _is_no_delay(level: str) -> bool:
