@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..protocol.record import store_time_ms
 from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
+from .queue_extension import MIN_CODE, QueueExtension
 from .results import GetResult, GetStatus
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ class MessageReader:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._queues = store.queues
+        # Owned by remoting-io.
+        self._extension = QueueExtension(store.paths, store.disk)
 
     def get(
         self, queue: ConsumeQueue | None, offset: int, max_count: int, codes: frozenset[int] | None
@@ -85,7 +88,7 @@ class MessageReader:
         count = total = scanned = 0
         removed = False
         for physical, size, code in ENTRY.iter_unpack(entries):
-            if codes is None or code in codes:
+            if codes is None or code in codes or (code < MIN_CODE and self._matches_behind(queue, code, codes)):
                 if not 0 < size < HOLE_SIZE or physical < log_begin:  # a hole left by damage, or deleted with its file
                     removed = True
                     scanned += 1
@@ -107,6 +110,14 @@ class MessageReader:
         else:
             status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
         return GetResult(status, offset + scanned, low, high, runs, count, total)
+
+    def _matches_behind(self, queue: ConsumeQueue, address: int, codes: frozenset[int]) -> bool:
+        """Whether the extension unit of an entry that Apache wrote has one of the codes.
+
+        What cannot be read at once goes through: the client compares the tag again.
+        """
+        unit = self._extension.read_nowait(queue.topic, queue.queue_id, address)
+        return unit is None or unit.tag_code in codes
 
     # --- questions, from any thread
 

@@ -2,9 +2,9 @@
 
     consumequeue_ext/<topic>/<queue id>/<20 digits>       2 size | 8 tag code | 8 store time | 2 bytes of bit map | map
 
-A queue entry's tag code is then an address: the unit's place in the queue's extension stream plus the smallest i64. Real
-tag codes are hashes of 32 bits, so the two never meet. A size of -1 ends a file. We never write such units: entries that
-we make carry the code itself, which Apache reads as well. Source: RocketMQ `ConsumeQueueExt`.
+A queue entry's tag code is then an address: the unit's place in the queue's extension stream plus the smallest i64.
+Real tag codes are hashes of 32 bits, so the two never meet. A size of -1 ends a file. We never write such units:
+entries that we make carry the code itself, which Apache reads as well. Source: RocketMQ `ConsumeQueueExt`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .paths import StorePaths, segment_name, segment_offset
 
 UNIT = struct.Struct(">hqqh")
 _MIN_I64 = -(1 << 63)
-_MIN_I32 = -(1 << 31)
+#: The smallest tag code there is; below it lie addresses.
+MIN_CODE = -(1 << 31)
 _DESCRIPTORS = 64
 
 
@@ -35,7 +36,7 @@ class ExtensionUnit(NamedTuple):
 
 def is_address(code: int) -> bool:
     """Whether an entry's tag code is the address of an extension unit."""
-    return code < _MIN_I32
+    return code < MIN_CODE
 
 
 def address_of(position: int) -> int:
