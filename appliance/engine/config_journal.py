@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,7 +45,9 @@ class JournalCalls(Protocol):
     def pwrite(self, fd: int, data: bytes, position: int) -> int: ...
     def truncate(self, fd: int, size: int) -> None: ...
     def fdatasync(self, fd: int) -> None: ...
+    def forget_cached(self, fd: int) -> None: ...
     def close(self, fd: int) -> None: ...
+    def rename(self, old: Path, new: Path) -> None: ...
     def sync_directory(self, path: Path) -> None: ...
 
 
@@ -77,8 +80,16 @@ class OsJournalCalls:
         else:
             os.fdatasync(fd)
 
+    def forget_cached(self, fd: int) -> None:
+        """Have later reads ask the disk."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def close(self, fd: int) -> None:
         os.close(fd)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
 
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -121,6 +132,8 @@ class ConfigJournal(ServiceThread):
         # Constant after construction.
         self._calls = OsJournalCalls() if calls is None else calls
         self._path = path
+        #: What saves the tables' files: they hold what the journal could not make durable. Filled before start().
+        self.when_broken: list[Callable[[], None]] = []
         self._calls.make_directory(path.parent)
         new = not self._calls.exists(path)
         self._fd = self._calls.open(path)
@@ -141,20 +154,29 @@ class ConfigJournal(ServiceThread):
         self._load()
 
     def _load(self) -> None:
+        # A process that died may not have come to sync its last entries, or have failed to, and then the page cache
+        # shows what was never stored. From here on all of it is relied on.
+        self._calls.fdatasync(self._fd)
+        self._calls.forget_cached(self._fd)
         raw = self._calls.read(self._path)
-        self._end = raw.rfind(b"\n") + 1
-        for line in raw[: self._end].split(b"\n")[:-1]:
+        lines = raw.split(b"\n")
+        good: list[bytes] = []
+        for line in lines[:-1]:
             entry = decode_line(line)
             if entry is None:
-                logger.error("config journal: damaged line skipped path=%s line=%r", self._path, line[:200])
+                logger.error("config journal: damaged line left out path=%s line=%r", self._path, line[:200])
                 continue
+            good.append(line + b"\n")
             self._written += 1
             self._last_entry[entry["table"]] = self._written
             self._replay.setdefault(entry["table"], []).append(entry)
-        if self._end < len(raw):
-            logger.warning("config journal: torn tail cut path=%s bytes=%d", self._path, len(raw) - self._end)
-            self._calls.truncate(self._fd, self._end)
-            self._calls.fdatasync(self._fd)
+        if lines[-1]:
+            logger.warning("config journal: torn tail cut path=%s bytes=%d", self._path, len(lines[-1]))
+        content = b"".join(good)
+        if content != raw:
+            # What was read as damage may not become an entry when others are written over parts of it.
+            self._begin_new_file(content)
+        self._end = len(content)
         self._durable = self._written
 
     def take(self, table: str) -> list[dict[str, Any]]:
@@ -183,12 +205,7 @@ class ConfigJournal(ServiceThread):
             if self._broken is not None:
                 raise OSError(self._broken)
             try:
-                done = 0
-                while done < len(line):  # the kernel may take it in pieces
-                    count = self._calls.pwrite(self._fd, line[done:], self._end + done)
-                    if count <= 0:
-                        raise OSError(f"{done} of {len(line)} bytes were written to {self._path}")
-                    done += count
+                self._write_all(self._fd, line, self._end)
             except OSError:
                 # What was written of it would only be found as a torn tail, or be overwritten by the next entry.
                 with suppress(OSError):
@@ -213,13 +230,18 @@ class ConfigJournal(ServiceThread):
                 self._state.wait(left)
 
     def sync_written(self) -> None:
-        """Make durable what was written so far, if the disk takes it; blocks. A failure shows in `failure`."""
+        """Make durable what was written so far, here or in the tables' files, if the disk takes it; blocks.
+
+        A failure shows in `failure`.
+        """
         ticket = self._written
         if ticket > self._durable:
             try:
                 self.wait_durable(ticket)
             except OSError as error:
-                logger.error("config journal: entries are not durable: %s", error)
+                logger.error("config journal: entries are not durable, the tables are saved instead: %s", error)
+                for save in self.when_broken:
+                    save()
 
     @property
     def failure(self) -> str | None:
@@ -230,13 +252,24 @@ class ConfigJournal(ServiceThread):
         """The JSON file of `table` is durable and holds every entry of the table up to number `written`."""
         with self._lock:
             self._saved[table] = max(written, self._saved.get(table, 0))
+        self._empty_if_saved()
+
+    def _empty_if_saved(self) -> None:
+        """Begin again when all of it is in JSON files. A journal that broke is whole again, too."""
+        with self._lock:
             if not self._end and self._broken is None:
                 return
             if any(self._saved.get(name, 0) < last for name, last in self._last_entry.items()):
                 return
-            # All of it is in JSON files: begin again. A journal that broke is whole again, too.
+            if self._broken is None and self._durable < self._written:
+                # Or a power cut now could leave an older entry of a name, and not the one that deleted it.
+                self.wakeup()
+                return
             try:
-                self._calls.truncate(self._fd, 0)
+                if self._broken is None:
+                    self._calls.truncate(self._fd, 0)
+                else:
+                    self._begin_new_file()
             except OSError as error:
                 logger.error("config journal: cannot be emptied path=%s: %s", self._path, error)
                 return
@@ -247,12 +280,42 @@ class ConfigJournal(ServiceThread):
             self._durable = max(self._durable, durable)
             self._state.notify_all()
 
+    def _begin_new_file(self, content: bytes = b"") -> None:
+        """Put another file in the place of this one; durable on return. While the thread may be syncing, only when the
+        journal is broken: then nobody syncs the old one."""
+        fresh = self._path.with_name(self._path.name + ".new")
+        fd = self._calls.open(fresh)
+        try:
+            self._calls.truncate(fd, 0)
+            self._write_all(fd, content, 0)
+            self._calls.fdatasync(fd)
+            self._calls.rename(fresh, self._path)
+            self._calls.sync_directory(self._path.parent)
+        except OSError:
+            self._calls.close(fd)
+            raise
+        old, self._fd = self._fd, fd
+        self._calls.close(old)
+
+    def _write_all(self, fd: int, data: bytes, position: int) -> None:
+        done = 0
+        while done < len(data):  # the kernel may take it in pieces
+            count = self._calls.pwrite(fd, data[done:], position + done)
+            if count <= 0:
+                raise OSError(f"{done} of {len(data)} bytes were written to {self._path}")
+            done += count
+
     # --- the thread
 
     def run(self) -> None:
         while not self.stopped:
             self.wait(None)
-            self._sync()
+            self.work()
+
+    def work(self) -> None:
+        """Sync what was written, and empty the file if that was waited for."""
+        self._sync()
+        self._empty_if_saved()
 
     def _sync(self) -> None:
         """Sync what was written before this call."""
@@ -279,7 +342,7 @@ class ConfigJournal(ServiceThread):
     def stop(self, deadline: float = 5.0) -> bool:
         """End the thread, sync the rest, close the file."""
         ended = super().stop(deadline)
-        self._sync()
+        self.work()
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._calls.close(fd)

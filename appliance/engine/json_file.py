@@ -147,13 +147,16 @@ def _keep_backup(path: Path, calls: FileCalls) -> None:
 def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any | None:
     """The document of the file, or of its `.bak`; None when there is nothing in either.
 
+    What is read is durable: a process that died may have given it its name and not come to sync that.
     Raises CorruptFile when the file is damaged and there is no good copy, OSError when reading fails.
     """
     damage: ValueError | None = None
     try:
         raw = _read(path, calls)
         if raw is not None:
-            return fastjson.loads(raw)
+            document = fastjson.loads(raw)
+            calls.sync_directory(path.parent)
+            return document
     except ValueError as error:
         damage = error
     backup = _beside(path, ".bak")
@@ -170,7 +173,7 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any |
         logger.warning("json file: read from the copy path=%s reason=%s", backup, damage or "missing or empty")
         if damage is not None:
             calls.rename(path, _beside(path, ".damaged"))
-            calls.sync_directory(path.parent)
+        calls.sync_directory(path.parent)
     return document
 
 

@@ -26,6 +26,7 @@ class ForgetfulCalls(OsJournalCalls):
         self.syncs = 0
         self.synced = b""
         self.path = None
+        self.paths = {}
         self.sync_error = None
         self.write_error = None
         self.short_write = None
@@ -34,8 +35,14 @@ class ForgetfulCalls(OsJournalCalls):
         self.syncing = threading.Event()
 
     def open(self, path):
-        self.path = path
-        return super().open(path)
+        self.path = self.path or path
+        fd = super().open(path)
+        self.paths[fd] = path
+        return fd
+
+    def rename(self, old, new):
+        super().rename(old, new)
+        self.paths = {fd: new if path == old else path for fd, path in self.paths.items()}
 
     def pwrite(self, fd, data, position):
         if self.short_write is not None:  # a disk that fills up: a part of it, then none
@@ -46,7 +53,7 @@ class ForgetfulCalls(OsJournalCalls):
         return super().pwrite(fd, data, position)
 
     def fdatasync(self, fd):
-        content = self.path.read_bytes()
+        content = self.paths[fd].read_bytes()
         self.syncing.set()
         assert self.gate.wait(WAIT_S)
         if self.sync_error is not None:
@@ -106,6 +113,7 @@ def test_an_append_alone_survives_the_process(path, journal):
 
 
 def test_entries_that_come_during_a_sync_share_the_next(calls, journal):
+    calls.syncs = 0
     calls.gate.clear()
     first = journal.append(entry("first"))
     assert calls.syncing.wait(WAIT_S)
@@ -219,12 +227,48 @@ def test_it_is_emptied_when_every_table_is_saved_and_not_before(path, journal):
     journal.saved("topics", 1)
     assert path.stat().st_size == size
     journal.append(entry("T2"))
+    journal.sync_written()
     journal.saved("groups", 3)
     assert path.stat().st_size > size  # T2 is in no file
     journal.saved("topics", 3)
     assert path.stat().st_size == 0
     journal.wait_durable(journal.append(entry("T3")))
     assert names(ConfigJournal(path)) == ["T3"]
+
+
+def test_it_is_not_emptied_before_it_is_synced(path, calls, journal):
+    """Else a power cut could leave the entry that made a name, and not the one that deleted it: it would be back."""
+    journal.wait_durable(journal.append(entry("T")))
+    calls.gate.clear()
+    ticket = journal.append(entry("T", value=None))
+    journal.saved("topics", journal.written)
+    assert path.stat().st_size > 0
+    with pytest.raises(OSError, match="not synced in time"):
+        journal.wait_durable(ticket, 0.05)
+    calls.gate.set()
+    journal.wait_durable(ticket)
+    journal.stop()
+    assert path.stat().st_size == 0
+
+
+def test_what_a_dead_process_had_not_synced_is_synced_before_it_counts(path, calls):
+    path.parent.mkdir()
+    path.write_bytes(encode_entry(entry("A")))
+    journal = ConfigJournal(path, calls)
+    assert journal.durable == 1
+    calls.power_cut()
+    assert names(ConfigJournal(path)) == ["A"]
+
+
+def test_damage_is_taken_out_so_that_no_later_write_makes_an_entry_of_it(path):
+    path.parent.mkdir()
+    stale = encode_entry(entry("B", value="stale"))
+    path.write_bytes(bytes(len(encode_entry(entry("A")))) + stale)
+    journal = ConfigJournal(path)
+    assert names(journal) == []
+    assert path.read_bytes() == b""
+    journal.append(entry("A"))
+    assert names(ConfigJournal(path)) == ["A"]
 
 
 def test_entries_of_a_table_nobody_reads_are_kept(path):

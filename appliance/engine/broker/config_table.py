@@ -48,6 +48,7 @@ class ConfigTable(Generic[T]):
         self._journal = journal
         self._clock = clock
         self._saver = TableSaver(self.table, self.persist, SAVE_INTERVAL_S)
+        journal.when_broken.append(self._saver.save_now)
         self.on_change: list[Callable[[list[T]], None]] = []
         # Guarded by _lock; readers take single values without it. The journal's lock is taken inside.
         self._lock = threading.Lock()
@@ -215,10 +216,11 @@ class ConfigTable(Generic[T]):
     # --- the file
 
     def persist(self) -> None:
-        """Rewrite the file if the table changed since the last time; durable when this returns. Raises OSError."""
+        """Rewrite the file if the table changed since the last time, or the journal is broken; durable when this
+        returns. Raises OSError."""
         with self._save_lock:
             with self._lock:
-                if not self._dirty:
+                if not self._dirty and self._journal.failure is None:  # a broken one waits for all files
                     return
                 self._dirty = False
                 written = self._journal.written
