@@ -5,6 +5,7 @@ RocketBoxError
 ├── FrameError            a peer sent bytes that are no frame: refuse, then close that connection
 ├── RefusedRequest        a peer's request is wrong or not allowed: answer its code, keep the connection
 ├── StoreBroken           a write or a sync of the log failed: nothing may be appended until a restart
+├── QueueBroken           a queue's files lack entries: what is asked of them can be answered later
 ├── RemotingError         a call of ours to a peer failed
 │   ├── ConnectError      no connection
 │   └── CallTimeout       no answer in time
@@ -45,6 +46,10 @@ class MessageTooLarge(RocketBoxError):
 
 class StoreBroken(RocketBoxError):
     """The commit log refuses appends since a write or a sync failed."""
+
+
+class QueueBroken(RocketBoxError):
+    """A queue's files are being built anew from the log."""
 
 
 class RemotingError(RocketBoxError):

@@ -116,6 +116,7 @@ class StoreUnderTest:
         store.queues.close()
         store.files.checkpoint.close()
         store.files.recovery_position.close()
+        store.ledger.close()
         store.files.release()
 
     def put(self, topic: str, queue_id: int, body: bytes, properties: bytes = b"", ack: object = None) -> int:
@@ -151,6 +152,14 @@ class StoreUnderTest:
             assert time.monotonic() < end, (
                 f"the recovery position stays at {position}, {self.store.published} published"
             )
+            time.sleep(0.01)
+
+    def wait_whole(self, seconds: float = 10.0) -> None:
+        """Until the queue files were looked at, and what they lacked is there again."""
+        end = time.monotonic() + seconds
+        repair = self.store._flush_queues.repair
+        while repair.pending or repair.broken:
+            assert time.monotonic() < end, f"{repair.broken} queues are still broken"
             time.sleep(0.01)
 
     def records(self, topic: str, queue_id: int) -> list[Record]:

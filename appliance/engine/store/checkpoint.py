@@ -3,7 +3,8 @@
 checkpoint, 4096 bytes: store time in ms of the last log flush @0, of the last queue flush @8, of the last index
 flush @16. recovery-position, two slots at 0 and 4096, written in turn: sequence 8, physical offset 8, then of the
 record just before that offset: its offset 8, size 4, body crc 4, store time 8; the sum of all queues' maximum offsets
-8, so that a queue file that got lost is missed; last a CRC-32 4 of what stands before.
+8, so that a queue file that got lost is missed; of the queue ledger its generation 8, length 8, CRC 4; last a CRC-32 4
+of what stands before.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from .disk import Disk
 _TIMES = struct.Struct(">qqq")
 CHECKPOINT_BYTES = 4096
 
-_SLOT = struct.Struct(">qqqiiqq")
+_SLOT = struct.Struct(">qqqiiqqqqI")
 _SLOT_DISTANCE = 4096
 
 
 class RecoveryPosition(NamedTuple):
     """Below `offset` the log is durable and every queue entry on disk. record_*: the record that ends there.
 
-    entries: the sum of all queues' maximum offsets, counting what lies below `offset`.
+    entries: the sum of all queues' maximum offsets, counting what lies below `offset`. ledger_*: how much of which
+    queue ledger says so queue by queue; generation 0: none does.
     """
 
     offset: int
@@ -35,6 +37,13 @@ class RecoveryPosition(NamedTuple):
     record_crc: int
     record_time_ms: int
     entries: int
+    ledger_generation: int = 0
+    ledger_length: int = 0
+    ledger_crc: int = 0
+
+    @property
+    def ledger(self) -> tuple[int, int, int]:
+        return self.ledger_generation, self.ledger_length, self.ledger_crc
 
 
 class Checkpoint:

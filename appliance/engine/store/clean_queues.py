@@ -69,36 +69,33 @@ class QueueTrimmer:
         for known in (self._first_physical, self._first_file):
             for queue in known.keys() - current:
                 del known[queue]
-        deleted = 0
         for count, queue in enumerate(queues, 1):
             if count % _SLICE == 0 and not self._pause(PAUSE_S):
                 break
             low, high = queue.min_offset, queue.max_offset
+            if queue.broken:  # its turn comes when its files are whole again
+                continue
             if low < high and self._first_physical.get(queue, -1) < log_begin:
                 self._raise(queue, first_kept(partial(self._entry, queue), low, high, log_begin))
                 entry = self._entry(queue, queue.min_offset) if queue.min_offset < high else b""
                 if len(entry) == ENTRY_BYTES:
                     self._first_physical[queue] = ENTRY.unpack(entry)[0]
-            deleted += self._delete_files(queue, file_pause_s)
-        self._let_go(deleted)
-        return deleted
+        return self._delete_files(queues, file_pause_s)
 
     def follow_times(self, keep_from_ms: Mapping[str, int], file_pause_s: float) -> int:
         """Move the queues of topics (name -> store time) to their first message not older; files deleted. OSError."""
-        deleted = 0
-        for queue in self._store.queues.all():
+        queues = [queue for queue in self._store.queues.all() if queue.topic in keep_from_ms]
+        for queue in queues:
             begin_ms = keep_from_ms.get(queue.topic)
-            if begin_ms is None or queue.min_offset >= queue.max_offset:
+            if begin_ms is None or queue.min_offset >= queue.max_offset or queue.broken:
                 continue
             if self._times.time_of(queue.topic, queue.queue_id, queue.min_offset) < begin_ms:
                 found = self._times.offset_at(queue.topic, queue.queue_id, begin_ms, Boundary.LOWER)
                 self._raise(queue, found)
                 self._first_physical.pop(queue, None)
-                deleted += self._delete_files(queue, file_pause_s)
             if not self._pause(0.0):
                 break
-        self._let_go(deleted)
-        return deleted
+        return self._delete_files(queues, file_pause_s)
 
     def _entry(self, queue: ConsumeQueue, offset: int) -> bytes:
         return self._store.queues.read_entries(queue, offset, 1, self._files)
@@ -106,15 +103,26 @@ class QueueTrimmer:
     @staticmethod
     def _raise(queue: ConsumeQueue, offset: int) -> None:
         offset = min(offset, queue.max_offset)
-        if offset > queue.min_offset:
+        if offset > queue.min_offset and not queue.broken:  # whose entries nobody can read
             logger.debug("consume queue: %s-%d begins at %d now", queue.topic, queue.queue_id, offset)
             queue.min_offset = offset
 
-    def _delete_files(self, queue: ConsumeQueue, file_pause_s: float) -> int:
-        """Delete the files that lie below the minimum offset, but for the last one there is."""
-        first = queue.min_offset // self._files.entries_per_file
-        if first <= self._first_file.get(queue, 0):
+    def _delete_files(self, queues: list[ConsumeQueue], file_pause_s: float) -> int:
+        """Delete the files that lie below the minimum offsets, when the ledger has these: it would miss the files."""
+        per_file = self._files.entries_per_file
+        due = [queue for queue in queues if queue.min_offset // per_file > self._first_file.get(queue, 0)]
+        if not due or not self._store._flush_queues.record(due):
             return 0
+        deleted = 0
+        for queue in due:
+            deleted += self._delete_files_of(queue, queue.min_offset // per_file, file_pause_s)
+        if deleted:
+            # Have every thread close what it still has open of them.
+            self._store.queues.files_deleted()
+        return deleted
+
+    def _delete_files_of(self, queue: ConsumeQueue, first: int, file_pause_s: float) -> int:
+        """Delete a queue's files below number `first`, but for the last one there is."""
         deleted = 0
         while True:
             with self._store._flush_queues.removing:
@@ -134,11 +142,6 @@ class QueueTrimmer:
         if deleted:
             self._store.disk.sync_directory(self._store.paths.queue_dir(queue.topic, queue.queue_id))
         return deleted
-
-    def _let_go(self, deleted: int) -> None:
-        """Have every thread close what it still has open of deleted files."""
-        if deleted:
-            self._store.queues.files_deleted()
 
     def close(self) -> None:
         self._files.close()

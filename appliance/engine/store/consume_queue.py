@@ -27,12 +27,13 @@ class ConsumeQueue:
     """One queue. Owned by remoting-io; other threads may read its numbers."""
 
     __slots__ = (
+        "broken",
         "dirty",
-        "first_file",
         "max_offset",
         "min_offset",
         "next_offset",
         "queue_id",
+        "recorded",
         "tail",
         "tail_base",
         "topic",
@@ -51,8 +52,10 @@ class ConsumeQueue:
         #: Odd while `trim` is at work, so that other threads never take a tail for one with another base.
         self.trims = 0
         self.dirty = False
-        #: Number of its first file, -1 when it has none yet.
-        self.first_file = -1
+        #: Its files lack entries they had: reads below the tail wait until QueueRepair has built them anew.
+        self.broken = False
+        #: What the queue ledger says is in its files; -1 when it does not know it. Owned by flush-consumequeue.
+        self.recorded = -1
         #: Parked pulls, made by long polling on first use.
         self.waiters: dict[Any, None] | None = None
 
@@ -98,6 +101,12 @@ class ConsumeQueue:
         self.tail_base = offset
         self.trims += 1
         return count * ENTRY_BYTES
+
+
+def has_zeros(entries: bytes) -> bool:
+    """Whether there are none, or the first or the last has no size: below a queue's end a file lost some then."""
+    end = len(entries) - len(entries) % ENTRY_BYTES
+    return not end or entries[8:12] == b"\0\0\0\0" or entries[end - 12 : end - 8] == b"\0\0\0\0"
 
 
 def unpack_entries(data: bytes) -> Iterator[tuple[int, int, int]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 
-from .consume_queue import ConsumeQueue
+from .consume_queue import ConsumeQueue, has_zeros
 from .disk import Disk
 from .paths import StorePaths, queue_id_of
 from .queue_files import QueueFiles
@@ -23,11 +24,15 @@ class ConsumeQueueTable:
         self._disk = disk
         self._file_bytes = file_bytes
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._topics: dict[str, list[ConsumeQueue]] = {}
         # Counts deletions of files; written by flush-consumequeue, read by every QueueFiles.
         self._deletions = [0]
         # Owned by remoting-io.
         self.files = QueueFiles(paths, disk, file_bytes, DESCRIPTORS, self._deletions)
+        #: Something of them is not in files yet, or not in the ledger.
         self.dirty: list[ConsumeQueue] = []
+        #: Called, from any thread, with a queue whose files lack entries. Set by the store.
+        self.on_broken: Callable[[ConsumeQueue], None] = lambda queue: None
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.get((topic, queue_id))
@@ -37,19 +42,27 @@ class ConsumeQueueTable:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             queue = self._queues[topic, queue_id] = ConsumeQueue(topic, queue_id, offset)
+            self._topics.setdefault(topic, []).append(queue)
         return queue
 
     def all(self) -> list[ConsumeQueue]:
         return list(self._queues.values())
 
-    def on_disk(self) -> list[tuple[str, int]]:
-        """The (topic, queue id) of every queue directory."""
+    def touch(self, queue: ConsumeQueue) -> None:
+        """On remoting-io: the next round notes the queue's minimum offset in the ledger, if something else moves it."""
+        if not queue.dirty:
+            queue.dirty = True
+            self.dirty.append(queue)
+
+    def on_disk(self, topics: Iterable[str] | None = None) -> list[tuple[str, int]]:
+        """The (topic, queue id) of every queue directory, or of those of some topics."""
         found = []
         disk = self._disk
-        try:
-            topics = disk.names(self._paths.consume_queues)
-        except FileNotFoundError:
-            return []
+        if topics is None:
+            try:
+                topics = disk.names(self._paths.consume_queues)
+            except FileNotFoundError:
+                return []
         for topic in topics:
             directory = self._paths.consume_queues / topic
             if not disk.is_directory(directory):
@@ -71,14 +84,21 @@ class ConsumeQueueTable:
         self._deletions[0] += 1
 
     def read_entries(self, queue: ConsumeQueue, offset: int, count: int, files: QueueFiles | None = None) -> bytes:
-        """Published entries from `offset`, waiting for the disk if need be; fewer where a file or the queue ends.
+        """Published entries from `offset`, waiting for the disk if need be; fewer where a file or the queue ends, none
+        while the queue is being built anew.
 
         On remoting-io without `files`; another thread brings its own.
         """
         while True:
             base = queue.tail_base
             if offset < base:
-                return (files or self.files).read(queue.topic, queue.queue_id, offset, min(count, base - offset))
+                if queue.broken:
+                    return b""
+                data = (files or self.files).read(queue.topic, queue.queue_id, offset, min(count, base - offset))
+                if offset >= queue.min_offset and has_zeros(data):
+                    self.on_broken(queue)
+                    return b""
+                return data
             if files is None:
                 return queue.tail_entries(offset, count)
             found = queue.tail_entries_shared(offset, count)
@@ -87,7 +107,7 @@ class ConsumeQueueTable:
 
     def remove_topic(self, topic: str) -> list[ConsumeQueue]:
         """Forget a topic's queues, on remoting-io; the files are the caller's to delete."""
-        gone = [queue for (name, _), queue in self._queues.items() if name == topic]
+        gone = self._topics.pop(topic, [])
         for queue in gone:
             del self._queues[topic, queue.queue_id]
         self.files.forget_topic(topic)
@@ -95,9 +115,11 @@ class ConsumeQueueTable:
 
     def forget(self, queue: ConsumeQueue) -> None:
         del self._queues[queue.topic, queue.queue_id]
+        self._topics[queue.topic].remove(queue)
 
     def clear(self) -> None:
         self._queues.clear()
+        self._topics.clear()
 
     def close(self) -> None:
         self.files.close()

@@ -26,6 +26,7 @@ from ..service_thread import ServiceThread
 from .checkpoint import RecoveryPosition
 from .consume_queue import ENTRY_BYTES, ConsumeQueue
 from .deleted_topics import remember_deleted_topic, remove_queue_files
+from .queue_repair import PAUSE_S, QueueRepair
 
 if TYPE_CHECKING:
     from .message_store import MessageStore
@@ -40,6 +41,8 @@ SLICE = 1000
 RETRY_S = 1.0
 #: How often a round looks whether the log has become durable.
 DURABLE_POLL_S = 0.02
+#: How long `record` waits.
+RECORD_S = 10.0
 
 
 class _Part(NamedTuple):
@@ -53,11 +56,12 @@ class _Part(NamedTuple):
 class _Round:
     """What was published when it began. `queues`: dirty ones, off the store's list, not yet worked off."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, service: FlushConsumeQueueService) -> None:
         self.position = store.published
         self.record_offset = store.last_record_offset
-        self.entries = store.entries
         self.queues, store.queues.dirty = store.queues.dirty, []
+        #: Set when the ledger and the position are saved.
+        self.waiting, service.waiting = service.waiting, []
 
 
 class TopicDeletion:
@@ -66,6 +70,7 @@ class TopicDeletion:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.offset = 0
+        self.queues: list[ConsumeQueue] = []
         self.done = threading.Event()
         self.error: OSError | None = None
 
@@ -77,9 +82,12 @@ class FlushConsumeQueueService(ServiceThread):
         super().__init__("flush-consumequeue")
         self._store = store
         self._files = store.queues.new_files()
+        self.repair = QueueRepair(store, self._files, self)
         self._dirty = False
         # Appended by remoting-io, worked off by this thread. While there is one, no round begins.
         self._deletions: list[TopicDeletion] = []
+        #: Who waits for the next round to be over. Owned by remoting-io.
+        self.waiting: list[threading.Event] = []
         #: Held by whoever removes queue files: a queue found in the table under it keeps its files' names until it is
         #: let go, since a new queue of that name gets none before the old one's are gone.
         self.removing = threading.Lock()
@@ -109,6 +117,26 @@ class FlushConsumeQueueService(ServiceThread):
         if deletion.error is not None:
             raise deletion.error
 
+    def record(self, queues: list[ConsumeQueue]) -> bool:
+        """Have the ledger note minimum offsets that were moved, durably: before the files below them go.
+
+        Waits for a round; False when it failed. From any thread but this one and remoting-io.
+        """
+        done = threading.Event()
+
+        def ask() -> None:
+            for queue in queues:
+                if self._is_known(queue):
+                    self._store.queues.touch(queue)
+            self.waiting.append(done)
+            self.published(0)
+
+        if not self.alive:
+            ask()
+            return self.work(running=False) and done.is_set()
+        self._store.scheduler.call_soon(ask)
+        return done.wait(RECORD_S)
+
     def delete_topics(self) -> bool:
         """Work off what `delete_later` was given; False when it has to be tried again."""
         while self._deletions:
@@ -125,6 +153,7 @@ class FlushConsumeQueueService(ServiceThread):
                 deletion.done.set()
                 return False
             self._store.queues.files_deleted()
+            self._store.ledger.drop(deletion.topic, deletion.queues)
             self._deletions.pop(0)
             deletion.done.set()
         return True
@@ -132,13 +161,27 @@ class FlushConsumeQueueService(ServiceThread):
     def run(self) -> None:
         while not self.stopped:
             if not self._dirty and not self._deletions:
-                self.wait(None)
+                self._idle(None)
             if not self._deletions and not self.stopped:
-                self.wait(INTERVAL_S)
+                self._idle(INTERVAL_S)
             self._dirty = False
             if not self.stopped and not self.work():
                 self._dirty = True
                 self.wait(RETRY_S)
+
+    def _idle(self, seconds: float | None) -> None:
+        """`wait`, and mend queues meanwhile."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while not self.stopped:
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            if not self.repair.pending:
+                self.wait(left)
+                return
+            pause = PAUSE_S if self.repair.step() else self.repair.retry_in()
+            if self.wait(pause if left is None else min(pause, left)):
+                return
 
     def work(self, running: bool = True) -> bool:
         """Deletions, then a round; False when either has to be tried again. Inline when remoting-io has ended."""
@@ -146,13 +189,14 @@ class FlushConsumeQueueService(ServiceThread):
 
     def flush_now(self) -> bool:
         """A last round when all threads have ended; False when it failed."""
+        self.repair.close()
         ok = self.work(running=False) and self.frozen is None
         self._files.close()
         return ok
 
     # --- one round
 
-    def _call(self, callback: Callable[[], None], running: bool) -> bool:
+    def call(self, callback: Callable[[], None], running: bool = True) -> bool:
         """Run `callback` on remoting-io and wait for it; False when that has ended, and flush_now takes over."""
         if not running:
             callback()
@@ -179,28 +223,45 @@ class FlushConsumeQueueService(ServiceThread):
 
         def begin() -> None:
             if not self._deletions:
-                begun.append(_Round(self._store))
+                begun.append(_Round(self._store, self))
 
-        if not self._call(begin, running) or not begun:
+        if not self.call(begin, running) or not begun:
             return False
         current = begun[0]
-        if not self._wait_durable(current.position, running) or not self._write_queues(current, running):
+        if not self._work_off(current, running):
             store = self._store
 
             def give_back() -> None:
                 store.queues.dirty.extend(queue for queue in current.queues if self._is_known(queue))
+                self.waiting.extend(current.waiting)
 
             # Without remoting-io nobody else touches the list.
-            if not self._call(give_back, running):
+            if not self.call(give_back, running):
                 give_back()
             return False
+        return True
+
+    def _work_off(self, current: _Round, running: bool) -> bool:
+        """Entries into files, then the ledger, then the position; False when the round has to be done again."""
+        if not self._wait_durable(current.position, running) or not self._write_queues(current, running):
+            return False
         self.failure = self.frozen
-        if self.frozen is None:
-            try:
-                self._save_position(current)
-            except (OSError, CorruptFile, struct.error) as error:
-                self.failure = self.frozen = f"saving the recovery position failed: {error}"
-                logger.error("store: frozen until a restart: %s", self.frozen)
+        if self.frozen is not None:
+            return True
+        try:
+            self._store.ledger.save(self._store.queues.all())
+        except OSError as error:
+            self.failure = f"writing the queue ledger failed: {error.strerror or error}"
+            logger.error("consume queue: %s", self.failure)
+            return False  # the next round writes a new one
+        try:
+            self._save_position(current)
+        except (OSError, CorruptFile, struct.error) as error:
+            self.failure = self.frozen = f"saving the recovery position failed: {error}"
+            logger.error("store: frozen until a restart: %s", self.frozen)
+            return True
+        for waiting in current.waiting:
+            waiting.set()
         return True
 
     def _is_known(self, queue: ConsumeQueue) -> bool:
@@ -217,23 +278,36 @@ class FlushConsumeQueueService(ServiceThread):
         """Write and sync the entries of the round's queues; those not done stay in `current.queues`."""
         while current.queues:
             parts: list[_Part] = []
-            if not self._call(partial(self._copy, current, parts), running):
+            if not self.call(partial(self._copy, current, parts), running):
                 return False
             try:
                 for queue, offset, entries in parts:
                     if entries:
                         self._files.write(queue.topic, queue.queue_id, offset, entries)
                 self._files.sync()
+                self._note(parts)
             except OSError as error:
                 self.failure = f"writing consume queues failed: {error.strerror or error}"
                 logger.error("consume queue: %s", self.failure)
                 current.queues.extend(part.queue for part in parts)
                 return False
             # When remoting-io has ended the tails stay as they are, and are written once more.
-            if not self._call(partial(self._trim, parts), running):
+            if not self.call(partial(self._trim, parts), running):
                 current.queues.extend(part.queue for part in parts)
                 return False
         return True
+
+    def _note(self, parts: list[_Part]) -> None:
+        """The parts are in synced files: the ledger may say so, once the position is there, too."""
+        for topic, queue_id in self._files.incomplete:
+            queue = self._store.find_queue(topic, queue_id)
+            if queue is not None and not queue.broken:
+                self.repair.ask(queue)
+        self._files.incomplete.clear()
+        for queue, offset, entries in parts:
+            end = offset + len(entries) // ENTRY_BYTES
+            if end and self._is_known(queue):
+                self._store.ledger.note(queue, end)
 
     def _copy(self, current: _Round, parts: list[_Part]) -> None:
         """Take some queues off the round and copy their entries, on remoting-io. They stay marked as dirty."""
@@ -267,16 +341,46 @@ class FlushConsumeQueueService(ServiceThread):
         files = store.files
         saved = files.recovery_position.position
         position, record_offset = current.position, current.record_offset
-        if record_offset < 0 or (saved and saved.offset == position and saved.entries == current.entries):
+        ledger = store.ledger.place
+        if record_offset < 0 or (saved and saved.offset == position and saved.ledger == ledger):
             return
         head = store.log.read(record_offset, 88)
         size, crc = int.from_bytes(head[0:4], "big"), int.from_bytes(head[8:12], "big")
         time_ms = store_time_ms(head)
         if record_offset + size > position:
             raise CorruptFile(f"record at {record_offset} does not end below {position}")
-        place = RecoveryPosition(position, record_offset, size, crc, time_ms, current.entries)
+        place = RecoveryPosition(position, record_offset, size, crc, time_ms, store.ledger.entries, *ledger)
         files.recovery_position.save(place)
+        store.ledger.settled()
         files.checkpoint.save(time_ms, time_ms)
+
+    def save_recovered(self) -> None:
+        """Recovery left everything on disk: say so, or the next start reads it all again."""
+        current = _Round(self._store, self)
+        self._store.queues.dirty = current.queues
+        try:
+            self._store.ledger.save(self._store.queues.all())
+            self._save_position(current)
+        except (OSError, CorruptFile, struct.error) as error:
+            logger.warning("store: the recovery position cannot be saved yet: %s", error)
+
+    def save_ledger(self) -> int | None:
+        """Make what the ledger was told durable, the position as it is; returns that. None when neither is possible."""
+        saved = self._store.files.recovery_position.position
+        if saved is None or self.frozen is not None:
+            return None
+        ledger = self._store.ledger
+        place = ledger.save(self._store.queues.all())
+        self._store.files.recovery_position.save(
+            saved._replace(
+                entries=ledger.entries,
+                ledger_generation=place.generation,
+                ledger_length=place.length,
+                ledger_crc=place.crc,
+            )
+        )
+        ledger.settled()
+        return saved.offset
 
 
 def _below(entries: bytes, position: int) -> int:

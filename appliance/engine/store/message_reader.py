@@ -47,10 +47,15 @@ class MessageReader:
         if offset >= queue.tail_base:
             entries = queue.tail_entries(offset, scan)
         else:
+            if queue.broken:
+                return _nothing_yet(queue, offset)
             in_files = queue.tail_base - offset
             found = self._queues.files.read_nowait(queue.topic, queue.queue_id, offset, min(scan, in_files))
             if found is None:
                 return None
+            if not found:
+                self._queues.on_broken(queue)
+                return _nothing_yet(queue, offset)
             entries = found
             if scan > in_files and len(found) == in_files * ENTRY_BYTES:
                 entries += queue.tail_entries(queue.tail_base, scan - in_files)
@@ -88,6 +93,11 @@ class MessageReader:
         count = total = scanned = 0
         removed = False
         for physical, size, code in ENTRY.iter_unpack(entries):
+            if size <= 0:  # the file lost what it had
+                self._queues.on_broken(queue)
+                if not scanned:
+                    return _nothing_yet(queue, offset)
+                break
             if codes is None or code in codes or (code < MIN_CODE and self._matches_behind(queue, code, codes)):
                 if not 0 < size < HOLE_SIZE or physical < log_begin:  # a hole left by damage, or deleted with its file
                     removed = True
@@ -151,3 +161,8 @@ class MessageReader:
             return -1
         head = self._store.log.read(begin, 76)
         return store_time_ms(head)
+
+
+def _nothing_yet(queue: ConsumeQueue, offset: int) -> GetResult:
+    """As if nothing had come since: the client asks for the same offset again, by when the files may be whole."""
+    return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, queue.min_offset, queue.max_offset, [], 0, 0)

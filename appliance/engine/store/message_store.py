@@ -16,7 +16,7 @@ from .appender import Appender, Tick
 from .block_checksums import BlockChecksumService
 from .clean_service import CleanService
 from .commit_log import CommitLog
-from .consume_queue import ENTRY_BYTES
+from .consume_queue import ENTRY_BYTES, ConsumeQueue
 from .consume_queue_table import ConsumeQueueTable
 from .disk import Disk
 from .flush import FlushCommitLogService
@@ -24,6 +24,7 @@ from .flush_queues import FlushConsumeQueueService, TopicDeletion
 from .index_service import IndexService
 from .message_reader import MessageReader
 from .paths import StorePaths
+from .queue_ledger import QueueLedger
 from .settings import Scheduler, Service, StoreSettings
 from .store_files import StoreFiles
 
@@ -48,6 +49,7 @@ class MessageStore(Appender):
         self.paths = paths
         self.disk = disk
         self.queues = ConsumeQueueTable(paths, disk, settings.queue_file_bytes)
+        self.ledger = QueueLedger(paths, disk, self.queues.files.file_bytes)
         self.files = StoreFiles(paths, disk)
         reader = MessageReader(self)
         # As attributes, so that a pull pays for no call between them.
@@ -59,12 +61,15 @@ class MessageStore(Appender):
         self.earliest_time_ms = reader.earliest_time_ms
         self._flush = FlushCommitLogService(self.log, settings.synchronous, self._synced)
         self._flush_queues = FlushConsumeQueueService(self)
+        self.queues.on_broken = self._flush_queues.repair.ask
         # Set by the owner before start().
         self.on_written: Callable[[Tick], None] = lambda tick: None
         self.on_published: Callable[[Tick], None] = lambda tick: None
         self.on_failed: Callable[[Tick, str], None] = lambda tick, reason: None
         self.on_pressure: Callable[[bool], None] = lambda high: None
         self.cleaner = CleanService(self)
+        #: On remoting-io: a queue whose files lacked entries is whole again.
+        self.on_repaired: Callable[[ConsumeQueue], None] = lambda queue: None
         #: Further threads of the store, in the order they start. Before start().
         self.services: list[Service] = []
         #: Called by the cleaner's thread with the log's new minimum offset once files are gone.
@@ -82,8 +87,6 @@ class MessageStore(Appender):
         self.last_record_offset = -1
         self._pressure = False
         self._tail_bytes = 0
-        #: Sum of all queues' maximum offsets, less `put_count`.
-        self._entries_base = 0
         # Counters, written by remoting-io.
         self.put_count = 0
         self.put_bytes = 0
@@ -97,25 +100,31 @@ class MessageStore(Appender):
         self.files.lock_and_check()
         try:
             self.log.load()
-            end, last_offset, last_time_ms = recover(self)
-            self.log.start(end)
+            found = recover(self)
+            self.log.start(found.end)
             self.files.mark_running()
-            self.index.open(end)
+            self.index.open(found.end)
         except BaseException as error:
             self._let_go()
             if isinstance(error, OSError):
                 raise StartError(f"The store in {self.paths.root} cannot be opened: {error}.") from error
             raise
-        self.files.checkpoint.limit(last_time_ms)
-        self.published = end
-        self.last_record_offset = last_offset
-        self.store_ms = last_time_ms
-        self._entries_base = sum(queue.max_offset for queue in self.queues.all())
+        self.files.checkpoint.limit(found.last_time_ms)
+        self.published = found.end
+        self.last_record_offset = found.last_offset
+        self.store_ms = found.last_time_ms
+        for queue in found.touched:
+            self.queues.touch(queue)
+        if not found.from_position:
+            self._flush_queues.save_recovered()
+        if not found.checked:
+            self._flush_queues.repair.check_all()
 
     def _let_go(self) -> None:
         """Close everything as it is."""
         self.log.close()
         self.queues.close()
+        self.ledger.close()
         self.index.close()
         self.files.close(clean=False)
 
@@ -150,6 +159,7 @@ class MessageStore(Appender):
         clean = clean and self.log.broken is None
         self.log.close()
         self.queues.close()
+        self.ledger.close()
         self.files.close(clean)
 
     # --- the end of a tick
@@ -267,18 +277,13 @@ class MessageStore(Appender):
         ones are gone."""
         deletion.offset = self.log.written + self.log.staged
         ticks = [*self.pending, self.tick]
-        for queue in self.queues.remove_topic(deletion.topic):
+        deletion.queues = self.queues.remove_topic(deletion.topic)
+        for queue in deletion.queues:
             queue.dirty = True  # nobody writes it any more
             if queue in self.queues.dirty:
                 self.queues.dirty.remove(queue)
             for tick in ticks:
                 tick.touched.pop(queue, None)
-            self._entries_base -= queue.max_offset
             self._tail_bytes -= queue.trim(queue.max_offset)
         self._look_at_pressure()
         self._flush_queues.delete_later(deletion)
-
-    @property
-    def entries(self) -> int:
-        """The sum of all queues' maximum offsets, on remoting-io."""
-        return self._entries_base + self.put_count

@@ -5,6 +5,7 @@ Each thread that touches queue files has a QueueFiles of its own, so that no des
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections import OrderedDict
 from pathlib import Path
@@ -34,13 +35,16 @@ class QueueFiles:
         self._open: OrderedDict[_Key, int] = OrderedDict()
         # In the order they were written.
         self._unsynced: dict[_Key, None] = {}
+        #: (topic, queue id) of files that `write` found without what comes before its entries.
+        self.incomplete: set[tuple[str, int]] = set()
         self._deletions = deletions or [0]
         self._deletions_seen = self._deletions[0]
 
     def _path(self, key: _Key) -> Path:
         return self._paths.queue_dir(key[0], key[1]) / segment_name(key[2] * self.file_bytes)
 
-    def _fd(self, key: _Key, create: bool) -> int:
+    def _fd(self, key: _Key, create: bool, index: int = 0) -> int:
+        """index: entries that should be in the file already, when it is made or lengthened here."""
         if self._deletions_seen != self._deletions[0]:
             self._deletions_seen = self._deletions[0]
             while self._open:
@@ -66,7 +70,13 @@ class QueueFiles:
             except OSError:
                 self._disk.close(fd)
                 raise
-        if create and self._disk.size(fd) < self.file_bytes:
+        size = self._disk.size(fd)
+        if size < self.file_bytes:
+            if size < index * ENTRY_BYTES:
+                self.incomplete.add(key[:2])
+            if not create:
+                self._disk.close(fd)
+                raise FileNotFoundError(errno.ENOENT, "cut short", str(path))
             try:
                 self._disk.truncate(fd, self.file_bytes)
             except OSError:
@@ -85,7 +95,7 @@ class QueueFiles:
             self._disk.close(fd)
 
     def read(self, topic: str, queue_id: int, offset: int, count: int) -> bytes:
-        """Up to `count` entries from `offset`, within one file; empty when the file is not there. May wait."""
+        """Up to `count` entries from `offset`, within one file; empty when it is not there in full. May wait."""
         number, index = divmod(offset, self._entries_per_file)
         count = min(count, self._entries_per_file - index)
         try:
@@ -115,7 +125,7 @@ class QueueFiles:
             number, index = divmod(offset, self._entries_per_file)
             part = view[: (self._entries_per_file - index) * ENTRY_BYTES]
             key = (topic, queue_id, number)
-            fd = self._fd(key, create=True)
+            fd = self._fd(key, create=True, index=index)
             self._unsynced[key] = None
             self._disk.write_all(fd, part, index * ENTRY_BYTES)
             offset += len(part) // ENTRY_BYTES
@@ -144,7 +154,10 @@ class QueueFiles:
     def check_size(self, topic: str, queue_id: int, number: int) -> None:
         """StartError when a file is larger than configured: its rest would be taken for the next file's."""
         key = (topic, queue_id, number)
-        size = self._disk.size(self._fd(key, create=False))
+        try:
+            size = self._disk.size(self._fd(key, create=False))
+        except FileNotFoundError:
+            return
         if size > self.file_bytes:
             raise StartError(
                 f"{self._path(key)} has {size} bytes, but mappedFileSizeConsumeQueue is {self.file_bytes}: "

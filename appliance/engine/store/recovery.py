@@ -1,24 +1,30 @@
 """Finds the log's end after a clean or unclean stop and makes the queues match it. Only here files are cut.
 
-With a recovery position whose record is still there, and queue files that hold all it counted, queue entries below it
-are trusted and the log is scanned from it. Without one (a first start, Apache wrote here in between, a queue file got
-lost) the whole log is scanned and the queues are built anew; before anything is changed the position is withdrawn, so
-that a crash in here begins again. Whatever was found is synced before anyone reads it.
+With a recovery position whose record is still there, and a queue ledger that is what the position says, no queue file
+is opened: the log is scanned from the position, and QueueRepair looks at the files later. Without that ledger the queue
+files must hold as many entries as the position counted. Without a position (a first start, Apache wrote here in
+between) Apache's own rule says where to begin (D3). When the log then does not fit the queues, all of it is scanned and
+they are built anew; before anything is changed the position is withdrawn, so that a crash in here begins again.
+Whatever was found is synced before anyone reads it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import CorruptFile
-from ..protocol.record import Record, decode_record
+from ..protocol.record import Record, decode_record, store_time_ms
 from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from .deleted_topics import limit_deleted_topics, load_deleted_topics
 from .dispatch import entry_tag_code, has_queue_entry
+from .findings import Finding
 from .log_scan import LogScan
 from .queue_files import QueueFiles
+from .queue_inspector import QueueInspector
+from .queue_ledger import LedgerPlace
 
 if TYPE_CHECKING:
     from .checkpoint import RecoveryPosition
@@ -28,36 +34,75 @@ logger = logging.getLogger(__name__)
 
 #: Entries are written out when the tails hold this much.
 _FLUSH_BYTES = 16 * 1024 * 1024
-#: What a disk writes whole: an entry that crosses such a border may be torn.
-_SECTOR_BYTES = 512
+#: Apache's checkpoint times may be this much ahead of what is on disk.
+CHECKPOINT_SLACK_MS = 3000
+#: How often a long recovery says how far it got.
+PROGRESS_S = 5.0
 _HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
 
 
 class _QueuesIncomplete(Exception):
-    """The queue files do not hold what the recovery position says; everything is built anew."""
+    """The queue files do not hold what they should; everything is built anew."""
 
 
-def recover(store: MessageStore) -> tuple[int, int, int]:
-    """(end of the log, offset of its last record or -1, its store time); the queue table is filled."""
+class Recovered(NamedTuple):
+    """end: of the log. last_offset, last_time_ms: of its last record; -1 and 0 without one.
+
+    from_position: a recovery position led here and still counts. checked: every queue file was looked into. touched:
+    queues that got entries, and are ahead of the ledger.
+    """
+
+    end: int
+    last_offset: int
+    last_time_ms: int
+    from_position: bool
+    checked: bool
+    touched: list[ConsumeQueue]
+
+
+class _Begin(NamedTuple):
+    """Where the scan begins, and what is known of the record before. position: None when Apache's rule led here."""
+
+    offset: int
+    record_offset: int
+    record_time_ms: int
+    position: RecoveryPosition | None
+
+
+def recover(store: MessageStore) -> Recovered:
+    """Find the log's end; the queue table is filled, and everything found is synced."""
     found = _recover(store)
-    limit_deleted_topics(store, found[0])
+    limit_deleted_topics(store, found.end)
     return found
 
 
-def _recover(store: MessageStore) -> tuple[int, int, int]:
+def _recover(store: MessageStore) -> Recovered:
     saved = store.files.recovery_position
     durable = None if saved.durable < 0 else saved.durable
-    position = _trusted_position(store, LogScan(store, durable))
+    scan = LogScan(store, durable)
+    position = _trusted_position(store, scan)
+    begin: _Begin | None
     if position is not None:
+        begin = _Begin(position.offset, position.record_offset, position.record_time_ms, position)
+    else:
+        # Withdrawn by us: the queues were being built anew, and are not to be believed.
+        begin = _as_apache(store, scan) if durable is None or saved.position is not None else None
+        if durable is not None:
+            saved.withdraw(durable)
+    if begin is not None:
         try:
-            return _Recovery(store, LogScan(store, durable), position).run()
+            return _Recovery(store, scan, begin).run()
         except _QueuesIncomplete as reason:
             logger.warning("recovery: %s; building all queues anew", reason)
+            store.files.add_finding(
+                Finding(store.scheduler.wall_ms, "queues", store.paths.consume_queues.name, -1, -1, "", str(reason))
+            )
             store.queues.clear()
+            store.ledger.reset()
     if durable is not None:
         saved.withdraw(durable)
     found = _Recovery(store, LogScan(store, durable), None).run()
-    saved.withdraw(found[0])  # all of it was synced; from here on the store is ours
+    saved.withdraw(found.end)  # all of it was synced; from here on the store is ours
     return found
 
 
@@ -77,46 +122,70 @@ def _trusted_position(store: MessageStore, log: LogScan) -> RecoveryPosition | N
         or record.store_time_ms != position.record_time_ms
         or record.physical_offset != position.record_offset
     ):
-        logger.warning("recovery: the saved position %d does not match the log, scanning all of it", position.offset)
+        logger.warning("recovery: the saved position %d does not match the log", position.offset)
         return None
     return position
+
+
+def _as_apache(store: MessageStore, scan: LogScan) -> _Begin | None:
+    """Where Apache's own recovery would begin (D3): queue entries below are believed. None: at the log's first byte.
+
+    After a clean stop all of the log has its entries, and the last file in use is read once more. Otherwise it is the
+    last file whose first record is not newer than the checkpoint. Source: RocketMQ `CommitLog.recoverNormally`,
+    `recoverAbnormally`.
+    """
+    checkpoint = store.files.checkpoint
+    newest_ms = min(checkpoint.log_time_ms, checkpoint.queue_time_ms) - CHECKPOINT_SLACK_MS
+    for segment in reversed(store.log.segments[1:]):
+        if not scan.is_record(segment.start):
+            continue
+        time_ms = store_time_ms(scan.read(segment.start, 88))
+        if store.files.left_clean or 0 < time_ms <= newest_ms:
+            return _Begin(segment.start, -1, 0, None) if store.queues.on_disk() else None
+    return None
 
 
 class _Recovery:
     """One pass over log and queues."""
 
-    def __init__(self, store: MessageStore, log: LogScan, position: RecoveryPosition | None) -> None:
+    def __init__(self, store: MessageStore, scan: LogScan, begin: _Begin | None) -> None:
         self._store = store
-        self._scan = log
+        self._scan = scan
         self._log = store.log
-        self._position = position
+        self._begin = begin
         self._files: QueueFiles = store.queues.new_files()
+        self._inspector = QueueInspector(store, self._files, scan)
         self._tail_bytes = 0
         self._dispatched: dict[ConsumeQueue, None] = {}
+        self._touched: dict[ConsumeQueue, None] = {}
         self._deleted = load_deleted_topics(store)
+        self._said = time.monotonic()
 
-    def run(self) -> tuple[int, int, int]:
+    def run(self) -> Recovered:
         try:
             return self._run()
         finally:
             self._files.close()
 
-    def _run(self) -> tuple[int, int, int]:
-        store, position = self._store, self._position
+    def _run(self) -> Recovered:
+        store, begin = self._store, self._begin
+        position = begin.position if begin else None
         clean = store.files.left_clean
-        start = position.offset if position else self._log.min_offset
-        last_offset = position.record_offset if position else -1
-        last_time = position.record_time_ms if position else 0
+        start = begin.offset if begin else self._log.min_offset
+        last_offset = begin.record_offset if begin else -1
+        last_time = begin.record_time_ms if begin else 0
         if not clean:
             self._scan.settle(start)
         self._finish_deletions()
-        on_disk = store.queues.on_disk()
-        for topic, queue_id in on_disk:
-            if position:
-                self._load_queue(topic, queue_id, start)
+        by_ledger = position is not None and self._load_ledger(position)
+        on_disk = [] if by_ledger else store.queues.on_disk()
+        for number, (topic, queue_id) in enumerate(on_disk):
+            self._say("queue %d of %d looked into", number, len(on_disk))
+            if begin:
+                self._inspector.load(topic, queue_id, start)
             else:
-                self._collect_hints(topic, queue_id)
-        if position:
+                self._inspector.collect_hints(topic, queue_id)
+        if position and not by_ledger:
             self._count_entries(position)
         self._scan.hints.sort()
         end = start
@@ -127,48 +196,77 @@ class _Recovery:
                 last_offset, last_time = record.physical_offset, record.store_time_ms
                 self._dispatch(record)
                 count += 1
-        if not position:
+                if not count & 0xFFF:
+                    self._say("read up to %d of %d", end, self._log.segments[-1].end)
+        if not begin:
             for topic, queue_id in on_disk:
                 if store.queues.find(topic, queue_id) is None:
-                    self._load_queue(topic, queue_id, end)
+                    self._inspector.load(topic, queue_id, end)
         as_left = clean and position is not None and position.offset == end
         if not as_left:
             self._scan.cut(end)
             self._scan.settle(start)
         self._write_tails()
-        for queue in store.queues.all():
+        for queue in self._touched if by_ledger else store.queues.all():
             if not as_left:
-                self._cut_queue(queue)
-            self._correct_min_offset(queue)
+                self._inspector.cut(queue, queue.max_offset)
+            if not by_ledger:
+                queue.min_offset = self._inspector.first_offset(queue, queue.max_offset)
         self._files.sync()
+        if not clean:
+            self._sync_names()
+        for key in self._files.incomplete if by_ledger else ():
+            lost = store.queues.find(*key)
+            if lost is not None:
+                lost.broken = True
         logger.info("recovery: done from=%d end=%d records=%d clean=%s", start, end, count, clean)
-        return end, last_offset, last_time
+        return Recovered(end, last_offset, last_time, position is not None, not by_ledger, list(self._touched))
+
+    def _sync_names(self) -> None:
+        """A process that died may have left names it had not synced yet, of the files just written."""
+        paths = self._store.paths
+        directories: dict[Path, None] = {}
+        for queue in self._touched:
+            directory = paths.queue_dir(queue.topic, queue.queue_id)
+            directories[directory] = directories[directory.parent] = None
+        for directory in (*directories, paths.consume_queues) if directories else ():
+            self._store.disk.sync_directory(directory)
+
+    def _say(self, text: str, *arguments: object) -> None:
+        """How far it got, now and then."""
+        if time.monotonic() - self._said >= PROGRESS_S:
+            self._said = time.monotonic()
+            logger.info("recovery: " + text, *arguments)
+
+    def _load_ledger(self, position: RecoveryPosition) -> bool:
+        """Take the queues as the ledger has them; False when it does not count."""
+        ledger, queues = self._store.ledger, self._store.queues
+        place = LedgerPlace(position.ledger_generation, position.ledger_length, position.ledger_crc)
+        if not ledger.load(place, queues):
+            return False
+        if position.entries != ledger.entries:
+            queues.clear()
+            ledger.reset()
+            return False
+        for topic, below in self._deleted.items():
+            if position.offset <= below:  # it was saved before the deletion
+                gone = queues.remove_topic(topic)
+                if gone:
+                    ledger.drop(topic, gone)
+        return True
 
     def _finish_deletions(self) -> None:
         """Delete files of deleted topics that a crash left: their first entry names a record of before.
 
         A queue whose first entry is zero was made anew and did not get further.
         """
-        for topic, queue_id in self._store.queues.on_disk() if self._deleted else ():
-            below = self._deleted.get(topic, -1)
-            physical = self._first_physical(topic, queue_id) if below >= 0 else -1
-            if 0 <= physical < below:
+        for topic, queue_id in self._store.queues.on_disk(sorted(self._deleted)):
+            physical = self._inspector.first_physical(topic, queue_id)
+            if 0 <= physical < self._deleted[topic]:
                 logger.warning("recovery: finishing the deletion of %s-%d", topic, queue_id)
                 for number in self._files.numbers(topic, queue_id):
                     self._files.unlink(topic, queue_id, number)
                 self._store.disk.sync_directory(self._store.paths.queue_dir(topic, queue_id))
-
-    def _first_physical(self, topic: str, queue_id: int) -> int:
-        """Where the record of a queue's first entry lies, fillers aside; -1 when it has none."""
-        numbers = self._files.numbers(topic, queue_id)
-        per_file = self._files.entries_per_file
-        entries = self._files.read(topic, queue_id, numbers[0] * per_file, per_file) if numbers else b""
-        for physical, size, _ in ENTRY.iter_unpack(entries[: len(entries) - len(entries) % ENTRY_BYTES]):
-            if size <= 0:
-                break
-            if (physical, size) != (0, HOLE_SIZE):
-                return int(physical)
-        return -1
 
     def _count_entries(self, position: RecoveryPosition) -> None:
         """Whether the files hold all entries that were there when the position was saved."""
@@ -196,7 +294,7 @@ class _Recovery:
     def _bring_to(self, record: Record, queue: ConsumeQueue | None) -> ConsumeQueue:
         """The record's queue, ready to take its offset."""
         offset, queues = record.queue_offset, self._store.queues
-        if self._position and (queue is not None or offset):
+        if self._begin and (queue is not None or offset):
             raise _QueuesIncomplete(f"{record.topic}-{record.queue_id} is not at offset {offset}: {queue}")
         if queue is not None and offset > queue.next_offset:
             logger.error("recovery: %r misses entries up to %d", queue, offset)
@@ -224,132 +322,6 @@ class _Recovery:
             offset, entries = queue.unwritten()
             self._files.write(queue.topic, queue.queue_id, offset, entries)
             queue.trim(queue.max_offset)
+        self._touched |= self._dispatched
         self._dispatched.clear()
         self._tail_bytes = 0
-
-    def _load_queue(self, topic: str, queue_id: int, limit: int) -> None:
-        """Find a queue's offsets from its files; entries below physical offset `limit` count."""
-        numbers = self._files.numbers(topic, queue_id)
-        if not numbers:
-            return
-        per_file = self._files.entries_per_file
-        self._files.check_size(topic, queue_id, numbers[-1])
-        end = numbers[0] * per_file
-        for number in reversed(numbers):
-            end = self._end_in_file(topic, queue_id, number, limit)
-            self._collect(topic, queue_id, end, limit)
-            if end > number * per_file:
-                break
-        queue = self._store.queues.get_or_create(topic, queue_id, end)
-        queue.min_offset = numbers[0] * per_file
-        queue.first_file = numbers[0]
-
-    def _end_in_file(self, topic: str, queue_id: int, number: int, limit: int) -> int:
-        """The offset behind the last entry of a file that lies below `limit`; entries ascend, zeros follow the last."""
-        end = self._search_end(topic, queue_id, number, lambda physical, size, _: size > 0 and physical < limit)
-        begin = number * self._files.entries_per_file
-        at = (end - 1 - begin) * ENTRY_BYTES
-        if end > begin and at // _SECTOR_BYTES != (at + ENTRY_BYTES - 1) // _SECTOR_BYTES:
-            # It may be half an entry, whose numbers say anything: then only entries count that the log bears out.
-            def is_true(physical: int, size: int, offset: int) -> bool:
-                return size > 0 and physical < limit and self._is_true(topic, queue_id, physical, size, offset)
-
-            physical, size, _ = ENTRY.unpack(self._files.read(topic, queue_id, end - 1, 1))
-            if not is_true(physical, size, end - 1):
-                end = self._search_end(topic, queue_id, number, is_true)
-        return end
-
-    def _search_end(self, topic: str, queue_id: int, number: int, counts: Callable[[int, int, int], bool]) -> int:
-        """The offset behind the last entry for which counts(physical offset, size, queue offset)."""
-        per_file = self._files.entries_per_file
-        low, high = number * per_file, (number + 1) * per_file
-        while low < high:
-            middle = (low + high) // 2
-            entry = self._files.read(topic, queue_id, middle, 1)
-            physical, size, _ = ENTRY.unpack(entry) if len(entry) == ENTRY_BYTES else (0, 0, 0)
-            if counts(physical, size, middle):
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def _is_true(self, topic: str, queue_id: int, physical: int, size: int, offset: int) -> bool:
-        """Whether the log has, where an entry says, the record it stands for; nothing to say of what has expired."""
-        if physical < self._log.min_offset or size == HOLE_SIZE:
-            return True
-        try:
-            record = decode_record(self._scan.read(physical, size), check_crc=False)
-        except CorruptFile:
-            return False
-        return (record.physical_offset, record.size, record.topic, record.queue_id, record.queue_offset) == (
-            physical,
-            size,
-            topic,
-            queue_id,
-            offset,
-        )
-
-    def _collect_hints(self, topic: str, queue_id: int) -> None:
-        per_file = self._files.entries_per_file
-        for number in self._files.numbers(topic, queue_id):
-            self._collect(topic, queue_id, number * per_file, self._log.min_offset)
-
-    def _collect(self, topic: str, queue_id: int, offset: int, limit: int) -> None:
-        """Remember where a file's entries from `offset` on say that records lie, as far as they could be true."""
-        count = 64
-        while True:
-            data = self._files.read(topic, queue_id, offset, count)
-            for physical, size, _ in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
-                if size <= 0:
-                    return
-                if physical >= limit and size != HOLE_SIZE:
-                    self._scan.hints.append(physical)
-            offset += len(data) // ENTRY_BYTES
-            if len(data) < ENTRY_BYTES or offset % self._files.entries_per_file == 0:
-                return
-            count = 20_000
-
-    def _cut_queue(self, queue: ConsumeQueue) -> None:
-        """Zero entries behind the queue's end: stale ones would be taken for real after a later crash."""
-        files, per_file = self._files, self._files.entries_per_file
-        end = queue.max_offset
-        try:
-            numbers = files.numbers(queue.topic, queue.queue_id)
-        except FileNotFoundError:
-            return
-        for number in numbers:
-            if number * per_file >= end and number * per_file + per_file > end and number != end // per_file:
-                files.unlink(queue.topic, queue.queue_id, number)
-        if end // per_file not in numbers:
-            return
-        file_end = (end // per_file + 1) * per_file
-        offset = end
-        while (offset := files.next_data(queue.topic, queue.queue_id, offset)) < file_end:
-            count = min(file_end - offset, 1024)
-            data = files.read(queue.topic, queue.queue_id, offset, count)
-            if not data:
-                return
-            if data.strip(b"\0"):
-                logger.warning("recovery: %r had stale entries behind its end", queue)
-                files.write(queue.topic, queue.queue_id, offset, bytes(count * ENTRY_BYTES))
-            offset += count
-
-    def _correct_min_offset(self, queue: ConsumeQueue) -> None:
-        """The first entry whose record the log still has. Fillers at the front have size HOLE_SIZE and offset 0."""
-        low, high = queue.min_offset, queue.max_offset
-        if low >= high or not self._is_gone(queue, low):
-            return
-        while low < high:
-            middle = (low + high) // 2
-            if self._is_gone(queue, middle):
-                low = middle + 1
-            else:
-                high = middle
-        queue.min_offset = low
-
-    def _is_gone(self, queue: ConsumeQueue, offset: int) -> bool:
-        entry = self._files.read(queue.topic, queue.queue_id, offset, 1)
-        if len(entry) < ENTRY_BYTES:
-            return True
-        physical, size, _ = ENTRY.unpack(entry)
-        return size <= 0 or physical < self._log.min_offset or (physical == 0 and size == HOLE_SIZE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from ..errors import QueueBroken
 from ..protocol.record import store_time_ms
 from .consume_queue import ENTRY, ConsumeQueue
 
@@ -43,6 +44,8 @@ class TimeSearch:
             return -1
         entry = self.entries(queue, offset, 1)
         if not entry:
+            if queue.broken:
+                raise QueueBroken(f"the files of {topic}-{queue_id} are being built anew, try again later")
             return -1
         physical, _, _ = ENTRY.unpack(entry)
         head = self._store.log.read(physical, _HEAD_BYTES)

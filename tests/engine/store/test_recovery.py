@@ -286,6 +286,7 @@ def test_lost_queue_files_are_missed_though_the_position_is_there(tmp_path, lost
     else:
         shutil.rmtree(queues if lost == "all" else queues / "A")
     store = StoreUnderTest(tmp_path).open()
+    store.wait_whole()
     check(store, expected)
     store.stop()
 
@@ -300,6 +301,7 @@ def test_stale_entries_far_behind_a_queues_end_are_zeroed(tmp_path):
         file.seek(90 * 20)
         file.write(ENTRY.pack(0, 100, 0) * 10)
     store = StoreUnderTest(tmp_path).open()
+    store.wait_whole()
     assert store.bodies("T", 0) == [b"a", b"b", b"c"]
     store.die()
     assert path.read_bytes()[60:].strip(b"\0") == b""
@@ -323,6 +325,8 @@ def test_half_an_entry_at_a_sectors_border_does_not_count(tmp_path, monkeypatch)
     with path.open("r+b") as file:
         file.seek(2048)
         file.write(ENTRY.pack(50_000, 100, 0)[8:])
+    for ledger in (tmp_path / "rocketbox").glob("queue-ledger-*"):
+        ledger.unlink()
     store = a_store()
     assert store.bodies("T", 0) == bodies
     store.write("T", 0, b"next")
@@ -358,6 +362,7 @@ def test_damage_below_the_recovery_position_costs_only_what_is_damaged(tmp_path)
     path.write_bytes(data)
     shutil.rmtree(tmp_path / "store" / "consumequeue")
     store = StoreUnderTest(tmp_path).open()
+    store.wait_whole()
     assert store.bodies("T", 0) == [b"0"] + [b"%d" % i for i in range(2, 20)]
     assert list((tmp_path / "rocketbox" / "quarantine").glob("*.damage"))
     store.stop()
