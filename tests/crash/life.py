@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from appliance.engine.errors import StartError, StoreBroken
+from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import decode_record
 from appliance.engine.store.consume_queue import ENTRY
 from appliance.engine.store.flush_queues import TopicDeletion
@@ -19,11 +20,14 @@ from appliance.engine.store.message_store import MessageStore, StoreSettings
 from appliance.engine.store.paths import StorePaths
 from appliance.engine.store.results import GetStatus
 from tests.crash.recording_disk import Image, RecordingDisk
+from tests.support.batches import put_batch
 from tests.support.store import BORN, STORE_HOST
 
 Queue = tuple[str, int]
 TOPICS = ("A", "B")
 QUEUES = 2
+BORN_IPV6 = encode_host("fd00::1", 5000)
+STORE_HOST_IPV6 = encode_host("fd00::2", 10911)
 
 
 class Now:
@@ -33,6 +37,14 @@ class Now:
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         callback()
+
+
+class Recovered(dict[Queue, list[bytes]]):
+    """Bodies of each queue. configs: (table, name) -> its value, None where there is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.configs: dict[tuple[str, str], object] = {}
 
 
 class Expected:
@@ -45,6 +57,13 @@ class Expected:
         self.published: dict[Queue, int] = {}
         #: Topics whose deletion was asked for and not acknowledged: all of it may be there, or nothing.
         self.deleting: set[str] = set()
+        #: (table, name) -> what was acknowledged of it, or was there at the start, and what became of it since.
+        self.configs: dict[tuple[str, str], list[object]] = {}
+        #: Whether a kill leaves the last of these; not while a recovery from a power cut is under way, nor when a sync
+        #: has failed.
+        self.exact = True
+        #: Whether the journal or the tables' files could be made durable.
+        self.kept = True
 
     def copy(self) -> Expected:
         other = Expected()
@@ -52,6 +71,9 @@ class Expected:
         other.promised = dict(self.promised)
         other.published = dict(self.published)
         other.deleting = set(self.deleting)
+        other.configs = {name: list(values) for name, values in self.configs.items()}
+        other.exact = self.exact
+        other.kept = self.kept
         return other
 
     def follow(self, event: tuple) -> None:
@@ -61,6 +83,18 @@ class Expected:
             self.bodies.setdefault((topic, event[2]), []).append(event[3])
         elif kind == "promised":
             self.promised[topic, event[2]] = event[3]
+            values = self.configs.get(("topics", topic), [])
+            # No message is acknowledged in a topic that may be lost.
+            if values and values[-1] is not None and self.kept:
+                self.configs["topics", topic] = [value for value in values if value is not None]
+        elif kind == "changed":
+            self.configs.setdefault((topic, event[2]), [None]).append(event[3])
+        elif kind == "unkept":
+            self.kept = False
+        elif kind == "kept":
+            for key, values in self.configs.items():
+                if key[0] == topic:
+                    del values[:-1]
         elif kind == "published":
             self.published[topic, event[2]] = event[3]
         elif kind == "recovered":  # by a kill and a start; what failed before may be there or not
@@ -76,9 +110,10 @@ class Expected:
                 self.published.pop(queue, None)
 
     @classmethod
-    def all_of(cls, recovered: dict[Queue, list[bytes]]) -> Expected:
+    def all_of(cls, recovered: Recovered) -> Expected:
         """What was seen after a recovery may never be taken back."""
         expected = cls()
+        expected.configs = {name: [value] for name, value in recovered.configs.items()}
         expected.bodies = {queue: list(bodies) for queue, bodies in recovered.items()}
         expected.promised = {queue: len(bodies) for queue, bodies in recovered.items()}
         expected.published = dict(expected.promised)
@@ -117,6 +152,7 @@ class Life:
             delay_levels_ms=[1000],
         )
         self._prepare = prepare
+        self._store_host = STORE_HOST if self.chance.random() < 0.8 else STORE_HOST_IPV6
         self.faults = faults
         self._fault_in = -1
         self._count = 0
@@ -128,7 +164,7 @@ class Life:
     def open(self) -> None:
         """Recover and be ready to take messages."""
         paths = StorePaths(Path("/store"), Path("/rocketbox"))
-        self.store = store = MessageStore(self.settings, paths, self.disk, Now(), STORE_HOST)
+        self.store = store = MessageStore(self.settings, paths, self.disk, Now(), self._store_host)
         store.log._allocator.start = lambda: None
         store.on_published = self._published
         self._prepare(self)
@@ -144,14 +180,7 @@ class Life:
     # --- working
 
     def work(self, steps: int, deletions: bool = True) -> None:
-        actions = [
-            (10, self._tick),
-            (5, self._sync),
-            (3, self._flush_queues),
-            (1, self._prepare_file),
-            (0.4 if deletions else 0, self._delete),
-            (0.3, self._restart),
-        ]
+        actions = self.actions(deletions)
         self.disk.during_sync = self._meanwhile
         for _ in range(steps):
             if self.faults and self.chance.random() < 0.15:
@@ -163,6 +192,17 @@ class Life:
                 self._restart()
         self._mend()
         self.disk.during_sync = lambda path: None
+
+    def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
+        """What may come next, with its weight."""
+        return [
+            (10, self._tick),
+            (5, self._sync),
+            (3, self._flush_queues),
+            (1, self._prepare_file),
+            (0.4 if deletions else 0, self._delete),
+            (0.3, self._restart),
+        ]
 
     def _fail(self, call: str, path: str) -> None:
         self._fault_in -= 1
@@ -183,17 +223,34 @@ class Life:
     def _tick(self) -> None:
         for _ in range(self.chance.choice((1, 1, 2, 5))):
             topic, queue_id = self.chance.choice(TOPICS), self.chance.randrange(QUEUES)
+            if not self._is_topic(topic):
+                continue
             queue = self.store.queues.get_or_create(topic, queue_id)
-            self._count += 1
-            body = f"{self.seed}:{self._count}:".encode()
-            body += b"x" * (self.chance.choice((60, 60, 60, 700)) - len(body) % 60)
+            bodies = [self._body() for _ in range(self.chance.choice((1, 1, 1, 1, 3)))]
             field = bytes((len(topic),)) + topic.encode()
+            born = BORN if self.chance.random() < 0.8 else BORN_IPV6
             try:
-                self.store.put(queue, field, body, b"", 0, 0, 0, 1, BORN, 0)
+                if len(bodies) == 1:
+                    self.store.put(queue, field, bodies[0], self._properties(), 0, 0, 0, 1, born, 0)
+                else:
+                    put_batch(self.store, queue, field, [(body, self._properties()) for body in bodies], born)
             except StoreBroken:
                 break
-            self.disk.mark(("put", topic, queue_id, body))
+            for body in bodies:
+                self.disk.mark(("put", topic, queue_id, body))
         self.store.end_tick()
+
+    def _is_topic(self, topic: str) -> bool:
+        """Whether it may be sent to."""
+        return True
+
+    def _body(self) -> bytes:
+        self._count += 1
+        body = f"{self.seed}:{self._count}:".encode()
+        return body + b"x" * (self.chance.choice((60, 60, 60, 700)) - len(body) % 60)
+
+    def _properties(self) -> bytes:
+        return b"KEYS\x01key%d\x02UNIQ_KEY\x01%016X\x02" % (self._count % 7, self._count)
 
     def _published(self, tick) -> None:
         """In sync flush what is published is acknowledged; in async flush it is promised once it is durable."""
@@ -230,6 +287,8 @@ class Life:
         if self.store.log.broken is not None:
             return
         self.disk.mark(("deleting", deletion.topic))
+        if not self._forget_topic(deletion.topic):
+            return
         self.store.forget_topic(deletion)
         self._unsynced = [entry for entry in self._unsynced if entry[1][0] != deletion.topic]
         during, self.disk.during_sync = self.disk.during_sync, lambda path: None
@@ -240,12 +299,19 @@ class Life:
         self.disk.during_sync = during
         self.disk.mark(("deleted", deletion.topic))
 
+    def _forget_topic(self, topic: str) -> bool:
+        """What stands before the deletion of a topic's queues; False when it was refused."""
+        return True
+
+    def _stop(self) -> None:
+        self.store.end_tick()
+        self.store.stop()
+
     def _restart(self) -> None:
         """A clean stop or a kill, and a start on the same machine."""
         self.disk.during_sync = lambda path: None
         if self.chance.random() < 0.5:
-            self.store.end_tick()
-            self.store.stop()
+            self._stop()
             self._mark_durable()
         else:
             self.leave()
@@ -262,9 +328,9 @@ class Life:
 
     # --- judging
 
-    def recovered(self) -> dict[Queue, list[bytes]]:
+    def recovered(self) -> Recovered:
         """What a reader gets from each queue. Raises Violation when it is not whole."""
-        found = {}
+        found = Recovered()
         for queue in self.store.queues.all():
             name = f"{queue.topic}-{queue.queue_id}"
             bodies: list[bytes] = []
@@ -290,7 +356,7 @@ class Life:
         return found
 
 
-def judge(expected: Expected, recovered: dict[Queue, list[bytes]], killed: bool) -> None:
+def judge(expected: Expected, recovered: Recovered, killed: bool) -> None:
     """Acknowledged is a subset of recovered, recovered is a prefix of what was sent, nothing is altered."""
     for topic in expected.deleting:
         if not any(queue[0] == topic for queue in recovered):
@@ -304,3 +370,7 @@ def judge(expected: Expected, recovered: dict[Queue, list[bytes]], killed: bool)
     for queue, count in (expected.published if killed else expected.promised).items():
         if len(recovered.get(queue, ())) < count:
             raise Violation(f"{queue}: {count} acknowledged, {len(recovered.get(queue, ()))} recovered")
+    for key, value in recovered.configs.items():
+        values = expected.configs.get(key, [None])
+        if value not in (values[-1:] if killed and expected.exact and key[0] != "offsets" else values):
+            raise Violation(f"{key} is {value}, not one of {values}")

@@ -2,7 +2,7 @@
 
 Files and directories are nodes with numbers; names are entries of directory nodes. The record is a list of tuples:
 
-    ("entry", directory, name, node or None)      create, mkdir, rename (two entries in one step), unlink, rmdir
+    ("entry", directory, name, node or None)      create, mkdir, link, unlink, rmdir
     ("rename", directory, old, new, node)
     ("write", file, position, bytes)   ("size", file, bytes)
     ("sync", node)                                fdatasync, fsync, sync_directory
@@ -119,11 +119,18 @@ class RecordingDisk(Disk):
         self._node(path)
         self._enter(path, None)
 
+    def link(self, old: Path, new: Path) -> None:
+        """A second name of a file."""
+        self.fault("link", str(new))
+        self._enter(new, self._node(old))
+
     def rename(self, old: Path, new: Path) -> None:
         assert old.parent == new.parent, "the replayer knows renames within one directory only"
         self.fault("rename", str(new))
         directory, node = self._node(old.parent), self._node(old)
         entries = self.directories[directory]
+        if entries.get(new.name) == node:  # two names of one file: POSIX leaves both
+            return
         del entries[old.name]
         entries[new.name] = node
         self.record.append(("rename", directory, old.name, new.name, node))

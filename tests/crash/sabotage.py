@@ -72,6 +72,11 @@ class AnyCount(int):
     __hash__ = int.__hash__
 
 
+def forget_the_journal(life: Life) -> None:
+    """A message is acknowledged in a topic whose entry is not durable."""
+    life.before_log = lambda: None
+
+
 SABOTAGES = [
     acknowledge_before_sync,
     forget_directories,
@@ -80,3 +85,5 @@ SABOTAGES = [
     save_position_early,
     believe_any_count,
 ]
+#: These need the broker's tables beside the store.
+TABLE_SABOTAGES = [forget_the_journal, forget_directories]

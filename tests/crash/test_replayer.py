@@ -1,19 +1,26 @@
 """Power cuts and kills at every operation of seeded lives, in recovery too: nothing acknowledged is lost or altered."""
 
 import logging
+import os
 
 import pytest
 
+from tests.crash.broker_life import BrokerLife
 from tests.crash.crashes import Crashes
-from tests.crash.life import Violation
-from tests.crash.sabotage import SABOTAGES
+from tests.crash.life import Life, Violation
+from tests.crash.sabotage import SABOTAGES, TABLE_SABOTAGES
 
-SEEDS = 16
-FAULTY_SEEDS = 6
+#: `make torture` runs this many times as many lives.
+TIMES = 15 if os.environ.get("ROCKETBOX_TORTURE") else 1
 STEPS = 40
-#: Distinct disk images over all seeds and both flush modes.
-FLOOR = 16_000
-FAULTY_FLOOR = 4_000
+#: Kind of life -> its class, whether the disk fails now and then, seeds, distinct images at least. Each seed is a life
+#: in either flush mode.
+LIVES = {
+    "store": (Life, False, 8, 9_000),
+    "store, faulty disk": (Life, True, 2, 2_000),
+    "broker": (BrokerLife, False, 2, 3_000),
+    "broker, faulty disk": (BrokerLife, True, 1, 2_000),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -28,22 +35,25 @@ def run_lives(crashes, name, count, steps, faults=False):
     for seed in range(count):
         for synchronous in (True, False):
             crashes.run(f"{name} {seed}", synchronous, steps, faults)
-    print(f"{len(crashes.seen)} distinct images, {crashes.recoveries} recoveries")
 
 
-def test_every_crash_keeps_what_was_acknowledged():
-    crashes = Crashes()
-    run_lives(crashes, "life", SEEDS, STEPS)
-    assert len(crashes.seen) >= FLOOR
-
-
-def test_so_it_does_when_the_disk_fails_now_and_then():
-    crashes = Crashes()
-    run_lives(crashes, "faulty life", FAULTY_SEEDS, STEPS, faults=True)
-    assert len(crashes.seen) >= FAULTY_FLOOR
+@pytest.mark.parametrize("name", LIVES)
+def test_every_crash_keeps_what_was_acknowledged(name, record_testsuite_property):
+    kind, faults, seeds, floor = LIVES[name]
+    crashes = Crashes(kind=kind)
+    run_lives(crashes, name, seeds * TIMES, STEPS, faults)
+    print(f"{name}: {2 * seeds * TIMES} lives, {len(crashes.seen)} distinct images, {crashes.recoveries} recoveries")
+    record_testsuite_property(f"images of {name}", len(crashes.seen))
+    assert len(crashes.seen) >= floor * TIMES
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
 def test_a_sabotaged_store_is_found_out(sabotage):
     with pytest.raises(Violation):
         run_lives(Crashes(sabotage), "sabotage", 12, 25)
+
+
+@pytest.mark.parametrize("sabotage", TABLE_SABOTAGES, ids=lambda sabotage: sabotage.__name__)
+def test_a_sabotaged_broker_is_found_out(sabotage):
+    with pytest.raises(Violation):
+        run_lives(Crashes(sabotage, BrokerLife), "sabotage", 12, 25)

@@ -1,0 +1,152 @@
+"""The broker's tables in a life: topics, groups, offsets on the recording disk; the driver plays their threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from appliance.engine.broker.group_config import SubscriptionGroupConfig
+from appliance.engine.broker.groups import SubscriptionGroupManager
+from appliance.engine.broker.offsets import ConsumerOffsetManager
+from appliance.engine.broker.topic_config import TopicConfig
+from appliance.engine.broker.topics import TopicConfigManager
+from appliance.engine.clock import FakeClock
+from appliance.engine.config import BrokerConfig
+from appliance.engine.config_journal import ConfigJournal
+from appliance.engine.errors import RefusedRequest
+from tests.crash.recording_disk import RecordingDisk
+
+CONFIG_DIR = Path("/store/config")
+JOURNAL = Path("/rocketbox/config.journal")
+GROUP = "CG"
+
+#: (table, name) -> what it is; None where there is none.
+Configs = dict[tuple[str, str], object]
+
+
+class JournalOnDisk:
+    """The journal's calls, through the seam of the store."""
+
+    def __init__(self, disk: RecordingDisk) -> None:
+        self._disk = disk
+        self.exists = disk.exists
+        self.make_directory = disk.make_directory
+        self.pwrite = disk.pwrite
+        self.truncate = disk.truncate
+        self.fdatasync = disk.fdatasync
+        self.forget_cached = disk.forget_cached
+        self.close = disk.close
+        self.rename = disk.rename
+        self.sync_directory = disk.sync_directory
+
+    def open(self, path: Path) -> int:
+        return self._disk.open(path, create=True)
+
+    def read(self, path: Path) -> bytes:
+        fd = self._disk.open(path, read_only=True)
+        try:
+            return self._disk.pread(fd, self._disk.size(fd), 0)
+        finally:
+            self._disk.close(fd)
+
+
+class FilesOnDisk:
+    """The same for files that are saved whole."""
+
+    def __init__(self, disk: RecordingDisk) -> None:
+        self._disk = disk
+        self._position: dict[int, int] = {}
+        self.fsync = disk.fsync
+        self.link = disk.link
+        self.rename = disk.rename
+        self.unlink = disk.unlink
+        self.sync_directory = disk.sync_directory
+        self.read = JournalOnDisk(disk).read
+
+    def size(self, path: Path) -> int:
+        return len(self.read(path))
+
+    def open(self, path: Path) -> int:
+        fd = self._disk.open(path, create=True)
+        self._disk.truncate(fd, 0)
+        self._position[fd] = 0
+        return fd
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        count = self._disk.pwrite(fd, data, self._position[fd])
+        self._position[fd] += count
+        return count
+
+    def close(self, fd: int) -> None:
+        del self._position[fd]
+        self._disk.close(fd)
+
+
+class Tables:
+    """Opened after the store, as the broker does it. A change is synced when `sync` has returned True."""
+
+    def __init__(self, disk: RecordingDisk) -> None:
+        """Raises OSError, StartError."""
+        disk.make_directory(CONFIG_DIR)
+        self._clock = FakeClock()
+        self.journal = ConfigJournal(JOURNAL, JournalOnDisk(disk))
+        files, config = FilesOnDisk(disk), BrokerConfig()
+        self.topics = TopicConfigManager(CONFIG_DIR / "topics.json", config, self.journal, self._clock, files)
+        self.groups = SubscriptionGroupManager(
+            CONFIG_DIR / "subscriptionGroup.json", config, self.journal, self._clock, files
+        )
+        self.offsets = ConsumerOffsetManager(CONFIG_DIR / "consumerOffset.json", 5000, self._clock, files)
+
+    def sync(self) -> bool:
+        """What the journal's thread does, and `sync_written` when that failed; whether everything is durable."""
+        self.journal.work()
+        if self.journal.failure is not None:
+            for save in self.journal.when_broken:
+                save()
+        return self.journal.durable == self.journal.written
+
+    def make_topic(self, topic: str) -> bool:
+        """As a send to an unknown topic does; whether it was not there, and is."""
+        known = self.topics.get(topic)
+        try:
+            return self.topics.create_from_default(topic, "TBW102", 4) is not None and known is None
+        except RefusedRequest:
+            return False
+
+    def set_queues(self, topic: str, count: int) -> bool:
+        """As an administrator does; False when it was refused."""
+        try:
+            self.topics.update(TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count))
+        except RefusedRequest:
+            return False
+        return True
+
+    def set_retries(self, group: str, retries: int) -> bool:
+        try:
+            self.groups.update(SubscriptionGroupConfig(group_name=group, retry_max_times=retries))
+        except RefusedRequest:
+            return False
+        return True
+
+    def forget(self, table: str, name: str) -> bool:
+        """Delete a topic's or a group's entry; False when it was refused."""
+        try:
+            (self.topics if table == "topics" else self.groups).delete(name)
+        except RefusedRequest:
+            return False
+        return True
+
+    def value(self, table: str, name: str) -> object:
+        """What `all` says of one name."""
+        if table == "offsets":
+            found = self.offsets.get(GROUP, name, 0)
+            return None if found < 0 else found
+        config = (self.topics if table == "topics" else self.groups).get(name)
+        return None if config is None else msgspec.to_builtins(config)
+
+    def close(self) -> None:
+        """Leave as a killed process does."""
+        fd, self.journal._fd = self.journal._fd, -1
+        if fd >= 0:
+            self.journal._calls.close(fd)
