@@ -170,14 +170,18 @@ class Engine:
         raise StartError("No three neighbouring free ports were found for the broker.")
 
     def _check_disk(self) -> None:
-        """Refuse to start where the first commit log file would not fit."""
+        """Refuse to start where the first commit log file would not fit.
+
+        A store that has one starts however full the disk is: it serves what it holds, and deletes what has expired.
+        """
+        log_dir = self.config.store_dir / "commitlog"
+        if log_dir.is_dir() and any(log_dir.iterdir()):
+            return
         path = self.config.store_dir
         while not path.exists():
             path = path.parent
         free = disk_usage(path).free_bytes
-        log_dir = self.config.store_dir / "commitlog"
-        has_log = log_dir.is_dir() and any(log_dir.iterdir())
-        needed = MIN_FREE_BYTES + (0 if has_log else self.config.store.mapped_file_size_commit_log)
+        needed = MIN_FREE_BYTES + self.config.store.mapped_file_size_commit_log
         if free < needed:
             raise StartError(
                 f"Too little disk space in {path}: {free >> 20} MiB are free, {needed >> 20} MiB are needed "

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,15 @@ class Server:
         *arguments: str,
         roles: str = "broker,namesrv",
         environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         """`arguments`: further command line arguments of `serve`, such as "--flush", "async". `environment`: more of
-        it."""
+        it. `prefix`: a command that becomes the one behind it."""
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.ready: dict[str, Any] = {}
         self._arguments = arguments
+        self._prefix = prefix
         self._roles = roles
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,6 +76,10 @@ class Server:
         return str(self.ready["broker"])
 
     @property
+    def _ready_file(self) -> Path:
+        return self.data_dir.with_name(self.data_dir.name + ".ready")
+
+    @property
     def pid(self) -> int:
         """The process that owns the store."""
         return int(self.ready["pid"])
@@ -87,13 +93,18 @@ class Server:
 
         Raises ServerError with the end of the process's output when it exits or is not ready in time.
         """
+        self.launch()
+        self.wait_until_ready(timeout_s)
+
+    def launch(self) -> None:
+        """Start the process and return at once."""
         if self.running:
             raise ServerError("already running")
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
-        ready_file = self.data_dir.with_name(self.data_dir.name + ".ready")
+        ready_file = self._ready_file
         ready_file.unlink(missing_ok=True)
         command = [
-            sys.executable, "-m", "appliance.main", "serve",
+            *self._prefix, sys.executable, "-m", "appliance.main", "serve",
             "--ready-file", str(ready_file), "--data-dir", str(self.data_dir), "--roles", self._roles,
             "--broker-port", str(self._ports["broker"]), "--namesrv-port", str(self._ports["namesrv"]),
             *self._arguments,
@@ -109,6 +120,11 @@ class Server:
                 env=environment | ROOMY | self._environment,
                 preexec_fn=_die_with_parent,
             )
+
+    def wait_until_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """What `start` waits for; raises as it does."""
+        assert self._process is not None
+        ready_file = self._ready_file
         deadline = time.monotonic() + timeout_s
         while not ready_file.exists():
             if self._process.poll() is not None:

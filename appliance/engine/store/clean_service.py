@@ -24,7 +24,7 @@ from ..protocol.record import store_time_ms
 from ..service_thread import ServiceThread
 from .clean_queues import QueueTrimmer
 from .clean_rules import HOUR_MS, AgeClock, Watermarks, is_cleaning_hour, watermarks
-from .commit_log import RESERVE_BYTES, Segment
+from .commit_log import Segment
 from .disk import DiskUsage
 
 if TYPE_CHECKING:
@@ -261,11 +261,12 @@ class CleanService(ServiceThread):
 
     def _count_forced(self, usage: DiskUsage, stages: Watermarks) -> int:
         """How many files have to go for the disk to be below the forced stage, or to hold the next file."""
-        size = self._store.log.segment_bytes
+        log = self._store.log
+        size = log.segment_bytes
         known = usage.used_bytes + usage.free_bytes
         excess = usage.used_bytes - int(known * min(stages.force, stages.refuse)) if stages.force < 1 else 0
         if self._no_room:
-            excess = max(excess, size + RESERVE_BYTES - usage.free_bytes)
+            excess = max(excess, log.room_bytes - usage.free_bytes)
         return -(-excess // size) if excess > 0 else 0
 
     def _take_first(self) -> bool:

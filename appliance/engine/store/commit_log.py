@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 STAGE_BYTES = 1024 * 1024
 #: A file that could not be prepared is tried again after this long.
 RETRY_S = 1.0
-#: Kept free beside a new file, for queue files, tables and the journal.
+#: Kept free beside a new file, for queue files, tables and the journal; as much as a file where those are smaller.
 RESERVE_BYTES = 16 * 1024 * 1024
 #: Room in the stage that no record fits, not even at its beginning.
 _NO_ROOM = -(1 << 62)
@@ -79,6 +79,8 @@ class CommitLog:
         # Constant after construction.
         self.directory = directory
         self.segment_bytes = segment_bytes
+        #: What has to be free for the next file to be made.
+        self.room_bytes = segment_bytes + min(segment_bytes, RESERVE_BYTES)
         self._disk = disk
         # Written by remoting-io (start() before it runs), read by anyone; the list is replaced, never changed.
         self.segments: list[Segment] = []
@@ -155,7 +157,7 @@ class CommitLog:
         """Make one file in full and sync it and its directory; OSError when the disk has no room."""
         path = self.directory / segment_name(start)
         # Looked at first: an allocation that fails takes for a moment what others need.
-        if self._disk.free_bytes(self.directory) < self.segment_bytes + RESERVE_BYTES:
+        if self._disk.free_bytes(self.directory) < self.room_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         fd = self._disk.open(path, create=True)
         try:
