@@ -116,6 +116,7 @@ class Broker:
         self.address = address
         self.store = MessageStore(settings, StorePaths(config.store_dir, own_dir), Disk(), loop, store_host)
         self.store.on_pressure = server.pause_reading
+        self.store.on_repaired = lambda queue: self.pull.long_polling.notify({queue: queue.max_offset})
         self.store.cleaner.options = store
         self._open_store(config_dir)
 

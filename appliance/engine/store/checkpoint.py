@@ -22,6 +22,8 @@ CHECKPOINT_BYTES = 4096
 
 _SLOT = struct.Struct(">qqqiiqqqqI")
 _SLOT_DISTANCE = 4096
+#: A slot with its CRC.
+SLOT_BYTES = _SLOT.size + 4
 
 
 class RecoveryPosition(NamedTuple):

@@ -80,7 +80,7 @@ class QueueLedger:
         except OSError as error:
             logger.warning("queue ledger: cannot be opened: %s", error)
             return False
-        data = self._read(fd, place)
+        data = _read(self._disk, fd, place)
         if data is None or HEADER.unpack_from(data) != (MAGIC, VERSION, self._file_bytes):
             logger.warning("queue ledger: generation %d is not what it was", place.generation)
             self._disk.close(fd)
@@ -88,15 +88,6 @@ class QueueLedger:
         self._fill(data, queues)
         self._fd, self._place, self.void = fd, place, False
         return True
-
-    def _read(self, fd: int, place: LedgerPlace) -> bytes | None:
-        pieces, crc = [], 0
-        for position in range(0, place.length, _PIECE_BYTES):
-            piece = self._disk.pread(fd, min(_PIECE_BYTES, place.length - position), position)
-            crc = crc32(piece, crc)
-            pieces.append(piece)
-        data = b"".join(pieces)
-        return data if len(data) == place.length and crc == place.crc else None
 
     def _fill(self, data: bytes, queues: ConsumeQueueTable) -> None:
         at, end = HEADER.size, len(data)
@@ -228,6 +219,29 @@ class QueueLedger:
         if self._fd >= 0:
             self._disk.close(self._fd)
             self._fd = -1
+
+
+def _read(disk: Disk, fd: int, place: LedgerPlace) -> bytes | None:
+    """The bytes that count, None when they are not what they were."""
+    pieces, crc = [], 0
+    for position in range(0, place.length, _PIECE_BYTES):
+        piece = disk.pread(fd, min(_PIECE_BYTES, place.length - position), position)
+        crc = crc32(piece, crc)
+        pieces.append(piece)
+    data = b"".join(pieces)
+    return data if len(data) == place.length and crc == place.crc else None
+
+
+def ledger_matches(place: LedgerPlace, paths: StorePaths, disk: Disk) -> bool:
+    """Whether a ledger is what a recovery position says, for who looks at a store from outside."""
+    try:
+        fd = disk.open(paths.own / f"{PREFIX}{place.generation:08d}", read_only=True)
+    except OSError:
+        return False
+    try:
+        return _read(disk, fd, place) is not None
+    finally:
+        disk.close(fd)
 
 
 def _pack(queue: ConsumeQueue, end: int) -> bytes:

@@ -10,16 +10,17 @@ from .. import fastjson
 from ..config_journal import decode_line
 from ..errors import CorruptFile
 from ..protocol.record import decode_record
-from ..store import deleted_topics
-from ..store.checkpoint import RecoveryPosition, RecoveryPositionFile
+from ..store import deleted_topics, index_recovery
+from ..store.checkpoint import SLOT_BYTES, RecoveryPosition, RecoveryPositionFile
 from ..store.findings import Finding, Findings
+from ..store.queue_ledger import PREFIX, LedgerPlace, ledger_matches
 from .offline_store import OfflineStore
 from .problems import Problems
 
 _CHECKPOINT = struct.Struct(">qqq")
 #: Files below config/ that are JSON without the ending.
 _JSON_NAMES = ("timermetrics", "transactionMetrics")
-_SLOT_BYTES, _SLOT_DISTANCE = 52, 4096
+_SLOT_BYTES, _SLOT_DISTANCE = SLOT_BYTES, 4096
 
 
 def checkpoint_times(store: OfflineStore) -> tuple[int, int, int] | None:
@@ -99,6 +100,7 @@ class SmallFilesCheck:
         self._checkpoint()
         self._recovery_position()
         self._deleted_topics()
+        self._index_position()
         self._config()
         self._journal()
         self._options()
@@ -144,6 +146,11 @@ class SmallFilesCheck:
         elif self.position is not None and not position_matches(self._store, self.position):
             text = f"the record at {self.position.record_offset} is not the one it names: someone else wrote here since"
             self._problems.note("recovery-position", name, -1, text)
+        if self.position is not None and self.position.ledger_generation:
+            place = LedgerPlace(*self.position.ledger)
+            if not ledger_matches(place, self._store.paths, self._store.disk):
+                text = "it is not what the recovery position says; a start looks into every queue file instead"
+                self._problems.damage("queue-ledger", f"rocketbox/{PREFIX}{place.generation:08d}", -1, text)
 
     def _deleted_topics(self) -> None:
         try:
@@ -151,6 +158,12 @@ class SmallFilesCheck:
         except ValueError as error:
             text = f"it cannot be read, so messages of deleted topics may show again: {error}"
             self._problems.damage("deleted-topics", f"rocketbox/{deleted_topics.NAME}", -1, text)
+
+    def _index_position(self) -> None:
+        name = index_recovery.NAME
+        if (self._store.paths.own / name).exists() and index_recovery.load_position(self._store) is None:  # type: ignore[arg-type]
+            text = "it does not match its checksum; the headers of index files count instead"
+            self._problems.damage("index-position", f"rocketbox/{name}", -1, text)
 
     def _config(self) -> None:
         for path in config_files(self._store):
