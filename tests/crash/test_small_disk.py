@@ -16,6 +16,7 @@ OPTIONS = {
     "ROCKETBOX_STORE_MAPPED_FILE_SIZE_COMMIT_LOG": str(4 << 20),
     "ROCKETBOX_STORE_MAX_MESSAGE_SIZE": "65536",
     "ROCKETBOX_STORE_CLEAN_RESOURCE_INTERVAL": "200",
+    "ROCKETBOX_BROKER_FLUSH_CONSUMER_OFFSET_INTERVAL": "100",
     "ROCKETBOX_STORE_CLEAN_FILE_FORCIBLY_ENABLE": "false",
     "ROCKETBOX_STORE_DISK_MAX_USED_SPACE_RATIO": "75",
     "ROCKETBOX_STORE_DISK_SPACE_CLEAN_FORCIBLY_RATIO": "85",
@@ -170,7 +171,6 @@ def test_a_disk_without_a_byte_left_loses_nothing_and_needs_no_restart(disk):
     environment = OPTIONS | {
         "ROCKETBOX_STORE_DISK_SPACE_CLEAN_FORCIBLY_RATIO": "100",
         "ROCKETBOX_STORE_DISK_SPACE_WARNING_LEVEL_RATIO": "100",
-        "ROCKETBOX_BROKER_FLUSH_CONSUMER_OFFSET_INTERVAL": "100",
     }
     with Server(disk.path, environment=environment, prefix=disk.prefix) as server:
         traffic = Traffic(server)
