@@ -1,7 +1,8 @@
 """Official clients in processes of their own, told what to do over a pipe.
 
-An `Agent` is one process (Java or Go, see `java/` and `go/`): commands are JSON lines on its stdin, answers and events
-JSON lines on its stdout. Every wait here has a deadline, and its failure says what had come until then.
+An `Agent` is one process (Java, Go or C++, see `java/`, `go/` and `cpp/`): commands are JSON lines on its stdin,
+answers and events JSON lines on its stdout. Every wait here has a deadline, and its failure says what had come until
+then.
 """
 
 from __future__ import annotations
@@ -293,3 +294,12 @@ def start_go(scratch: Path) -> Agent:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NAMESRV_")}
     environment |= {"HOME": str(scratch), "ROCKETMQ_GO_LOG_LEVEL": "warn"}
     return Agent("go", programs.go_agent(), scratch, environment)
+
+
+def start_cpp(scratch: Path) -> Agent:
+    """The C++ agent."""
+
+    scratch.mkdir(parents=True, exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NAMESRV_")}
+    environment |= {"HOME": str(scratch), "PYTHONPATH": str(programs.cpp_client())}
+    return Agent("cpp", programs.cpp_agent(), scratch, environment)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.clients.agents import Agent, ClientFailed, start_go, start_java
+from tests.clients.agents import Agent, ClientFailed, start_cpp, start_go, start_java
 from tests.clients.programs import JAVA_VERSIONS
 from tests.support.apache import ApacheRocketMQ
 from tests.support.server import Server
@@ -71,10 +71,12 @@ def agent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def start(name: str, tmp_path_factory: pytest.TempPathFactory) -> Agent:
-    """A client process by its name: java-VERSION, java-VERSION-rocketmq or go."""
+    """A client process by its name: java-VERSION, java-VERSION-rocketmq, go or cpp."""
     scratch = tmp_path_factory.mktemp(name)
     if name == "go":
         return start_go(scratch)
+    if name == "cpp":
+        return start_cpp(scratch)
     _, version, *codec = name.split("-")
     return start_java(version, codec[0] if codec else "json", scratch)
 

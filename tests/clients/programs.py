@@ -1,4 +1,4 @@
-"""Builds the Java and Go programs below this directory, once for each state of their sources.
+"""Builds the Java and Go programs below this directory, and fetches the C++ client, once for each state of the sources.
 
 Results live in a cache directory named by a hash of the sources, so an unchanged tree builds nothing. A missing tool
 is a failure that names it.
@@ -11,12 +11,15 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 JAVA_VERSIONS = ("4.9.8", "5.3.3")
+#: The C++ client as a library, with a thin Python face.
+CPP_PACKAGE = "rocketmq==0.4.4"
 BUILD_TIMEOUT_S = 600
 
 
@@ -51,6 +54,20 @@ def go_agent() -> list[str]:
         _run([_tool("go", "Go 1.19 or later"), "build", "-o", str(target / "agent"), "."], source)
 
     return [str(_built("go", files, build) / "agent")]
+
+
+def cpp_client() -> Path:
+    """A directory for PYTHONPATH that holds the package `rocketmq`, which is the C++ client."""
+
+    def install(target: Path) -> None:
+        _run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), CPP_PACKAGE])
+
+    return _built(f"python-{CPP_PACKAGE}", [HERE / "programs.py"], install)
+
+
+def cpp_agent() -> list[str]:
+    """The command line that runs the C++ agent; `cpp_client` must be on its PYTHONPATH."""
+    return [sys.executable, str(HERE / "cpp" / "agent.py")]
 
 
 def java() -> str:

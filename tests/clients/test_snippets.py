@@ -11,7 +11,6 @@ from tests.clients import programs
 from tests.support.engine import Peer
 from tests.support.server import Server
 
-PIP_PACKAGE = "rocketmq==0.4.4"
 RUN_LIMIT_S = 120
 
 
@@ -72,11 +71,7 @@ def test_the_go_program_sends_a_message(server, tmp_path):
 def test_the_python_program_sends_a_message(server, tmp_path):
     shown = snippet(server, "python")
 
-    def install(target: Path) -> None:
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), PIP_PACKAGE]
-        subprocess.run(command, check=True, capture_output=True, timeout=300)
-
-    packages = programs._built(f"python-{PIP_PACKAGE}", [Path(programs.__file__)], install)
+    packages = programs.cpp_client()
     (tmp_path / shown.file_name).write_text(shown.code)
     environment = {"PYTHONPATH": str(packages), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     arrives(server, [sys.executable, shown.file_name], tmp_path, env=environment)

@@ -88,7 +88,7 @@ def fill(agent: Agent, server: Server) -> list[Message]:
 
 
 def more(agent: Agent, namesrv: str, seed: int, known: list[Message], killed: bool) -> list[Message]:
-    """Further messages. G_Half gets these, a new group gets all there are.
+    """Further messages. G_Half gets these, a new group gets all there are, another all of one tag.
 
     killed: the broker before was; the last seconds of G_Half's progress may be gone, and messages come to it again.
     """
@@ -97,14 +97,21 @@ def more(agent: Agent, namesrv: str, seed: int, known: list[Message], killed: bo
     with agent.producer(namesrv, group="G_Producer") as producer:
         producer.send("Rich", fresh)
         producer.send("Long", plain(30, seed=seed, size_bytes=2000))
-    with agent.push(namesrv, "Rich", "G_Half") as half, agent.push(namesrv, "Rich", f"G_New{seed}") as new:
+    apples = [message for message in [*known, *fresh] if message.tags == "apples"]
+    with (
+        agent.push(namesrv, "Rich", "G_Half") as half,
+        agent.push(namesrv, "Rich", f"G_New{seed}") as new,
+        agent.push(namesrv, "Rich", f"G_Tag{seed}", expression="apples") as tagged,
+    ):
         eventually(lambda: wanted <= {m["body_sha256"] for m in half.received}, "the new messages came", timeout_s=30)
         new.wait_for(len(known) + len(fresh), timeout_s=30)
-        half.stop()
-        new.stop()
+        tagged.wait_for(len(apples), timeout_s=30)
+        for consumer in (half, new, tagged):
+            consumer.stop()
     if not killed:
         assert_each_once(fresh, half.received)
     assert_each_once(known + fresh, new.received)
+    assert_each_once(apples, tagged.received)
     return fresh
 
 

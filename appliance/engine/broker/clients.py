@@ -154,9 +154,9 @@ class ClientManager:
         info = self._consumers.get(name)
         if info is None:
             info = self._consumers[name] = ConsumerGroupInfo(name)
-        info.consume_type = consumer.consume_type
-        info.message_model = consumer.message_model
-        info.consume_from_where = consumer.consume_from_where
+        info.consume_type = str(consumer.consume_type)
+        info.message_model = str(consumer.message_model)
+        info.consume_from_where = str(consumer.consume_from_where)
         without = without_sub and fingerprint != 0
         full_wanted = without if info.fingerprint is None else info.fingerprint != fingerprint
         info.fingerprint = fingerprint

@@ -27,6 +27,21 @@ BROADCASTING = "BROADCASTING"
 CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
 CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
 
+#: Java's enums in their order: the C++ client sends the number. Source: `ConsumeType`, `MessageModel`,
+#: `ConsumeFromWhere`.
+_ORDINALS = {
+    "consume_type": (CONSUME_ACTIVELY, CONSUME_PASSIVELY, "CONSUME_POP"),
+    "message_model": (BROADCASTING, CLUSTERING),
+    "consume_from_where": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+}
+
 
 class SubscriptionData(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """What a group wants of a topic. sub_version: client ms when it was made. code_set: Java hashes of tags_set."""
@@ -41,14 +56,22 @@ class SubscriptionData(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class ConsumerData(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """One consumer group of a client."""
+    """One consumer group of a client; the three enums are names once it is made."""
 
     group_name: str = ""
-    consume_type: str = CONSUME_PASSIVELY
-    message_model: str = CLUSTERING
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: str | int = CONSUME_PASSIVELY
+    message_model: str | int = CLUSTERING
+    consume_from_where: str | int = "CONSUME_FROM_LAST_OFFSET"
     subscription_data_set: list[SubscriptionData] = []
     unit_mode: bool = False
+
+    def __post_init__(self) -> None:
+        for field, names in _ORDINALS.items():
+            value = getattr(self, field)
+            if isinstance(value, int):
+                if not 0 <= value < len(names):
+                    raise ValueError(f"{field} is {value}")
+                msgspec.structs.force_setattr(self, field, names[value])
 
 
 class ProducerData(msgspec.Struct, frozen=True, rename="camel", gc=False):

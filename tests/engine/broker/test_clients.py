@@ -333,3 +333,20 @@ def test_tags_can_be_filtered_sql_cannot_yet(desk, data, code):
 def test_who_asks_for_members_says_of_what(desk):
     assert desk.ask(38).code == 1
     assert desk.ask(38, {"consumerGroup": "nobody"}).remark == "no consumer for this group, nobody"
+
+
+def test_the_cpp_clients_numbers_are_javas_enums(desk, peers):
+    """Its heartbeat as librocketmq 2.x sends it: numbers for enums, text for versions and codes."""
+    body = (
+        b'{"clientID":"1988-127.0.0.1@c","consumerDataSet":[{"consumeFromWhere":4,"consumeType":1,"groupName":"gg",'
+        b'"messageModel":1,"subscriptionDataSet":[{"codeSet":["2598919"],"subString":"TagA",'
+        b'"subVersion":"1795276724236","tagsSet":["TagA"],"topic":"T"}]}]}\n'
+    )
+    assert desk.ask(34, body=body, peer=peers[0]).code == 0
+    info = desk.clients.consumer_group("gg")
+    assert (info.consume_type, info.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
+    assert info.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+    assert info.subscriptions["T"].code_set == {2598919}
+    assert desk.ask(34, body=body.replace(b'"messageModel":1', b'"messageModel":0'), peer=peers[0]).code == 0
+    assert desk.clients.consumer_group("gg").message_model == "BROADCASTING"
+    assert desk.ask(34, body=body.replace(b'"consumeType":1', b'"consumeType":9'), peer=peers[0]).code == 1
