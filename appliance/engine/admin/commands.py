@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ..broker.group_config import SubscriptionGroupConfig
-from ..broker.topic_config import MESSAGE_TYPES, PERM_READ, PERM_WRITE, TopicConfig
+from ..broker.topic_config import MESSAGE_TYPES, PERM_READ, PERM_WRITE, RESERVE_TIME, TopicConfig, reserve_hours_of
 from ..broker.topics import MAX_QUEUE_NUMS
 from ..errors import Blocked, Conflict, InvalidInput, NotFound, RefusedRequest, Unavailable
 from ..protocol.names import (
@@ -49,6 +49,8 @@ KINDS = tuple(kind for kind in MESSAGE_TYPES if kind != "MIXED")
 #: What the send path refuses so far.
 NOT_SERVED = frozenset(("DELAY", "TRANSACTION"))
 _MAX_RETRIES = 1_000_000
+#: A hundred years.
+MAX_RESERVE_HOURS = 876_000
 #: A group's name begins two topics' names.
 MAX_GROUP_LENGTH = TOPIC_MAX_LENGTH - len(RETRY_PREFIX)
 
@@ -132,9 +134,18 @@ class Commands:
         force: bool,
         dry_run: bool,
         by: str,
+        reserve_hours: int | None = None,
     ) -> s.Change:
         known = self._known_topic(name, revision)
         attributes = dict(known.attributes)
+        if reserve_hours is not None and reserve_hours != (reserve_hours_of(known) or 0):
+            if not 0 <= reserve_hours <= MAX_RESERVE_HOURS:
+                raise InvalidInput(
+                    "reserve_hours", say("out_of_range", field="reserve_hours", low=0, high=MAX_RESERVE_HOURS)
+                )
+            attributes.pop(RESERVE_TIME, None)
+            if reserve_hours:
+                attributes[RESERVE_TIME] = str(reserve_hours)
         if kind is not None and kind != kind_of(known):
             _check_kind(kind)
             attributes.pop("message.type", None)
@@ -258,6 +269,18 @@ class Commands:
                 if pending:
                     warnings.append(say("leftover_topic", topic=f"{RETRY_PREFIX}{group}", count=pending))
         return blockers, warnings
+
+    def clean(self, what: str, by: str) -> tuple[str, ...]:
+        """See EngineAdmin.clean."""
+        cleaning = self._broker.cleaning
+
+        def job() -> tuple[str, ...]:
+            if what == "log":
+                cleaning.clean_log(by or "console")
+                return ()
+            return tuple((cleaning.clean_queues if what == "queues" else cleaning.clean_topics)(by or "console"))
+
+        return self._run(job)
 
     # --- groups
 

@@ -28,6 +28,7 @@ from .movements import SampledMovements
 from .movements import SampledMovements
 from .options import Options
 from .overview import overview_of
+from .retention import CLEANABLE, Retention, retention_of
 from .sampler import Sampler
 from .search import SearchViews
 from .sending import TestSender
@@ -235,15 +236,30 @@ class EngineAdmin:
         readable: bool | None = None,
         writable: bool | None = None,
         order: bool | None = None,
+        reserve_hours: int | None = None,
         force: bool = False,
         dry_run: bool = False,
         by: str = "",
     ) -> s.Change:
         """Change what is given, leave the rest. As create_topic; also NotFound, Conflict when `revision` is not the
         present one, Blocked when messages would become unreadable and `force` is not given. 0 queues are legal.
+
+        reserve_hours: messages stored longer ago are not shown any more, though their files stay until all in them has
+        expired; 0: as long as the broker keeps them. It is the attribute reserve.time of `TopicSettings.attributes`.
         """
         return self._running().commands.edit_topic(
-            name, revision, kind, read_queues, write_queues, readable, writable, order, force, dry_run, by
+            name,
+            revision,
+            kind,
+            read_queues,
+            write_queues,
+            readable,
+            writable,
+            order,
+            force,
+            dry_run,
+            by,
+            reserve_hours=reserve_hours,
         )
 
     def delete_topic(
@@ -480,6 +496,21 @@ class EngineAdmin:
         All or none. NotFound (option), InvalidInput (field: the option; also when it is not hot), Conflict (revision).
         """
         return self._running().commands.change_configuration(values, revision, dry_run, by)
+
+    def retention(self) -> Retention:
+        """What is kept and for how long, and what the cleaner saw and did last."""
+        return retention_of(self._running().broker)
+
+    def clean(self, what: str, *, by: str = "") -> tuple[str, ...]:
+        """Delete now what may go. by: who asked, for the log.
+
+        what: "log" (expired log files, whatever the hour), "queues" (have every queue follow the log), "topics" (queues
+        whose topic has no configuration). Returns the topics whose queues went. The first two go on behind the call.
+        InvalidInput for anything else; Unavailable.
+        """
+        if what not in CLEANABLE:
+            raise InvalidInput("what", say("one_of", field="what", choices=", ".join(CLEANABLE)))
+        return self._running().commands.clean(what, by)
 
     def checks(self) -> tuple[s.Check, ...]:
         """Every health check as a sentence with a level."""

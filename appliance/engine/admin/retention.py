@@ -1,0 +1,64 @@
+"""What is kept and for how long: the cleaner's rules and what it did last, as one snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..broker.broker import Broker
+
+#: What EngineAdmin.clean takes.
+CLEANABLE = ("log", "queues", "topics")
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Shares are parts of the disk, 0 to 1; times ms since the epoch, None for never.
+
+    refusing: why sends are refused now. failure: why the last round could not do its work. clock_ahead_ms: how far the
+    clock was set forward and is not believed yet. topic_hours: topics that are kept for less time.
+    """
+
+    reserved_hours: int
+    delete_when: str
+    clean_share: float
+    force_share: float
+    refuse_share: float
+    used_share: float
+    refusing: str | None
+    failure: str | None
+    clock_ahead_ms: int
+    log_begin: int
+    log_end: int
+    log_files: int
+    earliest_ms: int | None
+    deleted_log_files: int
+    deleted_queue_files: int
+    deleted_at_ms: int | None
+    topic_hours: dict[str, int]
+
+
+def retention_of(broker: Broker) -> Retention:
+    store = broker.store
+    options, status, log = store.cleaner.options, store.cleaner.status, store.log
+    earliest_ms = store.earliest_time_ms()
+    return Retention(
+        reserved_hours=options.file_reserved_time_hours,
+        delete_when=options.delete_when,
+        clean_share=status.stages.clean,
+        force_share=status.stages.force,
+        refuse_share=status.stages.refuse,
+        used_share=status.used_share,
+        refusing=log.refused,
+        failure=status.failure,
+        clock_ahead_ms=status.clock_ahead_ms,
+        log_begin=log.min_offset,
+        log_end=store.published,
+        log_files=len(log.segments),
+        earliest_ms=earliest_ms if earliest_ms > 0 else None,
+        deleted_log_files=status.log_files_deleted,
+        deleted_queue_files=status.queue_files_deleted,
+        deleted_at_ms=status.deleted_at_ms if status.deleted_at_ms >= 0 else None,
+        topic_hours=broker.topics.reserve_hours(),
+    )

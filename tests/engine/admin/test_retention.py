@@ -1,0 +1,60 @@
+"""Retention in the window: what is kept, a topic's own time, cleaning on request."""
+
+import pytest
+
+from appliance.engine.errors import InvalidInput, NotFound
+
+from .conftest import wait_for
+from .test_commands import fields
+
+
+def test_a_topics_own_time_is_an_attribute_that_can_be_taken_back(house):
+    house.admin.create_topic("Orders")
+    change = house.admin.edit_topic("Orders", reserve_hours=24)
+    assert fields(change) == {"reserve.time": (None, "24")}
+    assert house.admin.topic_settings("Orders").attributes["reserve.time"] == "24"
+    assert house.admin.retention().topic_hours == {"Orders": 24}
+    house.restart()
+    assert house.admin.retention().topic_hours == {"Orders": 24}
+    assert fields(house.admin.edit_topic("Orders", reserve_hours=24)) == {}
+    assert fields(house.admin.edit_topic("Orders", order=True)) == {"order": ("false", "true")}
+    assert fields(house.admin.edit_topic("Orders", reserve_hours=0)) == {"reserve.time": ("24", None)}
+    assert house.admin.retention().topic_hours == {}
+
+
+@pytest.mark.parametrize("hours", [-1, 1 << 40])
+def test_hours_that_are_none(house, hours):
+    house.admin.create_topic("Orders")
+    with pytest.raises(InvalidInput) as caught:
+        house.admin.edit_topic("Orders", reserve_hours=hours)
+    assert caught.value.field == "reserve_hours"
+
+
+def test_what_is_kept_is_said(house):
+    house.put("Orders", b"a")
+    kept = house.admin.retention()
+    assert (kept.reserved_hours, kept.delete_when, kept.log_files, kept.log_begin) == (72, "04", 1, 0)
+    assert kept.log_end > 100
+    assert kept.earliest_ms == house.admin.message("Orders/0/0").row.stored_at_ms
+    assert (kept.refusing, kept.failure, kept.clock_ahead_ms, kept.deleted_at_ms) == (None, None, 0, None)
+    assert 0 < kept.used_share <= 1 or not wait_for(lambda: house.admin.retention().used_share, "the first look")
+    house.admin.change_configuration({"fileReservedTime": "5", "deleteWhen": "03;22"})
+    assert (house.admin.retention().reserved_hours, house.admin.retention().delete_when) == (5, "03;22")
+    with pytest.raises(InvalidInput, match="hours from 0 to 23"):
+        house.admin.change_configuration({"deleteWhen": "25"})
+
+
+def test_cleaning_is_asked_for(house):
+    house.put("Orders", b"a")
+    house.put("Gone", b"a")
+    assert house.admin.clean("log", by="me") == ()
+    assert house.engine.broker.store.cleaner._rounds > 0 or house.admin.retention().deleted_log_files == 0
+    house.engine.broker.topics.delete("Gone")
+    assert house.admin.clean("queues") == ()
+    assert house.admin.clean("topics") == ("Gone",)
+    assert house.engine.broker.store.find_queue("Gone", 0) is None
+    assert house.admin.message("Orders/0/0")
+    with pytest.raises(NotFound):
+        house.admin.message("Gone/0/0")
+    with pytest.raises(InvalidInput):
+        house.admin.clean("everything")
