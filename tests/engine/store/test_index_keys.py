@@ -80,7 +80,7 @@ def test_any_order_of_records_has_the_keys_that_decoding_finds(seed):
     parts, base = [], 1 << 33
     at = base
     for number in range(400):
-        unique = UNIQUE.format(rng.choice((1, 5)) << 24 | number)
+        unique = UNIQUE.format(rng.choice((1, 5)) << 24 | number % 16)
         text = rng.choice(
             (
                 f"UNIQ_KEY\x01{unique}\x02TAGS\x01t\x02",

@@ -10,7 +10,7 @@ import pytest
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.store import index_service
-from appliance.engine.store.index_file import HEADER, IndexFile, file_bytes
+from appliance.engine.store.index_file import ENTRY, HEADER, IndexFile, file_bytes
 from appliance.engine.store.index_query import IndexQuery
 from appliance.engine.store.index_recovery import NAME, load_position
 from tests.support.store import FailingDisk, StoreUnderTest
@@ -214,6 +214,23 @@ def test_a_file_that_is_none_does_no_harm(store, harm, which, clean):
     store.check()
 
 
+def test_after_a_crash_of_apaches_only_what_its_checkpoint_says_is_believed(store):
+    """There is no note of ours then; slots of the newest file may be older than its header."""
+    store.send(120)
+    store.check()
+    store.store.index.checkpoint()
+    synced_ms = store.store.files.checkpoint.index_time_ms
+    assert synced_ms
+    store.die()
+    (store.directory / "rocketbox" / NAME).unlink()
+    newest = store.paths[-1]
+    raw = newest.read_bytes()
+    newest.write_bytes(raw[: HEADER.size] + bytes(SLOTS * 4) + raw[HEADER.size + SLOTS * 4 :])
+    store.open()
+    assert store.store.files.checkpoint.index_time_ms <= synced_ms
+    store.check()
+
+
 def test_foreign_files_are_left_alone(store):
     store.send(5)
     store.check()
@@ -301,7 +318,7 @@ def test_a_disk_that_fails_is_tried_again(tmp_path, call, slots):
     index = store.store.index
     store.send(20)
     store.check()
-    disk.failing_index = True
+    before = store.paths
     real = {name: getattr(disk, name) for name in ("pwrite", "allocate", "fdatasync")}
     fds = lambda: {file.fd for file in index.files}  # noqa: E731
 
@@ -321,6 +338,8 @@ def test_a_disk_that_fails_is_tried_again(tmp_path, call, slots):
                 index._fail(error)
         time.sleep(0.02)
     assert "No space left" in index.failure
+    if call == "fdatasync":
+        assert before[0] not in store.paths, "a file whose sync failed is not believed again"
     assert store.store.log.broken is None
     setattr(disk, call, real[call])
     wait_for(lambda: index.failure is None and index.behind == 0, "it does not go on")
@@ -354,6 +373,21 @@ def test_a_clock_that_jumped_back_makes_later_names_all_the_same(store, monkeypa
     names = [file.name for file in store.store.index.files]
     assert names == sorted(set(names))
     assert all(len(name) == 17 for name in names)
+
+
+def test_a_new_files_first_entry_counts_from_the_end_of_the_last_as_apaches_does(store):
+    for n in range(ENTRIES):
+        if n == ENTRIES - 1:
+            store.scheduler.wall_ms += 5000
+        store.put("T", 0, b"x", b"UNIQ_KEY\x01u%d\x02" % n)
+        store.tick()
+    assert IndexQuery(store.store).catch_up(5)
+    first, second = store.store.index.files
+    assert (first.count, second.count) == (ENTRIES, 2)
+    _, physical, seconds, _ = ENTRY.unpack(second.entries(1, 1))
+    assert (seconds, physical, second.begin_ms - first.end_ms) == (5, second.begin_offset, 5000)
+    query = IndexQuery(store.store)
+    assert len(query.find("T", f"u{ENTRIES - 1}", 1, second.begin_ms, second.begin_ms).records) == 1
 
 
 def test_apaches_checkpoint_never_passes_what_is_synced(store):
