@@ -79,6 +79,12 @@ class Peer:
             if answer.is_response and answer.opaque == opaque:
                 return answer
 
+    def answer(self, question: RemotingCommand, code: int, remark: str | None = None, body: bytes = b"") -> None:
+        """Answer a request of the server's."""
+        command = RemotingCommand.response(code, remark, body=body)
+        command.opaque = question.opaque
+        self._sock.sendall(encode_command(command))
+
     def is_silent(self, seconds: float = 0.3) -> bool:
         """Whether nothing arrives for a while."""
         try:
