@@ -83,6 +83,7 @@ ACCESS: dict[str, Rule] = {
     "group_edit": ADMIN,
     "group_delete": ADMIN,
     "clients": VIEWER,
+    "search": VIEWER,
     "messages": VIEWER,
     "message": VIEWER,
     "message_content": VIEWER.with_grants("may_read_bodies"),

@@ -25,6 +25,7 @@ class Entry:
 ENTRIES = (
     Entry("overview", _("Overview")),
     Entry("messages", _("Messages"), ("message",)),
+    Entry("search", _("Search"), below=True),
     Entry("send_message", _("Send a message"), below=True),
     Entry("topics", _("Topics"), ("topic",)),
     Entry("groups", _("Consumer groups"), ("group",)),

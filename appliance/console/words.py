@@ -48,6 +48,11 @@ WORDS: dict[str, str | Promise] = {
     "waiting": _("waiting"),
     "filtered": _("filtered"),
     "unknown": _("not known"),
+    # what a search found
+    "place": _("place"),
+    "offset_id": _("offset id"),
+    "unique_id": _("unique id"),
+    "key": _("key"),
     # fields of changes
     "kind": _("Type"),
     "queue_id": _("Queue"),

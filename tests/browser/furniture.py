@@ -88,8 +88,8 @@ class Furniture:
     def _messages(self) -> None:
         for number in range(60):
             unique = f"AC11000100002A9F0000000000{number:06X}"
-            self.send(f"order {number}", "orders", DOCUMENT.encode(), number % 4, KEYS=f"order-{number}", TAGS="created",
-                      UNIQ_KEY=unique)  # fmt: skip
+            own = {"KEYS": f"order-{number}", "TAGS": "created", "UNIQ_KEY": unique}
+            self.send(f"order {number}", "orders", DOCUMENT.encode(), number % 4, **own)
         for kind, flag in PACKED.items():
             self.send(kind, "payments", packed(kind, DOCUMENT.encode()), 0, flag, KEYS=kind)
         self.send("gzip", "payments", gzip.compress(DOCUMENT.encode()), 1)
@@ -136,12 +136,14 @@ def pages(ids: dict[str, str]) -> list[str]:
     """Every page behind the door that shows something, the odd things first."""
     message = f"/messages/{ids['hostile']}/"
     found = [
-        "/", "/topics/", "/topics/?show=all&sort=-bytes", "/topics/?q=no-such", "/topics/orders/", "/topics/never-used/",
+        "/", "/topics/", "/topics/?show=all&sort=-bytes", "/topics/?q=no-such", "/topics/orders/",
+        "/topics/never-used/",
         f"/topics/{LONG_TOPIC}/", "/create/topic/", "/topics/orders/edit/", "/topics/orders/delete/",
         "/groups/", "/groups/?q=no-such", "/groups/billing/", "/groups/shipping/", "/groups/wall/",
         f"/groups/{LONG_GROUP}/", "/create/group/", "/groups/billing/edit/", "/groups/billing/delete/",
         "/clients/", "/clients/?q=no-such", "/messages/", "/messages/?topic=payments", "/messages/?topic=never-used",
-        "/messages/?find=nothing", "/messages/?topic=no-such", f"/messages/?topic={LONG_TOPIC}",
+        "/search/", "/search/?q=nothing-is-called-so", "/search/?q=order-7", "/search/?q=x&topic=no-such",
+        "/search/?q=" + quote(MARKUP.replace(" ", "_")), "/messages/?topic=no-such", f"/messages/?topic={LONG_TOPIC}",
         message, message + "content/", message + "raw/", f"/messages/{ids['long']}/", f"/messages/{ids['dead']}/",
         *(f"/messages/{ids[kind]}/content/" for kind in ("zlib", "gzip", "broken", "binary", "text")),
         f"/messages/{ids['zstd']}/content/?as=hex", "/messages/send/?topic=orders",

@@ -38,22 +38,12 @@ def test_pages_walk_a_snapshot_that_new_messages_do_not_move(client_as, broker, 
         ({"cursor": "00"}, 400),
         ({"queue": "-1"}, 400),
         ({"queue": "99"}, 404),
-        ({"find": "zzz"}, 400),
-        ({"find": "0" * 32}, 404),
     ],
 )
 def test_what_is_asked_wrongly_is_said_on_the_page(client_as, broker, topic, asked, status):
     response = client_as("viewer").get("/messages/", {"topic": topic} | asked)
     assert response.status_code == status
     assert 'role="alert"' in response.content.decode()
-
-
-def test_one_is_found_by_its_id_and_by_its_place(client_as, broker, topic):
-    sent = broker.send_test_message(topic, b"x")
-    client = client_as("viewer")
-    for find in (sent.offset_id, f"{topic}/{sent.queue_id}/{sent.queue_offset}"):
-        response = client.get("/messages/", {"find": find})
-        assert response.headers["Location"] == f"/messages/{sent.offset_id}/"
 
 
 def test_the_story_is_there_without_the_right_to_bodies_and_the_body_is_not(client_as, broker, topic):

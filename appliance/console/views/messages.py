@@ -1,12 +1,9 @@
-"""Messages of a topic by time, page by page over a fixed snapshot; or one by its id or place."""
+"""Messages of a topic by time, page by page over a fixed snapshot."""
 
 from __future__ import annotations
 
-import re
-
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
@@ -15,31 +12,18 @@ from ...engine.errors import InvalidInput, NotFound
 from .window import asks_the_engine, not_found_sentence, refusal_text, time_asked, time_shown, topic_names
 
 LIMIT = 50
-_OFFSET_ID = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})\Z")
 
 
 @require_safe
 @asks_the_engine
 def messages(request: HttpRequest) -> HttpResponse:
-    """?find= leads to one message. ?topic= with from, to, queue and order lists; ?cursor= goes on in the snapshot."""
-    wanted = request.GET.get("find", "").strip()
+    """?topic= with from, to, queue and order lists; ?cursor= goes on in the snapshot."""
     topic = request.GET.get("topic", "").strip()
     asked = {name: request.GET.get(name, "") for name in ("from", "to", "queue")}
     oldest_first = request.GET.get("order") == "oldest"
-    context: dict[str, object] = {"topic": topic, "find": wanted, "oldest_first": oldest_first, "asked": asked}
+    context: dict[str, object] = {"topic": topic, "oldest_first": oldest_first, "asked": asked}
     status = 200
-    if wanted:
-        try:
-            row = runtime.admin().message(wanted).row
-            return HttpResponseRedirect(reverse("message", args=[row.offset_id]))
-        except NotFound as error:
-            context["find_error"], status = not_found_sentence(error), 404
-            if _OFFSET_ID.match(wanted):
-                context["find_hint"] = True
-        except InvalidInput:
-            context["find_error"] = _("Write an offset id (32 or 56 hex digits) or topic/queue/offset.")
-            status = 400
-    elif topic:
+    if topic:
         try:
             begin, end = time_asked(request, "from"), time_asked(request, "to")
             asked["from"], asked["to"] = time_shown(begin), time_shown(end)

@@ -1,0 +1,246 @@
+"""Every page, with a broker behind it that has seen life: no name runs as a script, nothing is serious for axe in light
+or dark, nothing is wider than a phone, nothing is left in English for Chinese readers.
+
+The tests of this module share one server: the first one sets it up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.axe import problems
+from tests.browser.conftest import PASSWORD, PHONE, sign_in
+from tests.browser.furniture import LONG_GROUP, Furniture, odd_names, pages
+from tests.support.server import Server
+
+Visit = Callable[..., Page]
+WIDE = {"width": 1200, "height": 900}
+#: A page's own words: without what is shown in its own language whatever the reader's is.
+OWN_WORDS = """() => {
+  const copy = document.querySelector('main').cloneNode(true);
+  copy.querySelectorAll('pre, code, table.log, [lang=en], datalist, script').forEach(one => one.remove());
+  copy.querySelectorAll('*').forEach(one => one.append(' | '));
+  return copy.textContent;
+}"""
+#: Three words in a row; names have no spaces.
+LZ4_SAYS = "failed with code"
+ENGLISH = re.compile(r"\b[A-Za-z']{2,}(?: [a-z']{2,}){2,}")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server on a store with odd names in it."""
+    data_dir = tmp_path_factory.mktemp("server") / "data"
+    odd_names(data_dir)
+    with Server(data_dir, "--http-port", "0", roles="broker,namesrv,console") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def house(server: Server) -> Iterator[Furniture]:
+    """What has happened there."""
+    furniture = Furniture(server.broker)
+    yield furniture
+    furniture.close()
+
+
+def look(page: Page) -> None:
+    """The page as it is: it must be fine."""
+    assert not mistakes(page), page.url
+
+
+def mistakes(page: Page, with_axe: bool = True) -> list[str]:
+    """What is wrong with the page as it is, in light and dark, wide and narrow."""
+    found = ["a name ran as a script"] if page.title() == "taken" else []
+    if page.locator("main img, main script, main iframe").count():
+        found.append("a name became an element")
+    if with_axe:
+        found += problems(page)
+        page.emulate_media(color_scheme="dark")
+        found += [f"dark: {one}" for one in problems(page, "color-contrast")]
+        page.emulate_media(color_scheme="light")
+    for size in (PHONE, WIDE):
+        page.set_viewport_size(size)
+        if page.evaluate("document.documentElement.scrollWidth") > size["width"]:
+            found.append(f"wider than {size['width']}")
+    return found
+
+
+def shape(address: str) -> str:
+    """An address without the names in it: the same for all pages of one kind."""
+    path, _, query = address.partition("?")
+    parts = path.split("/")
+    if parts[1] in ("topics", "groups") or (parts[1] == "messages" and len(parts) > 3):
+        parts[2:3] = ["NAME"] if parts[2] else [""]
+    return "/".join(parts) + ("?none" if "no-such" in query or "never" in query or "nothing" in query else "")
+
+
+def test_the_first_run(visit: Visit, server: Server) -> None:
+    page = visit(locale="en-GB")
+    page.goto("/login/")
+    look(page)
+    page.goto(server.ready["setup_url"])
+    look(page)
+    page.click("button[value=en]")
+    look(page)
+    page.fill("#id_username", "ada")
+    page.fill("#id_password", "short")
+    page.fill("#id_again", "other")
+    page.click("button.go")
+    assert page.locator(".field .error").count() >= 1
+    look(page)
+    page.fill("#id_password", PASSWORD)
+    page.fill("#id_again", PASSWORD)
+    page.click("button.go")
+    page.wait_for_selector("#findings")
+    look(page)
+    page.fill("#id_host", "no such host")
+    page.wait_for_selector("#findings .error")
+    look(page)
+    page.fill("#id_host", "127.0.0.1")
+    page.wait_for_selector("#findings .chip")
+    page.click("button.go")
+    page.wait_for_selector("#count")
+    look(page)
+    page.click("text=Open the console")
+    page.wait_for_selector("body.console")
+    look(page)
+    page.goto("/system/users/1/")
+    page.check("#id_may_read_bodies")
+    page.check("#id_may_export")
+    page.click("text=Save")
+
+
+def test_the_door(visit: Visit, house: Furniture) -> None:
+    page = visit(locale="en-GB")
+    page.goto("/login/?next=/topics/")
+    look(page)
+    page.fill("#id_username", "nobody")
+    page.fill("#id_password", "wrong password")
+    page.click("button.go")
+    assert page.locator("[role=alert]").count() == 1
+    look(page)
+
+
+def test_every_page(visit: Visit, house: Furniture) -> None:
+    page = sign_in(visit(locale="en-GB", viewport=WIDE))
+    answers: dict[str, int] = {}
+    wrong: dict[str, list[str]] = {}
+    looked_at = set()
+    for address in pages(house.ids):
+        answer = page.goto(address)
+        assert answer is not None
+        answers[address] = answer.status
+        # One look with axe at every page and state; more of the same need only hold together.
+        kind = (shape(address), answer.status)
+        if found := mistakes(page, with_axe=kind not in looked_at):
+            wrong[address] = found
+        looked_at.add(kind)
+    assert not wrong
+    assert all(status < 500 for status in answers.values())
+    assert sum(status == 200 for status in answers.values()) > len(answers) * 0.8
+
+
+def test_forms_with_mistakes_and_previews(visit: Visit, house: Furniture) -> None:
+    page = sign_in(visit(locale="en-GB", viewport=WIDE))
+    for address, fields, button in (
+        ("/create/topic/", {"#id_name": "a b"}, "Preview"),
+        ("/create/topic/", {"#id_name": "fine"}, "Preview"),
+        ("/topics/orders/edit/", {"#id_write_queues": "2", "#id_read_queues": "1"}, "Preview"),
+        ("/topics/orders/delete/", {"#typed": "payments"}, "Delete the topic"),
+        ("/create/group/", {"#id_name": "a b", "#id_retry_max_times": "-7"}, "Preview"),
+        ("/groups/billing/edit/", {"#id_retry_max_times": "3"}, "Preview"),
+        (f"/groups/{LONG_GROUP}/delete/", {"#typed": LONG_GROUP}, "Delete the group"),
+        ("/messages/send/", {"#id_topic": "no-such", "#id_body": "x", "#id_properties": "no equals sign"}, "Send"),
+        ("/system/config/change/", {"#o-shortPollingTimeMills": "7"}, "Preview"),
+        ("/system/tokens/new/", {"#id_name": "ci"}, "Create the token"),
+        ("/system/users/new/", {"#id_username": "ada"}, "Add the user"),
+        ("/system/users/new/", {"#id_username": "vera"}, "Add the user"),
+        ("/account/", {"#id_current": "wrong", "#id_password": "x", "#id_again": "y"}, "Change the password"),
+        ("/confirm/", {"#id_password": "wrong"}, "Continue"),
+    ):
+        page.goto(address)
+        for field, value in fields.items():
+            page.fill(field, value)
+        page.click(f"main >> text={button} >> nth=-1")
+        page.wait_for_load_state()
+        look(page)
+
+
+def test_what_a_viewer_sees(visit: Visit, house: Furniture) -> None:
+    admin = sign_in(visit(locale="en-GB"))
+    admin.goto("/system/users/new/")
+    admin.fill("#id_username", "victor")
+    admin.click("button.go")
+    first = admin.locator(".secret").inner_text().strip()
+    page = sign_in(visit(locale="en-GB", viewport=WIDE), "victor", first)
+    look(page)
+    page.fill("#id_current", first)
+    page.fill("#id_password", PASSWORD)
+    page.fill("#id_again", PASSWORD)
+    page.click("button.go")
+    message = f"/messages/{house.ids['hostile']}/"
+    for address in ("/", "/topics/orders/", "/groups/billing/", message, message + "content/", "/system/users/"):
+        page.goto(address)
+        look(page)
+
+
+def test_nothing_is_left_in_english(visit: Visit, house: Furniture) -> None:
+    page = sign_in(visit(locale="en-GB", viewport=WIDE))
+    page.click("button[value=zh-hans]")
+    english = {}
+    for address in pages(house.ids):
+        page.goto(address)
+        assert page.locator("html").get_attribute("lang") == "zh-hans", address
+        found = [words for words in ENGLISH.findall(page.evaluate(OWN_WORDS)) if words != LZ4_SAYS]
+        if found:
+            english[address] = found
+        assert page.evaluate("document.documentElement.scrollWidth") <= WIDE["width"], address
+    assert not english
+    for address, fields in (
+        ("/create/topic/", {"#id_name": "a b"}),
+        ("/create/topic/", {"#id_name": "%RETRY%a"}),
+        ("/create/group/", {"#id_name": "a b", "#id_retry_max_times": "-7"}),
+        ("/messages/send/", {"#id_topic": "orders", "#id_body": "x", "#id_tags": "a b"}),
+        ("/messages/send/", {"#id_topic": "orders", "#id_body": "", "#id_queue_id": "77"}),
+        ("/system/config/change/", {"#o-shortPollingTimeMills": "-1"}),
+    ):
+        page.goto(address)
+        for field, value in fields.items():
+            page.fill(field, value)
+        page.locator("main form.body").evaluate("form => { form.noValidate = true; }")
+        page.click("main form.body button.go")
+        assert page.locator("main .error, main [role=alert]").count(), address
+        assert not ENGLISH.findall(page.evaluate(OWN_WORDS)), address
+    page.click("button[value=en]")
+
+
+def test_a_page_is_walked_with_the_keyboard(visit: Visit, house: Furniture) -> None:
+    page = sign_in(visit(locale="en-GB", viewport=WIDE))
+    page.goto("/topics/")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    seen = set()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        seen.add(page.evaluate("document.activeElement.outerHTML.slice(0, 60)"))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none", page.evaluate("document.activeElement.outerHTML")
+    assert len(seen) > 8, "the focus moves on"
+
+
+def test_the_menu_of_a_phone_opens_and_closes(visit: Visit, house: Furniture) -> None:
+    page = sign_in(visit(locale="en-GB", viewport=PHONE))
+    assert not page.locator("nav >> text=Consumer groups").is_visible()
+    page.click("text=Menu >> nth=0")
+    assert page.locator("nav >> text=Consumer groups").is_visible()
+    assert not problems(page)
+    page.click("nav >> text=Consumer groups")
+    page.wait_for_url("**/groups/")
+    assert not page.locator("nav >> text=Consumer groups").is_visible()

@@ -1,0 +1,86 @@
+"""One box for whatever a message is called by, over all topics."""
+
+import time
+
+import pytest
+
+
+@pytest.fixture
+def found(client_as, broker):
+    """found(text, ...): the page that a search shows, once the index has caught up with the log."""
+    client = client_as("viewer")
+
+    def search(text: str, **asked):
+        deadline = time.monotonic() + 10
+        while broker.search("-").index_behind_bytes and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return client.get("/search/", {"q": text} | asked)
+
+    return search
+
+
+def test_what_names_one_message_leads_to_it(broker, topic, found):
+    sent = broker.send_test_message(topic, b"x")
+    place = f"{topic}/{sent.queue_id}/{sent.queue_offset}"
+    for text in (sent.offset_id, sent.offset_id.lower(), place, sent.unique_id, f"  {place} "):
+        assert found(text).headers["Location"] == f"/messages/{sent.offset_id}/", text
+
+
+def test_a_key_is_found_in_every_topic_and_in_one(broker, topic, found):
+    other = f"{topic}-2"
+    broker.create_topic(other)
+    ids = [broker.send_test_message(name, b"x", keys=("the-key",)).offset_id for name in (topic, other)]
+    page = found("the-key").content.decode()
+    assert all(f"/messages/{one}/" in page for one in ids)
+    assert "2 messages" in page
+    page = found("the-key", topic=other).content.decode()
+    assert f"/messages/{ids[1]}/" in page
+    assert f"/messages/{ids[0]}/" not in page
+    assert "Nothing found" in found("the-ke").content.decode()
+
+
+def test_pages_of_a_key_go_on_in_their_snapshot(broker, topic, found):
+    for _ in range(60):
+        broker.send_test_message(topic, b"x", keys=(f"{topic}-key",))
+    first = found(f"{topic}-key")
+    shown = [hit.row.offset_id for hit in first.context["page"].hits]
+    assert len(shown) == 50
+    broker.send_test_message(topic, b"x", keys=(f"{topic}-key",))
+    second = found(f"{topic}-key", cursor=first.context["page"].next_cursor)
+    rest = [hit.row.offset_id for hit in second.context["page"].hits]
+    assert (len(rest), set(rest) & set(shown)) == (10, set())
+
+
+def test_times_narrow_keys_down(broker, topic, found):
+    broker.send_test_message(topic, b"x", keys=(f"{topic}-key",))
+    assert "Nothing found" in found(f"{topic}-key", **{"from": "2100-01-01T00:00:00"}).content.decode()
+    assert "1 message" in found(f"{topic}-key", to="2100-01-01T00:00:00").content.decode()
+
+
+def test_a_topic_and_times_without_a_text_are_its_messages(broker, topic, found):
+    response = found("", topic=topic, **{"from": "2026-01-01T00:00:00"})
+    assert response.headers["Location"] == f"/messages/?topic={topic}&from=2026-01-01T00%3A00%3A00&to="
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [({"from": "yesterday"}, 400), ({"cursor": "00"}, 400), ({"from": "2026-02-01", "to": "2026-01-01"}, 400)],
+)
+def test_what_is_asked_wrongly_is_said_on_the_page(found, asked, status):
+    response = found("text", **asked)
+    assert response.status_code == status
+    assert 'role="alert"' in response.content.decode()
+
+
+def test_what_was_typed_is_text(broker, topic, found):
+    hostile = "<script>alert(1)</script>"
+    broker.send_test_message(topic, b"x", keys=(hostile,))
+    page = found(hostile).content.decode()
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script>alert" not in page
+    assert found("").status_code == 200
+
+
+def test_every_page_has_the_box(client_as, broker):
+    for address in ("/", "/topics/", "/system/", "/account/"):
+        assert 'action="/search/"' in client_as("viewer").get(address).content.decode()
