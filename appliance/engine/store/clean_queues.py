@@ -6,6 +6,7 @@ whatever is left of it: its offsets go on from there.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -71,7 +72,7 @@ class QueueTrimmer:
                 del known[queue]
         for count, queue in enumerate(queues, 1):
             if count % _SLICE == 0 and not self._pause(PAUSE_S):
-                break
+                return 0
             low, high = queue.min_offset, queue.max_offset
             if queue.broken:  # its turn comes when its files are whole again
                 continue
@@ -84,18 +85,19 @@ class QueueTrimmer:
 
     def follow_times(self, keep_from_ms: Mapping[str, int], file_pause_s: float) -> int:
         """Move the queues of topics (name -> store time) to their first message not older; files deleted. OSError."""
-        queues = [queue for queue in self._store.queues.all() if queue.topic in keep_from_ms]
-        for queue in queues:
+        looked_at = []
+        for queue in self._store.queues.all():
             begin_ms = keep_from_ms.get(queue.topic)
-            if begin_ms is None or queue.min_offset >= queue.max_offset or queue.broken:
+            if begin_ms is None or queue.broken or queue.min_offset >= queue.max_offset:
                 continue
+            if not self._pause(0.0):
+                return 0
+            looked_at.append(queue)
             if self._times.time_of(queue.topic, queue.queue_id, queue.min_offset) < begin_ms:
                 found = self._times.offset_at(queue.topic, queue.queue_id, begin_ms, Boundary.LOWER)
                 self._raise(queue, found)
                 self._first_physical.pop(queue, None)
-            if not self._pause(0.0):
-                break
-        return self._delete_files(queues, file_pause_s)
+        return self._delete_files(looked_at, file_pause_s)
 
     def _entry(self, queue: ConsumeQueue, offset: int) -> bytes:
         return self._store.queues.read_entries(queue, offset, 1, self._files)
@@ -108,21 +110,22 @@ class QueueTrimmer:
             queue.min_offset = offset
 
     def _delete_files(self, queues: list[ConsumeQueue], file_pause_s: float) -> int:
-        """Delete the files that lie below the minimum offsets, when the ledger has these: it would miss the files."""
+        """Delete what lies below the minimum offsets, when the ledger has these: it would miss the files."""
         per_file = self._files.entries_per_file
         due = [queue for queue in queues if queue.min_offset // per_file > self._first_file.get(queue, 0)]
-        if not due or not self._store._flush_queues.record(due):
-            return 0
+        if due and not self._store._flush_queues.record(due):
+            raise OSError(errno.EAGAIN, "the queue ledger could not be saved", str(self._store.paths.own))
         deleted = 0
         for queue in due:
-            deleted += self._delete_files_of(queue, queue.min_offset // per_file, file_pause_s)
-        if deleted:
-            # Have every thread close what it still has open of them.
+            deleted += self._delete_below(queue, queue.min_offset // per_file, file_pause_s)
+            if not self._pause(0.0):
+                break
+        if deleted:  # every thread closes what it still has open of them
             self._store.queues.files_deleted()
         return deleted
 
-    def _delete_files_of(self, queue: ConsumeQueue, first: int, file_pause_s: float) -> int:
-        """Delete a queue's files below number `first`, but for the last one there is."""
+    def _delete_below(self, queue: ConsumeQueue, first: int, file_pause_s: float) -> int:
+        """Delete a queue's files with numbers below `first`, but for the last one there is."""
         deleted = 0
         while True:
             with self._store._flush_queues.removing:
@@ -132,8 +135,8 @@ class QueueTrimmer:
                     numbers = self._files.numbers(queue.topic, queue.queue_id)
                 except FileNotFoundError:  # its entries are in memory only
                     return deleted
-                self._first_file[queue] = max(first, numbers[0]) if numbers else first
                 if len(numbers) < 2 or numbers[0] >= first:
+                    self._first_file[queue] = first
                     break
                 self._files.unlink(queue.topic, queue.queue_id, numbers[0])
                 deleted += 1

@@ -2,7 +2,7 @@
 
 Whole log files go, oldest first, never the one being written and never one that recovery may still need:
 
-    remoting-io takes it off the log -> unlinked -> directory synced -> descriptor released -> queues -> on_removed
+    remoting-io takes it off the log -> unlinked -> directory synced -> descriptor released -> on_removed -> queues
 
 One unlink is synced before the next, so that a crash leaves the log without a gap. Readers that hold the file read on.
 Source: RocketMQ `DefaultMessageStore.CleanCommitLogService`, `CleanConsumeQueueService`.
@@ -85,7 +85,8 @@ class CleanService(ServiceThread):
         self._unlinked = False  # the first of _leaving, its directory not synced yet
         self._retry_at = 0.0
         self._first_seen_ms: dict[int, int] = {}
-        self._log_begin = -1
+        #: What the queues and `on_removed` were told last.
+        self._log_begin = self._told_begin = -1
         self._topics_at = 0.0
         self._topics: Mapping[str, int] = {}
         self._started = 0.0
@@ -98,7 +99,7 @@ class CleanService(ServiceThread):
     def _prepare(self) -> None:
         self._ages = AgeClock(self.clock)
         self._trimmer = QueueTrimmer(self._store, self._pause)
-        self._log_begin = self._store.log.min_offset
+        self._log_begin = self._told_begin = self._store.log.min_offset
         self._started = self.clock.monotonic()
         self._topics_at = self._started - TOPICS_EVERY_S
 
@@ -328,14 +329,14 @@ class CleanService(ServiceThread):
     def _look_at_queues(self) -> int:
         """Bring queues and whatever else follows the log to its new beginning; returns the queue files deleted."""
         begin = self._store.log.min_offset
+        if begin != self._told_begin:
+            for removed in self._store.on_removed:
+                removed(begin)
+            self._told_begin = begin
         if begin == self._log_begin and not self._all_queues:
             return 0
         deleted = self._trimmer.follow_log(self._queue_file_pause_s())
-        self._all_queues = False
-        if begin != self._log_begin:
-            for removed in self._store.on_removed:
-                removed(begin)
-            self._log_begin = begin
+        self._log_begin, self._all_queues = begin, False
         return deleted
 
     def _look_at_topics(self) -> int:

@@ -275,6 +275,7 @@ def test_a_topics_reserve_time_is_set_by_a_tool_and_kept(peer, store, engine):
     cleaner = store.cleaner
     cleaner.request_stop()
     cleaner._thread.join(5)
+    cleaner.stopped = False  # its work is done by hand from here on
     for hours, kept in ((1, [b"old"]), (3, [])):
         cleaner.clock = FakeClock(Clock().wall_ms() + hours * 3_600_000)
         cleaner._prepare()

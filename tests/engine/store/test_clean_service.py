@@ -344,7 +344,7 @@ def test_queue_files_of_a_topic_made_anew_are_left_alone(store, monkeypatch):
     store.write("T", 0, b"new")
     store.flushed()
     old.min_offset = 250
-    store.store.cleaner._trimmer._delete_files([old], 0.0)
+    store.store.cleaner._trimmer._delete_below(old, 2, 0.0)
     assert (store.store.paths.queue_dir("T", 0) / f"{0:020d}").exists()
 
 
