@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import CorruptFile
 from ..protocol.record import Record, decode_record, store_time_ms
-from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from .consume_queue import ENTRY_BYTES, ConsumeQueue
 from .deleted_topics import limit_deleted_topics, load_deleted_topics
 from .dispatch import entry_tag_code, has_queue_entry
 from .findings import Finding
@@ -25,6 +25,7 @@ from .log_scan import LogScan
 from .queue_files import QueueFiles
 from .queue_inspector import QueueInspector
 from .queue_ledger import LedgerPlace
+from .queue_order import QueueOrder
 
 if TYPE_CHECKING:
     from .checkpoint import RecoveryPosition
@@ -38,7 +39,6 @@ _FLUSH_BYTES = 16 * 1024 * 1024
 CHECKPOINT_SLACK_MS = 3000
 #: How often a long recovery says how far it got.
 PROGRESS_S = 5.0
-_HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
 
 
 class _QueuesIncomplete(Exception):
@@ -159,6 +159,7 @@ class _Recovery:
         self._dispatched: dict[ConsumeQueue, None] = {}
         self._touched: dict[ConsumeQueue, None] = {}
         self._deleted = load_deleted_topics(store)
+        self._order = QueueOrder(store, self._files, self._append, self._code_of, self._write_tails)
         self._said = time.monotonic()
 
     def run(self) -> Recovered:
@@ -198,6 +199,7 @@ class _Recovery:
                 count += 1
                 if not count & 0xFFF:
                     self._say("read up to %d of %d", end, self._log.segments[-1].end)
+        self._order.finish()
         if not begin:
             for topic, queue_id in on_disk:
                 if store.queues.find(topic, queue_id) is None:
@@ -283,39 +285,24 @@ class _Recovery:
         queue = self._store.queues.find(record.topic, record.queue_id)
         offset = record.queue_offset
         if queue is None or queue.next_offset != offset:
-            queue = self._bring_to(record, queue)
-        queue.append(record.physical_offset, record.size, entry_tag_code(record, self._store.settings.delay_levels_ms))
+            if self._begin and (queue is not None or offset):
+                raise _QueuesIncomplete(f"{record.topic}-{record.queue_id} is not at offset {offset}: {queue}")
+            self._order.place(record, queue)
+            return
+        if queue in self._order.doubts:
+            self._order.settle(queue)
+        self._append(queue, record)
+
+    def _code_of(self, record: Record) -> int:
+        return entry_tag_code(record, self._store.settings.delay_levels_ms)
+
+    def _append(self, queue: ConsumeQueue, record: Record) -> None:
+        queue.append(record.physical_offset, record.size, self._code_of(record))
         queue.max_offset = queue.next_offset
         self._dispatched[queue] = None
         self._tail_bytes += ENTRY_BYTES
         if self._tail_bytes >= _FLUSH_BYTES:
             self._write_tails()
-
-    def _bring_to(self, record: Record, queue: ConsumeQueue | None) -> ConsumeQueue:
-        """The record's queue, ready to take its offset."""
-        offset, queues = record.queue_offset, self._store.queues
-        if self._begin and (queue is not None or offset):
-            raise _QueuesIncomplete(f"{record.topic}-{record.queue_id} is not at offset {offset}: {queue}")
-        if queue is not None and offset > queue.next_offset:
-            logger.error("recovery: %r misses entries up to %d", queue, offset)
-            while queue.next_offset < offset:
-                queue.append(record.physical_offset, HOLE_SIZE, 0)
-            return queue
-        if queue is not None:  # the topic was deleted by Apache and made anew: its offsets begin again
-            self._write_tails()
-            queues.forget(queue)
-        begin = offset - offset % self._files.entries_per_file
-        if begin < offset:
-            # Apache's filler: its recovery would stop at zeros.
-            self._files.write(record.topic, record.queue_id, begin, _HOLE * (offset - begin))
-        try:
-            numbers = self._files.numbers(record.topic, record.queue_id)
-        except FileNotFoundError:
-            numbers = []
-        for number in numbers:
-            if number < begin // self._files.entries_per_file:
-                self._files.unlink(record.topic, record.queue_id, number)
-        return queues.get_or_create(record.topic, record.queue_id, offset)
 
     def _write_tails(self) -> None:
         for queue in self._dispatched:

@@ -1,0 +1,110 @@
+"""Records whose queue offset or queue id a flipped bit altered: they lose their place, nobody else does."""
+
+import struct
+
+import pytest
+
+from appliance.engine.protocol.record import QUEUE_OFFSET_AT
+from tests.support.offline import change
+from tests.support.store import StoreUnderTest
+
+QUEUE_ID_AT = 12
+COUNT = 40
+
+
+@pytest.fixture
+def harmed(tmp_path):
+    """Alters records of a stopped store whose queues have to be built anew, opens it; returns each queue's bodies."""
+    store = StoreUnderTest(tmp_path, segment_bytes=128 * 1024).open()
+    places = {}
+    for i in range(COUNT):
+        for queue_id in (0, 1):
+            places[queue_id, i] = store.put("T", queue_id, b"%d %d" % (queue_id, i))
+        store.tick()
+    store.wait_recovery_position()
+    store.stop()
+
+    def alter(*changes, cut_to=None):
+        path = tmp_path / "store" / "commitlog" / f"{0:020d}"
+        for queue_id, offset, at, data in changes:
+            change(path, places[queue_id, offset] + at, data)
+        if cut_to is not None:
+            end = places[cut_to]
+            change(path, end, bytes(128 * 1024 - end))
+        for file in (tmp_path / "rocketbox").iterdir():  # so that the whole log is read
+            if file.is_file():
+                file.unlink()
+        store.open()
+        found = [store.bodies("T", queue_id) for queue_id in (0, 1)]
+        bounds = [(q.min_offset, q.max_offset) for q in (store.store.find_queue("T", i) for i in (0, 1))]
+        store.stop()
+        return found, bounds
+
+    return alter
+
+
+def offset_of(value):
+    return QUEUE_OFFSET_AT, struct.pack(">q", value)
+
+
+def without(queue_id, *offsets):
+    return [b"%d %d" % (queue_id, i) for i in range(COUNT) if i not in offsets]
+
+
+@pytest.mark.parametrize("bit", [0, 1, 2, 3, 5, 6, 20, 40, 62, 63])
+def test_a_flipped_queue_offset_costs_its_own_message_only(harmed, bit):
+    """The upper bits once made recovery fill 2**60 holes, the lower ones took every message before away."""
+    value = struct.unpack(">q", struct.pack(">Q", 10 ^ 1 << bit))[0]
+    found, bounds = harmed((0, 10, *offset_of(value)))
+    assert found == [without(0, 10), without(1)]
+    assert bounds == [(0, COUNT), (0, COUNT)]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 8, COUNT - 1])
+def test_of_any_record_of_the_queue(harmed, offset):
+    for value in (offset + 1, offset + 3, offset - 1, 1 << 40):
+        found, _ = harmed((1, offset, *offset_of(value)))
+        assert found[0] == without(0)
+        lost = set(without(1)) - set(found[1])
+        assert lost <= {b"1 %d" % offset, b"1 %d" % value}, (value, lost)
+
+
+def test_a_record_that_went_over_to_another_queue(harmed):
+    found, bounds = harmed((1, 20, QUEUE_ID_AT, struct.pack(">i", 0)))
+    assert found == [without(0), without(1, 20)]
+    assert bounds == [(0, COUNT), (0, COUNT)]
+
+
+def test_a_record_that_went_over_and_ahead(harmed):
+    """It takes the place of one that comes later; that one and those between get theirs."""
+    found, _ = harmed((1, 5, QUEUE_ID_AT, struct.pack(">i", 0)), (1, 5, *offset_of(9)))
+    assert set(without(0)) - set(found[0]) <= {b"0 9"}
+    assert found[1] == without(1, 5)
+
+
+def test_two_altered_records_one_after_the_other(harmed):
+    found, _ = harmed((0, 10, *offset_of(3)), (0, 11, *offset_of(1 << 30)))
+    assert found == [without(0, 10, 11), without(1)]
+
+
+def test_the_last_record_altered_to_an_earlier_place(harmed):
+    found, bounds = harmed((0, COUNT - 1, *offset_of(7)))
+    assert found[0] == without(0, COUNT - 1)
+    assert bounds[0] == (0, COUNT - 1)
+
+
+def test_a_topic_made_anew_begins_again(tmp_path):
+    """As Apache leaves it: the old messages' records are still in the log."""
+    for count in (1, 2, 30):
+        store = StoreUnderTest(tmp_path / str(count)).open()
+        store.write("T", 0, *[b"old %d" % i for i in range(130)])
+        store.store.queues.remove_topic("T")
+        store.write("T", 0, *[b"new %d" % i for i in range(count)])
+        store.stop()
+        for directory in ("store/consumequeue", "rocketbox"):
+            for file in (tmp_path / str(count) / directory).rglob("*"):
+                if file.is_file():
+                    file.unlink()
+        store.open()
+        assert store.bodies("T", 0) == [b"new %d" % i for i in range(count)]
+        store.stop()
