@@ -116,6 +116,8 @@ class QueueFiles:
             return b""
         except OSError:
             return None
+        if got < len(buffer) and self._disk.size(fd) < index * ENTRY_BYTES + len(buffer):
+            return bytes(buffer[: got - got % ENTRY_BYTES])  # the file was cut short: no disk has more
         return bytes(buffer[:got]) if got == len(buffer) else None
 
     def write(self, topic: str, queue_id: int, offset: int, entries: bytes) -> None:
