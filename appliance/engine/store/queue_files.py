@@ -85,6 +85,12 @@ class QueueFiles:
         self._open[key] = fd
         return fd
 
+    def let_go(self, topic: str, queue_id: int) -> None:
+        """Close a queue's files: the next write finds out how long they are."""
+        for key in [key for key in self._open if key[:2] == (topic, queue_id)]:
+            self._open.move_to_end(key, last=False)
+            self._close_oldest()
+
     def _close_oldest(self) -> None:
         key, fd = self._open.popitem(last=False)
         try:

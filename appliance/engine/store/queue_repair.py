@@ -176,6 +176,7 @@ class QueueRepair:
         for queue in store.queues.all():
             if queue.broken and queue.tail_base > 0:
                 store.ledger.note(queue, queue.tail_base)
+                self._files.let_go(queue.topic, queue.queue_id)
                 found[queue.topic, queue.queue_id] = _Rebuilt(queue)
         if not found:
             return
