@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gunicorn.app.base import BaseApplication
@@ -40,6 +41,8 @@ logger = logging.getLogger(__name__)
 GRACEFUL_TIMEOUT_S = 3
 # The arbiter waits this long for the worker: connections, then engine.stop(), which ends itself after 9.5 s at most.
 WORKER_STOP_LIMIT_S = 9.8
+# The API is imported so long after the start, beside the first pages and sends.
+LOAD_REST_S = 2.0
 
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 
@@ -254,11 +257,12 @@ class EngineWorker(ASGIWorker):
 
     async def _serve(self) -> None:
         self._serving = asyncio.current_task()
-        announcing = asyncio.create_task(self._announce())
+        tasks = [asyncio.create_task(self._announce()), asyncio.create_task(self._load_rest())]
         try:
             await super()._serve()
         finally:
-            announcing.cancel()
+            for task in tasks:
+                task.cancel()
             self._serving = None  # the loop closes next
 
     async def _announce(self) -> None:
@@ -266,6 +270,11 @@ class EngineWorker(ASGIWorker):
             await asyncio.sleep(0.001)
         if self.alive:
             self.app.process.announce(self.app.http_port, self.app.setup_path)
+
+    async def _load_rest(self) -> None:
+        """Import what the start did without: whoever calls the API first would wait, and all live pages with them."""
+        await asyncio.sleep(LOAD_REST_S)
+        await self.loop.run_in_executor(None, import_module, "appliance.api.urls")
 
     async def _shutdown(self) -> None:
         self._shutting_down = True
