@@ -91,6 +91,9 @@ class RecordingDisk(Disk):
             self.directories[directory][name] = node
         self.record.append(("entry", directory, name, node))
 
+    def identity(self, path: Path) -> object:
+        return self._node(path)
+
     def exists(self, path: Path) -> bool:
         try:
             self._node(path)
@@ -194,6 +197,9 @@ class RecordingDisk(Disk):
         if not pending:
             self.files[node][:] = stored
             self.record.append(("forget", node))
+
+    def read_ahead(self, fd: int, wanted: bool) -> None:
+        """There is none."""
 
     def _change(self, operation: Operation) -> None:
         """Do it to what a process sees, and remember it until the next sync."""

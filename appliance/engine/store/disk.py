@@ -141,6 +141,12 @@ class Disk:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
+    def read_ahead(self, fd: int, wanted: bool) -> None:
+        """Whether reads bring more of the file into the page cache than they ask for. On ext4 what is cached of a part
+        that was allocated and never written counts as data for `next_data`."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL if wanted else os.POSIX_FADV_RANDOM)
+
     def truncate(self, fd: int, size: int) -> None:
         """Set the length, sparse."""
         os.ftruncate(fd, size)
@@ -179,6 +185,11 @@ class Disk:
             for directory in (path, *path.parents):
                 if directory in self._owed:
                     self.sync_directory(directory)
+
+    def identity(self, path: Path) -> object:
+        """What tells a directory from any other that has its name later. OSError when there is none."""
+        stat = os.stat(path)
+        return stat.st_dev, stat.st_ino
 
     def exists(self, path: Path) -> bool:
         return path.exists()

@@ -199,15 +199,20 @@ class LogScan:
 
     def _dirty_end(self, segment: Segment, begin: int) -> int:
         """Behind the last byte of a file from `begin` on that is not zero; `begin` when there is none."""
+        # Reads end at whole pages and bring no more than they ask for: what is cached looks like data, and each read
+        # would lead to the next, to the end of the file.
+        self._disk.forget_cached(segment.fd)
+        self._disk.read_ahead(segment.fd, False)
         dirty_end = offset = begin
         while (offset := segment.start + self._disk.next_data(segment.fd, offset - segment.start)) < segment.end:
-            data = self.read(offset, _ZEROS_BYTES)
+            data = self.read(offset, _ZEROS_BYTES - (offset - segment.start) % _ZEROS_BYTES)
             if not data:
                 break
             kept = len(data.rstrip(b"\0"))
             if kept:
                 dirty_end = offset + kept
             offset += len(data)
+        self._disk.read_ahead(segment.fd, True)
         return dirty_end
 
 
