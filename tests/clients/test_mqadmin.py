@@ -163,6 +163,8 @@ class Run:
             self(f"export{what} -c DefaultCluster -f export")
 
     def deletions(self) -> None:
+        for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
+            self(f"{command} -b BROKER")
         self("deleteSubGroup -c DefaultCluster -g GroupByAdmin")
         self("deleteTopic -c DefaultCluster -t MadeByAdmin")
         self("topicRoute -t MadeByAdmin", "deleted")
@@ -187,7 +189,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 # --- what each command prints
 
 EVERY = (
-    "addWritePerm", "allocateMQ", "checkMsgSendRT", "clusterList", "clusterList-more", "consumeMessage",
+    "addWritePerm", "allocateMQ", "checkMsgSendRT", "cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog", "clusterList", "clusterList-more", "consumeMessage",
     "consumerConnection", "consumerProgress", "consumerProgress-unknown", "consumerStatus", "consumerStatus-client",
     "deleteKvConfig", "deleteSubGroup", "deleteTopic", "exportConfigs", "exportMetadata", "exportMetrics",
     "getConsumerConfig", "printMsg", "printMsgByQueue", "producer", "producerConnection", "queryCq",
