@@ -240,7 +240,7 @@ def measure_live(options: argparse.Namespace, server: ConsoleServer) -> str:
         browser.sign_in(username, PASSWORD)
         browsers.append(browser)
     columns: dict[int, list[dict]] = {0: [], int(options.viewers): []}
-    with Load(options, server, seconds=3) as warm:
+    with Load(options, server, seconds=min(3, options.seconds)) as warm:
         warm.result()
     for number in range(options.rounds):
         for count, results in columns.items():

@@ -31,7 +31,9 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     "api/v1/topics": ("", "?limit=500", "?sort=-bytes"),
     "api/v1/groups": ("", "?limit=500", "?sort=-lag_time"),
     "api/v1/clients": ("", "?limit=500"),
-    "api/v1/metrics/series": ("?name=in", "?name=in&topic={topic}", "?name=out&group={group}"),
+    "search/": ("", "?q=k{number}"),
+    "api/v1/search": ("?q=k{number}", "?q={ref}"),
+    "api/v1/metrics/series": ("?metric=in", "?metric=in&topic={topic}", "?metric=out&group={group}"),
 }  # fmt: skip
 
 
@@ -69,10 +71,11 @@ def make_users(data_dir: Path, names: Sequence[str], password: str) -> None:
 def addresses(browser: Browser, topics: int, groups: int) -> list[Address]:
     """Every address, its parameters filled in; after `make_users`."""
     topic, group = topic_name(topics // 2), group_name(groups // 2)
+    ref = _message_ref(browser, topic)
     names = {
         "topic": topic,
         "group": group,
-        "ref": _message_ref(browser, topic),
+        "ref": ref,
         "pk": "1",
         "unit": "unit",
         "token_id": "1",
@@ -83,7 +86,9 @@ def addresses(browser: Browser, topics: int, groups: int) -> list[Address]:
             continue
         path = _filled(route, names | {"name": _named_by(route, topic, group)})
         for query in _QUERIES.get(route, ("",)):
-            found.append(Address(route, "/" + path + query.format(topic=topic, group=group)))
+            found.append(
+                Address(route, "/" + path + query.format(topic=topic, group=group, ref=ref, number=topics // 2))
+            )
     return found
 
 

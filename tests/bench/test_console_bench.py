@@ -1,0 +1,43 @@
+"""The console's bench runs, looks at what there is, and its store is one the broker takes as it was written."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+from bench.servers import ROOT
+from bench.upkeep import lags_s
+
+
+def test_a_small_run_prints_its_three_tables(tmp_path):
+    command = [
+        sys.executable, "bench/console.py", "--rounds", "1", "--seconds", "1", "--looks", "1", "--topics", "30",
+        "--groups", "10", "--viewers", "3", "--rate", "1000", "--dir", str(tmp_path),
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"RSS of arbiter and worker, three pages answered \| MB \| ([\d.]+)", done.stdout)
+    assert found
+    assert float(found[1]) <= 120, "the promise of an empty store"
+    found = re.search(r"RSS with the API loaded, too \| MB \| ([\d.]+)", done.stdout)
+    assert found
+    assert float(found[1]) <= 120
+    pages = re.findall(r"^\| `(\S+?)` \|", done.stdout, re.M)
+    for page in (
+        "/",
+        "/topics/orders-0015-created/",
+        "/groups/billing-0005-workers/",
+        "/system/audit/",
+        "/api/v1/topics",
+    ):
+        assert page in pages, "seen and answered with 200"
+    refused = re.findall(r"^\| `(\S+ \(\d+\))` \|", done.stdout, re.M)
+    assert not refused
+    assert re.search(r"^\| p99\.9 \| [\d.]+ \| [\d.]+ \|", done.stdout, re.M)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lag_is_the_time_until_the_index_held_what_was_published():
+    samples = [(0.0, 100, 0), (0.5, 200, 0), (1.0, 200, 100), (1.5, 250, 200), (2.0, 300, 220)]
+    assert lags_s(samples) == [1.0, 1.0, 0.5]
