@@ -134,7 +134,8 @@ def test_apache_goes_on_with_our_store_and_we_with_theirs(
     agent: Agent, namesrv: str, tmp_path: Path, version: str, our_end: str, their_end: str
 ) -> None:
     store = tmp_path / "store"
-    ours = Server(tmp_path / "data", "-c", str(conf(tmp_path / "broker.conf")), "--store-dir", str(store))
+    where = {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
+    ours = Server(tmp_path / "data", "-c", str(conf(tmp_path / "broker.conf", **where)))
     ours.start()
     known = fill(agent, ours)
     written = read_everything(ours.broker, TOPICS)
@@ -154,7 +155,7 @@ def test_apache_goes_on_with_our_store_and_we_with_theirs(
         scratch=tmp_path,
         heap="256m",
         broker_name=BROKER_NAME,
-        config={**SIZES, "storePathRootDir": store, "storePathCommitLog": store / "commitlog"},
+        config={**SIZES, **where},
     )
     with apache:
         served = read_everything(apache.address, TOPICS)
