@@ -8,7 +8,7 @@ at one by one. Memory: a few numbers a queue, and a window of entries of the que
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ..errors import CorruptFile
 from ..protocol.properties import TAGS, find_property
@@ -175,12 +175,12 @@ class QueueCheck:
         count = 0
         last = -1
         begin = self._store.log.min_offset
-        for offset, physical, size in self._entries(topic, queue_id):
+        for offset, physical, size, code in self._entries(topic, queue_id):
             if size == HOLE_SIZE or (physical < begin and size > 0):
                 continue  # a filler, or its record has expired
             if offset >= seen.end:
                 # Recovery cuts these: nothing in the log is theirs.
-                if (physical or size) and not told:
+                if (physical or size or code) and not told:
                     told = True
                     lost = physical < end and not self._unfinished
                     level = self._problems.damage if lost else self._problems.note
@@ -198,7 +198,7 @@ class QueueCheck:
         """Name the entries that no record bore out."""
         last = -1
         begin = self._store.log.min_offset
-        for offset, physical, size in self._entries(topic, queue_id):
+        for offset, physical, size, _ in self._entries(topic, queue_id):
             if offset >= seen.end:
                 return
             if offset in seen.told or size == HOLE_SIZE or (physical < begin and size > 0):
@@ -212,8 +212,8 @@ class QueueCheck:
                 self._problems.damage("queue-entry", *place, f"entry {offset} names no record at {physical}")
             last = max(last, physical)
 
-    def _entries(self, topic: str, queue_id: int):  # type: ignore[no-untyped-def]
-        """(queue offset, physical offset, size) of all entries in the files."""
+    def _entries(self, topic: str, queue_id: int) -> Iterator[tuple[int, int, int, int]]:
+        """(queue offset, physical offset, size, tag code) of all entries in the files."""
         per_file = self._store.files.entries_per_file
         for number in self._store.queue_numbers(topic, queue_id):
             offset = number * per_file
@@ -223,6 +223,6 @@ class QueueCheck:
                 if not whole:
                     break
                 if data.strip(b"\0"):
-                    for index, (physical, size, _) in enumerate(ENTRY.iter_unpack(data[:whole])):
-                        yield offset + index, physical, size
+                    for index, entry in enumerate(ENTRY.iter_unpack(data[:whole])):
+                        yield offset + index, *entry
                 offset += whole // ENTRY_BYTES

@@ -138,6 +138,9 @@ class SmallFilesCheck:
             matches = whole and deleted_topics.crc32(part[:-4]) == int.from_bytes(part[-4:], "big")
             if part.strip(b"\0") and not matches:
                 bad.append(slot * _SLOT_DISTANCE)
+        if len(raw) < _SLOT_DISTANCE + _SLOT_BYTES:
+            text = f"it has {len(raw)} bytes, too few for its two slots"
+            self._problems.damage("recovery-position", name, -1, text)
         for at in bad:
             level = self._problems.note if self._unfinished and self.durable >= 0 else self._problems.damage
             level("recovery-position", name, at, "this slot does not match its checksum; the other one counts")

@@ -15,8 +15,12 @@ def test_a_reader_of_a_cut_queue_file_gets_an_answer_and_then_its_messages(tmp_p
     store.wait_recovery_position()
     queue = store.store.find_queue("T", 0)
     assert queue.tail_base == 60, "all entries are in the file"
+    assert store.bodies("T", 0) == bodies, "the reader has the file open"
     os.truncate(tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}", 25 * 20 + 7)
     result = store.store.get(queue, 20, 32, None)
+    assert result is not None
+    assert (result.status, result.message_count) == (GetStatus.FOUND, 5)
+    result = store.store.get(queue, 25, 32, None)
     assert result is not None
     assert result.status == GetStatus.OFFSET_OVERFLOW_ONE, "as if nothing had come since"
     end = time.monotonic() + 10
