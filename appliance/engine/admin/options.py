@@ -37,6 +37,7 @@ HOT = frozenset(
         ("broker", "shortPollingTimeMills"),  # PullProcessor._pull
         ("broker", "notifyConsumerIdsChangedEnable"),  # ClientManager._notify
         ("broker", "litePullMessageEnable"),  # PullProcessor.hot_lite_pull, handle_pull
+        ("broker", "brokerPermission"),  # PullProcessor._check, SendProcessor's routes, TableText
         # CleanService reads these in each round.
         ("store", "cleanFileForciblyEnable"),
         ("store", "cleanResourceInterval"),
@@ -173,6 +174,10 @@ class Options:
                 nums = self._engine.config.broker.default_topic_queue_nums
                 template = new_topic(TEMPLATE_TOPIC, nums, PERM_READ | PERM_WRITE | PERM_INHERIT)
                 broker.topics.wait_durable(broker.topics.update(template))
+            if ("broker", "brokerPermission") in wanted:
+                # Name servers are told of all topics, with the permission the broker has now.
+                broker.topics.wait_durable(broker.topics.touch())
+                broker.registration.register_all()
             broker.admin_broker.refresh()
         for (_, name), value in wanted.items():
             logger.info("options: %s=%s by=%s", name, _text(value), by or "console")

@@ -209,6 +209,12 @@ class ConfigTable(Generic[T]):
         self._dirty = True
         return ticket
 
+    def touch(self) -> int:
+        """Give the table a new version though no entry changed, since what others are told of it did; the ticket."""
+        with self._lock:
+            name, config = next(iter(self._configs.items()))
+            return self._change_locked(name, config)
+
     def _announce(self, changed: list[T]) -> None:
         for listener in self.on_change:
             listener(changed)

@@ -221,7 +221,7 @@ class Registration:
             "brokerName": broker.broker_name,
         }
         period_s = min(MAX_PERIOD_S, max(MIN_PERIOD_S, broker.register_name_server_period_ms / 1000))
-        table = TableText(topics, broker.broker_permission)
+        table = TableText(topics, lambda: broker.broker_permission)
         # Constant after construction.
         self._links = {
             namesrv: NameServerLink(

@@ -7,7 +7,7 @@ table again is one join (D10).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -47,7 +47,8 @@ def encode_body(version: DataVersion, topics: bytes) -> bytes:
 class TableText:
     """The text of the whole table, made when it is asked for after a change."""
 
-    def __init__(self, topics: TopicConfigManager, broker_permission: int) -> None:
+    def __init__(self, topics: TopicConfigManager, broker_permission: Callable[[], int]) -> None:
+        """broker_permission: the option as it is now; whoever changes it gives the topics a new version."""
         # Constant after construction.
         self._topics = topics
         self._permission = broker_permission
@@ -77,7 +78,7 @@ class TableText:
         entries: list[bytes] = []
         size = 0
         for config in self._topics.all():
-            entry = encode_topic(config, self._permission)
+            entry = encode_topic(config, self._permission())
             if size + len(entry) > MAX_TABLE_BYTES:
                 parts.append(b",".join(entries))
                 entries, size = [], 0
@@ -95,4 +96,4 @@ class TableText:
         version = self._topics.data_version
         if version == seen:
             version = plus_ms(version, 1)
-        return version, encode_body(version, b",".join([encode_topic(c, self._permission) for c in changed]))
+        return version, encode_body(version, b",".join([encode_topic(c, self._permission()) for c in changed]))

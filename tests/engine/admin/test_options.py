@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from appliance.engine.admin.options import HOT
 from appliance.engine.config import SECTIONS, options_of
 from appliance.engine.errors import Conflict, InvalidInput, NotFound, StartError
-from tests.support.engine import Peer, send_fields, start_engine
+from tests.support.engine import Peer, pull_fields, send_fields, start_engine
 
 NAME = "autoCreateTopicEnable"
 
@@ -40,6 +41,30 @@ def test_groups_and_long_polling_too(house):
     house.admin.change_configuration({"autoCreateSubscriptionGroup": "false", "longPollingEnable": "false"})
     assert house.engine.broker.groups.find("New") is None
     assert not house.engine.config.broker.long_polling_enable
+
+
+def test_a_broker_that_may_not_be_written_is_out_of_the_routes_for_producers(house):
+    peer = house.peer()
+    assert peer.ask(310, send_fields("Orders"), b"x").code == 0
+
+    def permission():
+        route = Peer(house.engine.namesrv_address)
+        try:
+            return json.loads(route.ask(105, {"topic": "Orders"}).body)["queueDatas"][0]["perm"]
+        finally:
+            route.close()
+
+    for value, wanted in ((4, 4), (6, 6)):
+        house.admin.change_configuration({"brokerPermission": str(value)})
+        deadline = time.monotonic() + 5
+        while permission() != wanted:
+            assert time.monotonic() < deadline, f"the route still says {permission()}"
+            time.sleep(0.02)
+    house.admin.change_configuration({"brokerPermission": "2"})
+    refused = peer.ask(11, pull_fields("Orders", 0, 0))
+    assert (refused.code, refused.ext_fields["forbiddenType"]) == (16, "1")
+    house.admin.change_configuration({"brokerPermission": None})
+    assert peer.ask(11, pull_fields("Orders", 0, 0)).code == 0
 
 
 def test_a_change_stays_over_a_restart_and_can_be_taken_back(house):

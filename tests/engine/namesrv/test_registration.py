@@ -303,7 +303,7 @@ def test_a_table_that_would_not_fit_a_frame_goes_in_parts_of_different_versions(
     monkeypatch.setattr(registration_body, "MAX_TABLE_BYTES", 20_000)
     for n in range(1000):
         topics.table[f"Topic-{n}"] = topic(f"Topic-{n}")
-    bodies = TableText(topics, 6).whole()  # type: ignore[arg-type]
+    bodies = TableText(topics, lambda: 6).whole()  # type: ignore[arg-type]
     assert len(bodies) > 5
     assert max(len(body) for _, body in bodies) < 21_000
     versions = [version for version, _ in bodies]
@@ -333,7 +333,7 @@ def test_the_text_of_an_unchanged_table_is_made_once(topics: Topics, monkeypatch
         return encode(config, permission)
 
     monkeypatch.setattr(registration_body, "encode_topic", counted)
-    table = TableText(topics, 6)  # type: ignore[arg-type]
+    table = TableText(topics, lambda: 6)  # type: ignore[arg-type]
     assert table.whole() == table.whole()
     assert len(made) == 3
     topics.put(topic("New"))
