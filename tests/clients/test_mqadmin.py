@@ -147,6 +147,10 @@ class Run:
         self("updateBrokerConfig -b BROKER -k noSuchOption -v 71", "unknown")
         self("updateBrokerConfig -b BROKER -k longPollingEnable -v maybe", "no value")
         self("updateBrokerConfig -b BROKER -k longPollingEnable -v true", "back")
+        for permission, label in ((4, "drained"), (6, "open again")):
+            self(f"updateBrokerConfig -b BROKER -k brokerPermission -v {permission}", "permission")
+            wanted = f'"perm":{permission}'
+            eventually(lambda: wanted in self("topicRoute -t AdminTopic", label), f"the route shows {wanted}")
         self("getNamesrvConfig")
         self("updateNamesrvConfig -k clusterTest -v false")
         self("updateKvConfig -s GoldenNs -k kk -v vv")
@@ -307,6 +311,11 @@ def test_the_order_configuration_is_what_was_set(run: Run) -> None:
 def test_permissions_are_wiped_and_given_back_in_the_route(run: Run) -> None:
     assert '"perm":4' in run.printed["wiped"]
     assert '"perm":6' in run.printed["added"]
+
+
+def test_a_broker_is_drained_by_its_permission(run: Run) -> None:
+    assert '"perm":4' in run.printed["drained"]
+    assert '"perm":6' in run.printed["open again"]
 
 
 def test_a_deleted_topic_has_no_route(run: Run) -> None:
