@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import CorruptFile
+from ..protocol.record import decode_record
+from ..store.batch_queue import DIRECTORY, batch_queue_files, units_of
 from ..store.block_checksums import BlockChecksums, mismatches
 from .index_check import IndexCheck
 from .log_check import CheckingScan
@@ -65,6 +67,7 @@ def verify(store: OfflineStore, problems: Problems, progress: Progress = lambda 
     end = max(scan.end, store.log.min_offset)
     progress("queues", 0, 0)
     queues.finish(end)
+    _check_batch_queues(store, problems)
     index.finish()
     small.check_times(last_ms)
     seconds = time.monotonic() - begin
@@ -80,6 +83,33 @@ def _check_names(store: OfflineStore, problems: Problems) -> None:
     for topic, queue_id, start, size in store.wrong_queue_sizes():
         text = f"has {size} bytes instead of {store.queue_file_bytes}"
         problems.damage("queue-file", f"consumequeue/{topic}/{queue_id}/{start:020d}", -1, text)
+
+
+def _check_batch_queues(store: OfflineStore, problems: Problems) -> None:
+    """Whether each unit of Apache's batch queues names a batch of its queue."""
+    topics = set()
+    for topic, queue_id, path in batch_queue_files(store.paths.root):
+        if topic not in topics:
+            topics.add(topic)
+            text = "queue.type=BatchCQ: this topic is not served here, its messages stay as they are"
+            problems.note("batch-queue", f"{DIRECTORY}/{topic}", -1, text)
+        for position, unit in units_of(path):
+            if unit.physical_offset < store.log.min_offset:
+                continue
+            try:
+                record = decode_record(store.scan.read(unit.physical_offset, unit.size), check_crc=False)
+            except CorruptFile:
+                record = None
+            named = (topic, queue_id, unit.base_offset, unit.physical_offset, unit.size)
+            if record is None or named != (
+                record.topic,
+                record.queue_id,
+                record.queue_offset,
+                record.physical_offset,
+                record.size,
+            ):
+                text = f"the unit of messages {unit.base_offset} on names no batch at {unit.physical_offset}"
+                problems.damage("batch-queue", str(path.relative_to(store.paths.root)), position, text)
 
 
 def _check_blocks(store: OfflineStore, problems: Problems, progress: Progress) -> int:

@@ -6,11 +6,16 @@ from pathlib import Path
 from zlib_ng.zlib_ng import crc32
 
 from appliance.engine.protocol.record import decode_record
+from appliance.engine.store import findings
+from appliance.engine.store.batch_queue import units_of
+from appliance.engine.store.block_checksums import BLOCK_BYTES, decode_checksums, encode_checksums
 from appliance.engine.store.checkpoint import RecoveryPosition, RecoveryPositionFile
 from appliance.engine.store.consume_queue import ENTRY, ConsumeQueue
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.dispatch import entry_tag_code
+from appliance.engine.store.findings import Finding, Findings
 from appliance.engine.store.paths import StorePaths
+from appliance.engine.store.queue_extension import address_of, decode_unit, is_address
 from appliance.engine.store.queue_ledger import QueueLedger
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "formats"
@@ -49,3 +54,36 @@ def test_the_queue_ledgers_page(tmp_path):
     ledger.close()
     assert (tmp_path / "queue-ledger-00000001").read_bytes() == example("queue-ledger.md")
     assert place == (1, len(example("queue-ledger.md")), crc32(example("queue-ledger.md")))
+
+
+def test_the_block_checksums_page():
+    checksums = [crc32(bytes(65536)), crc32(bytes(32768))]
+    assert example("block-checksums.md") == encode_checksums(98304, 98304, checksums)
+    assert decode_checksums(example("block-checksums.md")) == (98304, 98304, BLOCK_BYTES, tuple(checksums))
+
+
+def test_the_queue_extensions_page():
+    data = example("queue-extension.md")
+    assert decode_unit(data) == (22, 2598919, 1700000000001, b"\x05\x01")
+    assert data[22:] == ENTRY.pack(4096, 107, address_of(1024))
+    assert is_address(ENTRY.unpack(data[22:])[2])
+
+
+def test_the_batch_queues_page(tmp_path):
+    (tmp_path / "units").write_bytes(example("batch-queue.md") + bytes(46))
+    units = list(units_of(tmp_path / "units"))
+    assert units == [(0, (4096, 107, 0, 1700000000001, 7, 5, -1, 0))]
+
+
+def test_the_quarantines_page(tmp_path):
+    block = re.findall(r"```\n(.*?)```", (PAGES / "quarantine.md").read_text(), re.DOTALL)[-1]
+    paths = StorePaths(tmp_path / "store", tmp_path / "rocketbox")
+    paths.quarantine.mkdir(parents=True)
+    (paths.quarantine / findings.NAME).write_text(block)
+    (finding,) = Findings(paths, Disk()).all()
+    assert (finding.kind, finding.begin, finding.end) == ("torn", 4096, 5120)
+    (paths.quarantine / findings.NAME).unlink()
+    Findings(paths, Disk()).add(finding)
+    assert (paths.quarantine / findings.NAME).read_text().strip() == block.strip()
+    for name in Finding._fields:
+        assert f"`{name}`" in (PAGES / "quarantine.md").read_text()

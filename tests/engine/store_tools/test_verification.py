@@ -8,6 +8,8 @@ import pytest
 
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.properties import java_hash
+from appliance.engine.protocol.record import SYS_INNER_BATCH
+from appliance.engine.store.batch_queue import DIRECTORY, UNIT
 from appliance.engine.store.consume_queue import ENTRY, HOLE_SIZE
 from appliance.engine.store.queue_extension import QueueExtension, address_of, decode_unit, is_address
 from appliance.engine.store_tools.offline_store import find_store
@@ -344,3 +346,28 @@ def test_nothing_is_written_even_into_a_harmed_store(ours):
 def test_findings_survive_as_json(ours):
     _, problems = verified(ours)
     json.dumps([problem._asdict() for problem in problems])
+
+
+def test_batch_queues_of_apache_are_looked_at_and_named(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    queue = store.store.queues.get_or_create("Batches", 2)
+    places = []
+    for base in (0, 5):
+        queue.next_offset = base
+        size = store.store.log.written
+        store.store.put(queue, b"\x07Batches", b"five", b"INNER_NUM\x015\x02", 0, 0, SYS_INNER_BATCH, 1, BORN, 0)
+        store.tick()
+        places.append((size, store.store.log.written - size, base))
+    store.stop()
+    shutil.rmtree(tmp_path / "store" / "consumequeue")
+    shutil.rmtree(tmp_path / "rocketbox")
+    directory = tmp_path / "store" / DIRECTORY / "Batches" / "2"
+    directory.mkdir(parents=True)
+    units = b"".join(UNIT.pack(at, size, 0, 1_700_000_000_000, base, 5, -1, 0) for at, size, base in places)
+    path = directory / f"{0:020d}"
+    path.write_bytes(units.ljust(46 * 10, b"\0"))
+    _, problems = verified(tmp_path)
+    assert [(p.level, p.kind, p.file) for p in problems] == [("note", "batch-queue", "batchconsumequeue/Batches")]
+    change(path, 46 + 35, b"\x06")  # the second one's first message
+    (found,) = damage(tmp_path)
+    assert (found.kind, found.file, found.at) == ("batch-queue", f"batchconsumequeue/Batches/2/{0:020d}", 46)
