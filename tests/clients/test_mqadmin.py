@@ -147,10 +147,8 @@ class Run:
         self("updateBrokerConfig -b BROKER -k noSuchOption -v 71", "unknown")
         self("updateBrokerConfig -b BROKER -k longPollingEnable -v maybe", "no value")
         self("updateBrokerConfig -b BROKER -k longPollingEnable -v true", "back")
-        for permission, label in ((4, "drained"), (6, "open again")):
-            self(f"updateBrokerConfig -b BROKER -k brokerPermission -v {permission}", "permission")
-            wanted = f'"perm":{permission}'
-            eventually(lambda: wanted in self("topicRoute -t AdminTopic", label), f"the route shows {wanted}")
+        self.permit(4, "drained")
+        self.permit(6, "open again")
         self("getNamesrvConfig")
         self("updateNamesrvConfig -k clusterTest -v false")
         self("updateKvConfig -s GoldenNs -k kk -v vv")
@@ -165,6 +163,12 @@ class Run:
         self("resetOffsetByTime -g CG_Admin -t AdminTopic -s now", "offline")
         for what in ("Configs", "Metadata", "Metrics"):
             self(f"export{what} -c DefaultCluster -f export")
+
+    def permit(self, permission: int, label: str) -> None:
+        """Change what the broker may do, until the route shows it."""
+        self(f"updateBrokerConfig -b BROKER -k brokerPermission -v {permission}", "permission")
+        wanted = f'"perm":{permission},'
+        eventually(lambda: wanted in self("topicRoute -t AdminTopic", label), f"the route shows {wanted}")
 
     def deletions(self) -> None:
         for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
@@ -193,7 +197,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 # --- what each command prints
 
 EVERY = (
-    "addWritePerm", "allocateMQ", "checkMsgSendRT", "cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog", "clusterList", "clusterList-more", "consumeMessage",
+    "addWritePerm", "allocateMQ", "checkMsgSendRT", "cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog",
+    "clusterList", "clusterList-more", "consumeMessage",
     "consumerConnection", "consumerProgress", "consumerProgress-unknown", "consumerStatus", "consumerStatus-client",
     "deleteKvConfig", "deleteSubGroup", "deleteTopic", "exportConfigs", "exportMetadata", "exportMetrics",
     "getConsumerConfig", "printMsg", "printMsgByQueue", "producer", "producerConnection", "queryCq",
