@@ -43,7 +43,11 @@ class PeerRequests:
             done(None)
             return
         opaque = command.opaque = next(self._opaques) & 0x7FFFFFFF
-        timer = self._loop.call_later(timeout_s, lambda: self._finish(conn, opaque, None))
+
+        def expired() -> None:
+            self._finish(conn, opaque, None)
+
+        timer = self._loop.call_later(timeout_s, expired)
         self._waiting.setdefault(conn, {})[opaque] = (done, timer)
         self._count += 1
         conn.send_command(command)
