@@ -76,6 +76,10 @@ class SmallDisk:
         user = ["-U", "--preserve-credentials"] if self._user_namespace else []
         return ["nsenter", "-t", str(self._pid), "-m", *user, "sh", "-c", f'cd "{ROOT}" && exec "$@"', "sh"]
 
+    def run(self, command: str) -> None:
+        """A shell command that sees the file system."""
+        subprocess.run([*self.prefix[:-3], "-c", command], check=True, stdin=subprocess.DEVNULL)
+
     @property
     def inside(self) -> Path:
         """`path` as it is in there."""

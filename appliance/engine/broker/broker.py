@@ -120,7 +120,10 @@ class Broker:
         self.store.cleaner.options = store
         self._open_store(config_dir)
 
-        self.journal = ConfigJournal(own_dir / "config.journal")
+        try:
+            self.journal = ConfigJournal(own_dir / "config.journal")
+        except OSError as error:
+            raise StartError(f"{own_dir / 'config.journal'} cannot be opened: {error.strerror}.") from None
         # A message in a topic made for it is acknowledged when the topic's entry is durable, too.
         self.store.sync_first(self.journal.sync_written)
         self.topics = TopicConfigManager(config_dir / "topics.json", broker, self.journal, clock)

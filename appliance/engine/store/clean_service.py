@@ -149,6 +149,7 @@ class CleanService(ServiceThread):
         failure = None
         deleted = queue_files = 0
         try:
+            self._store.log.check_place()
             stages = watermarks(self.options)
             usage = self._look_at_disk(stages)
             deleted = self._delete_log_files(usage, stages)

@@ -12,64 +12,25 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import MessageTooLarge, StartError, StoreBroken
 from ..protocol.record import BLANK_BYTES, MAGIC_BLANK, SIZE_MAGIC
-from ..service_thread import ServiceThread
 from .disk import Disk
 from .paths import segment_name, segment_offset
+from .segments import Segment, SegmentAllocator
 
 logger = logging.getLogger(__name__)
 
 #: A tick writes at most this much at once (D6), one larger record or batch excepted.
 STAGE_BYTES = 1024 * 1024
-#: A file that could not be prepared is tried again after this long.
-RETRY_S = 1.0
 #: Kept free beside a new file, for queue files, tables and the journal; as much as a file where those are smaller.
 RESERVE_BYTES = 16 * 1024 * 1024
 #: Room in the stage that no record fits, not even at its beginning.
 _NO_ROOM = -(1 << 62)
 #: The next file is prepared when this share of the current one is used.
 PREPARE_AT = 0.5
-
-
-class Segment:
-    """One file: `start` is the physical offset of its first byte, `end` of the byte behind it.
-
-    The log holds it once, a reader on another thread than remoting-io while it reads; whoever lets go last closes it.
-    remoting-io needs no hold: what leaves the log leaves it there.
-    """
-
-    __slots__ = ("_disk", "_holds", "_lock", "end", "fd", "path", "start")
-
-    def __init__(self, path: Path, fd: int, start: int, size: int, disk: Disk) -> None:
-        self.path = path
-        self.fd = fd
-        self.start = start
-        self.end = start + size
-        self._disk = disk
-        self._lock = threading.Lock()
-        # Guarded by _lock.
-        self._holds = 1
-
-    def hold(self) -> bool:
-        """Keep the descriptor open until `release`; False when it is closed already."""
-        with self._lock:
-            if not self._holds:
-                return False
-            self._holds += 1
-            return True
-
-    def release(self) -> None:
-        """Let go; the last one closes the descriptor."""
-        with self._lock:
-            self._holds -= 1
-            last = not self._holds
-        if last:
-            self._disk.close(self.fd)
 
 
 class CommitLog:
@@ -93,6 +54,8 @@ class CommitLog:
         self.on_no_room: Callable[[], None] = lambda: None
         # Written once by whoever meets the failure.
         self.broken: str | None = None
+        #: Which directory it was opened in, set by load().
+        self._place: object = None
         # Owned by remoting-io.
         self.stage = bytearray(STAGE_BYTES)
         self.staged = 0
@@ -108,6 +71,7 @@ class CommitLog:
     def load(self) -> None:
         """Open the files that are there. Raises StartError when their names or sizes make no log."""
         self._disk.make_directory(self.directory)
+        self._place = self._disk.identity(self.directory)
         # A process that died may have left names it had not synced yet.
         self._disk.sync_directory(self.directory)
         found: list[Segment] = []
@@ -156,6 +120,7 @@ class CommitLog:
     def create_segment(self, start: int) -> Segment:
         """Make one file in full and sync it and its directory; OSError when the disk has no room."""
         path = self.directory / segment_name(start)
+        self.check_place()
         # Looked at first: an allocation that fails takes for a moment what others need.
         if self._disk.free_bytes(self.directory) < self.room_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -173,6 +138,20 @@ class CommitLog:
             raise
         logger.info("commit log: created file=%s size_bytes=%d", path.name, self.segment_bytes)
         return Segment(path, fd, start, self.segment_bytes, self._disk)
+
+    def check_place(self) -> None:
+        """The log is where it was opened; else it takes no more, and OSError. From any thread.
+
+        A disk that was unmounted leaves a directory of that name: a file made there would be missing in the log.
+        """
+        try:
+            if self._disk.identity(self.directory) == self._place:
+                return
+            reason = "it is another directory now"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        self.fail(f"the directory {self.directory} has vanished: {reason}")
+        raise OSError(errno.ESTALE, f"it has vanished: {reason}", str(self.directory))
 
     def add_segment(self, segment: Segment) -> None:
         self.segments = [*self.segments, segment]
@@ -358,59 +337,3 @@ class CommitLog:
         for segment in [*self.segments, *([prepared] if prepared else [])]:
             segment.release()
         self.segments = []
-
-
-class SegmentAllocator(ServiceThread):
-    """The thread `allocate-commitlog`: makes the next file ahead of need. Woken by prepare()."""
-
-    def __init__(self, log: CommitLog) -> None:
-        super().__init__("allocate-commitlog")
-        self._log = log
-        # Written by remoting-io, read by this thread.
-        self._wanted = -1
-        # Held while a file is made: remoting-io waits for it rather than make the same file a second time.
-        self._making = threading.Lock()
-        # Guarded by _making. `taken`: the start of the last file handed out.
-        self._ready: Segment | None = None
-        self._taken = -1
-
-    def prepare(self, start: int) -> None:
-        if self._wanted != start:
-            self._wanted = start
-            self.wakeup()
-
-    def obtain(self, start: int) -> Segment:
-        """The file that begins at `start`, prepared or made now; OSError when the disk has no room."""
-        with self._making:
-            ready = self._ready
-            if ready is None or ready.start != start:
-                ready = self._log.create_segment(start)
-            else:
-                self._ready = None
-            self._taken = start
-            return ready
-
-    def take_any(self) -> Segment | None:
-        with self._making:
-            ready, self._ready = self._ready, None
-            return ready
-
-    def make_wanted(self) -> bool:
-        """Make the file that was asked for; False when the disk refused."""
-        with self._making:
-            wanted = self._wanted
-            if wanted <= self._taken or self._ready is not None:
-                return True
-            try:
-                self._ready = self._log.create_segment(wanted)
-            except OSError as error:
-                logger.error("commit log: the next file cannot be prepared: %s", error)
-                self._log.on_no_room()
-                return False
-            return True
-
-    def run(self) -> None:
-        while not self.stopped:
-            self.wait(None)
-            while not self.stopped and not self.make_wanted():
-                self.wait(RETRY_S)

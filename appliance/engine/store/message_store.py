@@ -27,6 +27,7 @@ from .paths import StorePaths
 from .queue_ledger import QueueLedger
 from .settings import Scheduler, Service, StoreSettings
 from .store_files import StoreFiles
+from .store_format import check_format, write_format
 
 logger = logging.getLogger(__name__)
 
@@ -99,9 +100,11 @@ class MessageStore(Appender):
 
         self.files.lock_and_check()
         try:
+            check_format(self.paths, self.disk)
             self.log.load()
             found = recover(self)
             self.log.start(found.end)
+            write_format(self.paths, self.disk)
             self.files.mark_running()
             self.index.open(found.end)
         except BaseException as error:

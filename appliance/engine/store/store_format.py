@@ -1,0 +1,52 @@
+"""Which format our own files have: `DATA/rocketbox/format`, one line, `rocketbox 1`.
+
+Raised when a file of ours changes so that an older version would misread it. Apache's files have no such mark and need
+none: what they may hold is fixed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import StartError
+from .disk import Disk
+from .paths import StorePaths
+
+FORMAT = 1
+NAME = "format"
+_LINE = re.compile(rb"rocketbox ([0-9]{1,9})\s*\Z")
+
+
+def check_format(paths: StorePaths, disk: Disk) -> None:
+    """StartError when a newer version wrote here; nothing was changed then. Without the file, or an empty one: ours."""
+    try:
+        fd = disk.open(paths.own / NAME, read_only=True)
+    except FileNotFoundError:
+        return
+    try:
+        line = disk.pread(fd, 100, 0)
+    finally:
+        disk.close(fd)
+    found = _LINE.match(line)
+    if found is None:
+        if line.strip(b"\0 \n"):
+            raise StartError(f"{paths.own / NAME} does not say which format the files there have: {line[:40]!r}.")
+        return
+    if int(found[1]) > FORMAT:
+        raise StartError(
+            f"{paths.own} was written by a newer version of RocketBox (format {int(found[1])}, this one knows "
+            f"{FORMAT}): start that version again, or a newer one."
+        )
+
+
+def write_format(paths: StorePaths, disk: Disk) -> None:
+    """Say which format ours have, if the file does not; durable with the directory's next sync."""
+    fd = disk.open(paths.own / NAME, create=True)
+    try:
+        line = b"rocketbox %d\n" % FORMAT
+        if disk.pread(fd, len(line) + 1, 0) != line:
+            disk.truncate(fd, 0)
+            disk.write_all(fd, line, 0)
+            disk.fsync(fd)
+    finally:
+        disk.close(fd)
