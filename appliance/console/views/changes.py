@@ -84,7 +84,7 @@ def create(request: HttpRequest, noun: Noun) -> HttpResponse:
                 messages.success(request, noun.text("made", name))
                 return HttpResponseRedirect(reverse(noun.word, args=[name]))
             context = noun.context() | {"form": form, "change": change, "new": True, "name": name}
-            context |= {"heading": noun.text("create?", name), "apply": noun.text("create")}
+            context |= {"heading": noun.text("create?", name), "apply": noun.text("create it")}
             return render(request, "changes/preview.html", context)
     context = noun.context() | {"new": True, "heading": noun.text("create")}
     return _form_page(request, noun, form, context)

@@ -75,6 +75,7 @@ NOUN = changes.Noun(
     texts={
         "list": gettext_lazy("Consumer groups"),
         "create": gettext_lazy("Create a group"),
+        "create it": gettext_lazy("Create the group"),
         "create?": gettext_lazy("Create %(name)s?"),
         "taken": gettext_lazy("There is a group of this name already."),
         "made": gettext_lazy("The group %(name)s is made."),

@@ -81,6 +81,7 @@ NOUN = changes.Noun(
     texts={
         "list": gettext_lazy("Topics"),
         "create": gettext_lazy("Create a topic"),
+        "create it": gettext_lazy("Create the topic"),
         "create?": gettext_lazy("Create %(name)s?"),
         "taken": gettext_lazy("There is a topic of this name already."),
         "made": gettext_lazy("The topic %(name)s is made."),
