@@ -36,8 +36,10 @@ _HEAD = struct.Struct(">4siqq")
 BLOCK_BYTES = 64 * 1024
 #: Read in one go; between two of them the thread sleeps.
 SLICE_BYTES = 1024 * 1024
-#: What sealing and scrubbing may read a second. Sealing reads what was just written, mostly from the page cache.
-SEAL_BYTES_PER_S = 256 * 1024 * 1024
+#: What may be read a second: from the page cache, where a file that was just closed is; from the disk, to seal files
+#: that were there before; from the disk, to scrub.
+CACHED_BYTES_PER_S = 256 * 1024 * 1024
+SEAL_BYTES_PER_S = 32 * 1024 * 1024
 SCRUB_BYTES_PER_S = 8 * 1024 * 1024
 #: A scrub begins so long after the last one began, and so long after a start.
 SCRUB_EVERY_S = 24 * 3600.0
@@ -117,14 +119,24 @@ class BlockChecksums:
             pass
 
 
-def mismatches(fd: int, disk: Disk, block_bytes: int, checksums: tuple[int, ...]) -> Iterator[tuple[int, int] | None]:
-    """(begin, end) in the file of each row of blocks that do not match; None after each SLICE_BYTES read."""
+def mismatches(
+    fd: int,
+    disk: Disk,
+    block_bytes: int,
+    checksums: tuple[int, ...],
+    read: Callable[[int, int, int], bytes] | None = None,
+) -> Iterator[tuple[int, int] | None]:
+    """(begin, end) in the file of each row of blocks that do not match; None after each SLICE_BYTES read.
+
+    read(fd, size, position): instead of the disk's own.
+    """
+    read = read or disk.pread
     begin = -1
     position = 0
     per_slice = max(1, SLICE_BYTES // block_bytes)
     for first in range(0, len(checksums), per_slice):
         wanted = checksums[first : first + per_slice]
-        data = memoryview(disk.pread(fd, len(wanted) * block_bytes, first * block_bytes))
+        data = memoryview(read(fd, len(wanted) * block_bytes, first * block_bytes))
         for index, checksum in enumerate(wanted):
             block = data[index * block_bytes : (index + 1) * block_bytes]
             position = (first + index) * block_bytes
@@ -147,7 +159,9 @@ class BlockChecksumService(ServiceThread):
         self._disk = store.disk
         self.checksums = BlockChecksums(store.paths, store.disk)
         self._next_scrub = 0.0
-        self._unsealed: set[int] = set()
+        # Owned by this thread: where sealed files begin.
+        self._known: set[int] = set()
+        self._was_cached = True
         # Written by this thread, read by anyone.
         self.sealed = 0
         #: (file name, begin, end) of physical offsets whose bytes are not those that were sealed.
@@ -196,15 +210,14 @@ class BlockChecksumService(ServiceThread):
             except CorruptFile as error:
                 logger.warning("block checksums: %s is made anew: %s", segment_name(start), error)
                 self.checksums.remove(start)
-        self.sealed = len(self.checksums.starts())
+        self._known = set(self.checksums.starts())
+        self.sealed = len(self._known)
 
     def seal_closed(self) -> None:
         """Give every closed file its checksums, oldest first. Raises OSError."""
-        known = set(self.checksums.starts())
         for segment in self.closed():
-            if segment.start not in known and not self.stopped:
+            if segment.start not in self._known and not self.stopped:
                 self._seal(segment)
-        self.sealed = len(self.checksums.starts())
 
     def _seal(self, segment: Segment) -> None:
         size = segment.end - segment.start
@@ -214,15 +227,17 @@ class BlockChecksumService(ServiceThread):
             return
         try:
             for position in range(0, size, SLICE_BYTES):
-                data = memoryview(self._disk.pread(fd, min(SLICE_BYTES, size - position), position))
+                data = memoryview(self._read(fd, min(SLICE_BYTES, size - position), position))
                 if len(data) < min(SLICE_BYTES, size - position):
                     raise OSError(0, f"{segment.path.name} is shorter than it was")
                 found += [crc32(data[at : at + BLOCK_BYTES]) for at in range(0, len(data), BLOCK_BYTES)]
-                if self._pause(SLICE_BYTES / SEAL_BYTES_PER_S):
+                if self._pause(SEAL_BYTES_PER_S):
                     return
         finally:
             self._disk.close(fd)
         self.checksums.save(segment.start, size, found)
+        self._known.add(segment.start)
+        self.sealed = len(self._known)
         logger.info("block checksums: sealed file=%s blocks=%d", segment.path.name, len(found))
 
     def _open(self, segment: Segment) -> int:
@@ -232,10 +247,18 @@ class BlockChecksumService(ServiceThread):
         except FileNotFoundError:
             return -1
 
-    def _pause(self, seconds: float) -> bool:
-        """Sleep; whether we were asked to stop."""
+    def _read(self, fd: int, size: int, position: int) -> bytes:
+        """A slice of a file; what the page cache did not have is not left in it, others need the room."""
+        self._was_cached = self._disk.is_resident(fd, position, size)
+        data = self._disk.pread(fd, size, position)
+        if not self._was_cached:
+            self._disk.forget_range(fd, position, size)
+        return data
+
+    def _pause(self, bytes_per_s: int) -> bool:
+        """Sleep after a slice, `bytes_per_s` of which may come from the disk; whether we were asked to stop."""
         if not self.stopped:
-            self.wait(seconds)
+            self.wait(SLICE_BYTES / (CACHED_BYTES_PER_S if self._was_cached else bytes_per_s))
         return self.stopped
 
     # --- scrubbing
@@ -259,25 +282,21 @@ class BlockChecksumService(ServiceThread):
         except CorruptFile as error:
             logger.warning("block checksums: %s is made anew: %s", segment.path.name, error)
             self.checksums.remove(segment.start)
+            self._known.discard(segment.start)
             return []
         fd = self._open(segment)
         if sealed is None or fd < 0:
             return []
         found: list[tuple[int, int]] = []
         try:
-            was_cached = self._disk.is_resident(fd, 0, segment.end - segment.start)
-            if not was_cached:
-                self._disk.forget_cached(fd)  # the page cache would only say what we wrote
-            for step in mismatches(fd, self._disk, *sealed):
+            for step in mismatches(fd, self._disk, *sealed, self._read):
                 if step is None:
                     self.scrubbed_bytes += SLICE_BYTES
-                    if self._pause(SLICE_BYTES / SCRUB_BYTES_PER_S):
+                    if self._pause(SCRUB_BYTES_PER_S):
                         return found
                 else:
                     found.append((segment.start + step[0], segment.start + step[1]))
                     self._tell(segment, *found[-1])
-            if not was_cached:
-                self._disk.forget_cached(fd)
         finally:
             self._disk.close(fd)
         return found

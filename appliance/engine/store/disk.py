@@ -147,6 +147,11 @@ class Disk:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL if wanted else os.POSIX_FADV_RANDOM)
 
+    def forget_range(self, fd: int, position: int, size: int) -> None:
+        """Give the page cache's memory of a range back."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
+
     def truncate(self, fd: int, size: int) -> None:
         """Set the length, sparse."""
         os.ftruncate(fd, size)

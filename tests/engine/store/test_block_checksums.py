@@ -65,7 +65,7 @@ def test_files_that_were_closed_before_are_sealed_at_the_start(tmp_path, monkeyp
 
 
 def test_a_scrub_finds_a_flipped_bit_and_says_where(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(block_checksums, "SCRUB_BYTES_PER_S", 1 << 40)
+    monkeypatch.setattr(block_checksums, "CACHED_BYTES_PER_S", 1 << 40)
     fill(store, 2)
     wait_sealed(store, 2)
     store.store.blocks.scrub()
@@ -87,7 +87,7 @@ def test_a_scrub_finds_a_flipped_bit_and_says_where(store, tmp_path, monkeypatch
 
 
 def test_every_block_is_compared(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(block_checksums, "SCRUB_BYTES_PER_S", 1 << 40)
+    monkeypatch.setattr(block_checksums, "CACHED_BYTES_PER_S", 1 << 40)
     fill(store, 1)
     wait_sealed(store, 1)
     path = tmp_path / "store" / "commitlog" / f"{0:020d}"
@@ -172,3 +172,26 @@ def test_any_flipped_bit_of_a_checksum_file_is_seen():
     for size in range(len(raw)):
         with pytest.raises(CorruptFile):
             decode_checksums(raw[:size])
+
+
+def test_a_scrub_leaves_the_page_cache_as_it_was(store, tmp_path, monkeypatch):
+    """What nobody had read is not kept in memory for having been looked at; what was there stays."""
+    monkeypatch.setattr(block_checksums, "SCRUB_BYTES_PER_S", 1 << 40)
+    fill(store, 2)
+    wait_sealed(store, 2)
+    forgotten = []
+    monkeypatch.setattr(store.store.disk, "forget_range", lambda fd, position, size: forgotten.append(position))
+    monkeypatch.setattr(store.store.disk, "is_resident", lambda fd, position, size: position == 0)
+    monkeypatch.setattr(block_checksums, "SLICE_BYTES", BLOCK_BYTES)
+    store.store.blocks.scrub()
+    assert forgotten == [BLOCK_BYTES, BLOCK_BYTES], "of each of two files the second slice"
+
+
+def test_reading_keeps_to_its_budget(store, monkeypatch):
+    """8 MiB/s from the disk, 32 when old files are sealed; a slice that the page cache had costs less."""
+    waited = []
+    monkeypatch.setattr(store.store.blocks, "wait", waited.append)
+    for cached, rate, expected in ((False, 8, 1 / 8), (False, 32, 1 / 32), (True, 8, 1 / 256)):
+        store.store.blocks._was_cached = cached
+        store.store.blocks._pause(rate << 20)
+        assert waited[-1] == expected

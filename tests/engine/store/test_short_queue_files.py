@@ -28,4 +28,6 @@ def test_a_reader_of_a_cut_queue_file_gets_an_answer_and_then_its_messages(tmp_p
         assert time.monotonic() < end
         time.sleep(0.01)
     assert store.bodies("T", 0) == bodies
+    path = tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}"
+    assert path.stat().st_size == 2000, "or whoever opens it anew takes it for cut short again"
     store.stop()
