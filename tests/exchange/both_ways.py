@@ -83,14 +83,21 @@ def keys_of(record: bytes) -> list[tuple[str, bool]]:
     return [*keys, (unique, True)] if unique else keys
 
 
+#: Of the topic that was written under load, so many of each queue's last messages are looked up by their keys.
+KEYED_UNDER_LOAD = 50
+
+
 def missing_keys(broker: str, content: Content) -> list[tuple[Place, str]]:
     """The keys by which a query (12) does not find their message, or finds it altered."""
     peer = Peer(broker)
     missing = []
     try:
         for place, record in content.records.items():
+            topic, queue_id, offset = place
+            if topic == "Loaded" and offset < content.queues[topic, queue_id][1] - KEYED_UNDER_LOAD:
+                continue
             for key, unique in keys_of(record):
-                fields = {"topic": place[0], "key": key, "maxNum": 64, "beginTimestamp": 0, "endTimestamp": FOREVER}
+                fields = {"topic": topic, "key": key, "maxNum": 64, "beginTimestamp": 0, "endTimestamp": FOREVER}
                 answer = peer.ask(12, {**fields, "_UNIQUE_KEY_QUERY": str(unique).lower()})
                 if answer.code != 0 or record not in answer.body:
                     missing.append((place, key))
