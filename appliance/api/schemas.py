@@ -178,6 +178,38 @@ class ChecksOut(Out):
     items: list[CheckOut]
 
 
+class RetentionOut(Out):
+    """What is kept and for how long. Shares are parts of the disk, 0 to 1; topic_hours: topics kept for less time.
+
+    refusing: why sends are refused now. failure: why the last round of cleaning could not do its work.
+    """
+
+    reserved_hours: int
+    delete_when: str
+    clean_share: float
+    force_share: float
+    refuse_share: float
+    used_share: float
+    refusing: str | None
+    failure: str | None
+    clock_ahead_ms: int
+    log_begin: int
+    log_end: int
+    log_files: int
+    earliest_ms: int | None
+    deleted_log_files: int
+    deleted_queue_files: int
+    deleted_at_ms: int | None
+    topic_hours: dict[str, int]
+
+
+class CleanedOut(Out):
+    """topics: those whose queues went; log and queue files go behind the call."""
+
+    what: str
+    topics: list[str]
+
+
 class SystemOut(Out):
     """What runs here. persona: the RocketMQ version it answers as. namesrvs: whether each knows this broker."""
 

@@ -77,6 +77,10 @@ class TopicPatch(In):
     readable: bool = Field(default_factory=not_given)
     writable: bool = Field(default_factory=not_given)
     order: bool = Field(default_factory=not_given)
+    reserve_hours: int = Field(
+        default_factory=not_given,
+        description="Messages stored longer ago are not shown; 0: as long as the broker keeps.",
+    )
 
 
 class QueueOut(Out):

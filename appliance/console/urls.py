@@ -72,6 +72,7 @@ urlpatterns = [
     path("system/checks/", system.system_checks, name="system_checks"),
     path("system/config/", system.system_config, name="system_config"),
     path("system/config/change/", system.system_config_change, name="system_config_change"),
+    path("system/clean/", system.system_clean, name="system_clean"),
     path("system/log/", system.system_logs, name="system_logs"),
     path("system/audit/", audit_log.audit, name="audit"),
     path("system/tokens/", api_tokens.tokens, name="tokens"),

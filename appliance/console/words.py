@@ -61,6 +61,8 @@ WORDS: dict[str, str | Promise] = {
     "readable": _("May be read"),
     "writable": _("May be written"),
     "order": _("Ordered"),
+    "reserve_hours": _("Kept for, in hours"),
+    "reserve.time": _("Kept for, in hours"),
     "consume_enable": _("Consumption"),
     "consume_broadcast_enable": _("May broadcast"),
     "consume_message_orderly": _("In order"),

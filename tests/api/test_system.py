@@ -127,3 +127,18 @@ def test_the_audit_log_newest_first_in_pages_and_by_filter(admin, operator):
     at_ms = first["items"][0]["at_ms"]
     assert answer_of(admin.get(f"/audit?to={at_ms - 60_000}"))["items"] == []
     assert len(answer_of(admin.get(f"/audit?from={at_ms - 60_000}&actor=another"))["items"]) == 1
+
+
+def test_what_is_kept(viewer, admin, house, topic):
+    kept = answer_of(viewer.get("/system/retention"))
+    assert (kept["reserved_hours"], kept["delete_when"], kept["refusing"]) == (72, "04", None)
+    answer_of(admin.patch(f"/topics/{topic}", {"reserve_hours": 12}))
+    assert answer_of(viewer.get("/system/retention"))["topic_hours"][topic] == 12
+
+
+def test_what_has_expired_is_deleted_on_request(operator, admin, house):
+    problem_of(operator.post("/system/retention/clean?what=log", None), 403, "forbidden")
+    assert answer_of(admin.post("/system/retention/clean?what=topics", None))["what"] == "topics"
+    entry = AuditEntry.objects.first()
+    assert (entry.action, entry.target, entry.after) == ("system.clean", "topics", {"topics": 0})
+    problem_of(admin.post("/system/retention/clean?what=everything", None), 422, "invalid_input")

@@ -108,3 +108,20 @@ def test_a_token_is_revoked_by_its_owner_or_an_administrator(client_as, people, 
     token, secret = tokens.create(people["operator"], "ci", "operator")
     assert client_as(role).post(f"/system/tokens/{token.pk}/revoke/").status_code == status
     assert (tokens.authenticate(secret) is None) == (status == 302)
+
+
+def test_what_has_expired_is_deleted_by_administrators_who_said_who_they_are(client_as, broker):
+    from tests.console.conftest import age_login
+
+    operator = client_as("operator")
+    assert "system/clean" not in operator.get("/system/").content.decode()
+    assert operator.post("/system/clean/", {"what": "log"}).status_code == 403
+    admin = client_as("admin")
+    assert "Messages are kept for" in admin.get("/system/").content.decode()
+    assert admin.post("/system/clean/", {"what": "log"}).headers["Location"] == "/system/"
+    entry = AuditEntry.objects.first()
+    assert (entry.action, entry.target, entry.result) == ("system.clean", "log", "done")
+    assert admin.post("/system/clean/", {"what": "everything"}).status_code == 400
+    assert admin.get("/system/clean/").status_code == 405
+    age_login(admin)
+    assert admin.post("/system/clean/", {"what": "log"}).headers["Location"].startswith("/confirm/")

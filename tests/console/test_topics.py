@@ -81,6 +81,7 @@ def test_a_viewer_makes_no_topic(client_as, broker, name):
 def edit_form(broker, topic, **changes):
     now = broker.topic_settings(topic)
     form = {"kind": now.kind, "read_queues": now.read_queues, "write_queues": now.write_queues, "readable": "on"}
+    form["reserve_hours"] = now.attributes.get("reserve.time", "0")
     return form | {"writable": "on", "revision": now.revision} | changes
 
 
@@ -114,6 +115,23 @@ def test_queues_with_messages_are_taken_away_only_on_purpose(client_as, broker, 
     assert entry().result == "refused"
     assert client.post(f"/topics/{topic}/edit/", form | {"force": "yes"}).status_code == 302
     assert broker.topic_settings(topic).read_queues == 2
+
+
+def test_a_topic_may_be_kept_for_less_time(client_as, broker, topic):
+    client = client_as("admin")
+    form = edit_form(broker, topic, reserve_hours=12)
+    assert "Kept for, in hours" in client.post(f"/topics/{topic}/edit/", form).content.decode()
+    assert client.post(f"/topics/{topic}/edit/", form | {"step": "apply"}).status_code == 302
+    assert broker.retention().topic_hours[topic] == 12
+    assert "Kept for, in hours" in client.get(f"/topics/{topic}/").content.decode()
+    assert f'href="/topics/{topic}/"' in client.get("/system/").content.decode()
+    assert 'value="12"' in client.get(f"/topics/{topic}/edit/").content.decode()
+    form = edit_form(broker, topic, reserve_hours=0, step="apply")
+    assert client.post(f"/topics/{topic}/edit/", form).status_code == 302
+    assert topic not in broker.retention().topic_hours
+    too_long = client.post(f"/topics/{topic}/edit/", edit_form(broker, topic, reserve_hours=10**9))
+    assert too_long.status_code == 422
+    assert "Kept for, in hours must lie between 0 and 876\u202f000." in too_long.content.decode()
 
 
 def test_an_operator_changes_and_deletes_no_topic(client_as, broker, topic):

@@ -9,8 +9,18 @@ from ninja import Body, Query, Router
 
 from ... import runtime
 from .. import auth
-from ..changes import DryRun, IfMatch, by, expected_revision, make_change, set_etag
-from ..schemas import BrokerOut, ChangeOut, ChecksOut, ConfigurationIn, ConfigurationOut, SeriesOut, SystemOut
+from ..changes import DryRun, IfMatch, audited, by, expected_revision, make_change, set_etag
+from ..schemas import (
+    BrokerOut,
+    ChangeOut,
+    ChecksOut,
+    CleanedOut,
+    ConfigurationIn,
+    ConfigurationOut,
+    RetentionOut,
+    SeriesOut,
+    SystemOut,
+)
 
 router = Router(tags=["system"])
 
@@ -53,6 +63,25 @@ def change_system_config(
         request, response, "config.change", ", ".join(values),
         lambda: runtime.admin().change_configuration(values, revision=revision, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
+
+
+@router.get("/system/retention", response=RetentionOut)
+def system_retention(request: HttpRequest) -> Any:
+    """What is kept and for how long, and what the cleaner did last."""
+    found = runtime.admin().retention()
+    shown = {name: getattr(found, name) for name in RetentionOut.model_fields}
+    shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if auth.may_touch(request, name)}
+    return shown
+
+
+@router.post("/system/retention/clean", response=CleanedOut)
+def clean(request: HttpRequest, what: Literal["log", "queues", "topics"]) -> Any:
+    """Delete now what may go: expired log files, queue files behind the log's begin, queues without a topic."""
+    auth.need_everything(request)
+    auth.need_recent_login(request)
+    act = lambda: runtime.admin().clean(what, by=by(request))  # noqa: E731
+    topics = audited(request, "system.clean", what, act, lambda found: {"topics": len(found)})
+    return {"what": what, "topics": topics}
 
 
 @router.get("/broker", response=BrokerOut)

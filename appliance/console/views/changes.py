@@ -41,8 +41,8 @@ class SettingsForm(forms.Form):
 class Noun:
     """word: begins the names of views, templates' directory and audit entries, "topic". texts: see `topics.NOUN`.
 
-    create, edit, delete: of the window, by name; create and edit take the form's values. settings: what `edit` starts
-    from, with a `revision`.
+    first: a new one's values. settings: what there is, with a `revision`; initial: the form's values of that. create,
+    edit, delete: of the window, by name; create and edit take the form's values.
     """
 
     word: str
@@ -50,6 +50,7 @@ class Noun:
     first: Mapping[str, object]
     texts: Mapping[str, str | Promise]
     settings: Callable[[str], Any]
+    initial: Callable[[Any], dict[str, object]]
     create: Callable[..., Change]
     edit: Callable[..., Change]
     delete: Callable[..., Change]
@@ -93,7 +94,7 @@ def create(request: HttpRequest, noun: Noun) -> HttpResponse:
 def edit(request: HttpRequest, noun: Noun, name: str) -> HttpResponse:
     """Change the settings; what would be lost needs to be said yes to."""
     settings = noun.settings(name)
-    form = noun.form(request.POST or None, initial=_initial(noun, settings), new=False)
+    form = noun.form(request.POST or None, initial=noun.initial(settings), new=False)
     context = noun.context(name) | {"revision": request.POST.get("revision") or settings.revision}
     preview = {"heading": noun.text("change?", name), "apply": _("Apply")}
     context["heading"] = noun.text("settings", name)
@@ -106,7 +107,7 @@ def edit(request: HttpRequest, noun: Noun, name: str) -> HttpResponse:
                 by=request.user.label,
             )  # fmt: skip
         except Conflict:
-            form = noun.form(initial=_initial(noun, settings), new=False)
+            form = noun.form(initial=noun.initial(settings), new=False)
             context |= {"revision": settings.revision, "changed": True}
             return _form_page(request, noun, form, context, 409)
         except Blocked as error:
@@ -153,10 +154,6 @@ def sides(change: Change) -> tuple[dict[str, object], dict[str, object]]:
     """(before, after) of a change's differences, for the audit log."""
     before = {one.field: one.before for one in change.differences}
     return before, {one.field: one.after for one in change.differences}
-
-
-def _initial(noun: Noun, settings: Any) -> dict[str, object]:
-    return {name: getattr(settings, name) for name in noun.first}
 
 
 def _values(form: SettingsForm) -> tuple[str, dict[str, Any]]:

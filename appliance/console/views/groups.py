@@ -89,6 +89,7 @@ NOUN = changes.Noun(
         "deleted": gettext_lazy("The group %(name)s is deleted."),
     },
     settings=_settings,
+    initial=lambda settings: {name: getattr(settings, name) for name in NOUN.first},
     create=lambda name, **values: runtime.admin().create_group(name, **values),
     edit=_edit,
     delete=lambda name, **options: runtime.admin().delete_group(name, **options),

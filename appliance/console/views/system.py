@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from django.contrib import messages
@@ -9,11 +10,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ... import runtime
-from ...engine.errors import Conflict, InvalidInput
+from ...engine.errors import Conflict, InvalidInput, Unavailable
 from ..audit import audit
+from ..recent_login import recent_login_required
 from .window import asks_the_engine, refusal_text
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -23,8 +25,26 @@ LOG_LINES = 200
 @require_safe
 @asks_the_engine
 def system(request: HttpRequest) -> HttpResponse:
-    """Version, addresses, directories, process."""
-    return render(request, "system/about.html", {"info": runtime.admin().system(), "tab": "about"})
+    """Version, addresses, directories, process; with a broker also what is kept and for how long."""
+    admin = runtime.admin()
+    context: dict[str, Any] = {"info": admin.system(), "tab": "about"}
+    with contextlib.suppress(Unavailable):
+        kept = admin.retention()
+        shares = [round(share * 100) for share in (kept.clean_share, kept.force_share, kept.refuse_share)]
+        context |= {"kept": kept, "shares": shares}
+    return render(request, "system/about.html", context)
+
+
+@require_POST
+@recent_login_required
+@asks_the_engine
+def system_clean(request: HttpRequest) -> HttpResponse:
+    """Delete now what has expired, whatever the hour."""
+    what = request.POST.get("what", "log")
+    runtime.admin().clean(what, by=request.user.label)
+    audit(request, "system.clean", what)
+    messages.success(request, _("What has expired is being deleted."))
+    return HttpResponseRedirect(reverse("system"))
 
 
 @require_safe

@@ -66,10 +66,29 @@ class TopicForm(changes.SettingsForm):
         required=False,
         help_text=gettext_lazy("Tells clients that the place of its queues must not change."),
     )
+    reserve_hours = forms.IntegerField(
+        label=gettext_lazy("Kept for, in hours"),
+        min_value=0,
+        help_text=gettext_lazy(
+            "0: as long as the broker keeps messages (fileReservedTime). Older ones are not shown; their files go when "
+            "all in them has expired."
+        ),
+    )
+
+    def __init__(self, *args: Any, new: bool, **kwargs: Any) -> None:
+        super().__init__(*args, new=new, **kwargs)
+        if new:
+            del self.fields["reserve_hours"]
 
 
 def _kinds(form: changes.SettingsForm) -> dict[str, object]:
     return {"kinds": [(kind, WORDS[kind], CONSEQUENCES[kind]) for kind in KINDS], "chosen": form["kind"].value()}
+
+
+def _initial(settings: Any) -> dict[str, object]:
+    hours = settings.attributes.get("reserve.time", "")
+    values = {name: getattr(settings, name) for name in NOUN.first}
+    return values | {"reserve_hours": int(hours) if hours.isascii() and hours.isdigit() else 0}
 
 
 NOUN = changes.Noun(
@@ -95,6 +114,7 @@ NOUN = changes.Noun(
         "deleted": gettext_lazy("The topic %(name)s is deleted."),
     },
     settings=lambda name: runtime.admin().topic_settings(name),
+    initial=_initial,
     create=lambda name, **values: runtime.admin().create_topic(name, **values),
     edit=lambda name, **values: runtime.admin().edit_topic(name, **values),
     delete=lambda name, **options: runtime.admin().delete_topic(name, **options),
