@@ -153,6 +153,18 @@ def test_a_message_is_found_by_its_place_and_by_its_offset_id(house):
     assert by_place.story[0].at_ms == 1700000000000
 
 
+def test_a_body_that_was_altered_on_the_disk_is_said(house):
+    """Pulls send it as it lies there, and the client checks it; whoever looks at the message sees it."""
+    house.put("Orders", b"body", queue=2)
+    row = house.admin.message("Orders/2/0").row
+    log = house.data_dir / "store" / "commitlog" / f"{0:020d}"
+    at = log.read_bytes().index(b"body", row.physical_offset)
+    with open(log, "r+b") as file:
+        file.seek(at)
+        file.write(b"bodx")
+    assert house.admin.message("Orders/2/0").crc_ok is False
+
+
 @pytest.mark.parametrize(
     "ref", ["", "Orders", "Orders/0", "Orders/x/0", "Orders/0/-1", "12", "Z" * 32, "a/b/c/d", "Orders/0/" + "9" * 20]
 )
