@@ -1,11 +1,17 @@
 """Messages: by time, one by one, their content; and sending one. Hostile ones everywhere."""
 
+import base64
 import gzip
+import re
 import zlib
 
 import pytest
+from django.utils.html import escape
 
 from appliance.console.models import AuditEntry
+from appliance.engine.protocol.command import decode_frame
+from tests.support.engine import Peer, send_fields
+from tests.support.golden import GOLDEN, frames
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}"
 
@@ -82,6 +88,50 @@ def test_a_body_is_shown_decoded_and_the_look_is_audited(client_as, broker, topi
     assert shown in page
     assert entry().action == "message.read"
     assert entry().target == f"{topic}/{sent.queue_id}/{sent.queue_offset}"
+
+
+def recorded_compressed_sends() -> list[tuple[str, bytes]]:
+    """(kind, request frame) of what RocketMQ's own client compressed when it was recorded."""
+    found = []
+    for line, frame in frames(GOLDEN / "wire" / "5.3.3" / "compression.jsonl.gz"):
+        if line["code"] == 310 and line["dir"] == "request":
+            found.append((re.search(r"KEYS\x01k(\w+)", line["header"]["extFields"]["i"])[1], frame))
+    return found
+
+
+def test_bodies_that_the_java_client_compressed_are_read_in_every_form(client_as, broker):
+    client = client_as("viewer", "may_read_bodies")
+    peer = Peer(broker.system().broker_address)
+    kinds = []
+    for kind, frame in recorded_compressed_sends():
+        command = decode_frame(frame)
+        answer = peer.ask(310, command.ext_fields, command.body)
+        assert answer.code == 0
+        page = f"/messages/{answer.ext_fields['msgId']}/content/"
+        packing = {"LZ4": "lz4", "ZSTD": "zstd", "ZLIB": "zlib"}[kind]
+        text = client.get(page, {"as": "text"})
+        plain = text.context["body"]
+        assert plain.layers == (packing,)
+        assert plain.stored_bytes == len(command.body) < plain.decoded_bytes == len(plain.text)
+        assert escape(plain.text[:40]) in text.content.decode()
+        assert packing in text.content.decode()
+        hexed = client.get(page, {"as": "hex"}).content.decode()
+        assert plain.text[:8].encode().hex(" ") in hexed
+        packed = client.get(page, {"as": "base64"}).context["shown"]
+        assert base64.b64decode(packed) == plain.text.encode()
+        kinds.append(kind)
+    assert sorted(kinds) == ["LZ4", "ZLIB", "ZSTD"]
+    peer.close()
+
+
+def test_compressed_json_is_indented(client_as, broker, topic):
+    peer = Peer(broker.system().broker_address)
+    answer = peer.ask(310, send_fields(topic, 0, "", f=1), zlib.compress(b'{"order":[1,2]}'))
+    peer.close()
+    client = client_as("viewer", "may_read_bodies")
+    page = client.get(f"/messages/{answer.ext_fields['msgId']}/content/")
+    assert page.context["form"] == "json", "what it is is recognised"
+    assert "{\n  &quot;order&quot;: [\n    1," in page.content.decode()
 
 
 def test_the_raw_record_and_the_download(client_as, broker, topic):
