@@ -166,3 +166,26 @@ def test_a_log_file_that_a_dying_process_made_is_not_used_before_its_name_is_dur
     life._sync()
     assert len(life.disk.names("/store/commitlog")) == 2
     assert a_life(crash(life, "none")).recovered() == {("A", 0): bodies}
+
+
+def test_a_record_whose_properties_were_not_written_is_a_torn_tail():
+    """Its body and its topic are whole, and the CRC says nothing of what follows them."""
+    life = a_life(synchronous=True)
+    write(life, "A", b"whole")
+    life._sync()
+    end = life.store.log.written
+    queue = life.store.queues.get_or_create("A", 0)
+    filler = b"x" * (512 - (end + 91 + 1 + 6) % 512)
+    properties = b"KEYS\x01k\x02"
+    life.store.put(queue, b"\x01A", filler, properties, 0, 0, 0, 1, b"\0" * 8, 0)
+    life.store.end_tick()
+    image = disk_of(life)
+    path = "/store/commitlog/" + "0" * 20
+    begin = life.store.log.written - len(properties)
+    data = bytearray(image[path])
+    sector = begin - begin % 512 + 512
+    assert begin < sector < begin + len(properties) or begin % 512 == 0
+    cut = sector if begin % 512 else begin
+    data[cut : cut + 512] = bytes(len(data[cut : cut + 512]))
+    life = a_life({**image, path: bytes(data)}, synchronous=True)
+    assert life.recovered() == {("A", 0): [b"whole"]}

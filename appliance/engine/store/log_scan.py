@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WINDOW_BYTES = 4 * 1024 * 1024
+#: What a disk writes whole or not at all.
+SECTOR_BYTES = 512
 _ZEROS_BYTES = 1024 * 1024
 #: What no topic's name holds, being a directory's. Apache once took more characters than it does now.
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f/]")
@@ -224,3 +226,17 @@ def _check_place(record: Record, offset: int) -> None:
         raise CorruptFile(f"record at {offset} says it lies at {record.physical_offset}")
     if record.queue_id < 0 or record.queue_offset < 0 or topic in ("", ".", "..") or _NO_NAME.search(topic):
         raise CorruptFile(f"record at {offset} belongs to no queue: {topic!r}-{record.queue_id} {record.queue_offset}")
+    if "\0" in record.properties:
+        _check_sectors(record.properties.encode(), offset + record.size)
+
+
+def _check_sectors(properties: bytes, end: int) -> None:
+    """CorruptFile when a sector's part of a record's properties, which end at `end`, is all zeros: it was never written.
+    A client ends properties with 2, and has no value of 512 zeros."""
+    begin = position = end - len(properties)
+    while position < end:
+        following = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
+        part = properties[position - begin : following - begin]
+        if (len(part) == SECTOR_BYTES or following == end) and not part.strip(b"\0"):
+            raise CorruptFile(f"record before {end}: its properties were not written")
+        position = following
