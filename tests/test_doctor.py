@@ -207,6 +207,14 @@ def test_a_log_with_a_gap_and_a_foreign_file(ours):
     assert levels == {f"commitlog/{131072 * 5:020d}": "fail", "commitlog/notes": "warn", "Checkpoint,": "ok"}
 
 
+def test_a_newer_versions_files_are_a_failure(ours):
+    directory, options = ours
+    (directory / "rocketbox" / "format").write_text("rocketbox 99\n")
+    (line,) = told(options, "format")
+    assert line.level == "fail"
+    assert "newer version" in line.text
+
+
 def test_batch_topics_of_apache_are_named(ours):
     directory, options = ours
     config = directory / "store" / "config"

@@ -96,6 +96,8 @@ def _small_files(found: Diagnosis, store: OfflineStore, unfinished: bool) -> Non
             found.warn(problem.kind, text, "nothing: the next start puts it right")
         elif problem.kind == "config" and _has_good_copy(store.paths.root / problem.file):
             found.warn(problem.kind, text, "nothing: the copy beside it is good, and the next start uses it")
+        elif problem.kind == "format":
+            found.fail(problem.kind, f"{problem.text}.", "start the newer version again, or put a good copy back")
         elif problem.kind == "config":
             found.fail(problem.kind, text, "put a good copy back, or move it away to begin with an empty table")
         else:

@@ -61,6 +61,7 @@ COVERED = {
     "options": False,
     "extension": False,  # the bit map is a hint
     "abort": False,
+    "format": False,
 }
 #: What has no promise is at least this well covered; measured, with room.
 AT_LEAST = {"open log": 0.6, "index": 0.5, "configuration": 0.1, "extension": 0.4}
@@ -86,6 +87,7 @@ def kind_of(path: str, sealed: set[str]) -> str | None:
         "index-position": "index position",
         "options.json": "options",
         "quarantine": "findings",
+        "format": "format",
     }.get(part)
 
 
@@ -281,7 +283,10 @@ def expect_sentence(refusal: RocketBoxError, harm: Harmed | str) -> None:
     """A start may be refused for what is short, or has no good copy; with one sentence."""
     assert str(refusal).endswith("."), (harm, refusal)
     if isinstance(harm, Harmed):
-        assert harm.cut or harm.path.startswith(("store/commitlog", "store/config/")), (harm, refusal)
+        assert harm.cut or harm.path.startswith(("store/commitlog", "store/config/", "rocketbox/format")), (
+            harm,
+            refusal,
+        )
 
 
 def harms_of(subject: Subject, kind: str, count: int):
@@ -319,6 +324,7 @@ OURS = (
     "queue ledger",
     "block checksums",
     "findings",
+    "format",
 )
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from .. import fastjson
 from ..config_journal import decode_line
-from ..errors import CorruptFile
+from ..errors import CorruptFile, StartError
 from ..protocol.record import decode_record
-from ..store import deleted_topics, index_recovery
+from ..store import deleted_topics, index_recovery, store_format
 from ..store.checkpoint import SLOT_BYTES, RecoveryPosition, RecoveryPositionFile
 from ..store.findings import Finding, Findings
 from ..store.queue_ledger import PREFIX, LedgerPlace, ledger_matches
@@ -97,6 +97,7 @@ class SmallFilesCheck:
         self.durable = -1
 
     def run(self) -> None:
+        self._format()
         self._checkpoint()
         self._recovery_position()
         self._deleted_topics()
@@ -105,6 +106,12 @@ class SmallFilesCheck:
         self._journal()
         self._options()
         self._findings()
+
+    def _format(self) -> None:
+        try:
+            store_format.check_format(self._store.paths, self._store.disk)
+        except StartError as error:
+            self._problems.damage("format", f"rocketbox/{store_format.NAME}", -1, str(error).rstrip("."))
 
     def _checkpoint(self) -> None:
         path = self._store.paths.checkpoint
