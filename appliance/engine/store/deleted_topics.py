@@ -19,6 +19,7 @@ from zlib_ng.zlib_ng import crc32
 
 from .disk import Disk
 from .paths import queue_id_of, segment_offset
+from .queue_extension import EXTENSION_DIRECTORY
 
 if TYPE_CHECKING:
     from .message_store import MessageStore
@@ -83,16 +84,19 @@ def _save(store: MessageStore, known: dict[str, int]) -> None:
 
 
 def remove_queue_files(store: MessageStore, topic: str) -> None:
-    """Delete the consume queue files of a topic; foreign files stay. Done again it finishes what was left."""
-    disk = store.disk
-    top = store.paths.consume_queues / topic
+    """Delete the consume queue files of a topic, and what Apache wrote beside them; foreign files stay. Done again it
+    finishes what was left."""
+    for top in (store.paths.consume_queues, store.paths.root / EXTENSION_DIRECTORY):
+        _remove_numbered_files(store.disk, top / topic)
+
+
+def _remove_numbered_files(disk: Disk, top: Path) -> None:
     if not disk.is_directory(top):
         return
     for name in disk.names(top):
-        queue_id = queue_id_of(name)
-        if queue_id is None:
+        if queue_id_of(name) is None:
             continue
-        directory = store.paths.queue_dir(topic, queue_id)
+        directory = top / name
         for file in disk.names(directory):
             if segment_offset(file) is not None:
                 disk.unlink(directory / file)

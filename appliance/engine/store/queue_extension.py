@@ -18,6 +18,7 @@ from typing import NamedTuple
 from .disk import Disk
 from .paths import StorePaths, segment_name, segment_offset
 
+EXTENSION_DIRECTORY = "consumequeue_ext"
 UNIT = struct.Struct(">hqqh")
 _MIN_I64 = -(1 << 63)
 #: The smallest tag code there is; below it lie addresses.
@@ -58,7 +59,7 @@ class QueueExtension:
     """Descriptors of extension files, the least recently used closed. Belongs to one thread."""
 
     def __init__(self, paths: StorePaths, disk: Disk) -> None:
-        self._directory = paths.root / "consumequeue_ext"
+        self._directory = paths.root / EXTENSION_DIRECTORY
         self._disk = disk
         self._starts: dict[tuple[str, int], list[int]] = {}
         self._open: OrderedDict[tuple[str, int, int], int] = OrderedDict()

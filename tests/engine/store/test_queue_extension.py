@@ -120,3 +120,11 @@ def test_a_stream_goes_over_files(tmp_path):
     assert extension.read("T", 0, address_of(20)) is None
     assert extension.read("T", 0, address_of(40)) is None, "zeros are no unit"
     extension.close()
+
+
+def test_a_deleted_topics_extension_goes_with_it(recorded, tmp_path):
+    store, _ = recorded
+    (tmp_path / "store" / "consumequeue_ext" / "Other" / "0").mkdir(parents=True)
+    store.store.delete_topic("StoreExt")
+    assert sorted(path.name for path in (tmp_path / "store" / "consumequeue_ext").iterdir()) == ["Other"]
+    assert not (tmp_path / "store" / "consumequeue" / "StoreExt").exists()
