@@ -1,0 +1,110 @@
+"""A store that Apache wrote, with messages that still wait for their time: to RocketBox and back to Apache.
+
+What this version does not serve it leaves as it is, so Apache goes on with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.engine.protocol.properties import decode_properties
+from appliance.engine.protocol.record import decode_record
+from tests.exchange.both_ways import Content, conf, read_everything
+from tests.support.apache import ApacheBroker
+from tests.support.engine import Peer, send_fields
+from tests.support.golden import extract_store, store_manifest
+from tests.support.server import Server
+
+SIZES = (
+    "mappedFileSizeCommitLog",
+    "mappedFileSizeConsumeQueue",
+    "mappedFileSizeTimerLog",
+    "maxHashSlotNum",
+    "maxIndexNum",
+)
+#: Recorded store and the server that gets it back; 4.9.8's own is not published.
+WAYS = [("5.3.3", "5.3.3"), *([("4.9.8", "4.9.7"), ("4.9.8", "5.3.3")] if os.environ.get("ROCKETBOX_TORTURE") else [])]
+#: Files and directories of a store that RocketBox writes.
+OURS = {"commitlog", "consumequeue", "index", "checkpoint", "lock", "abort"}
+OUR_TABLES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with Server(tmp_path_factory.mktemp("namesrv") / "data", roles="namesrv") as server:
+        yield server.namesrv
+
+
+def foreign_files(store: Path) -> dict[str, str]:
+    """SHA-256 of every file that is none of ours, by its path."""
+    found = {}
+    for path in store.rglob("*"):
+        place = path.relative_to(store)
+        if path.is_file() and place.parts[0] not in OURS and not place.name.startswith(OUR_TABLES):
+            found[str(place)] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def waiting(manifest: dict) -> dict[str, set[str]]:
+    """topic -> unique keys of the delayed messages that were not delivered when the recording ended."""
+    delivered = {m["uniqKey"] for m in manifest["messages"] if m["topic"] == "StoreDelay"}
+    scheduled = {
+        m["uniqKey"]
+        for m in manifest["messages"]
+        if m["topic"] == "SCHEDULE_TOPIC_XXXX" and m["properties"]["REAL_TOPIC"] == "StoreDelay"
+    }
+    assert len(scheduled - delivered) == 3
+    return {"StoreDelay": scheduled - delivered}
+
+
+def unique_keys(content: Content, topic: str) -> set[str]:
+    return {
+        decode_properties(decode_record(record).properties)["UNIQ_KEY"]
+        for (name, _, _), record in content.records.items()
+        if name == topic
+    }
+
+
+@pytest.mark.parametrize(("version", "server"), WAYS, ids=["-".join(way) for way in WAYS])
+def test_what_waits_in_a_store_is_kept_for_apache(tmp_path: Path, namesrv: str, version: str, server: str) -> None:
+    manifest = store_manifest(version, "mixed")
+    extract_store(version, "mixed", tmp_path)
+    store = tmp_path / "store"
+    sizes = {name: manifest["config"][name] for name in SIZES if name in manifest["config"]}
+    where = {"storePathRootDir": store, "storePathCommitLog": store / "commitlog", **sizes, "maxMessageSize": 65_000}
+    topics = dict.fromkeys(("StoreNormal", "StoreDelay"), 4)
+    wanted = waiting(manifest)["StoreDelay"]
+    foreign = foreign_files(store)
+    assert foreign
+    ours = Server(tmp_path / "data", "-c", str(conf(tmp_path / "broker.conf", **where)))
+    ours.start()
+    peer = Peer(ours.broker)
+    for number in range(20):
+        fields = send_fields("StoreNormal", number % 4, properties=f"UNIQ_KEY\x01OURS{number}\x02")
+        assert peer.ask(310, fields, b"ours %d" % number).code == 0
+    peer.close()
+    written = read_everything(ours.broker, topics)
+    assert not unique_keys(written, "StoreDelay") & wanted, "delivered, and it would be delivered again"
+    ours.stop()
+    assert foreign_files(store) == foreign
+
+    apache = ApacheBroker(server, namesrv, scratch=tmp_path, heap="256m", config=where)
+    with apache:
+        deadline = time.monotonic() + 30
+        while True:
+            served = read_everything(apache.address, topics)
+            if wanted <= unique_keys(served, "StoreDelay"):
+                break
+            assert time.monotonic() < deadline, f"still waiting: {wanted - unique_keys(served, 'StoreDelay')}"
+            time.sleep(0.2)
+        assert {place: served.records.get(place) for place in written.records} == written.records
+        assert len(served.records) == len(written.records) + len(wanted)
+        apache.kill()
+    with ours:
+        assert read_everything(ours.broker, topics) == served
