@@ -94,6 +94,10 @@ class Kept(StoreUnderTest):
     def begin(self):
         return self.store.log.min_offset
 
+    def built_anew(self):
+        """Queues whose files were missed."""
+        return [finding for finding in self.store.files.findings() if finding.kind.startswith("queue")]
+
 
 @pytest.fixture
 def clock():
@@ -220,19 +224,20 @@ def test_queues_begin_where_the_log_begins(store):
 
 
 def test_a_queue_with_nothing_left_goes_on_at_its_offset(store):
-    store.write("old", 0, *(b"%d" % n for n in range(250)))  # three queue files of 100
-    store.fill(len(store.store.log.segments) and 1)
+    store.write("old", 0, *(b"%d" % n for n in range(300)))  # three queue files of 100
+    store.fill(1)
     store.flushed().pass_time(24 * HOUR_MS + DAYS_3)
     store.look(delete_file_batch_max=100)
     queue = store.store.find_queue("old", 0)
-    assert (queue.min_offset, queue.max_offset) == (250, 250)
+    assert (queue.min_offset, queue.max_offset) == (300, 300)
     directory = store.store.paths.queue_dir("old", 0)
     assert sorted(path.name for path in directory.iterdir()) == [f"{4000:020d}"]
     store = reopened(store)
+    assert store.built_anew() == []
     queue = store.store.find_queue("old", 0)
-    assert (queue.min_offset, queue.max_offset) == (250, 250)
+    assert (queue.min_offset, queue.max_offset) == (300, 300)
     store.write("old", 0, b"new")
-    assert [(r.queue_offset, r.body) for r in store.records("old", 0)] == [(250, b"new")]
+    assert [(r.queue_offset, r.body) for r in store.records("old", 0)] == [(300, b"new")]
     store.stop()
 
 
@@ -266,6 +271,10 @@ def test_what_recovery_would_read_is_not_deleted(store, monkeypatch):
     flush = store.store._flush_queues
     monkeypatch.setattr(flush, "_write_queues", lambda current, running: False)
     store.fill(3)
+    end = time.monotonic() + 5
+    while store.store.log.durable < 3 * SEGMENT_BYTES:
+        assert time.monotonic() < end, "the log is not synced"
+        time.sleep(0.01)
     store.pass_time(24 * HOUR_MS + DAYS_3)
     assert store.look().log_files_deleted == 0
     assert store.store.files.recovery_position.position == position
@@ -341,11 +350,11 @@ def test_queue_files_of_a_topic_made_anew_are_left_alone(store, monkeypatch):
     store.flushed()
     old = store.store.find_queue("T", 0)
     store.store.delete_topic("T")
-    store.write("T", 0, b"new")
+    store.write("T", 0, *(b"new %d" % n for n in range(250)))
     store.flushed()
     old.min_offset = 250
     store.store.cleaner._trimmer._delete_below(old, 2, 0.0)
-    assert (store.store.paths.queue_dir("T", 0) / f"{0:020d}").exists()
+    assert len(list(store.store.paths.queue_dir("T", 0).iterdir())) == 3
 
 
 # --- the disk
@@ -545,5 +554,6 @@ def test_queue_files_that_a_topics_own_time_hides_go(store):
     assert store.look().queue_files_deleted == 2
     assert store.bodies("short", 0) == [b"last"]
     store = reopened(store)
-    assert store.bodies("short", 0)[-1] == b"last"
+    assert store.built_anew() == [], "files that were deleted are missed"
+    assert store.bodies("short", 0) == [b"last"]
     store.stop()
