@@ -117,17 +117,15 @@ class FlushConsumeQueueService(ServiceThread):
         if deletion.error is not None:
             raise deletion.error
 
-    def record(self, queues: list[ConsumeQueue]) -> bool:
+    def record(self, queues: list[ConsumeQueue], goes_on: Callable[[], bool] = lambda: True) -> bool:
         """Have the ledger note minimum offsets that were moved, durably: before the files below them go.
 
-        Waits for a round; False when it failed. From any thread but this one and remoting-io.
+        Waits for a round; False when it failed, or `goes_on` says no. From any thread but this one and remoting-io.
         """
         done = threading.Event()
 
         def ask() -> None:
-            for queue in queues:
-                if self._is_known(queue):
-                    self._store.queues.touch(queue)
+            self._touch(queues)
             self.waiting.append(done)
             self.published(0)
 
@@ -135,7 +133,11 @@ class FlushConsumeQueueService(ServiceThread):
             ask()
             return self.work(running=False) and done.is_set()
         self._store.scheduler.call_soon(ask)
-        return done.wait(RECORD_S)
+        end = time.monotonic() + RECORD_S
+        while not done.wait(0.1):
+            if not goes_on() or time.monotonic() > end:
+                return False
+        return True
 
     def delete_topics(self) -> bool:
         """Work off what `delete_later` was given; False when it has to be tried again."""
@@ -364,23 +366,19 @@ class FlushConsumeQueueService(ServiceThread):
         except (OSError, CorruptFile, struct.error) as error:
             logger.warning("store: the recovery position cannot be saved yet: %s", error)
 
-    def save_ledger(self) -> int | None:
-        """Make what the ledger was told durable, the position as it is; returns that. None when neither is possible."""
-        saved = self._store.files.recovery_position.position
-        if saved is None or self.frozen is not None:
+    def save_for(self, queues: list[ConsumeQueue]) -> int | None:
+        """On this thread: a round that notes `queues`; the position it saved, None when it could not."""
+        for at in range(0, len(queues), SLICE):
+            self.call(partial(self._touch, queues[at : at + SLICE]), self.alive)
+        if not self.work(self.alive) or self.frozen is not None:
             return None
-        ledger = self._store.ledger
-        place = ledger.save(self._store.queues.all())
-        self._store.files.recovery_position.save(
-            saved._replace(
-                entries=ledger.entries,
-                ledger_generation=place.generation,
-                ledger_length=place.length,
-                ledger_crc=place.crc,
-            )
-        )
-        ledger.settled()
-        return saved.offset
+        saved = self._store.files.recovery_position.position
+        return saved.offset if saved else None
+
+    def _touch(self, queues: list[ConsumeQueue]) -> None:
+        for queue in queues:
+            if self._is_known(queue):
+                self._store.queues.touch(queue)
 
 
 def _below(entries: bytes, position: int) -> int:

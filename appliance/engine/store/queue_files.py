@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections import OrderedDict
+from collections.abc import Container
 from pathlib import Path
 
 from ..errors import StartError
@@ -35,6 +36,8 @@ class QueueFiles:
         self._open: OrderedDict[_Key, int] = OrderedDict()
         # In the order they were written.
         self._unsynced: dict[_Key, None] = {}
+        # Whose sync failed: what was not durable is lost, their length included (D6).
+        self._refused: set[_Key] = set()
         #: (topic, queue id) of files that `write` found without what comes before its entries.
         self.incomplete: set[tuple[str, int]] = set()
         self._deletions = deletions or [0]
@@ -85,9 +88,9 @@ class QueueFiles:
         self._open[key] = fd
         return fd
 
-    def let_go(self, topic: str, queue_id: int) -> None:
-        """Close a queue's files: the next write finds out how long they are."""
-        for key in [key for key in self._open if key[:2] == (topic, queue_id)]:
+    def let_go(self, queues: Container[tuple[str, int]]) -> None:
+        """Close the files of some queues: the next write finds out how long they are."""
+        for key in [key for key in self._open if key[:2] in queues]:
             self._open.move_to_end(key, last=False)
             self._close_oldest()
 
@@ -95,8 +98,7 @@ class QueueFiles:
         key, fd = self._open.popitem(last=False)
         try:
             if key in self._unsynced:
-                self._disk.fdatasync(fd)
-                self._unsynced.pop(key, None)
+                self._sync_file(key, fd)
         finally:
             self._disk.close(fd)
 
@@ -134,6 +136,9 @@ class QueueFiles:
             part = view[: (self._entries_per_file - index) * ENTRY_BYTES]
             key = (topic, queue_id, number)
             fd = self._fd(key, create=True, index=index)
+            if key in self._refused:
+                self._disk.truncate(fd, self.file_bytes)
+                self._refused.discard(key)
             self._unsynced[key] = None
             self._disk.write_all(fd, part, index * ENTRY_BYTES)
             offset += len(part) // ENTRY_BYTES
@@ -142,8 +147,15 @@ class QueueFiles:
     def sync(self) -> None:
         """Make every write since the last sync durable."""
         for key in list(self._unsynced):
-            self._disk.fdatasync(self._fd(key, create=True))
-            self._unsynced.pop(key, None)
+            self._sync_file(key, self._fd(key, create=True))
+
+    def _sync_file(self, key: _Key, fd: int) -> None:
+        try:
+            self._disk.fdatasync(fd)
+        except OSError:
+            self._refused.add(key)
+            raise
+        self._unsynced.pop(key, None)
 
     def numbers(self, topic: str, queue_id: int) -> list[int]:
         """The numbers of the files a queue has, in order; StartError when a file's name fits no file size."""
@@ -194,6 +206,7 @@ class QueueFiles:
 
     def _forget(self, key: _Key) -> None:
         self._unsynced.pop(key, None)
+        self._refused.discard(key)
         fd = self._open.pop(key, None)
         if fd is not None:
             self._disk.close(fd)

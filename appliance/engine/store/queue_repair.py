@@ -12,9 +12,11 @@ alone writes queue files, in steps between its rounds.
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Generator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..protocol.record import Record
@@ -41,6 +43,8 @@ RETRY_S = 5.0
 _WRITE_BYTES = 16 * 1024 * 1024
 #: Queues named one by one in the findings; beyond that their number is.
 _NAMED = 20
+#: Served again at a time, so that remoting-io is not held long.
+_SLICE = 500
 _HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
 
 
@@ -166,23 +170,21 @@ class QueueRepair:
                 queue.min_offset = first
                 self._store.queues.touch(queue)
 
-        self._service.call(correct)
+        self._service.call(correct, self._service.alive)
 
     # --- building anew
 
     def _rebuild(self) -> Generator[None, None, None]:
         store, service = self._store, self._service
-        found: dict[tuple[str, int], _Rebuilt] = {}
-        for queue in store.queues.all():
-            if queue.broken and queue.tail_base > 0:
-                store.ledger.note(queue, queue.tail_base)
-                self._files.let_go(queue.topic, queue.queue_id)
-                found[queue.topic, queue.queue_id] = _Rebuilt(queue)
-        if not found:
+        broken = [queue for queue in store.queues.all() if queue.broken and queue.tail_base > 0]
+        if not broken:
             return
-        position = service.save_ledger()
+        # The ledger has to know before files are written to, and the log is read up to where it stands then.
+        position = service.save_for(broken)
         if position is None:
-            raise OSError("the recovery position cannot be saved")
+            raise OSError(errno.EAGAIN, service.failure or "the recovery position cannot be saved")
+        found = {(queue.topic, queue.queue_id): _Rebuilt(queue) for queue in broken if self._is_known(queue)}
+        self._files.let_go(found)
         self._report(found)
         yield
         deleted = load_deleted_topics(store)
@@ -256,8 +258,8 @@ class QueueRepair:
         """Serve them again, on remoting-io."""
         store = self._store
 
-        def serve() -> None:
-            for rebuilt in done:
+        def serve(part: list[_Rebuilt]) -> None:
+            for rebuilt in part:
                 queue = rebuilt.queue
                 if self._is_known(queue):
                     queue.min_offset = max(queue.min_offset, rebuilt.first)
@@ -266,4 +268,5 @@ class QueueRepair:
                     store.on_repaired(queue)
             self._service.published(0)
 
-        self._service.call(serve)
+        for at in range(0, len(done), _SLICE):
+            self._service.call(partial(serve, done[at : at + _SLICE]), self._service.alive)
