@@ -14,6 +14,8 @@ from appliance.engine.store.consume_queue import ENTRY, ConsumeQueue
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.dispatch import entry_tag_code
 from appliance.engine.store.findings import Finding, Findings
+from appliance.engine.store.index_file import IndexFile, IndexHeader
+from appliance.engine.store.index_keys import key_hash
 from appliance.engine.store.paths import StorePaths
 from appliance.engine.store.queue_extension import address_of, decode_unit, is_address
 from appliance.engine.store.queue_ledger import QueueLedger
@@ -87,3 +89,11 @@ def test_the_quarantines_page(tmp_path):
     assert (paths.quarantine / findings.NAME).read_text().strip() == block.strip()
     for name in Finding._fields:
         assert f"`{name}`" in (PAGES / "quarantine.md").read_text()
+
+
+def test_the_index_files_page(tmp_path):
+    file = IndexFile(tmp_path / "i", Disk(), 4, 3, IndexHeader(0, 0, 0, 0, 0, 1))
+    assert file.put([(key_hash("T", key), 4096, 1700000000001) for key in ("K1", "K5")], 0) == 2
+    file.close()
+    assert (tmp_path / "i").read_bytes() == example("index-file.md")
+    assert f"`T#K1` has the hash {key_hash('T', 'K1')}" in (PAGES / "index-file.md").read_text()
