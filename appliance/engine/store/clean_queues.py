@@ -113,7 +113,9 @@ class QueueTrimmer:
         """Delete what lies below the minimum offsets, when the ledger has these: it would miss the files."""
         per_file = self._files.entries_per_file
         due = [queue for queue in queues if queue.min_offset // per_file > self._first_file.get(queue, 0)]
-        if due and not self._store._flush_queues.record(due):
+        if due and not self._store._flush_queues.record(due, lambda: self._pause(0.0)):
+            if not self._pause(0.0):
+                return 0
             raise OSError(errno.EAGAIN, "the queue ledger could not be saved", str(self._store.paths.own))
         deleted = 0
         for queue in due:

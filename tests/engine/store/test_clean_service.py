@@ -557,3 +557,21 @@ def test_queue_files_that_a_topics_own_time_hides_go(store):
     assert store.built_anew() == [], "files that were deleted are missed"
     assert store.bodies("short", 0) == [b"last"]
     store.stop()
+
+
+def test_a_stop_does_not_wait_for_a_ledger_that_cannot_be_saved(store, monkeypatch):
+    store.write("short", 0, *(b"%d" % n for n in range(250)))
+    store.flushed().pass_time(2 * HOUR_MS)
+    store.store.cleaner.topic_hours = lambda: {"short": 1}
+    monkeypatch.setattr(store.scheduler, "call_soon", lambda callback: None)  # the loop has ended
+    cleaner = store.store.cleaner
+    looking = threading.Thread(target=cleaner.look)
+    looking.start()
+    time.sleep(0.3)
+    assert looking.is_alive(), "it does not wait for the ledger at all"
+    begin = time.monotonic()
+    cleaner.request_stop()
+    looking.join(5)
+    assert time.monotonic() - begin < 2
+    assert cleaner.status.queue_files_deleted == 0
+    monkeypatch.undo()
