@@ -371,3 +371,22 @@ def test_batch_queues_of_apache_are_looked_at_and_named(tmp_path):
     change(path, 46 + 35, b"\x06")  # the second one's first message
     (found,) = damage(tmp_path)
     assert (found.kind, found.file, found.at) == ("batch-queue", f"batchconsumequeue/Batches/2/{0:020d}", 46)
+
+
+def test_damage_in_the_last_file_of_apaches_log_is_no_torn_tail(mixed):
+    """Nothing of ours says what was durable there: the queue entries behind the damage do."""
+    messages = store_manifest("5.3.3", "mixed")["messages"]
+    last_file = [m for m in messages if m["offset"] >= 524288]
+    victim = last_file[len(last_file) // 2]
+    change(log_file(mixed, 524288), victim["offset"] - 524288, b"\x7f\xff")
+    result, problems = verified(mixed)
+    assert result.records == len(messages) - 1
+    assert [(p.kind, p.at) for p in problems if p.level == "damage"] == [("record", victim["offset"] - 524288)]
+
+
+def test_an_entry_that_no_record_bears_out_is_found_in_the_middle_of_a_queue(ours):
+    """The record is of another queue now; the entry says what was true once."""
+    physical, _, _ = first_entry(ours, 5)
+    change(log_file(ours), physical + 12, struct.pack(">i", 7))
+    found = damage(ours)
+    assert ("queue-entry", 100) in {(p.kind, p.at) for p in found}
