@@ -39,8 +39,8 @@ from tests.support.golden import GOLDEN, extract_store, store_manifest
 from tests.support.store import BORN, STORE_HOST, Inline, StoreUnderTest
 
 LONG = bool(os.environ.get("ROCKETBOX_TORTURE"))
-#: Harms of each kind of file; eleven kinds in a store of ours, four in a recorded one.
-HARMS = 4000 if LONG else 150
+#: Harms of each kind of file: fifteen kinds in a store of ours, half as many of each of four in a recorded one.
+HARMS = 4000 if LONG else 130
 SEGMENT = 8 * 1024
 
 #: Kind of file -> whether `verify` must name every harm of it.
