@@ -10,11 +10,11 @@ import errno
 import random
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 from appliance.engine.errors import StartError, StoreBroken
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import decode_record
-from appliance.engine.store.consume_queue import ENTRY
 from appliance.engine.store.flush_queues import TopicDeletion
 from appliance.engine.store.message_store import MessageStore, StoreSettings
 from appliance.engine.store.paths import StorePaths
@@ -39,11 +39,21 @@ class Now:
         callback()
 
 
+#: In the place of a message that expired.
+GONE = b""
+
+
 class Recovered(dict[Queue, list[bytes]]):
-    """Bodies of each queue. configs: (table, name) -> its value, None where there is none."""
+    """Bodies of each queue, GONE for those before its minimum offset.
+
+    places: the physical offsets of the same, -1 for GONE. log_begin: the log's minimum offset. configs: (table, name)
+    -> its value, None where there is none.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.places: dict[Queue, list[int]] = {}
+        self.log_begin = 0
         self.configs: dict[tuple[str, str], object] = {}
 
 
@@ -52,6 +62,9 @@ class Expected:
 
     def __init__(self) -> None:
         self.bodies: dict[Queue, list[bytes]] = {}
+        self.places: dict[Queue, list[int]] = {}
+        #: Log files that end at or below may be deleted.
+        self.expired = 0
         self.promised: dict[Queue, int] = {}
         #: What a reader saw: a killed process takes nothing of it back, a power cut in async flush may.
         self.published: dict[Queue, int] = {}
@@ -68,6 +81,8 @@ class Expected:
     def copy(self) -> Expected:
         other = Expected()
         other.bodies = {queue: list(bodies) for queue, bodies in self.bodies.items()}
+        other.places = {queue: list(places) for queue, places in self.places.items()}
+        other.expired = self.expired
         other.promised = dict(self.promised)
         other.published = dict(self.published)
         other.deleting = set(self.deleting)
@@ -81,6 +96,9 @@ class Expected:
         kind, topic = event[0], event[1]
         if kind == "put":
             self.bodies.setdefault((topic, event[2]), []).append(event[3])
+            self.places.setdefault((topic, event[2]), []).append(event[4])
+        elif kind == "expired":
+            self.expired = topic
         elif kind == "promised":
             self.promised[topic, event[2]] = event[3]
             values = self.configs.get(("topics", topic), [])
@@ -106,6 +124,7 @@ class Expected:
             self.deleting.discard(topic)
             for queue in [queue for queue in self.bodies if queue[0] == topic]:
                 del self.bodies[queue]
+                del self.places[queue]
                 self.promised.pop(queue, None)
                 self.published.pop(queue, None)
 
@@ -115,6 +134,8 @@ class Expected:
         expected = cls()
         expected.configs = {name: [value] for name, value in recovered.configs.items()}
         expected.bodies = {queue: list(bodies) for queue, bodies in recovered.items()}
+        expected.places = {queue: list(places) for queue, places in recovered.places.items()}
+        expected.expired = recovered.log_begin
         expected.promised = {queue: len(bodies) for queue, bodies in recovered.items()}
         expected.published = dict(expected.promised)
         return expected
@@ -231,13 +252,14 @@ class Life:
             born = BORN if self.chance.random() < 0.8 else BORN_IPV6
             try:
                 if len(bodies) == 1:
-                    self.store.put(queue, field, bodies[0], self._properties(), 0, 0, 0, 1, born, 0)
+                    places = [self.store.put(queue, field, bodies[0], properties_of(bodies[0]), 0, 0, 0, 1, born, 0)]
                 else:
-                    put_batch(self.store, queue, field, [(body, self._properties()) for body in bodies], born)
+                    members = [(body, properties_of(body)) for body in bodies]
+                    places = put_batch(self.store, queue, field, members, born)
             except StoreBroken:
                 break
-            for body in bodies:
-                self.disk.mark(("put", topic, queue_id, body))
+            for body, place in zip(bodies, places, strict=True):
+                self.disk.mark(("put", topic, queue_id, body, place))
         self.store.end_tick()
 
     def _is_topic(self, topic: str) -> bool:
@@ -248,9 +270,6 @@ class Life:
         self._count += 1
         body = f"{self.seed}:{self._count}:".encode()
         return body + b"x" * (self.chance.choice((60, 60, 60, 700)) - len(body) % 60)
-
-    def _properties(self) -> bytes:
-        return b"KEYS\x01key%d\x02UNIQ_KEY\x01%016X\x02" % (self._count % 7, self._count)
 
     def _published(self, tick) -> None:
         """In sync flush what is published is acknowledged; in async flush it is promised once it is durable."""
@@ -333,9 +352,8 @@ class Life:
         found = Recovered()
         for queue in self.store.queues.all():
             name = f"{queue.topic}-{queue.queue_id}"
-            bodies: list[bytes] = []
-            if queue.min_offset:
-                raise Violation(f"{name} begins at {queue.min_offset}")
+            bodies = [GONE] * queue.min_offset
+            places = [-1] * queue.min_offset
             while len(bodies) < queue.max_offset:
                 result = self.store.get(queue, len(bodies), 32, None)
                 if result is None or result.status != GetStatus.FOUND or not result.message_count:
@@ -348,12 +366,22 @@ class Life:
                         if place != (queue.topic, queue.queue_id, len(bodies), offset + at):
                             raise Violation(f"{name} serves the record {place} at {len(bodies)}")
                         bodies.append(record.body)
+                        places.append(record.physical_offset)
                         at += record.size
-            entries = self.store.queues.read_entries(queue, 0, 1)
-            assert not entries or ENTRY.unpack(entries)[1] > 0
             if bodies:
                 found[queue.topic, queue.queue_id] = bodies
+                found.places[queue.topic, queue.queue_id] = places
+        found.log_begin = self.store.log.min_offset
         return found
+
+
+def unique_key(body: bytes) -> str:
+    return f"{crc32(body):08X}{len(body):08X}"
+
+
+def properties_of(body: bytes) -> bytes:
+    """A unique key, and one that others share."""
+    return f"KEYS\x01key{body[-1] % 3}\x02UNIQ_KEY\x01{unique_key(body)}\x02".encode()
 
 
 def judge(expected: Expected, recovered: Recovered, killed: bool) -> None:
@@ -362,11 +390,17 @@ def judge(expected: Expected, recovered: Recovered, killed: bool) -> None:
         if not any(queue[0] == topic for queue in recovered):
             expected = expected.copy()
             expected.follow(("deleted", topic))
+    if recovered.log_begin > expected.expired:
+        raise Violation(f"the log begins at {recovered.log_begin}, {expected.expired} was asked for")
     for queue, bodies in recovered.items():
         sent = expected.bodies.get(queue, [])
-        if bodies != sent[: len(bodies)]:
-            wrong = next((i for i, (a, b) in enumerate(zip(bodies, sent, strict=False)) if a != b), len(sent))
-            raise Violation(f"{queue} at {wrong}: {bodies[wrong][:20]!r} was never sent there")
+        if len(bodies) > len(sent):
+            raise Violation(f"{queue} at {len(sent)}: {bodies[len(sent)][:20]!r} was never sent there")
+        for i, (body, place) in enumerate(zip(bodies, expected.places[queue], strict=False)):
+            if body == GONE and place >= recovered.log_begin:
+                raise Violation(f"{queue} at {i}: hidden, though the log has it at {place}")
+            if GONE not in (body, sent[i]) and body != sent[i]:
+                raise Violation(f"{queue} at {i}: {body[:20]!r} was never sent there")
     for queue, count in (expected.published if killed else expected.promised).items():
         if len(recovered.get(queue, ())) < count:
             raise Violation(f"{queue}: {count} acknowledged, {len(recovered.get(queue, ()))} recovered")

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from appliance.engine.store.disk import Disk
+from appliance.engine.store.disk import Disk, DiskUsage
 
 ROOT = 0
 Operation = tuple[Any, ...]
@@ -238,8 +238,11 @@ class RecordingDisk(Disk):
 
     fsync = fdatasync
 
-    def free_bytes(self, path: Path) -> int:
-        return 1 << 40
+    def usage(self, path: Path) -> DiskUsage:
+        return DiskUsage(1 << 41, 1 << 40, 1 << 40)
+
+    def modified_ms(self, fd: int) -> int:
+        return 0
 
     # --- for the driver
 

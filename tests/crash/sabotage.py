@@ -77,6 +77,27 @@ def forget_the_journal(life: Life) -> None:
     life.before_log = lambda: None
 
 
+def delete_young_files(life: Life) -> None:
+    """One log file more than was asked for is deleted."""
+    cleaner = life.store.cleaner
+    take = cleaner._take_first
+    cleaner._take_first = lambda: take() and take()
+
+
+def unlink_in_any_order(life: Life) -> None:
+    """Log files are unlinked newest first: a crash in between leaves a log with a gap."""
+    cleaner = life.store.cleaner
+    take = cleaner._take_first
+
+    def take_two() -> bool:
+        done = take()
+        take()
+        cleaner._leaving.reverse()
+        return done
+
+    cleaner._take_first = take_two
+
+
 SABOTAGES = [
     acknowledge_before_sync,
     forget_directories,
@@ -86,4 +107,5 @@ SABOTAGES = [
     believe_any_count,
 ]
 #: These need the broker's tables beside the store.
+SERVICE_SABOTAGES = [delete_young_files, unlink_in_any_order]
 TABLE_SABOTAGES = [forget_the_journal, forget_directories]

@@ -6,8 +6,9 @@ import pytest
 
 from appliance.engine.store.flush_queues import TopicDeletion
 from tests.crash.crashes import nothing
-from tests.crash.life import Life
+from tests.crash.life import Life, properties_of
 from tests.crash.replayer import Wreck
+from tests.crash.services_life import ServicesLife
 
 
 def a_life(image=None, synchronous=False):
@@ -19,7 +20,9 @@ def a_life(image=None, synchronous=False):
 def write(life, topic, *bodies, queue_id=0):
     for body in bodies:
         queue = life.store.queues.get_or_create(topic, queue_id)
-        life.store.put(queue, bytes((len(topic),)) + topic.encode(), body, b"", 0, 0, 0, 1, b"\0" * 8, 0)
+        life.store.put(
+            queue, bytes((len(topic),)) + topic.encode(), body, properties_of(body), 0, 0, 0, 1, b"\0" * 8, 0
+        )
         life.store.end_tick()
 
 
@@ -189,3 +192,21 @@ def test_a_record_whose_properties_were_not_written_is_a_torn_tail():
     data[cut : cut + 512] = bytes(len(data[cut : cut + 512]))
     life = a_life({**image, path: bytes(data)}, synchronous=True)
     assert life.recovered() == {("A", 0): [b"whole"]}
+
+
+def test_an_index_cut_with_the_log_is_not_believed_when_the_log_has_grown_again():
+    life = ServicesLife("index", None, False, nothing)
+    life.open()
+    life._sync()
+    write(life, "A", *[b"lost in the cut %d" % number for number in range(5)])
+    life.store.index._prepare()
+    while life.store.index.work():
+        pass
+    life.store.index.checkpoint()
+    life = ServicesLife("index", crash(life, "none"), False, nothing)
+    life.open()
+    assert life.store.published == 0
+    write(life, "A", *[b"in its place, and of another size %d" % number for number in range(5)])
+    life = ServicesLife("index", disk_of(life), False, nothing)
+    life.open()
+    assert len(life.recovered()["A", 0]) == 5  # and each is found by its key

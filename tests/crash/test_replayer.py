@@ -8,7 +8,8 @@ import pytest
 from tests.crash.broker_life import BrokerLife
 from tests.crash.crashes import Crashes
 from tests.crash.life import Life, Violation
-from tests.crash.sabotage import SABOTAGES, TABLE_SABOTAGES
+from tests.crash.sabotage import SABOTAGES, SERVICE_SABOTAGES, TABLE_SABOTAGES
+from tests.crash.services_life import ServicesLife
 
 #: `make torture` runs this many times as many lives.
 TIMES = 15 if os.environ.get("ROCKETBOX_TORTURE") else 1
@@ -16,10 +17,11 @@ STEPS = 40
 #: Kind of life -> its class, whether the disk fails now and then, seeds, distinct images at least. Each seed is a life
 #: in either flush mode.
 LIVES = {
-    "store": (Life, False, 8, 9_000),
+    "store": (Life, False, 6, 7_000),
     "store, faulty disk": (Life, True, 2, 2_000),
     "broker": (BrokerLife, False, 2, 3_000),
     "broker, faulty disk": (BrokerLife, True, 1, 2_000),
+    "services": (ServicesLife, False, 1, 3_000),
 }
 
 
@@ -57,3 +59,9 @@ def test_a_sabotaged_store_is_found_out(sabotage):
 def test_a_sabotaged_broker_is_found_out(sabotage):
     with pytest.raises(Violation):
         run_lives(Crashes(sabotage, BrokerLife), "sabotage", 12, 25)
+
+
+@pytest.mark.parametrize("sabotage", SERVICE_SABOTAGES, ids=lambda sabotage: sabotage.__name__)
+def test_a_sabotaged_service_is_found_out(sabotage):
+    with pytest.raises(Violation):
+        run_lives(Crashes(sabotage, ServicesLife), "sabotage", 6, 40)

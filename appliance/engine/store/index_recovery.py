@@ -52,6 +52,15 @@ class OpenedIndex(NamedTuple):
     skip: int
     stale_slots: bool
 
+    def told(self) -> list[tuple[str, int, int]]:
+        """The files as `index-position` names them; without the record that is read again."""
+        told = [_told(file) for file in self.files]
+        if self.skip:
+            last = self.files[-1]
+            count = last.count - self.skip
+            told[-1:] = [(last.name, count, _offset_of(last, count - 1))] if count > FIRST_ENTRY else []
+        return told
+
 
 def load_position(store: MessageStore) -> IndexPosition | None:
     """What was saved last; None when there is nothing that can be believed."""

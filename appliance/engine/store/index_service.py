@@ -85,9 +85,11 @@ class IndexService(ServiceThread):
         checkpoint = self._store.files.checkpoint
         checkpoint.index_time_ms = min(checkpoint.index_time_ms, self.files[-1].end_ms if self.files else 0)
         if self.enabled:
-            saved = load_position(self._store)
-            if saved is not None and saved.stopped:
-                save_position(self._store, saved._replace(stopped=False))
+            # Before anything is written: what was cut with the log's end would else be believed again, once the log
+            # has grown past it with other records.
+            state = IndexPosition(opened.told(), self.position, False)
+            if load_position(self._store) != state:
+                save_position(self._store, state)
             self._dirty = True
         self._ready = not self._stale_slots
 
