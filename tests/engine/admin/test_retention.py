@@ -58,3 +58,12 @@ def test_cleaning_is_asked_for(house):
         house.admin.message("Gone/0/0")
     with pytest.raises(InvalidInput):
         house.admin.clean("everything")
+
+
+def test_metrics_say_whether_sends_are_taken(house):
+    wait_for(lambda: house.admin.metrics()["disk_used_ratio"] > 0, "the first look")
+    assert house.admin.metrics()["commit_log_writable"] == 1
+    assert house.admin.metrics()["commit_log_files"] == 1
+    house.engine.broker.store.log.refuse("the disk is full")
+    assert house.admin.metrics()["commit_log_writable"] == 0
+    assert house.admin.metrics()["commit_log_files_deleted_total"] == 0
