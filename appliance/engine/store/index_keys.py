@@ -5,7 +5,7 @@ record has its unique key, then each word of KEYS; a rolled-back record has none
 Source: RocketMQ `IndexService.buildIndex`, `IndexFile.indexKeyHashMethod`.
 
 Records are not decoded. Unique keys of one producer share their beginning for a millisecond at least, so the hash of
-`topic#` and the first 28 characters is kept, and a key costs one addition.
+`topic#` and the first 30 characters is kept, and the last two cost one addition each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNIQUE = UNIQUE_KEY.encode() + b"\x01"
 _KEYS = KEYS.encode() + b"\x01"
 #: A unique key with an IPv4 address has 32 digits.
 _UNIQUE_DIGITS = 32
-_STEM = _UNIQUE_DIGITS - 4
+_STEM = _UNIQUE_DIGITS - 2
 #: Beginnings whose hash is kept, over all topics; emptied beyond.
 _KEPT = 4096
 #: 31 ** n for the n-th character from the end.
@@ -66,7 +66,7 @@ def keys_of(properties: str) -> list[str]:
 class _Shape:
     """What one topic's records have in common.
 
-    stems: first 28 characters of a unique key -> hash of all before the last four, times 31**4. lead: of the last
+    stems: first 30 characters of a unique key -> hash of all before the last two, times 31**2. lead: of the last
     record the bytes from its topic's length to its unique key; tail: those behind that; no other keys in either.
     """
 
@@ -86,7 +86,6 @@ class KeyScanner:
         self._topic = b""
         self._base = 0
         self._kept = 0
-        self._quads: dict[bytes, int] = {}
         self._shapes: dict[bytes, _Shape] = {}
         # The shape of the current topic, taken apart.
         self._stems: dict[bytes, int] = {}
@@ -100,7 +99,7 @@ class KeyScanner:
         before bytes that are no record of this place.
         """
         end = len(data)
-        unpack, quads, add = _HEAD.unpack_from, self._quads, found.append
+        unpack, add = _HEAD.unpack_from, found.append
         stems, lead, tail = self._stems, self._lead, self._tail
         behind = len(tail)
         while limit and at + FIXED_BYTES <= end:
@@ -117,9 +116,13 @@ class KeyScanner:
             v = after - behind - _UNIQUE_DIGITS
             if data[p:v] == lead and data[after - behind : after] == tail:
                 # As the record before but for its body and its unique key.
-                code, quad = stems.get(data[v : v + _STEM]), quads.get(data[v + _STEM : v + _UNIQUE_DIGITS])
-                if code is not None and quad is not None and sys_flag & SYS_TRANSACTION_MASK != SYS_ROLLBACK:
-                    code = code + quad & 0xFFFFFFFF
+                stem = data[v : v + _STEM]
+                code = stems.get(stem)
+                if code is None:
+                    code = self._learn(stem, stems)
+                x, y = data[v + _STEM], data[v + _STEM + 1]
+                if code >= 0 and 47 < x < 128 and 47 < y < 128 and sys_flag & SYS_TRANSACTION_MASK != SYS_ROLLBACK:
+                    code = code + 31 * x + y & 0xFFFFFFFF
                     add((code if code < 0x80000000 else -code & 0x7FFFFFFF, physical, time_ms))
                     at = after
                     limit -= 1
@@ -148,7 +151,7 @@ class KeyScanner:
             if data[p:v] == self._lead and data[v + _UNIQUE_DIGITS : after] == self._tail:
                 key = data[v : v + _UNIQUE_DIGITS]
                 if key.isalnum() and key.isascii():
-                    found.append((self._hash_of_unique(key), physical, time_ms))
+                    found.append((self._hash(key), physical, time_ms))
                     return
         k, k2 = data.rfind(_UNIQUE, q, after), data.rfind(_KEYS, q, after)
         if any(at >= 0 and at != q and data[at - 1] != 2 for at in (k, k2)):
@@ -163,7 +166,7 @@ class KeyScanner:
                 self._all_keys(data[q:after], physical, time_ms, found)
                 return
             if len(key) == _UNIQUE_DIGITS and end >= 0 and key.isalnum() and key.isascii():
-                found.append((self._hash_of_unique(key), physical, time_ms))
+                found.append((self._hash(key), physical, time_ms))
                 if k2 < 0:
                     shape = self._shapes[topic]
                     shape.lead, shape.tail = self._lead, self._tail = data[p:v], data[end:after]
@@ -185,23 +188,18 @@ class KeyScanner:
         self._topic, self._base = topic, shape.base
         self._stems, self._lead, self._tail = shape.stems, shape.lead, shape.tail
 
-    def _hash_of_unique(self, key: bytes) -> int:
-        """The index's hash of 32 letters and digits; those of both of its parts are kept."""
-        stem, quad = key[:_STEM], key[_STEM:]
-        code, last = self._stems.get(stem), self._quads.get(quad)
-        if last is None:
-            if len(self._quads) > 1 << 17:
-                self._quads.clear()
-            last = self._quads[quad] = sum(map(mul, quad, _BY_LENGTH[4]))
-        if code is None:
-            self._kept += 1
-            if self._kept > _KEPT:
-                self._kept = 1
-                for shape in self._shapes.values():
-                    shape.stems.clear()
-            code = self._base * _POWERS[_STEM] + sum(map(mul, stem, _BY_LENGTH[_STEM]))
-            code = self._stems[stem] = code * _POWERS[4] & 0xFFFFFFFF
-        return index_hash(code + last)
+    def _learn(self, stem: bytes, stems: dict[bytes, int]) -> int:
+        """The hash of `topic#` and a stem, times 31**2, kept; -1 unless it is letters and digits only."""
+        if not stem.isalnum() or not stem.isascii():
+            return -1
+        self._kept += 1
+        if self._kept > _KEPT:
+            self._kept = 1
+            for shape in self._shapes.values():
+                shape.stems.clear()
+        code = self._base * _POWERS[_STEM] + sum(map(mul, stem, _BY_LENGTH[_STEM]))
+        code = stems[stem] = code * _POWERS[2] & 0xFFFFFFFF
+        return code
 
     def _hash(self, key: bytes) -> int:
         """The index's hash of a key in the current topic."""
