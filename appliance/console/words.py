@@ -22,6 +22,7 @@ WORDS: dict[str, str | Promise] = {
     "io": _("Network"),
     "store": _("Message log"),
     "queues": _("Queue files"),
+    "index": _("Key index"),
     "tables": _("Tables"),
     "namesrv": _("Name server"),
     "disk": _("Disk"),
@@ -85,6 +86,12 @@ SENTENCES: dict[str, str] = {
     ),
     "queues_written": gettext_noop("The queue files are written."),
     "queues_failing": gettext_noop("The queue files cannot be written and are retried: %(reason)s."),
+    "index_current": gettext_noop("The key index has all messages."),
+    "index_behind": gettext_noop(
+        "The key index is %(size)d bytes behind the log; queries by key miss the newest messages."
+    ),
+    "index_failing": gettext_noop("The key index cannot be written and is retried: %(reason)s."),
+    "index_off": gettext_noop("messageIndexEnable is off: messages are not found by key."),
     "tables_saved": gettext_noop("Topics, groups and offsets are saved."),
     "tables_failing": gettext_noop("The table of %(table)s cannot be saved: %(reason)s."),
     "namesrv_registered": gettext_noop("The name server %(address)s knows this broker."),

@@ -62,6 +62,8 @@ def is_loopback(address: str | None) -> bool:
         return host == "localhost"
 
 
+#: An index further behind is being made anew, or the machine is too slow for it.
+_INDEX_BEHIND_BYTES = 256 * 1024 * 1024
 #: Lines of what needs a person; beyond them only how many.
 NEEDS_SHOWN = 20
 
@@ -91,6 +93,16 @@ class Checks:
             found.append(s.Check("address", "warning" if away else "ok", say(code, address=address)))
         return tuple(found)
 
+    def _index(self, broker: Broker) -> s.Check:
+        index = broker.store.index
+        if index.failure is not None:
+            return s.Check("index", "failed", say("index_failing", reason=index.failure))
+        if not index.enabled:
+            return s.Check("index", "ok", say("index_off"))
+        if index.behind > _INDEX_BEHIND_BYTES:
+            return s.Check("index", "warning", say("index_behind", size=index.behind))
+        return s.Check("index", "ok", say("index_current"))
+
     def _store(self, broker: Broker) -> list[s.Check]:
         store = broker.store
         log = store.log
@@ -103,6 +115,7 @@ class Checks:
             if queues["ok"]
             else s.Check("queues", "failed", say("queues_failing", reason=queues["detail"])),
         ]
+        found.append(self._index(broker))
         failing = [
             s.Check("tables", "failed", say("tables_failing", table=name, reason=failure))
             for name, failure in (

@@ -31,6 +31,8 @@ def metrics_of(engine: Engine) -> dict[str, float]:
             "commit_log_unsynced_bytes": store.log.written - store.log.durable,
             "commit_log_writable": 0 if store.log.broken or store.log.refused else 1,
             "commit_log_files": len(store.log.segments),
+            "index_files": len(store.index.files),
+            "index_behind_bytes": store.index.behind,
             "disk_used_ratio": store.cleaner.status.used_share,
             "commit_log_files_deleted_total": store.cleaner.status.log_files_deleted,
             "queue_files_deleted_total": store.cleaner.status.queue_files_deleted,

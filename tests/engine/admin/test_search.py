@@ -141,3 +141,23 @@ def test_without_an_index_places_are_still_found(make_house):
     page = house.admin.search("k")
     assert (page.hits, page.index_enabled) == ((), False)
     assert len(house.admin.search("T/0/0").hits) == 1
+
+
+def test_a_check_says_how_the_index_is(house, make_house):
+    def check(house):
+        return next(check for check in house.admin.checks() if check.name == "index")
+
+    house.put("T", b"x", properties=keyed("k"))
+    assert (check(house).level, check(house).sentence.code) == ("ok", "index_current")
+    index = house.engine.broker.store.index
+    index.failure = "no room"
+    assert (check(house).level, str(check(house).sentence)) == (
+        "failed",
+        "The key index cannot be written and is retried: no room.",
+    )
+    index.failure = None
+    house.admin.search("k")
+    assert house.admin.metrics()["index_behind_bytes"] == 0
+    assert house.admin.metrics()["index_files"] == 1
+    off = make_house(store={"message_index_enable": False})
+    assert check(off).sentence.code == "index_off"
