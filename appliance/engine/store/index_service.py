@@ -30,7 +30,7 @@ INTERVAL_S = 0.1
 SLICE = 400
 WINDOW_BYTES = 512 * 1024
 #: Rest after a slice, as a multiple of the time it took, by how far the index is behind in bytes.
-_RESTS = ((8 << 20, 2.0), (64 << 20, 0.7), (1 << 62, 0.2))
+_RESTS = ((32 << 20, 2.0), (256 << 20, 1.0), (1 << 62, 0.5))
 _REST_MIN_S = 0.0002
 #: More keys than this in one interval, and slots are kept in memory; fewer for IDLE_S, and it is given back.
 TABLE_AT = 300

@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Measures queries by unique key beside running sends, and what the index costs those sends; prints markdown.
+
+    bench/key_query.py                          both parts; a million messages on each server, about five minutes
+    bench/key_query.py --messages 10000000      as many as the goal names: half an hour, 12 GB of disk
+    bench/key_query.py --parts sends            only what the index costs
+
+queries: every server is filled, then asked for random messages by unique key while a generator sends 5,000 messages a
+second to it; interleaved rounds, the servers that wait are frozen. Every answer must hold exactly what was asked for.
+sends: 64 connections on RocketBox with the index on and off, and how far the index is behind when the load ends.
+See bench/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench.build import build
+from bench.rounds import note
+from bench.rows import SEND_QUEUES, Bench, LoadError
+from bench.run import pinning
+from bench.servers import LABELS, ROCKETBOX, TITLES, RocketBoxServer, Server, make_server
+
+TOPIC = "BenchKeys"
+PARTS = ("queries", "sends")
+SEND_RATE = 5000
+BATCH = 32
+FOREVER = (1 << 63) - 1
+#: How long a server may take to index what it was filled with.
+INDEXED_S = 600.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = read_options(arguments)
+    parts = options.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        sys.exit(f"no such part: {', '.join(sorted(unknown))}")
+    server_cpus, generator_cpus = pinning(options.pin)
+    bench = Bench(build("loadgen"), options.seconds, 1.0, generator_cpus)
+    scratch = Path(options.dir or tempfile.gettempdir())
+    print(
+        f"{time.strftime('%Y-%m-%d')}; {options.rounds} rounds of {options.seconds:g} s, medians; pin {options.pin}.\n"
+    )
+    if "queries" in parts:
+        print(measure_queries(options, bench, server_cpus, scratch) + "\n", flush=True)
+    if "sends" in parts:
+        print(measure_sends(options, bench, server_cpus, scratch), flush=True)
+    return 0
+
+
+def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--messages", type=int, default=1_000_000, help="on each server before it is asked")
+    parser.add_argument("--body", type=int, default=100, help="bytes of the messages it is filled with")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--only", default=",".join(LABELS))
+    parser.add_argument("--pin", choices=("split", "none"), default="split")
+    parser.add_argument("--dir", help="where stores are written")
+    return parser.parse_args(arguments)
+
+
+class Asker:
+    """One connection that asks for one message after the other."""
+
+    def __init__(self, broker: str) -> None:
+        host, _, port = broker.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), 10)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, code: int, **fields: object) -> tuple[dict[str, Any], bytes]:
+        named = {name: str(value) for name, value in fields.items()}
+        request = {"code": code, "language": "JAVA", "version": 479, "opaque": 1, "flag": 0, "extFields": named}
+        header = json.dumps(request, separators=(",", ":")).encode()
+        self._socket.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        while True:
+            (length,) = struct.unpack(">i", self._receive(4))
+            frame = self._receive(length)
+            size = struct.unpack_from(">i", frame)[0] & 0xFFFFFF
+            answer = json.loads(frame[4 : 4 + size])
+            if answer["flag"] & 1:  # a broker may ask something itself
+                return answer, frame[4 + size :]
+
+    def _receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            chunk = self._socket.recv(size - len(data))
+            if not chunk:
+                raise LoadError("the broker closed the connection")
+            data += chunk
+        return data
+
+    def query(self, key: str) -> bytes:
+        answer, body = self.ask(
+            12, topic=TOPIC, key=key, maxNum=32, beginTimestamp=0, endTimestamp=FOREVER, _UNIQUE_KEY_QUERY="true"
+        )  # fmt: skip
+        if answer["code"] != 0:
+            raise LoadError(f"no message {key}: {answer['code']} {answer.get('remark')}")
+        return body
+
+    def first_unique(self) -> int:
+        """The last 16 digits of the first unique key that was sent: the least of the queues' first messages."""
+        return int(min(self.unique_at(queue, 0) for queue in range(SEND_QUEUES))[16:], 16)
+
+    def unique_at(self, queue: int, offset: int) -> str:
+        """The unique key of a queue's message."""
+        _, body = self.ask(
+            11, consumerGroup="BenchKeysGroup", topic=TOPIC, queueId=queue, queueOffset=offset, maxMsgNums=1, sysFlag=4,
+            commitOffset=0, suspendTimeoutMillis=0, subscription="*", subVersion=0, expressionType="TAG",
+        )  # fmt: skip
+        at = body.find(b"UNIQ_KEY\x01") + len(b"UNIQ_KEY\x01")
+        return body[at : at + 32].decode()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Filled:
+    """A server with messages, and the unique keys it was given."""
+
+    def __init__(self, server: Server, bench: Bench, messages: int, body: int) -> None:
+        self.server = server
+        server.create_topic(TOPIC, SEND_QUEUES)
+        # Gently: a cold JVM refuses what waits 200 ms in its queue.
+        whole = messages // BATCH * BATCH
+        filled = bench.load(
+            server, "batch", topic=TOPIC, queues=SEND_QUEUES, messages=whole, body=body, batch=BATCH, seconds=3600,
+            connections=4,
+        )  # fmt: skip
+        self.count = int(filled["all_messages"])
+        if self.count < messages * 0.9:
+            raise LoadError(f"{server.label} could not be filled: {filled['first_error']}")
+        asker = Asker(server.broker)
+        self._first = asker.first_unique()
+        begin = time.monotonic()
+        while True:
+            try:
+                asker.query(self.key(self.count - 1))
+                break
+            except LoadError:
+                if time.monotonic() - begin > INDEXED_S:
+                    raise
+                time.sleep(0.2)
+        asker.close()
+        note(f"{server.label}: {self.count:,} messages, indexed {time.monotonic() - begin:.1f} s after the last")
+
+    def key(self, number: int) -> str:
+        """Of the message sent as `number`; the generator counts each batch's own header as well."""
+        batch, member = divmod(number, BATCH)
+        return f"7F0000016AB14E0E{self._first + batch * (BATCH + 1) + member:016X}"
+
+
+def measure_queries(options: argparse.Namespace, bench: Bench, cpus: str | None, scratch: Path) -> str:
+    """p50 and p99 of queries by unique key, and of the sends beside them."""
+    filled: dict[str, Filled] = {}
+    rounds: dict[str, list[tuple[list[float], dict[str, float]]]] = {}
+    try:
+        for label in options.only.split(","):
+            server = make_server(label, "async", cpus, scratch)
+            try:
+                server.start()
+                filled[label] = Filled(server, bench, options.messages, options.body)
+            except BaseException:
+                server.stop()
+                raise
+            _ask_for(filled[label], bench, min(options.seconds, 3))  # what a JVM needs to be warm
+            server.freeze()
+        for number in range(1, options.rounds + 1):
+            for label, one in filled.items():
+                one.server.thaw()
+                took, sends = _ask_for(one, bench, options.seconds)
+                one.server.freeze()
+                rounds.setdefault(label, []).append((took, sends))
+                note(f"round {number} {label}: {len(took)} queries, p99 {_at(took, 0.99):.2f} ms")
+    finally:
+        for one in filled.values():
+            one.server.stop()
+    lines = [
+        f"Query by unique key among {options.messages:,} messages, {SEND_RATE:,} sends a second beside it",
+        "",
+        "| | query p50 | query p99 | queries/s | send p99 |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for label, samples in rounds.items():
+        p50, p99 = (median(_at(took, share) for took, _ in samples) for share in (0.5, 0.99))
+        rate = median(len(took) for took, _ in samples) / options.seconds
+        sends = median(latency["p99"] for _, latency in samples) / 1000
+        lines.append(f"| {TITLES[label]} | {p50:.2f} ms | {p99:.2f} ms | {rate:,.0f} | {sends:.2f} ms |")
+    return "\n".join(lines)
+
+
+def _ask_for(filled: Filled, bench: Bench, seconds: float) -> tuple[list[float], dict[str, float]]:
+    """(milliseconds of each query, latency of the sends in us) over `seconds` of sends at the fixed rate."""
+    command = bench.command(
+        filled.server, "paced", topic=TOPIC, queues=SEND_QUEUES, rate=SEND_RATE, connections=16, seconds=seconds + 1
+    )
+    took = []
+    asker, chance = Asker(filled.server.broker), random.Random(1)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as generator:
+        time.sleep(1.0)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            key = filled.key(chance.randrange(filled.count))
+            begin = time.perf_counter()
+            body = asker.query(key)
+            took.append((time.perf_counter() - begin) * 1000)
+            if body.count(key.encode()) != 1:
+                raise LoadError(f"{filled.server.label}: another message than {key}")
+        assert generator.stdout is not None
+        sends = json.loads(generator.stdout.readline())
+    asker.close()
+    if sends["errors"]:
+        raise LoadError(f"{filled.server.label}: {sends['first_error']}")
+    return took, sends["latency_us"]
+
+
+def _at(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def measure_sends(options: argparse.Namespace, bench: Bench, cpus: str | None, scratch: Path) -> str:
+    """Rate of sends with the index on and off, interleaved, and the index's lag when the load ends."""
+    kinds = {"on": {}, "off": {"ROCKETBOX_STORE_MESSAGE_INDEX_ENABLE": "false"}}
+    servers: dict[str, RocketBoxServer] = {}
+    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
+    lags: list[float] = []
+    try:
+        for kind, environment in kinds.items():
+            server = make_server(ROCKETBOX, "async", cpus, scratch)
+            assert isinstance(server, RocketBoxServer)
+            server.environment |= environment
+            server.start()
+            server.create_topic(TOPIC, SEND_QUEUES)
+            servers[kind] = server
+            bench.load(server, "send", topic=TOPIC, queues=SEND_QUEUES, connections=64, seconds=3)
+            server.freeze()
+        for _ in range(options.rounds):
+            for kind, server in servers.items():
+                server.thaw()
+                result = bench.load(server, "send", topic=TOPIC, queues=SEND_QUEUES, connections=64)
+                if result["errors"]:
+                    raise LoadError(str(result["first_error"]))
+                rates[kind].append(result["rate"])
+                if kind == "on":
+                    lags.append(_lag(server))
+                server.freeze()
+                note(f"index {kind}: {result['rate']:,.0f}/s")
+    finally:
+        for server in servers.values():
+            server.stop()
+    on, off = median(rates["on"]), median(rates["off"])
+    return (
+        f"Sends of 64 connections, async flush: {on:,.0f}/s with the index, {off:,.0f}/s without: {on / off:.2f}x. "
+        f"The newest message was found {max(lags):.2f} s after the load's end at the latest."
+    )
+
+
+def _lag(server: Server) -> float:
+    """Seconds from now, the load's end, until the last message of queue 0 is found by its unique key."""
+    begin = time.monotonic()
+    asker = Asker(server.broker)
+    answer, _ = asker.ask(30, topic=TOPIC, queueId=0)
+    key = asker.unique_at(0, int(answer["extFields"]["offset"]) - 1)
+    while True:
+        try:
+            asker.query(key)
+            break
+        except LoadError:
+            if time.monotonic() - begin > 60:
+                raise
+    asker.close()
+    return time.monotonic() - begin
+
+
+if __name__ == "__main__":
+    sys.exit(main())
