@@ -51,7 +51,7 @@ _HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
 class _Rebuilt:
     """One queue's entries up to `end`; those from `at` on are not written yet. first: the first with a record."""
 
-    __slots__ = ("at", "data", "first", "queue", "until")
+    __slots__ = ("at", "data", "doubt", "first", "queue", "until")
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue
@@ -59,6 +59,8 @@ class _Rebuilt:
         self.until = queue.tail_base
         self.first = self.at = -1
         self.data = bytearray()
+        #: (offset, entry) of the last record whose offset was there before; see QueueOrder for what that may mean.
+        self.doubt: tuple[int, bytes] | None = None
 
     @property
     def end(self) -> int:
@@ -226,16 +228,40 @@ class QueueRepair:
     def _take(self, rebuilt: _Rebuilt, record: Record, code: int) -> None:
         """Put a record's entry where it belongs; what is missing before becomes holes."""
         offset = record.queue_offset
-        if rebuilt.first < 0 or offset < rebuilt.end:  # the first one, or the topic was made anew: from here on
-            rebuilt.first = offset
-            rebuilt.at = offset - offset % self._files.entries_per_file
-            rebuilt.data = bytearray(_HOLE * (offset - rebuilt.at))
+        entry = ENTRY.pack(record.physical_offset, record.size, code)
+        if rebuilt.first < 0:
+            self._begin(rebuilt, offset)
+        elif offset < rebuilt.end:
+            doubt = rebuilt.doubt
+            if doubt is None or offset != doubt[0] + 1:
+                rebuilt.doubt = offset, entry
+                return
+            self._go_back(rebuilt, doubt)
         elif offset > rebuilt.end:
             rebuilt.data += ENTRY.pack(record.physical_offset, HOLE_SIZE, 0) * (offset - rebuilt.end)
-        rebuilt.data += ENTRY.pack(record.physical_offset, record.size, code)
+        rebuilt.doubt = None
+        rebuilt.data += entry
+
+    def _begin(self, rebuilt: _Rebuilt, offset: int) -> None:
+        rebuilt.first = offset
+        rebuilt.at = offset - offset % self._files.entries_per_file
+        rebuilt.data = bytearray(_HOLE * (offset - rebuilt.at))
+
+    def _go_back(self, rebuilt: _Rebuilt, doubt: tuple[int, bytes]) -> None:
+        """Two records in a row went on from there: the topic was made anew, or what came before was the odd one."""
+        offset, entry = doubt
+        if offset <= rebuilt.first:
+            self._begin(rebuilt, offset)
+        elif offset < rebuilt.at:
+            rebuilt.at, rebuilt.data = offset, bytearray()
+        else:
+            del rebuilt.data[(offset - rebuilt.at) * ENTRY_BYTES :]
+        rebuilt.data += entry
 
     def _complete(self, rebuilt: _Rebuilt) -> None:
         """The log has no record for what is still missing."""
+        if rebuilt.doubt is not None and rebuilt.doubt[0] + 1 == rebuilt.until:
+            self._go_back(rebuilt, rebuilt.doubt)  # the queue ends with it, and it is the later one
         if rebuilt.first < 0:
             rebuilt.first = rebuilt.until
             rebuilt.at = rebuilt.until - rebuilt.until % self._files.entries_per_file
