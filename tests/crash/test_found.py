@@ -210,3 +210,16 @@ def test_an_index_cut_with_the_log_is_not_believed_when_the_log_has_grown_again(
     life = ServicesLife("index", disk_of(life), False, nothing)
     life.open()
     assert len(life.recovered()["A", 0]) == 5  # and each is found by its key
+
+
+@pytest.mark.parametrize("missing", [1, 5, 9])
+def test_a_record_whose_write_ended_in_its_properties_is_a_torn_tail(missing):
+    life = a_life(synchronous=True)
+    write(life, "A", b"whole")
+    life._sync()
+    write(life, "A", b"cut short")
+    image = disk_of(life)
+    path = "/store/commitlog/" + "0" * 20
+    data, end = bytearray(image[path]), life.store.log.written
+    data[end - missing : end] = bytes(missing)
+    assert a_life({**image, path: bytes(data)}, synchronous=True).recovered() == {("A", 0): [b"whole"]}

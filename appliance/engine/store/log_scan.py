@@ -231,12 +231,14 @@ def _check_place(record: Record, offset: int) -> None:
 
 
 def _check_sectors(properties: bytes, end: int) -> None:
-    """CorruptFile when a sector's part of a record's properties, which end at `end`, is all zeros: it was never written.
-    A client ends properties with 2, and has no value of 512 zeros."""
+    """CorruptFile when the last byte of a record's properties, which end at `end`, is zero, or all of a sector in them:
+    it was never written. A client ends properties with 2, and has no value of 512 zeros."""
+    if properties[-1:] == b"\0":
+        raise CorruptFile(f"record before {end}: its properties were not written to their end")
     begin = position = end - len(properties)
     while position < end:
         following = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
         part = properties[position - begin : following - begin]
-        if (len(part) == SECTOR_BYTES or following == end) and not part.strip(b"\0"):
+        if len(part) == SECTOR_BYTES and not part.strip(b"\0"):
             raise CorruptFile(f"record before {end}: its properties were not written")
         position = following
