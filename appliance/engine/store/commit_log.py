@@ -19,7 +19,7 @@ from ..errors import MessageTooLarge, StartError, StoreBroken
 from ..protocol.record import BLANK_BYTES, MAGIC_BLANK, SIZE_MAGIC
 from .disk import Disk
 from .paths import segment_name, segment_offset
-from .segments import Segment, SegmentAllocator
+from .segments import WARM_BYTES, Segment, SegmentAllocator
 
 logger = logging.getLogger(__name__)
 
@@ -237,6 +237,8 @@ class CommitLog:
         """Once a tick, after `write`."""
         if self._segment_end - self.written < self.segment_bytes * (1 - PREPARE_AT):
             self._prepare_ahead()
+        if self._allocator.warmed - self.written < WARM_BYTES // 2:
+            self._allocator.keep_warm()
 
     def fail(self, reason: str) -> None:
         """The log takes no more appends: what the kernel holds cannot be trusted after a failed write or sync (D6)."""

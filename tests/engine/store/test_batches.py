@@ -39,7 +39,7 @@ def test_batches_and_single_messages_follow_each_other_over_many_files(store):
         if chance.random() < 0.4:
             store.tick()
     store.tick()
-    store.wait_acked(60)
+    store.wait_acked(60 + sent.count(b"single"))
     records = store.records("T", 0)
     assert [record.body for record in records] == sent
     assert [record.queue_offset for record in records] == list(range(len(sent)))
