@@ -138,6 +138,30 @@ class RecordingDisk(Disk):
         entries[new.name] = node
         self.record.append(("rename", directory, old.name, new.name, node))
 
+    def open_directory(self, path: Path) -> int:
+        fd = self._next_fd
+        self._next_fd += 1
+        self._open[fd] = (self._node(path), str(path))
+        return fd
+
+    def sync_file_system(self, fd: int) -> bool:
+        """Every node, one after the other; when it fails, nothing of open queue files was stored."""
+        try:
+            self.fault("syncfs", self._open[fd][1])
+        except OSError:
+            for node in {node for node, path in self._open.values() if "consumequeue" in path and node in self.files}:
+                self._stored[node][1].clear()
+                self.record.append(("lost", node))
+            raise
+        for node, (stored, pending) in self._stored.items():
+            if pending:
+                for operation in pending:
+                    apply(stored, operation)
+                pending.clear()
+                self.record.append(("sync", node))
+        self.record.extend(("sync", node) for node in self.directories)
+        return True
+
     def _sync_directory(self, path: Path) -> None:
         self.fault("sync_directory", str(path))
         self.record.append(("sync", self._node(path)))
@@ -197,6 +221,9 @@ class RecordingDisk(Disk):
         if not pending:
             self.files[node][:] = stored
             self.record.append(("forget", node))
+
+    def forget_range(self, fd: int, position: int, size: int) -> None:
+        """What is clean, and comes again."""
 
     def read_ahead(self, fd: int, wanted: bool) -> None:
         """There is none."""
