@@ -76,7 +76,7 @@ def create_administrator(username: str, password: str, language: str, secret: st
         user.full_clean()
         user.save()
         go_to("address")
-        record("user.create", username, None, {"role": "admin"}, actor=username, actor_kind="set-up")
+        record("user.create", username, None, _ALL_RIGHTS, actor=username, actor_kind="set-up")
     _secret, _closed = None, False
     return user
 
@@ -108,7 +108,7 @@ def create_from_environment(environ: Mapping[str, str]) -> None:
     except ValidationError as error:
         raise StartError(f"ADMIN_USER is refused: {' '.join(error.messages)}") from None
     user.save()
-    record("user.create", username, None, {"role": "admin"}, actor="environment", actor_kind="set-up")
+    record("user.create", username, None, _ALL_RIGHTS, actor="environment", actor_kind="set-up")
 
 
 def _password_in(name: str) -> str:
