@@ -28,15 +28,18 @@ logger = logging.getLogger(__name__)
 INTERVAL_S = 0.1
 #: Records of a slice: well under 1 ms, and the lock is held no longer (D10).
 SLICE = 400
-WINDOW_BYTES = 512 * 1024
+#: Read at a time: below the 128 KiB from which malloc maps memory anew each time, which doubled the cost of a record.
+WINDOW_BYTES = 120 * 1024
 #: Rest after a slice, as a multiple of the time it took, by how far the index is behind in bytes.
 _RESTS = ((32 << 20, 2.0), (256 << 20, 1.0), (1 << 62, 0.5))
 _REST_MIN_S = 0.0002
-#: More keys than this in one interval, and slots are kept in memory; fewer for IDLE_S, and it is given back.
+#: More keys than this in one interval, or bytes to work off at its begin, and slots are kept in memory, since two calls
+#: a key cost others the GIL as often. When nothing has come for half of IDLE_S the memory is given back.
 TABLE_AT = 300
+TABLE_AT_BYTES = 256 * 1024
 #: The state on disk is brought up to date at least so often while keys come, and when none come any more.
 CHECKPOINT_S = 30.0
-IDLE_S = 5.0
+IDLE_S = 20.0
 RETRY_S = 1.0
 #: What a stop waits for the index to catch up; the rest is done after the next start.
 STOP_S = 2.0
@@ -124,7 +127,7 @@ class IndexService(ServiceThread):
     def run(self) -> None:
         if not self.enabled:
             return
-        if self.behind > WINDOW_BYTES:
+        if self.behind > TABLE_AT_BYTES:
             logger.info("index: %d bytes of the log are to be indexed", self.behind)
         while not self.stopped:
             if not self._dirty:
@@ -147,6 +150,8 @@ class IndexService(ServiceThread):
         try:
             self._prepare()
             before = self._keys_put
+            if self.behind > TABLE_AT_BYTES:
+                self._hold_slots()
             while not self.stopped:
                 begin = time.monotonic()
                 if not self.work():
@@ -217,7 +222,9 @@ class IndexService(ServiceThread):
             if self.position < begin:
                 self.position, self._skip = begin, 0
             found: list[IndexKey] = []
-            following = self._collect(limit, found)
+            following = self._collect(self.position, limit, found)
+            while len(found) < SLICE and following < limit:
+                following = self._collect(following, limit, found)
             if self._skip:
                 same = sum(1 for key in found if key[1] == self.position)
                 del found[: min(self._skip, same)]
@@ -225,9 +232,8 @@ class IndexService(ServiceThread):
             self.position, self._skip = following, 0
             return True
 
-    def _collect(self, limit: int, found: list[IndexKey]) -> int:
+    def _collect(self, position: int, limit: int, found: list[IndexKey]) -> int:
         """The keys of some records from `position` on; returns where the next record begins."""
-        position = self.position
         data, base = self._window
         at = position - base
         if 0 <= at < len(data):
@@ -298,7 +304,7 @@ class IndexService(ServiceThread):
             except OSError:
                 logger.warning("index: half-made file stays path=%s", path)
             raise
-        if last is not None and last.in_memory:
+        if self.behind > TABLE_AT_BYTES or (last is not None and last.in_memory):
             file.new_table()
         self.files = [*self.files, file]
         self._new_names = True
@@ -313,8 +319,8 @@ class IndexService(ServiceThread):
 
     def _hold_slots(self) -> None:
         """Keep the slots of the last file in memory from now on."""
-        file = self.files[-1]
-        if not file.in_memory and not file.full:
+        file = self.files[-1] if self.files else None
+        if file is not None and not file.in_memory and not file.full:
             self._ready = False
             try:
                 self._run_steps(file.load_table())
