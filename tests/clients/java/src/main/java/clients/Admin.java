@@ -47,6 +47,10 @@ final class Admin {
             admin(args).createAndUpdateKvConfig(args.text("namespace"), args.text("key"), args.text("value"));
             return null;
         });
+        commands.put("admin.query", Admin::query);
+        // An offset id, or else a unique id: the client finds out.
+        commands.put("admin.view", args -> Messages.received(
+                admin(args).viewMessage(args.text("topic"), args.text("message"))));
         commands.put("admin.get_kv", args -> admin(args).getKVConfig(args.text("namespace"), args.text("key")));
     }
 
@@ -109,6 +113,13 @@ final class Admin {
         admin(args).deleteTopicInNameServer(
                 Set.of(args.text("namesrv")), clusterFirst ? cluster : topic, clusterFirst ? topic : cluster);
         return null;
+    }
+
+    /** Messages of a topic by one of their keys, oldest first. */
+    private static Object query(Args args) throws Exception {
+        var result = admin(args).queryMessage(args.text("topic"), args.text("key"), (int) args.number("max", 32),
+                args.number("begin", 0), args.number("end", Long.MAX_VALUE));
+        return Messages.received(result.getMessageList());
     }
 
     private static Object route(Args args) throws Exception {
