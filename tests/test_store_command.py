@@ -171,6 +171,24 @@ def test_export_steps_over_damage_and_says_so(mixed, capfdbinary):
     assert b"1004 messages exported" in err
 
 
+def test_nothing_is_opened_for_writing(mixed, monkeypatch, capsys):
+    """Whatever rights the user has."""
+    (mixed / "rocketbox").mkdir()
+    (mixed / "rocketbox" / "recovery-position").write_bytes(bytes(5000))
+    opened = []
+    real = os.open
+
+    def watching(path, flags, *args, **kwargs):
+        opened.append((path, flags))
+        return real(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", watching)
+    for command in ("inspect", "verify", "export"):
+        store_command.run([command, str(mixed)])
+    assert len(opened) > 30
+    assert [path for path, flags in opened if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)] == []
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -7,7 +7,8 @@ queue id or queue offset. One such record must not cost the others of its queue 
 - A gap becomes holes, if as many records could have been in the log between the two; else the record is passed over.
 - An offset that was there before is a doubt. When the next record of the queue follows it, the queue goes on from there
   and what it had behind is forgotten: the topic was made anew, or the odd one was what came before. When the next one
-  goes on as if nothing had been, the doubt gets its entry if that is a hole or came behind a gap, or is passed over.
+  goes on as if nothing had been, the doubt gets its entry if that is a hole or came behind a gap, or if it was its own
+  in the queue's file; else it is passed over.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class QueueOrder:
         record = self.doubts.pop(queue)
         if queue.min_offset <= record.queue_offset < queue.next_offset:
             size = ENTRY.unpack(self._entry(queue, record.queue_offset))[1]
-            if size == HOLE_SIZE or self._after_gap.get(queue) == record.queue_offset:
+            came_behind_gap = self._after_gap.get(queue) == record.queue_offset
+            if size == HOLE_SIZE or came_behind_gap or self._was_there(queue, record):
                 self._put(queue, record)
                 return
         self._pass_over(record, f"its queue has another message at offset {record.queue_offset}")
@@ -110,6 +112,16 @@ class QueueOrder:
         )
 
     # --- entries
+
+    def _was_there(self, queue: ConsumeQueue, record: Record) -> bool:
+        """Whether the queue's file, as the last run left it, names the record at its offset."""
+        if record.queue_offset < queue.tail_base:
+            return False  # written anew already
+        try:
+            found = self._files.read(queue.topic, queue.queue_id, record.queue_offset, 1)
+        except FileNotFoundError:
+            return False
+        return len(found) == ENTRY_BYTES and ENTRY.unpack(found)[0] == record.physical_offset
 
     def _entry(self, queue: ConsumeQueue, offset: int) -> bytes:
         if offset >= queue.tail_base:

@@ -76,6 +76,14 @@ def test_a_record_that_went_over_to_another_queue(harmed):
     assert bounds == [(0, COUNT), (0, COUNT)]
 
 
+@pytest.mark.parametrize("offset", [0, 20, COUNT - 1])
+def test_a_record_that_took_the_next_place_of_another_queue(harmed, offset):
+    """It came first; the queue's file, as it was left, knows whose place it is."""
+    found, bounds = harmed((0, offset, QUEUE_ID_AT, struct.pack(">i", 1)))
+    assert found == [without(0, offset), without(1)]
+    assert bounds[1] == (0, COUNT)
+
+
 def test_a_record_that_went_over_and_ahead(harmed):
     """It takes the place of one that comes later; that one and those between get theirs."""
     found, _ = harmed((1, 5, QUEUE_ID_AT, struct.pack(">i", 0)), (1, 5, *offset_of(9)))
