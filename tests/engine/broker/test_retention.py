@@ -284,3 +284,50 @@ def test_a_topics_reserve_time_is_set_by_a_tool_and_kept(peer, store, engine):
     assert [r.body for r in records(peer.ask(11, pull_fields("Long", 0, 0)).body)] == [b"old"]
     fields["attributes"] = "+reserve.time=soon"
     assert peer.ask(17, fields).code == 1
+
+
+def test_reading_and_writing_go_on_while_files_go(engine, store, gauge):
+    """Three readers, one of them always far behind, while every round deletes; each sees order and no gap but at 21."""
+    gauge.percent = 85.1  # it stays so: a file goes each round
+    end = time.monotonic() + 3
+    failures, seen, moved = [], [0, 0, 0], [0, 0, 0]
+
+    def write():
+        peer = Peer(engine.broker_address)
+        while time.monotonic() < end:
+            code = peer.ask(310, send_fields("T"), BODY).code
+            if code != 0:
+                failures.append(("sent", code))
+        peer.close()
+
+    def read(number, behind):
+        peer, offset = Peer(engine.broker_address), 0
+        while time.monotonic() < end:
+            answer = peer.ask(11, pull_fields("T", 0, offset))
+            following = int(answer.ext_fields.get("nextBeginOffset", offset))
+            if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+                if following <= offset and offset:
+                    failures.append(("moved back", offset, following))
+                moved[number] += 1
+            elif answer.code == 0:
+                got = [r.queue_offset for r in records(answer.body)]
+                if got != list(range(following - len(got), following)):
+                    failures.append(("gap", offset, got, following))
+                seen[number] += len(got)
+            elif answer.code not in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, 17):
+                failures.append(("code", answer.code))
+            offset = max(following, offset)
+            time.sleep(0.2 if behind else 0)
+        peer.close()
+
+    threads = [threading.Thread(target=write)]
+    threads += [threading.Thread(target=read, args=(n, n == 2)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert failures == []
+    assert store.cleaner.status.failure is None
+    assert store.cleaner.status.log_files_deleted > 5
+    assert seen[0] > 200
+    assert moved[2], "the slow one was never overtaken"
