@@ -88,11 +88,11 @@ static struct rule *held(enum call call, int fd) {
         rule->times = 0;
         return NULL;
     }
+    __atomic_fetch_add(&rule->hits, 1, __ATOMIC_SEQ_CST);
     if (rule->delay_ms) {
         struct timespec delay = {rule->delay_ms / 1000, rule->delay_ms % 1000 * 1000000L};
         nanosleep(&delay, NULL);
     }
-    __atomic_fetch_add(&rule->hits, 1, __ATOMIC_SEQ_CST);
     return rule;
 }
 
