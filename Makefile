@@ -1,7 +1,7 @@
 # `make check` is what has to be green before a commit: format, types, tests.
 PYTHON ?= .venv/bin/python
 
-.PHONY: check lint types test lock
+.PHONY: check lint types test torture lock
 
 check: lint types test
 
@@ -13,6 +13,10 @@ types:
 
 test:
 	script/test
+
+# The long forms of what tests/crash and the kill loop do: hours. Seeds of failures are in their messages.
+torture:
+	ROCKETBOX_TORTURE=1 script/test -s tests/crash tests/clients/test_kill.py
 
 # Rewrites the locked requirements from pyproject.toml; needs pip-tools beside the interpreter in LOCKER.
 LOCKER ?= pip-compile
