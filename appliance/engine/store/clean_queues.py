@@ -40,6 +40,8 @@ def first_kept(read: Callable[[int], bytes], low: int, high: int, log_begin: int
 
     if low >= high or not is_gone(low):
         return low
+    if is_gone(high - 1):  # as in each queue that nobody writes to any more
+        return high
     while low < high:
         middle = (low + high) // 2
         if is_gone(middle):
