@@ -51,6 +51,13 @@ def test_a_name_that_is_none_is_refused_in_the_form(client_as, broker, bad):
     assert not is_known(broker, bad)
 
 
+def test_a_refusal_is_said_in_the_readers_language(client_as, broker):
+    client = client_as("operator", headers={"accept-language": "zh-hans"})
+    page = client.post("/create/group/", NEW | {"name": "a b", "step": "apply"}).content.decode()
+    assert "消费组名称由 1 到" in page
+    assert "A group" not in page
+
+
 def test_numbers_that_are_none_and_names_that_are_taken_are_refused(client_as, broker, group):
     client = client_as("operator")
     taken = client.post("/create/group/", NEW | {"name": group, "step": "apply"})
