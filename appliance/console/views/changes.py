@@ -152,7 +152,7 @@ def delete(request: HttpRequest, noun: Noun, name: str, **options: object) -> Ht
 
 def sides(change: Change) -> tuple[dict[str, object], dict[str, object]]:
     """(before, after) of a change's differences, for the audit log."""
-    before = {one.field: one.before for one in change.differences}
+    before: dict[str, object] = {one.field: one.before for one in change.differences}
     return before, {one.field: one.after for one in change.differences}
 
 

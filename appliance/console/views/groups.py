@@ -65,13 +65,14 @@ def _settings(name: str) -> Any:
     return settings
 
 
+_FIRST = {
+    "consume_enable": True, "consume_broadcast_enable": True, "consume_message_orderly": False,
+    "retry_max_times": 16, "retry_queue_nums": 1,
+}  # fmt: skip
 NOUN = changes.Noun(
     word="group",
     form=GroupForm,
-    first={
-        "consume_enable": True, "consume_broadcast_enable": True, "consume_message_orderly": False,
-        "retry_max_times": 16, "retry_queue_nums": 1,
-    },
+    first=_FIRST,
     texts={
         "list": gettext_lazy("Consumer groups"),
         "create": gettext_lazy("Create a group"),
@@ -89,7 +90,7 @@ NOUN = changes.Noun(
         "deleted": gettext_lazy("The group %(name)s is deleted."),
     },
     settings=_settings,
-    initial=lambda settings: {name: getattr(settings, name) for name in NOUN.first},
+    initial=lambda settings: {name: getattr(settings, name) for name in _FIRST},
     create=lambda name, **values: runtime.admin().create_group(name, **values),
     edit=_edit,
     delete=lambda name, **options: runtime.admin().delete_group(name, **options),
