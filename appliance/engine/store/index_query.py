@@ -48,7 +48,7 @@ class IndexQuery:
         """Have what is published now indexed; False when that takes longer, or the index is off."""
         index, target = self._index, self._store.published
         deadline = time.monotonic() + seconds
-        while index.position < target:
+        while index.position < target or not index.ready:
             if not index.enabled or time.monotonic() > deadline:
                 return False
             try:

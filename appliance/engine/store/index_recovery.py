@@ -168,11 +168,11 @@ class _Opening:
 
     def run(self) -> OpenedIndex:
         clean, saved = self._store.files.left_clean, self._saved
-        if saved is not None and not clean:
+        if saved is not None and not (clean and saved.stopped):
             self._as_saved(saved)
         elif not clean:
             self._as_apache_after_a_crash()
-        elif saved is not None and saved.stopped and saved.files == [_told(file) for file in self._files]:
+        elif saved is not None and saved.files == [_told(file) for file in self._files]:
             self._next = saved.next
         self._drop_expired()
         self._drop_unconnected()
@@ -189,7 +189,7 @@ class _Opening:
             self._next, self._stale = None, False
 
     def _as_saved(self, saved: IndexPosition) -> None:
-        """After a crash: files up to the saved state, the last one's slots anew."""
+        """After a crash, or a stop that came too early: files up to the saved state, the last one's slots anew."""
         self._next = saved.next
         known = {name: (count, end) for name, count, end in saved.files}
         for index, file in enumerate(self._files):

@@ -66,9 +66,11 @@ class IndexService(ServiceThread):
         #: Full files that were not synced yet.
         self._unsynced: list[IndexFile] = []
         self._new_names = False
-        self._ready = False
+        #: Slots are what the entries say; until then chains may be short, and nothing is put.
+        self.ready = False
         self._keys_put = 0
-        # Owned by the thread.
+        self._saving = threading.Lock()
+        # Owned by the thread; what is on disk, by who holds _saving.
         self._stale_slots = False
         self._saved_at = 0.0
         self._saved_position = -1
@@ -94,7 +96,7 @@ class IndexService(ServiceThread):
             if load_position(self._store) != state:
                 save_position(self._store, state)
             self._dirty = True
-        self._ready = not self._stale_slots
+        self.ready = not self._stale_slots
 
     @property
     def behind(self) -> int:
@@ -132,7 +134,7 @@ class IndexService(ServiceThread):
         while not self.stopped:
             if not self._dirty:
                 self.wait(self._until_checkpoint())
-            if self._dirty and not self.stopped:
+            if self._dirty and self.ready and not self.stopped:
                 self.wait(INTERVAL_S)
             self._dirty = False
             if not self.stopped and not self._round():
@@ -149,6 +151,8 @@ class IndexService(ServiceThread):
         """Catch up, and checkpoint when it is time; False when the disk refused."""
         try:
             self._prepare()
+            if not self.ready:
+                return True
             before = self._keys_put
             if self.behind > TABLE_AT_BYTES:
                 self._hold_slots()
@@ -182,18 +186,19 @@ class IndexService(ServiceThread):
         self.failure = text
 
     def stop(self, deadline: float = 5.0) -> bool:
-        """Catch up for a moment, write and close; always True: what is missing is made after the next start."""
+        """Catch up for a moment, write and close; what is missing is made after the next start."""
         ended = super().stop(deadline)
         try:
-            if self.enabled and ended and self._ready:
+            if self.enabled and ended and self.ready:
                 end = time.monotonic() + STOP_S
                 while time.monotonic() < end and self.work():
                     pass
                 self.checkpoint(stopped=True)
         except OSError as error:
             self._fail(error)
-        self.close()
-        return True
+        if ended:  # else it still writes, and nobody else may get its descriptors
+            self.close()
+        return ended
 
     def abandon(self) -> None:
         """End as a killed process does: nothing more is written."""
@@ -203,7 +208,7 @@ class IndexService(ServiceThread):
     def close(self) -> None:
         """Close the files as they are."""
         with self.lock:
-            self._ready = False
+            self.ready = False
             for file in self.files:
                 file.close()
             self.files = []
@@ -216,7 +221,7 @@ class IndexService(ServiceThread):
             return False
         with self.lock:
             limit = self._store.published
-            if not self._ready or self.position >= limit:
+            if not self.ready or self.position >= limit:
                 return False
             begin = self._store.log.min_offset
             if self.position < begin:
@@ -313,30 +318,35 @@ class IndexService(ServiceThread):
     def _prepare(self) -> None:
         """Make the last file's slots anew when they are not to be trusted; puts wait for it."""
         if self._stale_slots:
-            self._run_steps(self.files[-1].rebuild_slots())
+            if not self._run_steps(self.files[-1].rebuild_slots(), abandon=True):
+                return
             self._stale_slots = False
-        self._ready = True
+        self.ready = True
 
     def _hold_slots(self) -> None:
         """Keep the slots of the last file in memory from now on."""
         file = self.files[-1] if self.files else None
         if file is not None and not file.in_memory and not file.full:
-            self._ready = False
+            self.ready = False
             try:
                 self._run_steps(file.load_table())
             finally:
-                self._ready = True
+                self.ready = True
 
     def _release_slots(self) -> None:
         with self.lock:
             if self.files and self.files[-1].in_memory and self.files[-1].slots_count == self.files[-1].count:
                 self.files[-1].drop_table()
 
-    def _run_steps(self, steps: Iterator[None]) -> None:
+    def _run_steps(self, steps: Iterator[None], abandon: bool = False) -> bool:
+        """Take them one by one with rests; abandon: a stop ends it, and False is returned."""
         begin = time.monotonic()
         for _ in steps:
+            if abandon and self.stopped:
+                return False
             self._rest(time.monotonic() - begin)
             begin = time.monotonic()
+        return True
 
     def _rest(self, spent: float) -> None:
         """Let others have the GIL; less of it the further the index is behind."""
@@ -351,8 +361,9 @@ class IndexService(ServiceThread):
 
         A file whose sync failed is made anew: what the kernel holds of it cannot be trusted (D6).
         """
-        while not self._checkpoint(stopped):
-            pass
+        with self._saving:
+            while not self._checkpoint(stopped):
+                pass
 
     def _checkpoint(self, stopped: bool) -> bool:
         """False when the list of files changed meanwhile, and nothing was saved."""

@@ -12,7 +12,7 @@ from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.store import index_service
 from appliance.engine.store.index_file import ENTRY, HEADER, IndexFile, file_bytes
 from appliance.engine.store.index_query import IndexQuery
-from appliance.engine.store.index_recovery import NAME, load_position
+from appliance.engine.store.index_recovery import NAME, IndexPosition, load_position, save_position
 from tests.support.store import FailingDisk, StoreUnderTest
 
 SLOTS, ENTRIES = 50, 101
@@ -125,6 +125,27 @@ def test_what_a_kill_left_of_the_index_is_gone_on_with(store, slots, monkeypatch
     assert saved is not None
     store.check()
     assert len(store.entries()) == len(set(store.entries())) == 330
+
+
+def test_a_stop_before_slots_were_made_anew_forgets_nothing(store):
+    store.send(3)
+    store.check()
+    store.store.index.checkpoint()
+    store.store.index._hold_slots()  # from here on the file's slots are older than its entries
+    store.send(20)
+    store.check()
+    index = store.store.index
+    [file] = index.files
+    file.write_header()
+    save_position(store.store, IndexPosition([(file.name, file.count, file.end_offset)], index.position, False))
+    store.die()
+    for _ in range(2):  # the thread has not begun yet
+        store.open()
+        store.stop()
+    store.open()
+    store.check()
+    store.send(5)
+    store.check()
 
 
 @pytest.mark.parametrize("clean", [True, False])
