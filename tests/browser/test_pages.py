@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 
 import pytest
 from playwright.sync_api import Page
@@ -124,6 +125,16 @@ def test_the_door(visit: Visit, house: Furniture) -> None:
     page.click("button.go")
     assert page.locator("[role=alert]").count() == 1
     look(page)
+
+
+def test_another_name_for_this_machine_reads_nothing(server: Server, house: Furniture) -> None:
+    """A web page whose name was made to lead to 127.0.0.1 is answered 400, whatever it asks for."""
+    host, _, port = server.ready["http"].rpartition(":")
+    for path in ("/", "/login/", "/healthz", "/metrics", "/api/v1/me", "/static/console.css"):
+        connection = HTTPConnection(host, int(port), timeout=10)
+        connection.request("GET", path, headers={"Host": f"elsewhere.example:{port}"})
+        assert connection.getresponse().status == 400, path
+        connection.close()
 
 
 def test_every_page(visit: Visit, house: Furniture) -> None:

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from django.conf import settings
@@ -66,3 +68,20 @@ def test_the_vendored_files_are_those_of_the_lock():
 def test_stylesheets_load_nothing_from_elsewhere():
     for path in STATIC.rglob("*.css"):
         assert not re.search(r"@import|url\((?!['\"]?data:)", path.read_text())
+
+
+@pytest.mark.parametrize(("public_url", "secure", "cookie_path"), [
+    ("https://mq.example.org/box", True, "/box/"), ("http://mq.example.org", False, "/"), (None, False, "/"),
+])  # fmt: skip
+def test_cookies_are_bound_to_the_address_people_type(tmp_path, public_url, secure, cookie_path):
+    """Settings are read once a process, so in one of its own."""
+    program = (
+        "import sys, pathlib; from appliance import runtime; url = sys.argv[2] or None;"
+        "runtime.set_place(runtime.Place(pathlib.Path(sys.argv[1]), public_url=url));"
+        "from appliance import settings as s; names = ('SESSION', 'CSRF', 'LANGUAGE');"
+        "print([s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE, {getattr(s, n + '_COOKIE_PATH') for n in names},"
+        "s.SESSION_COOKIE_HTTPONLY and s.CSRF_COOKIE_HTTPONLY and s.LANGUAGE_COOKIE_HTTPONLY])"
+    )
+    (tmp_path / "rocketbox").mkdir()
+    said = subprocess.check_output([sys.executable, "-c", program, tmp_path, public_url or ""], text=True)
+    assert said.strip() == str([secure, secure, {cookie_path}, True])
