@@ -25,7 +25,6 @@ from .measures import Measures
 from .messages import MessageViews
 from .metrics import metrics_of
 from .movements import SampledMovements
-from .movements import SampledMovements
 from .options import Options
 from .overview import overview_of
 from .retention import CLEANABLE, Retention, retention_of
@@ -90,8 +89,6 @@ class EngineAdmin:
         if broker is not None:
             parts = _Parts(self._engine, broker, self._options)
             self._parts = parts
-            broker.admin_progress.movements = SampledMovements(parts.sampler)
-            broker.admin_broker.change_options = lambda values, by: self._options.change(values, None, False, by)
             broker.admin_progress.movements = SampledMovements(parts.sampler)
             broker.admin_broker.change_options = lambda values, by: self._options.change(values, None, False, by)
             parts.sampler.start()
