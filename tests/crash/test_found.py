@@ -223,3 +223,31 @@ def test_a_record_whose_write_ended_in_its_properties_is_a_torn_tail(missing):
     data, end = bytearray(image[path]), life.store.log.written
     data[end - missing : end] = bytes(missing)
     assert a_life({**image, path: bytes(data)}, synchronous=True).recovered() == {("A", 0): [b"whole"]}
+
+
+def test_an_index_whose_last_write_failed_is_not_believed_after_a_clean_stop():
+    life = ServicesLife("index", None, True, nothing)
+    life.open()
+    bodies = [b"%d" % number for number in range(12)]
+    write(life, "A", *bodies)
+    life._sync()
+    index = life.store.index
+    index._prepare()
+    while index.work():
+        pass
+    index._hold_slots()
+    write(life, "A", b"the last")
+    life._sync()
+    index.work()
+
+    def fault(call, path):
+        if call == "pwrite" and "/index/" in path:
+            raise OSError(28, "No space left on device")
+
+    life.disk.fault = fault
+    life.store.stop()
+    life.disk.fault = lambda call, path: None
+    assert "/store/abort" not in disk_of(life)
+    life = ServicesLife("index", disk_of(life), True, nothing)
+    life.open()
+    assert life.recovered() == {("A", 0): [*bodies, b"the last"]}  # and each is found by its key
