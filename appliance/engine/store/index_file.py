@@ -74,9 +74,7 @@ class IndexFile:
                 self._allocated = disk.size(self.fd)
             else:
                 header = create
-                disk.truncate(self.fd, file_bytes(slots, entries))
-                disk.allocate(self.fd, self._entries_at)
-                self._allocated = self._entries_at
+                self._allocate(self._entries_at)
                 disk.write_all(self.fd, HEADER.pack(*header), 0)
         except BaseException:
             disk.close(self.fd)
@@ -190,14 +188,19 @@ class IndexFile:
         end = position + len(entries)
         if end > self._allocated:
             ahead = min(max(end, self._allocated + AHEAD_BYTES), file_bytes(self.slot_count, self.max_entries))
-            self._disk.allocate(self.fd, ahead)
-            self._allocated = ahead
+            self._allocate(ahead)
         self._disk.write_all(self.fd, entries, position)
         if first == FIRST_ENTRY:
             _, self.begin_offset, self.begin_ms = keys[0]
         _, self.end_offset, self.end_ms = keys[-1]
         self.used = used
         self.count = first + len(keys)
+
+    def _allocate(self, size: int) -> None:
+        """Give the file's first bytes disk; the file has its full length, whatever allocating does elsewhere."""
+        self._disk.allocate(self.fd, size)
+        self._disk.truncate(self.fd, file_bytes(self.slot_count, self.max_entries))
+        self._allocated = size
 
     # --- slots
 
