@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
-"""Measures queries by unique key beside running sends, and what the index costs those sends; prints markdown.
+"""Measures queries by unique key beside running sends, and prints markdown.
 
-    bench/key_query.py                          both parts; a million messages on each server, about five minutes
+    bench/key_query.py                          a million messages on each server, about three minutes
     bench/key_query.py --messages 10000000      as many as the goal names: half an hour, 12 GB of disk
-    bench/key_query.py --parts sends            only what the index costs
 
-queries: every server is filled, then asked for random messages by unique key while a generator sends 5,000 messages a
-second to it; interleaved rounds, the servers that wait are frozen. Every answer must hold exactly what was asked for.
-sends: 64 connections on RocketBox with the index on and off, and how far the index is behind when the load ends.
-See bench/README.md.
+Every server is filled, then asked for random messages by unique key, one after the other, while a generator sends 5,000
+messages a second to it; interleaved rounds, the servers that wait are frozen. Every answer must hold exactly what was
+asked for. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -33,10 +31,9 @@ from bench.build import build
 from bench.rounds import note
 from bench.rows import SEND_QUEUES, Bench, LoadError
 from bench.run import pinning
-from bench.servers import LABELS, ROCKETBOX, TITLES, RocketBoxServer, Server, make_server
+from bench.servers import LABELS, TITLES, Server, make_server
 
 TOPIC = "BenchKeys"
-PARTS = ("queries", "sends")
 SEND_RATE = 5000
 BATCH = 32
 FOREVER = (1 << 63) - 1
@@ -46,25 +43,18 @@ INDEXED_S = 600.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = read_options(arguments)
-    parts = options.parts.split(",")
-    if unknown := set(parts) - set(PARTS):
-        sys.exit(f"no such part: {', '.join(sorted(unknown))}")
     server_cpus, generator_cpus = pinning(options.pin)
     bench = Bench(build("loadgen"), options.seconds, 1.0, generator_cpus)
     scratch = Path(options.dir or tempfile.gettempdir())
     print(
         f"{time.strftime('%Y-%m-%d')}; {options.rounds} rounds of {options.seconds:g} s, medians; pin {options.pin}.\n"
     )
-    if "queries" in parts:
-        print(measure_queries(options, bench, server_cpus, scratch) + "\n", flush=True)
-    if "sends" in parts:
-        print(measure_sends(options, bench, server_cpus, scratch), flush=True)
+    print(measure_queries(options, bench, server_cpus, scratch), flush=True)
     return 0
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--messages", type=int, default=1_000_000, help="on each server before it is asked")
     parser.add_argument("--body", type=int, default=100, help="bytes of the messages it is filled with")
     parser.add_argument("--rounds", type=int, default=3)
@@ -232,60 +222,6 @@ def _ask_for(filled: Filled, bench: Bench, seconds: float) -> tuple[list[float],
 def _at(values: list[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
-
-
-def measure_sends(options: argparse.Namespace, bench: Bench, cpus: str | None, scratch: Path) -> str:
-    """Rate of sends with the index on and off, interleaved, and the index's lag when the load ends."""
-    kinds = {"on": {}, "off": {"ROCKETBOX_STORE_MESSAGE_INDEX_ENABLE": "false"}}
-    servers: dict[str, RocketBoxServer] = {}
-    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
-    lags: list[float] = []
-    try:
-        for kind, environment in kinds.items():
-            server = make_server(ROCKETBOX, "async", cpus, scratch)
-            assert isinstance(server, RocketBoxServer)
-            server.environment |= environment
-            server.start()
-            server.create_topic(TOPIC, SEND_QUEUES)
-            servers[kind] = server
-            bench.load(server, "send", topic=TOPIC, queues=SEND_QUEUES, connections=64, seconds=3)
-            server.freeze()
-        for _ in range(options.rounds):
-            for kind, server in servers.items():
-                server.thaw()
-                result = bench.load(server, "send", topic=TOPIC, queues=SEND_QUEUES, connections=64)
-                if result["errors"]:
-                    raise LoadError(str(result["first_error"]))
-                rates[kind].append(result["rate"])
-                if kind == "on":
-                    lags.append(_lag(server))
-                server.freeze()
-                note(f"index {kind}: {result['rate']:,.0f}/s")
-    finally:
-        for server in servers.values():
-            server.stop()
-    on, off = median(rates["on"]), median(rates["off"])
-    return (
-        f"Sends of 64 connections, async flush: {on:,.0f}/s with the index, {off:,.0f}/s without: {on / off:.2f}x. "
-        f"The newest message was found {max(lags):.2f} s after the load's end at the latest."
-    )
-
-
-def _lag(server: Server) -> float:
-    """Seconds from now, the load's end, until the last message of queue 0 is found by its unique key."""
-    begin = time.monotonic()
-    asker = Asker(server.broker)
-    answer, _ = asker.ask(30, topic=TOPIC, queueId=0)
-    key = asker.unique_at(0, int(answer["extFields"]["offset"]) - 1)
-    while True:
-        try:
-            asker.query(key)
-            break
-        except LoadError:
-            if time.monotonic() - begin > 60:
-                raise
-    asker.close()
-    return time.monotonic() - begin
 
 
 if __name__ == "__main__":
