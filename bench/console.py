@@ -195,14 +195,20 @@ def measure_pages(options: argparse.Namespace, server: ConsoleServer) -> str:
     for number in range(options.rounds):
         with Load(options, server, seconds=300) as load:
             begin = time.monotonic()
-            for address in found:
+            for address in list(found):
                 looks = []
                 for _ in range(options.looks):
                     status, took, _ = browser.get(address.path)
+                    if status == 405:  # not for looking at
+                        break
                     if status != 200:
                         elsewhere[address.path] = status
                     looks.append(took)
-                times[address].append(looks)
+                if looks:
+                    times[address].append(looks)
+                else:
+                    found.remove(address)
+                    del times[address]
             note(f"pages round {number + 1}: {len(found)} addresses in {time.monotonic() - begin:.1f} s")
             if not load.running:
                 sent.append(load.result())
