@@ -6,16 +6,17 @@ import random
 
 import pytest
 
-from appliance.engine.store import recovery
+from appliance.engine.store import queue_files, recovery
 from tests.crash.crashes import Crashes, nothing
 from tests.crash.life import Life, Violation
+from tests.crash.recording_disk import RecordingDisk
 from tests.crash.replayer import MODES, Wreck
 from tests.crash.test_found import crash, delete, settle, write
 
-SEEDS = 40 if os.environ.get("ROCKETBOX_TORTURE") else 4
+SEEDS = 40 if os.environ.get("ROCKETBOX_TORTURE") else 3
 STEPS = 30
 #: Distinct disk images over all seeds and both flush modes.
-FLOOR = 3_000
+FLOOR = 2_000
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +72,19 @@ def test_lost_queue_files_come_back_whatever_crashes():
     crashes = Crashes(kind=LosingLife)
     run_lives(crashes, "losing life", SEEDS, STEPS)
     assert len(crashes.seen) >= FLOOR
+
+
+@pytest.mark.parametrize("faults", [False, True])
+def test_files_that_are_synced_together_hold_what_they_promise(monkeypatch, faults):
+    monkeypatch.setattr(queue_files, "MANY", 2)
+    run_lives(Crashes(), "together", SEEDS // 2, STEPS, faults)
+
+
+def test_names_and_entries_reach_the_disk_before_the_ledger_counts_on_them(monkeypatch):
+    monkeypatch.setattr(queue_files, "MANY", 2)
+    monkeypatch.setattr(RecordingDisk, "sync_file_system", lambda self, fd: True)
+    with pytest.raises(Violation):
+        run_lives(Crashes(), "together", SEEDS, STEPS)
 
 
 # --- faults put in on purpose

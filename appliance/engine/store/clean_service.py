@@ -284,9 +284,16 @@ class CleanService(ServiceThread):
         return bool(taken)
 
     def _needed_from(self) -> int:
-        """What recovery would read: from the saved position's record on; without one what is durable is enough."""
-        position = self._store.files.recovery_position.position
-        return min(self._store.published, self._store.log.durable if position is None else position.record_offset)
+        """What recovery would read: from the saved position's record on.
+
+        Without a position it is all that was published since the start: entries in no file yet are all that says where
+        a queue goes on. What recovery left is in files.
+        """
+        store = self._store
+        position = store.files.recovery_position.position
+        if position is not None:
+            return min(store.published, position.record_offset)
+        return 0 if store.put_count else min(store.published, store.log.durable)
 
     def _call(self, callback: Callable[[], object]) -> bool:
         """Run it on remoting-io and wait; False when that has ended."""

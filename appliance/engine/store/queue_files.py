@@ -18,6 +18,9 @@ from .paths import StorePaths, segment_name, segment_offset
 
 logger = logging.getLogger(__name__)
 
+#: Files and directories to sync from which on the whole file system is synced instead.
+MANY = 64
+
 _Key = tuple[str, int, int]  # topic, queue id, file number
 
 
@@ -36,6 +39,10 @@ class QueueFiles:
         self._open: OrderedDict[_Key, int] = OrderedDict()
         # In the order they were written.
         self._unsynced: dict[_Key, None] = {}
+        # Of the store's directory, opened before the first write.
+        self._root_fd = -1
+        # Directories with new names in them.
+        self._unsynced_names: dict[Path, None] = {}
         # Whose sync failed: what was not durable is lost, their length included (D6).
         self._refused: set[_Key] = set()
         #: (topic, queue id) of files that `write` found without what comes before its entries.
@@ -66,13 +73,10 @@ class QueueFiles:
         except FileNotFoundError:
             if not create:
                 raise
-            self._disk.make_directory(path.parent)
+            # Names are synced with what is written: many new queues share their directories.
+            self._unsynced_names.update(dict.fromkeys(self._disk.make_directories(path.parent)))
+            self._unsynced_names[path.parent] = None
             fd = self._disk.open(path, create=True)
-            try:
-                self._disk.sync_directory(path.parent)
-            except OSError:
-                self._disk.close(fd)
-                raise
         size = self._disk.size(fd)
         if size < self.file_bytes:
             if size < index * ENTRY_BYTES:
@@ -130,6 +134,8 @@ class QueueFiles:
 
     def write(self, topic: str, queue_id: int, offset: int, entries: bytes) -> None:
         """Write entries from `offset` on, over as many files as they take; `sync` makes them durable."""
+        if self._root_fd < 0:
+            self._root_fd = self._disk.open_directory(self._paths.root)
         view = memoryview(entries)
         while view:
             number, index = divmod(offset, self._entries_per_file)
@@ -145,9 +151,29 @@ class QueueFiles:
             view = view[len(part) :]
 
     def sync(self) -> None:
-        """Make every write since the last sync durable."""
+        """Make every write since the last sync durable, and the names of new files."""
+        if len(self._unsynced) + len(self._unsynced_names) >= MANY and self._sync_all():
+            return
+        for directory in list(self._unsynced_names):
+            try:
+                self._disk.sync_directory(directory)
+            except FileNotFoundError:  # somebody removed it: its files are missed at the next start
+                pass
+            del self._unsynced_names[directory]
         for key in list(self._unsynced):
             self._sync_file(key, self._fd(key, create=True))
+
+    def _sync_all(self) -> bool:
+        """All of it in one call; False when the kernel has none that tells of errors."""
+        try:
+            if self._root_fd < 0 or not self._disk.sync_file_system(self._root_fd):
+                return False
+        except OSError:
+            self._refused.update(self._unsynced)
+            raise
+        self._unsynced_names.clear()
+        self._unsynced.clear()
+        return True
 
     def _sync_file(self, key: _Key, fd: int) -> None:
         try:
@@ -213,6 +239,9 @@ class QueueFiles:
 
     def forget_topic(self, topic: str) -> None:
         """Close what belongs to a topic that is being deleted."""
+        top = self._paths.consume_queues / topic
+        for directory in [path for path in self._unsynced_names if path == top or path.parent == top]:
+            del self._unsynced_names[directory]
         for key in [key for key in self._open if key[0] == topic]:
             self._forget(key)
 
@@ -220,3 +249,6 @@ class QueueFiles:
         for fd in self._open.values():
             self._disk.close(fd)
         self._open.clear()
+        if self._root_fd >= 0:
+            self._disk.close(self._root_fd)
+            self._root_fd = -1

@@ -46,7 +46,7 @@ class QueueInspector:
         if queue.min_offset >= end:
             return True
         try:
-            there = set(files.numbers(topic, queue_id))
+            there = files.numbers(topic, queue_id)
         except (FileNotFoundError, NotADirectoryError):
             return False
         for number in range(queue.min_offset // per_file, (end - 1) // per_file + 1):
@@ -54,12 +54,13 @@ class QueueInspector:
                 return False
             first = max(queue.min_offset, number * per_file)
             last = min(end, (number + 1) * per_file) - 1
-            if has_zeros(files.read(topic, queue_id, first, 1)) or has_zeros(files.read(topic, queue_id, last, 1)):
+            entry = files.read(topic, queue_id, last, 1)
+            if has_zeros(entry) or has_zeros(files.read(topic, queue_id, first, 1)):
                 return False
-        physical, size, _ = ENTRY.unpack(files.read(topic, queue_id, end - 1, 1))
+        physical, size, _ = ENTRY.unpack(entry)
         if not self.is_true(topic, queue_id, physical, size, end - 1):
             return False
-        self.cut(queue, end)
+        self.cut(queue, end, there)
         return True
 
     def first_physical(self, topic: str, queue_id: int) -> int:
@@ -155,11 +156,14 @@ class QueueInspector:
                 return
             count = 20_000
 
-    def cut(self, queue: ConsumeQueue, end: int) -> None:
-        """Zero entries behind the queue's end: stale ones would be taken for real after a later crash."""
+    def cut(self, queue: ConsumeQueue, end: int, numbers: list[int] | None = None) -> None:
+        """Zero entries behind the queue's end: stale ones would be taken for real after a later crash.
+
+        numbers: of its files, if they are known.
+        """
         files, per_file = self._files, self._files.entries_per_file
         try:
-            numbers = files.numbers(queue.topic, queue.queue_id)
+            numbers = files.numbers(queue.topic, queue.queue_id) if numbers is None else numbers
         except FileNotFoundError:
             return
         for number in numbers:
