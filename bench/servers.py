@@ -54,6 +54,11 @@ class Server(ABC):
 
     @property
     @abstractmethod
+    def namesrv(self) -> str:
+        """host:port of the name server; known once started."""
+
+    @property
+    @abstractmethod
     def pids(self) -> tuple[int, ...]:
         """Every process that belongs to it, the broker's first."""
 
@@ -114,6 +119,10 @@ class ApacheServer(Server):
         return self._apache.broker
 
     @property
+    def namesrv(self) -> str:
+        return self._apache.namesrv
+
+    @property
     def pids(self) -> tuple[int, ...]:
         return tuple(reversed(self._apache.pids))
 
@@ -158,6 +167,10 @@ class RocketBoxServer(Server):
     @property
     def broker(self) -> str:
         return self._broker
+
+    @property
+    def namesrv(self) -> str:
+        return str(json.loads(self._ready_file.read_text())["namesrv"])
 
     @property
     def pids(self) -> tuple[int, ...]:
