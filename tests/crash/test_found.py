@@ -251,3 +251,17 @@ def test_an_index_whose_last_write_failed_is_not_believed_after_a_clean_stop():
     life = ServicesLife("index", disk_of(life), True, nothing)
     life.open()
     assert life.recovered() == {("A", 0): [*bodies, b"the last"]}  # and each is found by its key
+
+
+def test_no_log_file_is_deleted_while_the_queues_live_by_it():
+    """Before the first recovery position entries are in memory: a crash would have the queue begin at 0 again."""
+    life = ServicesLife("retention", None, True, nothing)
+    life.open()
+    for _ in range(12):
+        write(life, "A", b"x" * 700)
+        life._sync()
+    assert len(life.store.log.segments) > 1
+    life._expire()
+    life = ServicesLife("retention", disk_of(life), True, nothing)
+    life.open()
+    assert len(life.recovered()["A", 0]) == 12
