@@ -35,7 +35,6 @@ from bench.servers import LABELS, TITLES, Server, make_server
 
 TOPIC = "BenchKeys"
 SEND_RATE = 5000
-BATCH = 32
 FOREVER = (1 << 63) - 1
 #: How long a server may take to index what it was filled with.
 INDEXED_S = 600.0
@@ -126,11 +125,10 @@ class Filled:
     def __init__(self, server: Server, bench: Bench, messages: int, body: int) -> None:
         self.server = server
         server.create_topic(TOPIC, SEND_QUEUES)
-        # Gently: a cold JVM refuses what waits 200 ms in its queue.
-        whole = messages // BATCH * BATCH
+        # One by one: Apache indexes the members of a batch under the batch's own key.
         filled = bench.load(
-            server, "batch", topic=TOPIC, queues=SEND_QUEUES, messages=whole, body=body, batch=BATCH, seconds=3600,
-            connections=4,
+            server, "send", topic=TOPIC, queues=SEND_QUEUES, messages=messages, body=body, connections=32, inflight=2,
+            seconds=3600,
         )  # fmt: skip
         self.count = int(filled["all_messages"])
         if self.count < messages * 0.9:
@@ -150,9 +148,7 @@ class Filled:
         note(f"{server.label}: {self.count:,} messages, indexed {time.monotonic() - begin:.1f} s after the last")
 
     def key(self, number: int) -> str:
-        """Of the message sent as `number`; the generator counts each batch's own header as well."""
-        batch, member = divmod(number, BATCH)
-        return f"7F0000016AB14E0E{self._first + batch * (BATCH + 1) + member:016X}"
+        return f"7F0000016AB14E0E{self._first + number:016X}"
 
 
 def measure_queries(options: argparse.Namespace, bench: Bench, cpus: str | None, scratch: Path) -> str:
