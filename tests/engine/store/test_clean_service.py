@@ -283,6 +283,24 @@ def test_what_recovery_would_read_is_not_deleted(store, monkeypatch):
     monkeypatch.undo()
 
 
+def test_a_file_whose_entries_are_in_no_queue_file_stays(store, monkeypatch):
+    """Found by the replayer: the queue began at 0 again after a kill, below what its group had committed."""
+    monkeypatch.setattr(store.store._flush_queues, "_write_queues", lambda current, running: False)
+    store.write("front", 0, b"a", b"b")
+    store.fill(3)
+    end = time.monotonic() + 5
+    while store.store.log.durable < 3 * SEGMENT_BYTES:
+        assert time.monotonic() < end, "the log is not synced"
+        time.sleep(0.01)
+    assert store.store.files.recovery_position.position is None
+    store.pass_time(24 * HOUR_MS + DAYS_3)
+    store.look()
+    monkeypatch.undo()
+    store = reopened(store)
+    assert store.store.find_queue("front", 0).max_offset == 2
+    store.stop()
+
+
 def test_a_file_that_cannot_be_deleted_is_tried_again_and_none_goes_before_it(store):
     store.fill(3)
     store.flushed().pass_time(24 * HOUR_MS + DAYS_3)
