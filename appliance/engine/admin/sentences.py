@@ -51,7 +51,9 @@ TEMPLATES: dict[str, str] = {
     # reasons why something is not known
     "broadcast_keeps_offsets": "A broadcast group keeps its offsets on its clients.",
     "never_committed": "The group has not committed an offset yet.",
-    "some_never_committed": "Queues with messages but without a committed offset yet: %(queues)d; they are not counted.",
+    "some_never_committed": (
+        "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
+    ),
     "not_measured_yet": "Not measured yet.",
     "no_messages": "There are no messages.",
     "message_gone": "The message at that offset is not in the log any more.",
