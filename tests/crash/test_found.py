@@ -257,8 +257,8 @@ def test_no_log_file_is_deleted_while_the_queues_live_by_it():
     """Before the first recovery position entries are in memory: a crash would have the queue begin at 0 again."""
     life = ServicesLife("retention", None, True, nothing)
     life.open()
-    for _ in range(12):
-        write(life, "A", b"x" * 700)
+    for number in range(12):
+        write(life, "A", b"%d" % number + b"x" * 700)
         life._sync()
     assert len(life.store.log.segments) > 1
     life._expire()

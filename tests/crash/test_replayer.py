@@ -21,7 +21,7 @@ LIVES = {
     "store, faulty disk": (Life, True, 2, 2_000),
     "broker": (BrokerLife, False, 2, 3_000),
     "broker, faulty disk": (BrokerLife, True, 1, 2_000),
-    "services": (ServicesLife, False, 1, 3_000),
+    "services": (ServicesLife, False, 1, 6_000),
     "services, faulty disk": (ServicesLife, True, 1, 1_000),
 }
 
