@@ -257,11 +257,12 @@ def test_no_log_file_is_deleted_while_the_queues_live_by_it():
     """Before the first recovery position entries are in memory: a crash would have the queue begin at 0 again."""
     life = ServicesLife("retention", None, True, nothing)
     life.open()
+    write(life, "A", b"the only one")
     for number in range(12):
-        write(life, "A", b"%d" % number + b"x" * 700)
+        write(life, "B", b"%d" % number + b"x" * 700)
         life._sync()
     assert len(life.store.log.segments) > 1
     life._expire()
     life = ServicesLife("retention", disk_of(life), True, nothing)
     life.open()
-    assert len(life.recovered()["A", 0]) == 12
+    assert len(life.recovered()["A", 0]) == 1
