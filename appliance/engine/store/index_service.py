@@ -245,17 +245,20 @@ class IndexService(ServiceThread):
             stop = self._scanner.scan(data, at, base, found, SLICE)
             if stop > at:
                 return base + stop
-        segment = self._store.log.segment_at(position)
+        log = self._store.log
+        segment = log.segment_at(position)
         if segment is None:
             return limit
         room = min(segment.end, limit) - position
-        data = self._store.disk.pread(segment.fd, min(WINDOW_BYTES, room), position - segment.start)
+        data = log.read(position, min(WINDOW_BYTES, room))
+        if not data:  # its file was removed meanwhile
+            return min(limit, max(log.min_offset, position + 1))
         if len(data) >= 8:
             size, magic = SIZE_MAGIC.unpack_from(data)
             if magic == MAGIC_BLANK and position + size == segment.end:
                 return segment.end
             if magic in (MAGIC_V1, MAGIC_V2) and len(data) < size <= room:
-                data = self._store.disk.pread(segment.fd, size, position - segment.start)
+                data = log.read(position, size)
         self._window = (data, position)
         stop = self._scanner.scan(data, 0, position, found, SLICE)
         if stop:

@@ -385,6 +385,34 @@ def test_files_go_with_their_records_but_the_last_one(store):
     assert store.paths == paths[-1:]
 
 
+def test_a_log_file_that_goes_while_it_is_read_costs_its_own_keys_only(tmp_path):
+    store = IndexedStore(tmp_path, segment_bytes=4096).open()
+    log, index = store.store.log, store.store.index
+    index.enabled = False  # it starts late
+    store.send(120)
+    log.sync()
+    first = log.segments[0]
+    real = log.segment_at
+
+    def segment_at(offset):
+        found = real(offset)
+        if log.segments[0] is first:  # the cleaner comes in between
+            for segment in log.remove_before(first.end):
+                segment.release()
+        return found
+
+    log.segment_at = segment_at
+    index.enabled = True
+    while index.work():
+        pass
+    log.segment_at = real
+    (kept,) = [n for n in range(120) if store.find(f"u{n}") == [n]][:1]
+    assert store.find("all") == list(range(kept, 120))
+    assert 0 < kept < 60
+    index.abandon()
+    store.stop()
+
+
 def test_a_clock_that_jumped_back_makes_later_names_all_the_same(store, monkeypatch):
     store.send(30)
     store.check()
