@@ -67,6 +67,15 @@ def test_inspect_of_a_killed_store(tmp_path, capsys):
     assert found["log"]["max_offset"] == store_manifest("4.9.8", "killed")["commitLog"]["maxOffset"]
 
 
+def test_inspect_of_a_new_store_suspects_nobody(tmp_path, capsys):
+    store = StoreUnderTest(tmp_path).open()
+    store.die()
+    assert store_command.run(["inspect", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "somebody else" not in text
+    assert "nothing is saved of the queues yet" in text
+
+
 def test_inspect_and_verify_beside_the_process_that_has_the_store_open(tmp_path, capsys):
     """In a process of its own: a lock is nothing to whoever holds it."""
     store = StoreUnderTest(tmp_path).open()

@@ -31,7 +31,8 @@ def inspect(store: OfflineStore) -> Json:
     holder = store.lock_holder()
     queues = [_queue(store, topic, queue_id) for topic, queue_id in sorted(store.queues())]
     position, durable = recovery_position(store)
-    matches = position is not None and position_matches(store, position)
+    # None: there is no position yet, or it was withdrawn before the queues were built anew.
+    matches = None if position is None else position_matches(store, position)
     return {
         "store_dir": str(store.paths.root),
         "own_dir": str(store.paths.own) if store.paths.own.is_dir() else None,
@@ -55,12 +56,12 @@ def inspect(store: OfflineStore) -> Json:
     }
 
 
-def _writers(store: OfflineStore, position_matches_log: bool) -> list[str]:
+def _writers(store: OfflineStore, position_matches_log: bool | None) -> list[str]:
     """Who wrote here, as far as the files tell."""
     root = store.paths.root
     hints = []
     if store.paths.recovery_position.exists():
-        who = "RocketBox" if position_matches_log else "RocketBox, and somebody else after it"
+        who = "RocketBox, and somebody else after it" if position_matches_log is False else "RocketBox"
         hints.append(f"{who}: {store.paths.own.name}/recovery-position")
     five = [name for name in ("abort.bak", "timerwheel", "timerlog", "compaction") if (root / name).exists()]
     if five:
@@ -228,7 +229,9 @@ def text_of(found: Json) -> str:
         lines.append(f"checkpoint   {times}")
     position = found["recovery_position"]
     if position:
-        state = "matches the log" if position["matches_log"] else "does not match the log"
+        state = {True: "matches the log", False: "does not match the log", None: "nothing is saved of the queues yet"}[
+            position["matches_log"]
+        ]
         lines.append(f"recovery     from {position['durable']}, {state}")
     lines.append(f"sealed       {found['sealed_files']} log files have block checksums")
     for name, below in (found["deleted_topics"] or {}).items():
