@@ -1,7 +1,7 @@
 """What moved in each of the last 600 seconds: per broker, topic, and (topic, group).
 
 Once a second the totals of everything are copied by a few C calls and compared with those of the second before; Python
-steps are spent on what moved only. A ring exists only for what moved within the last ten minutes.
+steps are spent on what moved only. Numbers are kept only of what moved within the last ten minutes (track.py).
 Measured at 2,000 topics of 8 queues and 500 groups: see tests/engine/admin/test_sampler.py.
 """
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ..service_thread import ServiceThread
 from ..store.consume_queue import ConsumeQueue
 from .queue_index import QueueIndex
+from .track import KEPT, Track
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
@@ -27,28 +28,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
-#: Samples kept: ten minutes.
-KEPT = 600
 #: What "now" means in a rate.
 RATE_SAMPLES = 10
 #: Objects one C call looks at, so that it holds the interpreter for less than half a millisecond (D10).
 SLICE = 8192
-_ENTRY_MAX = 0xFFFFFFFF
 
 _max_offset = operator.attrgetter("max_offset")
 _changes = operator.attrgetter("changes")
-
-
-class Track:
-    """How much of something moved in each sample. moved_at: monotonic seconds of its last move, 0 before the first."""
-
-    __slots__ = ("moved_at", "pending", "quiet", "ring")
-
-    def __init__(self) -> None:
-        self.ring: array[int] | None = None
-        self.pending = 0
-        self.quiet = 0
-        self.moved_at = 0.0
 
 
 class Sampler(ServiceThread):
@@ -70,7 +56,9 @@ class Sampler(ServiceThread):
         self.totals = {name: array("q", bytes(8 * KEPT)) for name in ("in", "out", "in_bytes", "out_bytes", "log")}
         self.topics: dict[str, Track] = {}
         self.pairs: dict[tuple[str, str], Track] = {}  # (topic, group)
-        self._active: dict[Track, None] = {}
+        self._moving: dict[Track, None] = {}  # in the sample being taken
+        self._ringed: dict[Track, None] = {}
+        self._few: dict[Track, None] = {}  # by their last move, oldest first
         self._queues: list[ConsumeQueue] = []
         self._tracks: list[Track] = []
         self._ends: list[int] = []
@@ -102,7 +90,7 @@ class Sampler(ServiceThread):
         slot = self.count % KEPT
         self._sample_queues(now)
         self._sample_offsets(now)
-        self._write_rings(slot)
+        self._write_tracks(self.count)
         store, pull = self._broker.store, self._broker.pull
         figures = {
             "in": store.put_count,
@@ -136,19 +124,25 @@ class Sampler(ServiceThread):
 
         At the first look all of them are new, and nothing has just come.
         """
-        known = dict(zip(self._queues, self._ends, strict=True))
         first = self.count == 0
         topics = self.topics
-        tracks, ends = [], []
-        for queue in queues:
+        before = len(self._queues)
+        if queues[:before] == self._queues:  # nearly always: some more behind the known ones
+            known: dict[ConsumeQueue, int] = {}
+            tracks, ends, others = self._tracks, self._ends, queues[before:]
+        else:
+            known = dict(zip(self._queues, self._ends, strict=True))
+            tracks, ends, others = [], [], queues
+        for queue in others:
             track = topics.get(queue.topic)
             if track is None:
                 track = topics[queue.topic] = Track()
             tracks.append(track)
             ends.append(known.get(queue, queue.max_offset if first else queue.min_offset))
-        by_topic = self.index.by_topic()
-        for topic in [topic for topic in topics if topic not in by_topic]:
-            self._active.pop(topics.pop(topic), None)
+        if others is queues:
+            alive = {queue.topic for queue in queues}
+            for topic in [topic for topic in topics if topic not in alive]:
+                self._forget(topics.pop(topic))
         self._queues, self._tracks, self._ends = queues, tracks, ends
 
     def _sample_offsets(self, now: float) -> None:
@@ -160,7 +154,7 @@ class Sampler(ServiceThread):
                 del self._committed[entry]
                 track = self.pairs.pop((entry.topic, entry.group), None)
                 if track is not None:
-                    self._active.pop(track, None)
+                    self._forget(track)
             self._entry_changes = [known.get(entry, -1) for entry in entries]
             self._entries = entries
         changes = self._entry_changes
@@ -195,27 +189,28 @@ class Sampler(ServiceThread):
         if by > 0:
             track.pending += by
             track.moved_at = now
-            self._active[track] = None
+            self._moving[track] = None
 
-    def _write_rings(self, slot: int) -> None:
-        resting = []
-        for track in self._active:
-            ring = track.ring
-            if ring is None:
-                ring = track.ring = array("I", bytes(4 * KEPT))
-            moved = track.pending
-            if moved:
-                ring[slot] = moved if moved < _ENTRY_MAX else _ENTRY_MAX
-                track.pending = track.quiet = 0
-            else:
-                ring[slot] = 0
-                track.quiet += 1
-                if track.quiet >= KEPT:
-                    resting.append(track)
-        for track in resting:
-            del self._active[track]
-            track.ring = None
-            track.quiet = 0
+    def _forget(self, track: Track) -> None:
+        for tracks in (self._moving, self._ringed, self._few):
+            tracks.pop(track, None)
+
+    def _write_tracks(self, sample: int) -> None:
+        slot = sample % KEPT
+        ringed, few = self._ringed, self._few
+        for track in list(ringed):
+            track.ring[slot] = 0  # type: ignore[index]
+            if track.last <= sample - KEPT and not track.pending:
+                del ringed[track]
+                track.rest()
+        for track in self._moving:
+            track.take(sample)
+            few.pop(track, None)
+            (ringed if track.few is None else few)[track] = None
+        self._moving.clear()
+        while few and (track := next(iter(few))).last <= sample - KEPT:
+            del few[track]
+            track.rest()
 
     # --- any thread
 
@@ -232,12 +227,7 @@ class Sampler(ServiceThread):
         steps, seconds = span or self.span()
         if not steps or seconds <= 0:
             return None
-        ring = None if track is None else track.ring
-        if ring is None:
-            return 0.0
-        end = (self.count - 1) % KEPT + 1
-        moved = sum(ring[end - steps : end]) if end >= steps else sum(ring[:end]) + sum(ring[end - steps :])
-        return moved / seconds
+        return 0.0 if track is None else track.moved(self.count, steps) / seconds
 
     def total_rate(self, name: str, samples: int = RATE_SAMPLES) -> float | None:
         """The same of one of the broker's totals."""
@@ -261,7 +251,7 @@ class Sampler(ServiceThread):
         if not span[0]:
             return found
         for key, track in list(self.pairs.items()):
-            if track.ring is not None:
+            if not track.resting:
                 found[key[which]] = found.get(key[which], 0.0) + (self.rate(track, span) or 0.0)
         return found
 
@@ -290,8 +280,10 @@ class Sampler(ServiceThread):
 
     def track_history(self, tracks: list[Track], seconds: int) -> list[tuple[int, float]]:
         """(wall ms, moves a second) of several tracks together."""
-        rings = [ring for track in tracks if (ring := track.ring) is not None]
+        sums = [0] * KEPT
+        for track in tracks:
+            track.add_to(sums, self.count)
         return [
-            (wall, sum(ring[slot] for ring in rings) / elapsed if elapsed > 0 else 0.0)
+            (wall, sums[slot] / elapsed if elapsed > 0 else 0.0)
             for slot, wall, elapsed in self.times(seconds)
         ]

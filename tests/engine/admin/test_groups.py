@@ -91,13 +91,13 @@ def test_progress_counts_and_resets_do_not(house):
     house.commit("CG", "Orders", 0, 20)
     house.sample()
     sampler = house.admin._parts.sampler
-    assert sampler.pairs["Orders", "CG"].ring is None, "where a group begins is no consumption"
+    assert sampler.pairs["Orders", "CG"].resting, "where a group begins is no consumption"
     house.commit("CG", "Orders", 0, 45)
     house.sample()
     house.commit("CG", "Orders", 0, 10)
     house.commit("CG", "Orders", 1, 1000)
     house.sample()
-    assert sum(sampler.pairs["Orders", "CG"].ring) == 25
+    assert sampler.pairs["Orders", "CG"].moved(sampler.count) == 25
     assert house.admin.groups().rows[0].out_rate > 0
     assert max(house.admin.series("out", group="CG").values) > 0
 

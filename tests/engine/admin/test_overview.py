@@ -130,11 +130,11 @@ def test_the_ring_of_samples_turns_over(house):
     house.put("Orders", b"x", b"y")
     for _ in range(305):
         sampler.sample()
-    assert sum(sampler.topics["Orders"].ring) == 2, "what is older than ten minutes is forgotten"
+    assert sampler.topics["Orders"].moved(sampler.count) == 2, "what is older than ten minutes is forgotten"
     assert len(house.admin.series("in", 3600).values) <= 599
     for _ in range(605):
         sampler.sample()
-    assert sampler.topics["Orders"].ring is None
+    assert sampler.topics["Orders"].resting
 
 
 def test_the_system_page(house):

@@ -1,0 +1,84 @@
+"""How much of one thing moved in each of the last samples.
+
+Most things of a large broker move seldom: a few numbers tell all of it. A ring with a place for every sample is kept
+for what moves often.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+#: Samples kept: ten minutes.
+KEPT = 600
+#: Samples with moves from which on there is a ring.
+FEW = 8
+_MOST = 0xFFFFFFFF
+
+
+class Track:
+    """Written by one sample at a time, read by anyone. Sample n is in slot n % KEPT of the ring.
+
+    moved_at: monotonic seconds of its last move, 0 before the first. few: (sample, moves) one after the other, oldest
+    first; replaced whole. While there is a ring there are no few.
+    """
+
+    __slots__ = ("few", "last", "moved_at", "pending", "ring")
+
+    def __init__(self) -> None:
+        self.ring: array[int] | None = None
+        self.few: array[int] | None = None
+        self.pending = 0
+        #: The sample of the last move; -1 before the first.
+        self.last = -1
+        self.moved_at = 0.0
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing moved within the samples kept."""
+        return self.ring is None and self.few is None
+
+    def take(self, sample: int) -> None:
+        """What is pending moved in this sample."""
+        moved = min(self.pending, _MOST)
+        self.pending = 0
+        self.last = sample
+        ring = self.ring
+        if ring is not None:
+            ring[sample % KEPT] = moved
+            return
+        few = self.few or array("I")
+        if len(few) < 2 * FEW:
+            self.few = few + array("I", (sample, moved))
+            return
+        ring = array("I", bytes(4 * KEPT))
+        for number, count in zip(few[0::2], few[1::2], strict=True):
+            if number > sample - KEPT:
+                ring[number % KEPT] = count
+        ring[sample % KEPT] = moved
+        self.ring = ring
+        self.few = None
+
+    def rest(self) -> None:
+        """Nothing moved within the samples kept."""
+        self.ring = self.few = None
+
+    def moved(self, count: int, samples: int = KEPT) -> int:
+        """How much moved in the last `samples` of `count` samples taken."""
+        ring = self.ring
+        if ring is not None:
+            end = (count - 1) % KEPT + 1
+            return sum(ring[end - samples : end]) if end >= samples else sum(ring[:end]) + sum(ring[end - samples :])
+        few = self.few
+        if few is None:
+            return 0
+        return sum(moves for number, moves in zip(few[0::2], few[1::2], strict=True) if number >= count - samples)
+
+    def add_to(self, sums: list[int], count: int) -> None:
+        """Add the moves of each slot to `sums`, those of the last KEPT of `count` samples."""
+        ring, few = self.ring, self.few
+        if ring is not None:
+            sums[:] = map(int.__add__, sums, ring)
+        elif few is not None:
+            for number, moves in zip(few[0::2], few[1::2], strict=True):
+                if number >= count - KEPT:
+                    sums[number % KEPT] += moves
