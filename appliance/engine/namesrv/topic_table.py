@@ -11,6 +11,8 @@ from .register_body import TopicShape
 from .route_data import QueueData
 
 PERM_READ, PERM_WRITE = 4, 2
+#: Entries shared by topics that look alike; all are let go beyond.
+MOST_ALIKE = 1024
 
 
 class TopicTable:
@@ -20,6 +22,8 @@ class TopicTable:
         # Written by one thread; the values are frozen.
         self._queues: dict[str, tuple[QueueData, ...]] = {}
         self._mappings: dict[str, dict[str, bytes]] = {}
+        # Most topics look alike: broker name, shape -> the entry of a topic that only this broker has.
+        self._alike: dict[tuple[str, TopicShape], tuple[QueueData, ...]] = {}
         #: Rises whenever queues go away: a broker's table that was taken before then no longer stands here in full.
         self.removals = 0
 
@@ -48,7 +52,9 @@ class TopicTable:
         mask: permission bits that may be set.
         """
         table = self._queues
-        made: dict[TopicShape, QueueData] = {}
+        made = self._alike
+        if len(made) > MOST_ALIKE:
+            made.clear()
         for topic, shape in shapes.items():
             others = table.get(topic, ())
             at = next((n for n, data in enumerate(others) if data.broker_name == broker_name), -1)
@@ -58,10 +64,10 @@ class TopicTable:
                 shape = shape._replace(perm=shape.perm & mask)
             if at >= 0 and others[at].shape == shape:
                 continue
-            queues = made.get(shape)
-            if queues is None:
-                queues = made[shape] = QueueData(broker_name, shape)
-            table[topic] = (*others, queues) if at < 0 else (*others[:at], queues, *others[at + 1 :])
+            alone = made.get((broker_name, shape))
+            if alone is None:
+                alone = made[broker_name, shape] = (QueueData(broker_name, shape),)
+            table[topic] = (others + alone if others else alone) if at < 0 else others[:at] + alone + others[at + 1 :]
 
     def put_mappings(self, broker_name: str, mappings: dict[str, bytes]) -> None:
         for topic, mapping in mappings.items():
