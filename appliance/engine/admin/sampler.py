@@ -283,7 +283,4 @@ class Sampler(ServiceThread):
         sums = [0] * KEPT
         for track in tracks:
             track.add_to(sums, self.count)
-        return [
-            (wall, sums[slot] / elapsed if elapsed > 0 else 0.0)
-            for slot, wall, elapsed in self.times(seconds)
-        ]
+        return [(wall, sums[slot] / elapsed if elapsed > 0 else 0.0) for slot, wall, elapsed in self.times(seconds)]

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from appliance.engine.admin.sampler import Sampler
+from appliance.engine.admin.track import FEW, KEPT
 
 from .conftest import wait_for
 
@@ -82,3 +83,53 @@ def test_queues_that_come_and_go_are_followed(crowd):
     sampler.sample()
     assert "new" not in sampler.topics
     sampler.sample()
+
+
+def test_a_topic_that_moves_seldom_has_no_ring(crowd):
+    broker = crowd.engine.broker
+    sampler = Sampler(broker)
+    sampler.sample()
+    seldom, often = broker.store.queues.all()[0], broker.store.queues.all()[-1]
+    for _ in range(FEW + 1):
+        often.max_offset += 2
+        sampler.sample()
+    seldom.max_offset += 3
+    sampler.sample()
+    few, ringed = sampler.topics[seldom.topic], sampler.topics[often.topic]
+    assert few.ring is None
+    assert ringed.few is None
+    assert ringed.moved(sampler.count) == 2 * (FEW + 1), "what came before the ring counts"
+    assert [track.moved(sampler.count, 1) for track in (few, ringed)] == [3, 0]
+    assert sampler.rate(few) > 0
+    both = sampler.track_history([few, ringed], KEPT)
+    elapsed = [seconds for _, _, seconds in sampler.times(KEPT)]
+    moves = [rate * seconds for (_, rate), seconds in zip(both, elapsed, strict=True)]
+    assert moves == pytest.approx([2] * (FEW + 1) + [3])
+    for _ in range(KEPT - 1):
+        sampler.sample()
+    assert few.moved(sampler.count) == 3
+    assert not few.resting
+    sampler.sample()
+    assert few.resting
+    assert ringed.resting
+    assert not sampler._few
+    assert not sampler._ringed
+    assert sampler.rate(few) == 0
+
+
+def test_new_queues_join_those_that_are_known(crowd):
+    broker = crowd.engine.broker
+    sampler = Sampler(broker)
+    sampler.sample()
+    before = sampler.index.by_topic()
+    known = before["topic-0"]
+    broker.store.queues.get_or_create("topic-0", QUEUES).max_offset = 2
+    broker.store.queues.get_or_create("new", 0).max_offset = 5
+    sampler.sample()
+    assert [sampler.topics[name].moved(sampler.count) for name in ("topic-0", "new", "topic-1")] == [2, 5, 0]
+    after = sampler.index.by_topic()
+    assert [queue.queue_id for queue in after["topic-0"]] == list(range(QUEUES + 1))
+    assert len(after["new"]) == 1
+    assert "new" not in before, "what was given out stays as it is"
+    assert len(known) == QUEUES
+    assert after["topic-1"] is before["topic-1"]
