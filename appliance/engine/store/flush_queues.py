@@ -36,8 +36,10 @@ logger = logging.getLogger(__name__)
 INTERVAL_S = 0.5
 #: A round begins early at this many bytes of entries, or of log since the last one (D3).
 EARLY_TAIL_BYTES = 100_000 * ENTRY_BYTES
-#: Queues copied at a time, so that a round never holds remoting-io long.
-SLICE = 1000
+#: Queues written and synced at a time, and those of them that remoting-io copies or trims in one call: it is held for
+#: less than half a millisecond.
+PART = 1000
+SLICE = 200
 RETRY_S = 1.0
 #: How often a round looks whether the log has become durable.
 DURABLE_POLL_S = 0.02
@@ -280,8 +282,10 @@ class FlushConsumeQueueService(ServiceThread):
         """Write and sync the entries of the round's queues; those not done stay in `current.queues`."""
         while current.queues:
             parts: list[_Part] = []
-            if not self.call(partial(self._copy, current, parts), running):
-                return False
+            while current.queues and len(parts) < PART:
+                if not self.call(partial(self._copy, current, parts), running):
+                    current.queues.extend(part.queue for part in parts)
+                    return False
             try:
                 for queue, offset, entries in parts:
                     if entries:
@@ -294,9 +298,10 @@ class FlushConsumeQueueService(ServiceThread):
                 current.queues.extend(part.queue for part in parts)
                 return False
             # When remoting-io has ended the tails stay as they are, and are written once more.
-            if not self.call(partial(self._trim, parts), running):
-                current.queues.extend(part.queue for part in parts)
-                return False
+            for at in range(0, len(parts), SLICE):
+                if not self.call(partial(self._trim, parts[at : at + SLICE]), running):
+                    current.queues.extend(part.queue for part in parts[at:])
+                    return False
         return True
 
     def _note(self, parts: list[_Part]) -> None:

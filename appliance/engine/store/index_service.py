@@ -156,13 +156,18 @@ class IndexService(ServiceThread):
             before = self._keys_put
             if self.behind > TABLE_AT_BYTES:
                 self._hold_slots()
+            # With records coming all the time a round does not end: what counts is how many come in an interval.
+            window_at, counted = time.monotonic() - INTERVAL_S, before
             while not self.stopped:
                 begin = time.monotonic()
                 if not self.work():
                     break
-                if self._keys_put - before > TABLE_AT:
+                now = time.monotonic()
+                if self._keys_put - counted > TABLE_AT * max(1.0, (now - window_at) / INTERVAL_S):
                     self._hold_slots()
-                self._rest(time.monotonic() - begin)
+                if now - window_at >= INTERVAL_S:
+                    window_at, counted = now, self._keys_put
+                self._rest(now - begin)
             now = time.monotonic()
             if self._keys_put != before:
                 self._put_at = now

@@ -487,6 +487,26 @@ def test_slots_leave_memory_when_nothing_comes(store, monkeypatch):
     store.check()
 
 
+def test_slots_stay_out_of_memory_while_few_come_all_the_time(store, monkeypatch):
+    index = store.store.index
+    held, keys = [], [10]
+    monkeypatch.setattr(index, "_hold_slots", lambda: held.append(index._keys_put))
+    turns = iter(range(120))
+
+    def work():
+        time.sleep(0.005)
+        index._keys_put += keys[0]
+        return next(turns, None) is not None
+
+    monkeypatch.setattr(index, "work", work)
+    assert index._round()
+    assert index._keys_put > 2 * index_service.TABLE_AT
+    assert not held, "a round that does not end is no burst"
+    turns, keys[0] = iter(range(120)), 2000
+    assert index._round()
+    assert held
+
+
 def test_an_index_of_other_sizes_is_made_anew(store):
     store.send(50)
     store.check()
