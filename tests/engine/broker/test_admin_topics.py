@@ -50,10 +50,15 @@ def test_it_is_durable_when_it_is_answered(open_desk):
 
 def test_it_is_refused_when_the_journal_cannot_sync(open_desk):
     class Failing(OsJournalCalls):
-        def fdatasync(self, fd):
-            raise OSError(5, "Input/output error")
+        fails = False
 
-    desk = open_desk(Failing())
+        def fdatasync(self, fd):
+            if self.fails:
+                raise OSError(5, "Input/output error")
+
+    calls = Failing()
+    desk = open_desk(calls)
+    calls.fails = True
     answer = create(desk)
     assert (answer.code, desk.name_servers.registered) == (1, [])
     assert "Input/output error" in answer.remark
