@@ -487,6 +487,22 @@ def test_slots_leave_memory_when_nothing_comes(store, monkeypatch):
     store.check()
 
 
+class Stalled:
+    """Indexes 400 keys in one go that took half a second."""
+
+    def __init__(self, index):
+        self.index = index
+        self.done = False
+
+    def __call__(self):
+        if self.done:
+            return False
+        self.done = True
+        time.sleep(0.5)
+        self.index._keys_put += 400
+        return True
+
+
 def test_slots_stay_out_of_memory_while_few_come_all_the_time(store, monkeypatch):
     index = store.store.index
     held, keys = [], [10]
@@ -502,6 +518,11 @@ def test_slots_stay_out_of_memory_while_few_come_all_the_time(store, monkeypatch
     assert index._round()
     assert index._keys_put > 2 * index_service.TABLE_AT
     assert not held, "a round that does not end is no burst"
+    monkeypatch.setattr(index, "work", stalled := Stalled(index))
+    assert index._round()
+    assert stalled.done
+    assert not held, "neither is what waited for a thread that was held up"
+    monkeypatch.setattr(index, "work", work)
     turns, keys[0] = iter(range(120)), 2000
     assert index._round()
     assert held
