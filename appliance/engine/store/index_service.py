@@ -33,9 +33,11 @@ WINDOW_BYTES = 120 * 1024
 #: Rest after a slice, as a multiple of the time it took, by how far the index is behind in bytes.
 _RESTS = ((32 << 20, 2.0), (256 << 20, 1.0), (1 << 62, 0.5))
 _REST_MIN_S = 0.0002
-#: More keys than this in one interval, or bytes to work off at its begin, and slots are kept in memory, since two calls
-#: a key cost others the GIL as often. When nothing has come for half of IDLE_S the memory is given back.
+#: More keys than this an interval, within a second, or bytes to work off at a round's begin, and slots are kept in
+#: memory (20 MB with Apache's number of them), since two calls a key cost others the GIL as often. When nothing has come
+#: for half of IDLE_S the memory is given back.
 TABLE_AT = 300
+TABLE_WINDOW_S = 1.0
 TABLE_AT_BYTES = 256 * 1024
 #: The state on disk is brought up to date at least so often while keys come, and when none come any more.
 CHECKPOINT_S = 30.0
@@ -156,16 +158,16 @@ class IndexService(ServiceThread):
             before = self._keys_put
             if self.behind > TABLE_AT_BYTES:
                 self._hold_slots()
-            # With records coming all the time a round does not end: what counts is how many come in an interval.
+            # With records coming all the time a round does not end: what counts is how many come in a window.
             window_at, counted = time.monotonic() - INTERVAL_S, before
             while not self.stopped:
                 begin = time.monotonic()
                 if not self.work():
                     break
                 now = time.monotonic()
-                if self._keys_put - counted > TABLE_AT * max(1.0, (now - window_at) / INTERVAL_S):
+                if self._keys_put - counted > TABLE_AT * max(TABLE_WINDOW_S, now - window_at) / INTERVAL_S:
                     self._hold_slots()
-                if now - window_at >= INTERVAL_S:
+                if now - window_at >= TABLE_WINDOW_S:
                     window_at, counted = now, self._keys_put
                 self._rest(now - begin)
             now = time.monotonic()

@@ -504,6 +504,7 @@ class Stalled:
 
 
 def test_slots_stay_out_of_memory_while_few_come_all_the_time(store, monkeypatch):
+    monkeypatch.setattr(index_service, "TABLE_WINDOW_S", index_service.INTERVAL_S)
     index = store.store.index
     held, keys = [], [10]
     monkeypatch.setattr(index, "_hold_slots", lambda: held.append(index._keys_put))
