@@ -34,8 +34,8 @@ WINDOW_BYTES = 120 * 1024
 _RESTS = ((32 << 20, 2.0), (256 << 20, 1.0), (1 << 62, 0.5))
 _REST_MIN_S = 0.0002
 #: More keys than this an interval, within a second, or bytes to work off at a round's begin, and slots are kept in
-#: memory (20 MB with Apache's number of them), since two calls a key cost others the GIL as often. When nothing has come
-#: for half of IDLE_S the memory is given back.
+#: memory (20 MB with Apache's number of them), since two calls a key cost others the GIL as often. When nothing has
+#: come for half of IDLE_S the memory is given back.
 TABLE_AT = 300
 TABLE_WINDOW_S = 1.0
 TABLE_AT_BYTES = 256 * 1024
