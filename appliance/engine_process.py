@@ -24,7 +24,7 @@ from .engine.errors import StartError
 logger = logging.getLogger(__name__)
 
 # From the signal to the end; container runtimes kill after ten seconds.
-STOP_LIMIT_S = 9.5
+STOP_LIMIT_S = 9.0
 
 
 class EngineProcess:

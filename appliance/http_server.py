@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 
 # Connections get this long to finish after SIGTERM, before the engine stops.
 GRACEFUL_TIMEOUT_S = 3
-# The arbiter waits this long for the worker: connections, then engine.stop(), which ends itself after 9.5 s at most.
-WORKER_STOP_LIMIT_S = 9.8
+# The arbiter waits this long for the worker: connections, then engine.stop(), which ends itself after 9 s at most.
+WORKER_STOP_LIMIT_S = 9.4
 # The API is imported so long after the start, beside the first pages and sends.
 LOAD_REST_S = 2.0
 

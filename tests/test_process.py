@@ -186,9 +186,9 @@ def test_an_engine_that_never_stops_is_ended_within_ten_seconds_and_said_so(serv
     begin = time.monotonic()
     served.process.terminate()
     status, stderr = served.end(limit_s=15)
-    assert 9 < time.monotonic() - begin < 10
+    assert 8.5 < time.monotonic() - begin < 10
     assert status == 1
-    assert "not stopped within 9.5 s" in stderr
+    assert "not stopped within 9.0 s" in stderr
     assert not is_running(worker)
 
 
