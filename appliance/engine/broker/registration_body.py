@@ -93,6 +93,9 @@ class TableText:
         the first was sent, and then the name server would ignore the second: so it gets another, which the next whole
         table puts right.
         """
+        with self._lock:
+            if self._made_for is not None and self._made_for[1] != self._topics.generation:
+                self._made_for, self._parts = None, []  # nobody will ask for that text any more
         version = self._topics.data_version
         if version == seen:
             version = plus_ms(version, 1)
