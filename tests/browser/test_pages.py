@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, TimeoutError
 
 from tests.browser.axe import problems
 from tests.browser.conftest import PASSWORD, PHONE, sign_in
@@ -66,7 +66,11 @@ def mistakes(page: Page, with_axe: bool = True) -> list[str]:
         page.emulate_media(color_scheme="light")
     for size in (PHONE, WIDE):
         page.set_viewport_size(size)
-        if page.evaluate("document.documentElement.scrollWidth") > size["width"]:
+        try:  # a chart follows its window a moment later
+            page.wait_for_function(
+                "width => document.documentElement.scrollWidth <= width", arg=size["width"], timeout=2000
+            )
+        except TimeoutError:
             found.append(f"wider than {size['width']}")
     return found
 
