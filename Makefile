@@ -14,9 +14,9 @@ types:
 test:
 	script/test
 
-# The long forms of what tests/crash and the kill loop do: hours. Seeds of failures are in their messages.
+# The long forms of what tests/crash, tests/fuzz and the kill loop do: hours. Seeds of failures are in their messages.
 torture:
-	ROCKETBOX_TORTURE=1 script/test -s tests/crash tests/clients/test_kill.py
+	ROCKETBOX_TORTURE=1 script/test -s tests/crash tests/fuzz tests/clients/test_kill.py
 
 # Rewrites the locked requirements from pyproject.toml; needs pip-tools beside the interpreter in LOCKER.
 LOCKER ?= pip-compile

@@ -5,17 +5,29 @@ import os
 from typing import Any
 
 from django.core.asgi import get_asgi_application
+from django.core.exceptions import SuspiciousOperation
 
 from . import runtime
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
 
-# A stranger's Host header is answered with 400; a stack trace for each would be theirs to fill our log with.
-logging.getLogger("django.security.DisallowedHost").addHandler(logging.NullHandler())
-logging.getLogger("django.security.DisallowedHost").propagate = False
+# What a stranger asked wrongly is answered, and no fault of ours; a line for each would be theirs to fill our log with.
+for _name in ("django.request", "django.security.csrf"):
+    logging.getLogger(_name).setLevel(logging.ERROR)
+
+# So is what Django calls suspicious (a Host header, too many fields or files); a stack trace for each would be
+# theirs, too. Its loggers are named after these exceptions.
+for _kind in (SuspiciousOperation, *SuspiciousOperation.__subclasses__()):
+    _logger = logging.getLogger(f"django.security.{_kind.__name__}")
+    _logger.addHandler(logging.NullHandler())
+    _logger.propagate = False
 
 _django = get_asgi_application()
+
+from .request_bodies import RequestBodies  # noqa: E402  (models are there now)
+
 _BASE_PATH = runtime.place().base_path
+_bounded = RequestBodies(_django, _BASE_PATH)
 
 
 async def _below_base_path(scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -24,7 +36,7 @@ async def _below_base_path(scope: dict[str, Any], receive: Any, send: Any) -> No
     if path == _BASE_PATH or not path.startswith(_BASE_PATH + "/"):
         path = _BASE_PATH + (path.removeprefix(_BASE_PATH) or "/")
         scope = {**scope, "path": path}
-    await _django(scope, receive, send)
+    await _bounded(scope, receive, send)
 
 
-application = _below_base_path if _BASE_PATH else _django
+application = _below_base_path if _BASE_PATH else _bounded

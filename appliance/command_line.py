@@ -57,6 +57,11 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "--cluster-name": ("S", "brokerClusterName (DefaultCluster)", "broker.brokerClusterName"),
     "--namesrv-addr": ("LIST", "name servers to register with, host:port;... (our own)", "broker.namesrvAddr"),
     "--advertise": ("HOST", "the address that clients are told (the bind address)", "advertise"),
+    "--wire-admin": (
+        "loopback|all|off",
+        "from where administration over broker and name server port is taken (loopback)",
+        "wireAdmin",
+    ),
     "--flush": ("sync|async", "when a message is acknowledged: synced to disk, or written (sync)", "flush"),
     "--public-url": ("URL", "the console's address behind a reverse proxy, with its path", "console.publicUrl"),
     "--ready-file": ("FILE", "written, as JSON, when all roles accept connections", "readyFile"),
@@ -75,7 +80,7 @@ _SETTING_OF_UPSTREAM = {
     "namesrv": {"listenPort": "namesrvPort", "bindAddress": "bind"},
     "console": {"httpPort": "httpPort", "publicUrl": "console.publicUrl"},
 }
-_TOP_LEVEL_KEYS = ("dataDir", "storeDir", "bind", "roles", "advertise", "readyFile")
+_TOP_LEVEL_KEYS = ("dataDir", "storeDir", "bind", "roles", "advertise", "wireAdmin", "readyFile")
 
 # Setting -> (raw value, where it came from); filled source by source.
 Settings = dict[str, tuple[Any, str]]
@@ -263,6 +268,7 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
         namesrv_port=_taken(settings, "namesrvPort", _port, 9_876),
         roles=engine_roles,
         advertise=advertise,
+        wire_admin=_taken(settings, "wireAdmin", _wire_admin, "loopback"),
         **sections,
     )
     config.check()
@@ -336,6 +342,12 @@ def _broker_port(value: Any) -> int:
     if port and not 3 <= port <= 65_534:
         raise ValueError(f"must leave room for the ports N-2 and N+1, not {port}")
     return port
+
+
+def _wire_admin(value: Any) -> str:
+    if value not in ("loopback", "all", "off"):
+        raise ValueError(f"must be loopback, all or off, not {value!r}")
+    return str(value)
 
 
 def _flush(value: Any) -> str:

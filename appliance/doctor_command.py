@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 
+from .doctor.audit import look_at_audit_log
 from .doctor.diagnosis import FAIL, WARN, Diagnosis
 from .doctor.machine import look_at_machine
 from .doctor.place import existing, look_at_place, look_at_ports
@@ -15,8 +16,9 @@ from .engine.errors import StartError
 USAGE = """\
 usage: rocketbox doctor [--json] [options of serve, as --data-dir DIR or -c FILE]
 
-Looks at configuration, directories, disk, ports, kernel, clock and store, and says what to do about each. Nothing is
-changed. Exit status: 0 nothing keeps a broker from running, 1 something does or is damaged, 2 the command is wrong."""
+Looks at configuration, directories, disk, ports, kernel, clock, store and audit log, and says what to do about each.
+Nothing is changed. Exit status: 0 nothing keeps a broker from running, 1 something does or is damaged, 2 the command is
+wrong."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -65,6 +67,8 @@ def examine(arguments: Sequence[str]) -> Diagnosis:
         look_at_ports(found, config, options, running)
         if store is not None:
             look_at_store(found, store, config)
+        if options.console:
+            look_at_audit_log(found, config.data_dir / "rocketbox")
     finally:
         if store is not None:
             store.close()

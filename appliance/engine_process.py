@@ -20,6 +20,7 @@ from .command_line import ServeOptions
 from .engine.config import EngineConfig
 from .engine.engine import Engine
 from .engine.errors import StartError
+from .engine.own_files import FILE_MODE
 
 logger = logging.getLogger(__name__)
 
@@ -138,8 +139,12 @@ def _withdraw(ready_file: Path) -> None:
 
 
 def _publish(ready_file: Path, content: dict[str, object]) -> None:
-    temporary = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    """Put it in place whole, for this user only: it may hold the set-up link. A link of that name is replaced, not
+    followed."""
+    temporary = ready_file.with_name(f".{ready_file.name}.{os.urandom(8).hex()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(json.dumps(content) + "\n")
     os.replace(temporary, ready_file)
 
 

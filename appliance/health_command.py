@@ -9,6 +9,8 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from .engine.plain_text import plain
+
 LIMIT_S = 4.0
 
 
@@ -29,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
         said = f"no answer: {error.strerror or error}"
     except (http.client.HTTPException, ValueError):
         said = "an answer that is not ours"
-    print(f"rocketbox: not ready: {said}" if said else "ready", file=sys.stderr if said else sys.stdout)
+    print(f"rocketbox: not ready: {plain(said)}" if said else "ready", file=sys.stderr if said else sys.stdout)
     return 1 if said else 0
 
 

@@ -17,6 +17,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -24,11 +25,16 @@ from typing import TYPE_CHECKING, Any
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
+from gunicorn.glogging import Logger
 from gunicorn.workers.gasgi import ASGIWorker
 
 from .command_line import ServeOptions
 from .engine.config import EngineConfig
 from .engine.errors import RocketBoxError, StartError
+from .engine.log_lines import LineFormatter
+from .engine.own_files import make_directory
+from .engine.plain_text import plain
+from .http_connections import BoundedProtocol, Connections, connections
 from .main import EXIT_REFUSED, ignore_signals
 from .runtime import Place, set_place
 
@@ -41,6 +47,14 @@ logger = logging.getLogger(__name__)
 GRACEFUL_TIMEOUT_S = 3
 # The arbiter waits this long for the worker: connections, then engine.stop(), which ends itself after 9 s at most.
 WORKER_STOP_LIMIT_S = 9.4
+# From the engine's end to the process's: what the interpreter has to clear away.
+EXIT_LIMIT_S = 0.3
+# A request line (addresses hold cursors) and a header field; the most gunicorn allows.
+LINE_BYTES = 8190
+# Header fields of a request; browsers send some twenty.
+HEADER_FIELDS = 64
+# A connection on which nothing is asked is closed after so long; live pages ask every second.
+KEEPALIVE_S = 2
 # The API is imported so long after the start, beside the first pages and sends.
 LOAD_REST_S = 2.0
 
@@ -97,8 +111,15 @@ class ConsoleServer(BaseApplication):
             "control_socket_disable": True,
             "asgi_loop": "asyncio",
             "asgi_lifespan": "off",
+            "http_protocols": "h1",
+            "http_parser": "python",
+            "limit_request_line": LINE_BYTES,
+            "limit_request_fields": HEADER_FIELDS,
+            "limit_request_field_size": LINE_BYTES,
+            "keepalive": KEEPALIVE_S,
             "accesslog": None,
             "loglevel": "warning",
+            "logger_class": LineLogger,
             "proc_name": "rocketbox",
             "post_fork": self._post_fork,
             "worker_exit": self._worker_exit,
@@ -110,14 +131,16 @@ class ConsoleServer(BaseApplication):
         """Django, loaded in the worker when the engine runs, on its settings database."""
         set_place(self._place)
         try:
-            self._place.directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self._place.directory)
             from .asgi import application
             from .console.start import prepare
+            from .console.wire_entries import Follower
 
             self.setup_path = prepare(os.environ)
+            Follower().start()
         except (RocketBoxError, OSError) as error:
             said = error if isinstance(error, RocketBoxError) else f"The console cannot use its directory: {error}."
-            print(f"rocketbox: {said}", file=sys.stderr, flush=True)
+            print(f"rocketbox: {plain(str(said))}", file=sys.stderr, flush=True)
             sys.exit(EXIT_REFUSED)
         return application
 
@@ -135,7 +158,7 @@ class ConsoleServer(BaseApplication):
         try:
             self.process.start()
         except RocketBoxError as error:
-            print(f"rocketbox: {error}", file=sys.stderr, flush=True)
+            print(f"rocketbox: {plain(str(error))}", file=sys.stderr, flush=True)
             sys.exit(EXIT_REFUSED)
         if not worker.alive:
             sys.exit(0)
@@ -143,6 +166,16 @@ class ConsoleServer(BaseApplication):
     def _worker_exit(self, _arbiter: Arbiter, _worker: EngineWorker) -> None:
         if self.process is not None:
             self.process.stop()
+        leave_soon()
+
+
+class LineLogger(Logger):
+    """gunicorn's log, written as the rest of ours."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        for handler in self.error_log.handlers:
+            handler.setFormatter(LineFormatter())
 
 
 class EngineArbiter(Arbiter):
@@ -231,6 +264,8 @@ class EngineWorker(ASGIWorker):
         self.alive: bool = True
         self._serving: asyncio.Task[Any] | None = None
         self._shutting_down = False
+        # Made when serving begins: the engine has raised the limit of descriptors by then.
+        self._connections: Connections
 
     def take_signals(self) -> None:
         """Install the handlers, instead of the arbiter's that the fork left here."""
@@ -256,14 +291,30 @@ class EngineWorker(ASGIWorker):
             self._serving.cancel()
 
     async def _serve(self) -> None:
+        """gunicorn's serving loop, with connections of ours."""
         self._serving = asyncio.current_task()
         tasks = [asyncio.create_task(self._announce()), asyncio.create_task(self._load_rest())]
+        self._connections = connections()
         try:
-            await super()._serve()
+            for listener in self.sockets:
+                server = await self.loop.create_server(
+                    lambda: BoundedProtocol(self, self._connections), sock=listener.sock
+                )
+                self.servers.append(server)
+            await self._wait_for_the_end()
+            await self._shutdown()
         finally:
             for task in tasks:
                 task.cancel()
             self._serving = None  # the loop closes next
+
+    async def _wait_for_the_end(self) -> None:
+        try:
+            while self.alive and self.ppid == os.getppid():
+                self.notify()
+                await asyncio.sleep(1.0)
+        except asyncio.CancelledError:
+            pass  # `_wake`
 
     async def _announce(self) -> None:
         while not self.servers:
@@ -278,6 +329,9 @@ class EngineWorker(ASGIWorker):
 
     async def _shutdown(self) -> None:
         self._shutting_down = True
+        for server in self.servers:
+            server.close()
+        self._connections.close_waiting()
         await super()._shutdown()
 
 
@@ -291,6 +345,16 @@ def die_with_parent(parent_pid: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGINT, 0, 0, 0)
     if os.getppid() != parent_pid:
         sys.exit(0)
+
+
+def leave_soon() -> None:
+    """End the process though threads of requests that were cut off wait for a closed loop: the interpreter would
+    wait for them, for ever. Called last, in the worker; the engine has stopped."""
+    ended = sys.exc_info()[1]
+    status = ended.code if isinstance(ended, SystemExit) and isinstance(ended.code, int) else 0
+    timer = threading.Timer(EXIT_LIMIT_S, os._exit, [status])
+    timer.daemon = True
+    timer.start()
 
 
 def give_memory_back() -> None:

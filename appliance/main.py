@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING
 
 from . import __version__
 from .engine.errors import RocketBoxError, StartError
+from .engine.plain_text import plain
 
 if TYPE_CHECKING:
     from .command_line import ServeOptions
+    from .engine.config import EngineConfig
 
 USAGE = """\
 usage: rocketbox serve [options]     run the broker, the name server and the console
        rocketbox serve --help        the options
        rocketbox openapi             print the REST API's description (OpenAPI 3.1)
        rocketbox user reset-password NAME [--data-dir DIR]
+       rocketbox audit check|accept [--data-dir DIR]     the audit log's seals
        rocketbox health [options]    whether the server with these options is ready
        rocketbox doctor [options]    look at the whole installation, and say what to do
        rocketbox store inspect|verify|export DIR     a store seen offline
@@ -44,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if command == "openapi":
         return _openapi()
-    if command in ("user", "health", "doctor", "store"):
+    if command in ("user", "audit", "health", "doctor", "store"):
         return _run_small(command, arguments[1:])
     if command != "serve":
         print(f"rocketbox: there is no command {command!r}.\n{USAGE}" if command else USAGE, file=sys.stderr)
@@ -57,8 +60,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return serve(arguments[1:])
     except RocketBoxError as error:
-        print(f"rocketbox: {error}", file=sys.stderr)
+        _say(error)
         return EXIT_REFUSED
+
+
+def _say(error: RocketBoxError) -> None:
+    print(f"rocketbox: {plain(str(error))}", file=sys.stderr)
 
 
 def serve(arguments: Sequence[str]) -> int:
@@ -66,7 +73,7 @@ def serve(arguments: Sequence[str]) -> int:
     from .command_line import load
 
     config, options = load(arguments, os.environ)
-    _start_logging(options)
+    _start_logging(config, options)
     if options.console:
         _check_installed("gunicorn", "django")
         from .http_server import serve_with_console
@@ -88,15 +95,20 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def _run_small(command: str, arguments: Sequence[str]) -> int:
+    import logging
     from importlib import import_module
 
+    from .engine.log_lines import write_to_stderr
+
     try:
-        if command == "user":
+        if command in ("user", "audit"):
             _check_installed("django")
+        # What the store's readers warn of, with names that somebody else chose.
+        write_to_stderr(logging.WARNING, "rocketbox: %(message)s")
         status: int = import_module(f".{command}_command", __package__).run(arguments)
         return status
     except RocketBoxError as error:
-        print(f"rocketbox: {error}", file=sys.stderr)
+        _say(error)
         return EXIT_REFUSED
 
 
@@ -104,7 +116,7 @@ def _openapi() -> int:
     try:
         _check_installed("django", "ninja")
     except StartError as error:
-        print(f"rocketbox: {error}", file=sys.stderr)
+        _say(error)
         return EXIT_REFUSED
     from .api.openapi_command import print_openapi
 
@@ -127,19 +139,42 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _start_logging(options: ServeOptions) -> None:
+def _start_logging(config: EngineConfig, options: ServeOptions) -> None:
     import logging
 
+    from .engine.log_lines import write_to_stderr
     from .runtime import is_loopback
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    write_to_stderr(logging.INFO)
     logger = logging.getLogger(__name__)
     for notice in options.notices:
         logger.warning("%s", notice)
-    if not is_loopback(options.bind):
-        logger.warning(
-            "Listening on %s: the broker's and the name server's ports ask for no password yet.", options.bind
-        )
+    if not is_loopback(config.bind):
+        logger.warning("%s Keep these ports behind a firewall.", what_strangers_can_do(config))
+
+
+_ADMINISTRATION = {
+    "loopback": "Administration (topics, groups, settings, resets of offsets) is taken over 127.0.0.1 only.",
+    "all": "--wire-admin all lets them administer, too: delete topics and groups, change settings, reset offsets.",
+    "off": "Administration over these ports is off.",
+}
+
+
+def what_strangers_can_do(config: EngineConfig) -> str:
+    """The one warning of a start that listens to other machines. Ports that are picked at start have no number yet."""
+    broker = [config.broker_port, config.broker_port - 2] if "broker" in config.roles else []
+    ports = [*broker, *([config.namesrv_port] if "namesrv" in config.roles else [])]
+    numbers = ", ".join(str(port) for port in ports if port > 0)
+    can = []
+    if broker:
+        can += ["send to every topic and make new ones", "read every message", "move every group's offsets"]
+        can += ["take queues from ordered consumers"]
+    if "namesrv" in config.roles:
+        can += ["register or unregister brokers under any name, and so draw clients to themselves"]
+    return (
+        f"Listening on {config.bind}: other machines reach {f'the ports {numbers}' if numbers else 'our ports'}, which "
+        f"ask for no password yet. Whoever reaches them can {'; '.join(can)}. {_ADMINISTRATION[config.wire_admin]}"
+    )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from .engine.own_files import FILE_MODE
+
 if TYPE_CHECKING:
     from .command_line import ServeOptions
     from .engine.admin import EngineAdmin
@@ -56,7 +58,8 @@ class Place:
         """Choose it for the next start. Raises OSError."""
         path = self.directory / ADVERTISE_FILE
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with open(temporary, "w", encoding="utf-8") as file:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(host + "\n")
             file.flush()
             os.fsync(file.fileno())

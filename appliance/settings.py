@@ -31,7 +31,7 @@ INSTALLED_APPS = ["django.contrib.sessions", "appliance.console"]
 MIDDLEWARE = [
     "appliance.console.middleware.Outermost",
     "django.middleware.security.SecurityMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
+    "appliance.console.middleware.Sessions",
     "appliance.console.middleware.Identity",
     "appliance.console.middleware.Language",
     "django.middleware.common.CommonMiddleware",
@@ -123,7 +123,11 @@ SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 
-DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024  # a test message may be as large as the broker takes, and its form
+# How much a request may bring is said by its address and enforced before Django sees it (`request_bodies`): in memory,
+# no part of it in a file. No form of ours takes files, so none are made of what claims to be some.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024 * 1024
+FILE_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024 * 1024
+FILE_UPLOAD_HANDLERS: list[str] = []
 
 # main.py owns logging; Django's own configuration would add handlers of its own.
 LOGGING_CONFIG = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .engine.errors import StartError
+from .engine.plain_text import plain, plain_json
 from .engine.store_tools.export import Wanted, json_line, raw_record, records
 from .engine.store_tools.inspection import damage_of, inspect, text_of
 from .engine.store_tools.offline_store import OfflineStore, find_store
@@ -93,7 +94,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"rocketbox: {text}", file=sys.stderr, flush=True)
+    print(f"rocketbox: {plain(text)}", file=sys.stderr, flush=True)
 
 
 def _inspect(store: OfflineStore, wanted: Arguments) -> int:
@@ -153,13 +154,17 @@ def _export(store: OfflineStore, wanted: Arguments) -> int:
 
 def _write(store: OfflineStore, wanted: Arguments, chosen: Wanted, encoding: str, file: BinaryIO) -> int:
     problems = Problems(lambda problem: print(problem, file=sys.stderr, flush=True))
+    to_terminal = file.isatty()
+    if to_terminal and "--raw" in wanted.flags:
+        raise StartError("--raw writes bytes that a terminal would obey: name a file with --output, or redirect it.")
     count = 0
     _, durable = recovery_position(store)
     for record in records(store, chosen, problems, durable, _progress("--quiet" in wanted.flags)):
         if "--raw" in wanted.flags:
             file.write(raw_record(store, record))
         else:
-            file.write(json_line(record, encoding, "--decompress" in wanted.flags))
+            line = json_line(record, encoding, "--decompress" in wanted.flags)
+            file.write(plain_json(line) if to_terminal else line)
         count += 1
     file.flush()
     _say(f"{count} messages exported")

@@ -9,6 +9,7 @@ from appliance.command_line import OPTIONS, environment_names, help_text, load
 from appliance.engine import upstream_options
 from appliance.engine.config import SECTIONS, options_of
 from appliance.engine.errors import StartError
+from appliance.main import what_strangers_can_do
 
 
 @pytest.fixture(autouse=True)
@@ -229,3 +230,38 @@ def test_a_public_url_is_an_http_address_with_a_plain_path(url, good):
     else:
         with pytest.raises(StartError, match="must be like https://"):
             load(["--public-url", url], {})
+
+
+# --- administration over the wire
+
+
+def test_administration_over_the_wire_is_taken_from_loopback_unless_told_otherwise():
+    assert load([], {})[0].wire_admin == "loopback"
+    file = conf("rocketbox.toml", "wireAdmin = 'off'\n")
+    assert load(["-c", file], {})[0].wire_admin == "off"
+    assert load(["-c", file], {"ROCKETBOX_WIRE_ADMIN": "all"})[0].wire_admin == "all"
+    assert load(["-c", file, "--wire-admin", "loopback"], {"ROCKETBOX_WIRE_ADMIN": "all"})[0].wire_admin == "loopback"
+
+
+def test_another_word_for_it_is_refused():
+    assert refusal("--wire-admin", "everyone") == "--wire-admin must be loopback, all or off, not 'everyone'."
+    assert "ROCKETBOX_WIRE_ADMIN must be" in refusal(ROCKETBOX_WIRE_ADMIN="")
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("loopback", "Administration (topics, groups, settings, resets of offsets) is taken over 127.0.0.1 only."),
+        ("all", "lets them administer, too: delete topics and groups"),
+        ("off", "Administration over these ports is off."),
+    ],
+)
+def test_the_warning_of_an_open_address_says_what_a_stranger_can_do(policy, words):
+    text = what_strangers_can_do(load(["--bind", "0.0.0.0", "--wire-admin", policy], {})[0])
+    assert words in text
+    for what in (
+        *("0.0.0.0", "10911, 10909, 9876", "no password", "send to every topic", "read every message"),
+        *("move every group's offsets", "register or unregister brokers under any name"),
+    ):
+        assert what in text
+    assert "register" not in what_strangers_can_do(load(["--bind", "0.0.0.0", "--roles", "broker"], {})[0])

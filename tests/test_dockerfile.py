@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from appliance.command_line import load
+from appliance.main import what_strangers_can_do
+
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "Dockerfile").read_text()
 # Continued lines joined, comments dropped: one instruction a line.
@@ -128,3 +131,10 @@ def test_the_installed_package_serves_in_a_read_only_place_and_answers_its_healt
     asked = subprocess.run([*health, "--http-port", port], cwd=data, env=variables, capture_output=True, timeout=20)
     assert asked.returncode == 1
     assert b"not ready" in asked.stderr
+
+
+def test_the_images_default_address_is_warned_about_at_start():
+    config, _ = load([], {name: value for name, value in environment().items() if name.startswith("ROCKETBOX_")})
+    text = what_strangers_can_do(config)
+    assert text.startswith("Listening on 0.0.0.0: other machines reach the ports 10911, 10909, 9876")
+    assert config.wire_admin == "loopback"

@@ -1,5 +1,6 @@
 """`rocketbox doctor`: one look at an installation; each thing that can be wrong is told with what to do about it."""
 
+import errno
 import json
 import os
 import socket
@@ -11,9 +12,11 @@ import pytest
 
 from appliance import doctor_command
 from appliance.doctor import machine, place
+from appliance.engine.store import disk
 from appliance.engine.store.findings import Finding
 from tests.support.golden import extract_store
 from tests.support.offline import change, contents
+from tests.support.page_cache import refuse_reads_that_never_wait
 from tests.support.store import StoreUnderTest
 
 
@@ -161,11 +164,53 @@ def test_a_clock_behind_the_newest_message(ours):
     assert any("s behind the newest message" in line.text for line in lines)
 
 
+def served(directory):
+    """(bodies, whether the store has reads that never wait, whether it sends from the page cache) of the fixture's."""
+    store = StoreUnderTest(directory, segment_bytes=131072).open()
+    bodies = store.bodies("T", 0)
+    found = bodies, store.disk.reads_without_waiting, store.store.log.resident(0, 91) is not None
+    store.stop()
+    return found
+
+
 def test_an_old_kernel_is_only_slower(ours, monkeypatch):
-    _, options = ours
-    monkeypatch.setattr(machine.Disk, "is_resident", lambda *args: False)
+    """Without cachestat(2), which the store asks for the same."""
+    directory, options = ours
+    monkeypatch.setattr(disk, "_cached_pages", lambda fd, position, size: -1)
     (line,) = told(options, "kernel")
-    assert (line.level, "cachestat" in line.text) == ("warn", True)
+    assert (line.level, "no cachestat" in line.text) == ("warn", True)
+    bodies, _, sends_from_cache = served(directory)
+    assert (bodies, sends_from_cache) == ([b"one", b"two"], False)
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL], ids=errno.errorcode.get)
+def test_a_file_system_that_cannot_tell_what_is_cached_is_only_slower(ours, monkeypatch, number):
+    """Doctor and the store ask it the same question, and the store does what doctor says follows."""
+    directory, options = ours
+    refuse_reads_that_never_wait(monkeypatch, number)
+    (line,) = told(options, "reads")
+    assert (line.level, "but for the newest 64.0 MiB" in line.text) == ("warn", True)
+    bodies, waits_never, _ = served(directory)
+    assert (bodies, waits_never) == ([b"one", b"two"], False)
+
+
+def test_doctor_and_store_agree_about_this_file_system(ours):
+    """On whatever the tests run, tmpfs for once: see tests/engine/test_on_tmpfs.py."""
+    directory, options = ours
+    (line,) = told(options, "reads")
+    bodies, waits_never, _ = served(directory)
+    assert (bodies, waits_never) == ([b"one", b"two"], line.level == "ok")
+
+
+def test_reads_are_tried_before_there_is_a_store_and_nothing_is_left_of_it(tmp_path, caplog):
+    base = ["--data-dir", str(tmp_path), "--broker-port", str(free_port()), "--roles", "broker"]
+    (line,) = told(base, "reads")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_bytes(b"x")
+    with open(tmp_path / "file", "rb") as file:
+        assert (line.level == "ok") is place._Trial().find_out_about_reads(file.fileno())
+    assert not caplog.records
+    assert told(["--data-dir", str(tmp_path), "--roles", "namesrv", "--namesrv-port", "0"], "reads") == []
 
 
 def test_findings_and_what_was_set_aside_are_told(ours):

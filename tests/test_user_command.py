@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import sqlite3
 import subprocess
 import sys
 from urllib.parse import urlencode
@@ -59,6 +60,25 @@ def test_the_environment_makes_an_administrator_and_a_reset_replaces_the_passwor
     assert sign_in(server.ready["http"], "root", "from a pipe") == (302, "/")
     unknown = rocketbox("user", "reset-password", "eve", "--data-dir", str(server.data_dir))
     assert (unknown.returncode, unknown.stderr) == (2, "rocketbox: There is no user 'eve'; there are: root.\n")
+
+
+def test_a_reset_ends_the_tokens_and_names_them(server):
+    database = sqlite3.connect(server.data_dir / "rocketbox/console.sqlite3")
+    with database:
+        database.execute(
+            "INSERT INTO console_apitoken (role, may_read_bodies, may_export, name, prefix, digest, pattern, "
+            "created_at_ms, owner_id) SELECT 'admin', 0, 0, 'ci', 'rbx_', 'x', '*', 1, id FROM console_user"
+        )
+    done = rocketbox("user", "reset-password", "root", "--data-dir", str(server.data_dir))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == ["API tokens that ended: ci"]
+    (ended,) = database.execute("SELECT revoked_at_ms FROM console_apitoken").fetchone()
+    assert ended
+    noted = database.execute("SELECT action, target, actor_kind FROM console_auditentry ORDER BY id").fetchall()
+    assert noted[-2:] == [
+        ("user.reset_password", "root", "command line"), ("token.revoke", "root/ci", "command line"),
+    ]  # fmt: skip
+    database.close()
 
 
 def test_a_wrong_directory_is_refused(tmp_path):

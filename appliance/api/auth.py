@@ -51,6 +51,12 @@ def need_person(request: HttpRequest) -> None:
         raise Refused("session_required", "Sign in to the console for this: a token cannot make tokens.")
 
 
+def need_export(request: HttpRequest) -> None:
+    """Refuse whoever may read bodies and not take them away."""
+    if not request.user.may_export:
+        raise Refused("forbidden", "This takes the right to export messages.")
+
+
 def need_recent_login(request: HttpRequest) -> None:
     """Refuse a session whose password was given too long ago. A token has none: its scope was chosen for the act."""
     if not is_recent(request):

@@ -32,6 +32,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "token_not_found": (404, "No such token"),
     "client_not_found": (404, "No such client"),
     "method_not_allowed": (405, "No such method here"),
+    "too_slow": (408, "Too slow"),
     "conflict": (409, "In conflict with what is there"),
     "blocked": (409, "It would lose something"),
     "idempotency_in_progress": (409, "The first request is still being worked on"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 
 from ..engine.errors import StartError
+from ..engine.own_files import FILE_MODE
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
@@ -21,6 +23,7 @@ def bring_up_to_date() -> None:
     not load Django's migration machinery. A database of a newer version is refused.
     """
     try:
+        _make_private()
         wanted = schema_version()
         with connection.cursor() as cursor:
             found = cursor.execute("PRAGMA user_version").fetchone()[0]
@@ -34,6 +37,14 @@ def bring_up_to_date() -> None:
         raise StartError(f"The settings database {where} cannot be used: {error}.") from None
     finally:
         connection.close()
+
+
+def _make_private() -> None:
+    """Make the file before SQLite does, for this user only: its journals take its mode."""
+    name = connection.settings_dict["NAME"]
+    if isinstance(name, Path):  # tests have theirs in memory
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        os.close(os.open(name, flags, FILE_MODE))
 
 
 def schema_version() -> int:

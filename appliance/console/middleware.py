@@ -13,6 +13,8 @@ from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.middleware.csrf import CsrfViewMiddleware
 from django.urls import reverse
@@ -58,24 +60,38 @@ class Outermost:
         request.request_id = secrets.token_hex(8)
         if iscoroutinefunction(self):
             return self._answer(request)
-        return self._finished(request, self.get_response(request))
+        return self.finished(request, self.get_response(request))
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         if request.path_info.startswith(_WITHOUT_A_TURN):
-            return self._finished(request, await self.get_response(request))
+            return self.finished(request, await self.get_response(request))
         loop = asyncio.get_running_loop()
         if loop not in self._gates:
             self._gates[loop] = asyncio.Semaphore(PAGES_AT_ONCE), asyncio.Semaphore(ACTS_AT_ONCE)
         pages, acts = self._gates[loop]
         async with pages if request.method in _READING else acts:
-            return self._finished(request, await self.get_response(request))
+            return self.finished(request, await self.get_response(request))
 
     @staticmethod
-    def _finished(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    def finished(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        """The answer with the headers that all have."""
         response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         response.headers.setdefault("Cache-Control", "no-store")
         response.headers.setdefault("X-Request-Id", request.request_id)
         return response
+
+
+class Sessions(SessionMiddleware):
+    """Django's. While the database takes nothing (a full disk), whoever is signed in goes on reading: a session that
+    cannot be renewed is as good as it was."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        try:
+            return super().process_response(request, response)
+        except DatabaseError:
+            if request.method not in _READING:
+                raise
+            return response
 
 
 class Identity:
@@ -93,16 +109,18 @@ class Identity:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request.client_address = client_address(request)
-        header = request.headers.get("authorization")
-        if request.path_info.startswith(_WITHOUT_A_TURN):
-            request.user = Nobody()
-        elif header is not None and request.path_info.startswith((API_PREFIX, "/metrics")):
-            scheme, _, secret = header.partition(" ")
-            token = tokens.authenticate(secret.strip()) if scheme.lower() == "bearer" else None
-            request.user = Bearer(token) if token else Nobody()
-        else:
-            request.user = user_of(request)
+        request.user = Nobody() if request.path_info.startswith(_WITHOUT_A_TURN) else caller_of(request)
         return self.get_response(request)
+
+
+def caller_of(request: HttpRequest) -> Any:
+    """The user of the request's session, the bearer of its token, or Nobody."""
+    header = request.headers.get("authorization")
+    if header is None or not request.path_info.startswith((API_PREFIX, "/metrics")):
+        return user_of(request)
+    scheme, _, secret = header.partition(" ")
+    token = tokens.authenticate(secret.strip()) if scheme.lower() == "bearer" else None
+    return Bearer(token) if token else Nobody()
 
 
 def client_address(request: HttpRequest) -> str:

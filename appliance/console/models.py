@@ -105,7 +105,7 @@ class AuditEntry(models.Model):
 
     at_ms = models.BigIntegerField(db_index=True)
     actor = models.CharField(max_length=80)
-    # "user", "token", "command line", "set-up"
+    # "user", "token", "command line", "set-up", "wire" (a tool over the ports of broker or name server)
     actor_kind = models.CharField(max_length=12)
     address = models.CharField(max_length=64, blank=True, default="")
     action = models.CharField(max_length=64, db_index=True)

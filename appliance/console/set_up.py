@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from django.core.exceptions import ValidationError
@@ -18,6 +19,7 @@ from ..engine.errors import StartError
 from .audit import record
 from .models import Setting, User
 from .password_rules import problem_with
+from .tokens import revoke_all
 
 STEPS = ("language", "administrator", "address", "message")
 _KEY = "set-up"
@@ -107,8 +109,11 @@ def create_from_environment(environ: Mapping[str, str]) -> None:
         user.full_clean()
     except ValidationError as error:
         raise StartError(f"ADMIN_USER is refused: {' '.join(error.messages)}") from None
-    user.save()
-    record("user.create", username, None, _ALL_RIGHTS, actor="environment", actor_kind="set-up")
+    with transaction.atomic():
+        user.save()
+        note = partial(record, actor="environment", actor_kind="set-up")
+        note("user.create", username, None, _ALL_RIGHTS)
+        revoke_all(user, note)  # somebody else's, when the name was there before
 
 
 def _password_in(name: str) -> str:

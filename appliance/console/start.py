@@ -8,7 +8,7 @@ from django.contrib.sessions.models import Session
 from django.db import connection
 from django.utils import timezone
 
-from . import database, set_up
+from . import audit, database, set_up
 from .models import IdempotentAnswer, now_ms
 
 _DAY_MS = 86_400_000
@@ -22,6 +22,7 @@ def prepare(environ: MutableMapping[str, str]) -> str | None:
     """
     database.bring_up_to_date()
     try:
+        audit.begin()
         set_up.create_from_environment(environ)
         environ.pop("ADMIN_PASSWORD", None)
         Session.objects.filter(expire_date__lt=timezone.now()).delete()

@@ -31,6 +31,8 @@ WORDS: dict[str, str | Promise] = {
     "findings": _("Damage"),
     "cleaning": _("Cleaning"),
     "address": _("Address for clients"),
+    "audit": _("Audit log"),
+    "wire_audit": _("Administration over the wire"),
     # topics
     "NORMAL": _("normal"),
     "FIFO": _("in order"),
@@ -94,6 +96,9 @@ SENTENCES: dict[str, str] = {
     "index_off": gettext_noop("messageIndexEnable is off: messages are not found by key."),
     "tables_saved": gettext_noop("Topics, groups and offsets are saved."),
     "tables_failing": gettext_noop("The table of %(table)s cannot be saved: %(reason)s."),
+    "wire_audit_failing": gettext_noop(
+        "Administration over the wire cannot be written down; it waits in memory: %(reason)s."
+    ),
     "namesrv_registered": gettext_noop("The name server %(address)s knows this broker."),
     "namesrv_lost": gettext_noop(
         "The name server %(address)s did not take the last registration; its clients may not find us."
@@ -224,4 +229,27 @@ SENTENCES: dict[str, str] = {
     "bomb": gettext_noop("The body decompresses to more than %(limit)d bytes; the rest is not shown."),
     "too_long": gettext_noop("The first %(shown)d of %(total)d bytes are shown."),
     "not_utf8": gettext_noop("The body is no UTF-8 text."),
+}
+
+#: What the audit log's seals say; as `audit_seal.TEMPLATES`, which knows no catalogue either.
+AUDIT_SENTENCES: dict[str, str] = {
+    "audit_none": gettext_noop("There is no audit log yet."),
+    "audit_whole": gettext_noop("The audit log is whole; entries: %(count)d."),
+    "audit_cut": gettext_noop(
+        "The newest entries of the audit log are missing, up to entry %(last)d; in all: %(missing)d. "
+        "They were cut off, or an older copy of the settings database was restored."
+    ),
+    "audit_altered": gettext_noop(
+        "Entry %(entry)d of the audit log does not fit the one before it: something was changed, removed or put in "
+        "there."
+    ),
+    "audit_fewer": gettext_noop(
+        "Entries of the audit log are missing: there were %(count)d, and there are %(found)d of them."
+    ),
+    "audit_no_head": gettext_noop("The file audit-head, which says where the audit log ends, is gone."),
+    "audit_bad_head": gettext_noop("The file audit-head, which says where the audit log ends, was altered or damaged."),
+    "audit_no_key": gettext_noop(
+        "The file audit-key is gone: older entries of the audit log cannot be checked any more."
+    ),
+    "audit_unreadable": gettext_noop("The audit log cannot be checked: %(file)s cannot be read (%(reason)s)."),
 }

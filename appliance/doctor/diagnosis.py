@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..engine.plain_text import plain
+
 OK, WARN, FAIL = "ok", "warn", "fail"
 
 
@@ -17,8 +19,8 @@ class Line(NamedTuple):
     advice: str = ""
 
     def __str__(self) -> str:
-        line = f"{self.level:<4}  {self.name:<12}  {self.text}"
-        return f"{line}\n{'':20}-> {self.advice}" if self.advice else line
+        line = f"{self.level:<4}  {self.name:<12}  {plain(self.text)}"
+        return f"{line}\n{'':20}-> {plain(self.advice)}" if self.advice else line
 
 
 class Diagnosis:

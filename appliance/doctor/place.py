@@ -7,11 +7,15 @@ import socket
 from pathlib import Path
 
 from ..command_line import ServeOptions
+from ..engine import own_files
 from ..engine.admin.checks import disk_figures
 from ..engine.config import EngineConfig
 from ..engine.engine import MIN_FREE_BYTES, VIP_DISTANCE
 from ..engine.errors import StartError
 from ..engine.remoting.server import listen
+from ..engine.store.commit_log import RECENT_BYTES
+from ..engine.store.disk import Disk
+from ..main import what_strangers_can_do
 from ..runtime import is_loopback
 from .diagnosis import Diagnosis, size_text
 
@@ -42,6 +46,7 @@ def look_at_place(found: Diagnosis, config: EngineConfig, running: bool) -> None
             found.ok(name, f"{directory} will be made.")
         else:
             found.ok(name, f"{directory} is there and writable.")
+    _own_files(found, config.data_dir / "rocketbox")
     kind = file_system(existing(config.store_dir))
     if kind in _FORGETS:
         found.warn("file-system", f"{config.store_dir} lies on {kind}: it is gone with the machine.", "use a disk")
@@ -49,6 +54,65 @@ def look_at_place(found: Diagnosis, config: EngineConfig, running: bool) -> None
         text = f"{config.store_dir} lies on {kind}, whose locks and syncs are another machine's promises."
         found.warn("file-system", text, "use a local disk")
     _disk(found, config, running)
+    if "broker" in config.roles:
+        _reads(found, config.store_dir)
+
+
+class _Trial(Disk):
+    """The store's own way to find out; who asks does the telling."""
+
+    def tell_of_slow_reads(self, error: OSError) -> None:
+        pass
+
+
+def _reads(found: Diagnosis, store_dir: Path) -> None:
+    """Whether the file system of the store tells what the page cache holds, so that reads never wait (D2)."""
+    tried = []
+    for directory in (store_dir / "commitlog", store_dir / "consumequeue"):
+        fd = _a_file_in(directory)
+        if fd is None:
+            continue
+        try:
+            tried.append(_Trial().find_out_about_reads(fd))
+        finally:
+            os.close(fd)
+    if not tried:
+        found.ok("reads", "Nothing of the store is there yet to try reads on.")
+    elif all(tried):
+        found.ok("reads", f"Reads of {store_dir} never wait for the disk.")
+    else:
+        text = (
+            f"The file system of {store_dir} does not tell what the page cache holds: but for the newest "
+            f"{size_text(RECENT_BYTES)} of the log, messages and queue files are read by one thread, one at a time."
+        )
+        found.warn("reads", text, "nothing is lost; ext4 and xfs serve consumers that lag faster")
+
+
+def _a_file_in(directory: Path) -> int | None:
+    """A descriptor of some file there; while there is none, of an empty one without a name, which vanishes with it.
+    None where neither can be had."""
+    for path in directory.rglob("0*"):  # any will do, and there may be many
+        if path.is_file():
+            try:
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                break
+    nameless = getattr(os, "O_TMPFILE", 0)
+    try:
+        return os.open(existing(directory), nameless | os.O_RDWR | os.O_CLOEXEC, 0o600) if nameless else None
+    except OSError:
+        return None
+
+
+def _own_files(found: Diagnosis, directory: Path) -> None:
+    """Passwords' hashes and the key of sessions lie there."""
+    loose = own_files.loose(directory)
+    if not loose:
+        found.ok("own-files", f"Nobody else may read what is below {directory}.")
+        return
+    mine = [one for one in loose if one.why.startswith("mode ")]
+    advice = f"chmod -R go-rwx {directory}; a start does it, too" if mine else "look at who put it there"
+    found.warn("own-files", f"Not for this user alone: {own_files.text_of(mine or loose)}.", advice)
 
 
 def file_system(path: Path) -> str:
@@ -113,8 +177,7 @@ def look_at_ports(found: Diagnosis, config: EngineConfig, options: ServeOptions,
         else:
             found.ok("port", f"{port} is free for the {name}.")
     if not is_loopback(config.bind):
-        text = f"{config.bind} can be reached by others, and broker and name server ask for no password yet."
-        found.warn("address", text, "keep these ports behind a firewall")
+        found.warn("address", what_strangers_can_do(config), "keep these ports behind a firewall")
 
 
 def _answers(found: Diagnosis, name: str, bind: str, port: int) -> None:

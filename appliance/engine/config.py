@@ -176,6 +176,8 @@ class EngineConfig:
     roles: frozenset[str] = ENGINE_ROLES
     # The address clients are told; None: `bind`, or the first non-loopback address when that is 0.0.0.0.
     advertise: str | None = None
+    # Who may administer over broker and name server port: "loopback", "all" or "off" (decision D22).
+    wire_admin: str = "loopback"
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     namesrv: NamesrvConfig = field(default_factory=NamesrvConfig)

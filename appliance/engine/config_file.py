@@ -31,7 +31,10 @@ def read_config_file(path: Path) -> list[Entry]:
         raise StartError(f"The configuration file {path} is not UTF-8 text.") from None
     if path.suffix == ".toml" or re.search(r"^\s*\[[A-Za-z]+\]\s*(#.*)?$", text, re.MULTILINE):
         return _toml_entries(path, text)
-    pairs = parse_properties(text)
+    try:
+        pairs = parse_properties(text)
+    except UnicodeDecodeError:
+        raise StartError(f"The configuration file {path} holds half a surrogate pair, which is no text.") from None
     namesrv = "namesrv" in path.name.lower() or any(key in _NAMESRV_ONLY for key, _ in pairs)
     return [("namesrv" if namesrv else "broker", key, value) for key, value in pairs]
 
@@ -59,7 +62,8 @@ def parse_properties(text: str) -> list[tuple[str, str]]:
     """Key and value of each line of a Java properties text, in order, as java.util.Properties.load reads it.
 
     Comments begin with # or !; a key ends at an unescaped =, : or blank; a line that ends in an odd number of
-    backslashes goes on in the next one, whose leading blanks are dropped.
+    backslashes goes on in the next one, whose leading blanks are dropped. Raises UnicodeDecodeError for an escape of
+    half a surrogate pair.
     """
     pairs = []
     lines = iter(re.split(r"\r\n|\r|\n", text))
@@ -67,8 +71,12 @@ def parse_properties(text: str) -> list[tuple[str, str]]:
         line = raw.lstrip(" \t\f")
         if not line or line[0] in "#!":
             continue
-        while _ends_in_escape(line):
-            line = line[:-1] + next(lines, "").lstrip(" \t\f")
+        if _ends_in_escape(line):
+            parts = []
+            while _ends_in_escape(line):
+                parts.append(line[:-1])
+                line = next(lines, "").lstrip(" \t\f")
+            line = "".join([*parts, line])
         match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", line, re.DOTALL)
         assert match is not None  # every part of the pattern may be empty
         pairs.append((_unescape(match[1]), _unescape(line[match.end() :]).strip()))
@@ -83,9 +91,12 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def _unescape(text: str) -> str:
+    """As Java's: an escape is a UTF-16 unit. Raises UnicodeDecodeError for half a surrogate pair, which is no text."""
+
     def one(match: re.Match[str]) -> str:
         if match[1]:
             return chr(int(match[1], 16))
         return _ESCAPES.get(match[2], match[2])
 
-    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", one, text, flags=re.DOTALL)
+    text = re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", one, text, flags=re.DOTALL)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16")

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import threading
 import time
 import zlib
@@ -26,6 +25,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from . import file_sync
+from .own_files import FILE_MODE, make_directory
 from .service_thread import ServiceThread
 
 logger = logging.getLogger(__name__)
@@ -58,10 +59,10 @@ class OsJournalCalls:
         return path.exists()
 
     def make_directory(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        make_directory(path)
 
     def open(self, path: Path) -> int:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -73,17 +74,11 @@ class OsJournalCalls:
         os.ftruncate(fd, size)
 
     def fdatasync(self, fd: int) -> None:
-        if sys.platform == "darwin":
-            import fcntl
-
-            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-        else:
-            os.fdatasync(fd)
+        file_sync.sync_data(fd)
 
     def forget_cached(self, fd: int) -> None:
         """Have later reads ask the disk."""
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        file_sync.forget_cached(fd)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -92,11 +87,7 @@ class OsJournalCalls:
         os.rename(old, new)
 
     def sync_directory(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        file_sync.sync_directory(path)
 
 
 def encode_entry(entry: dict[str, Any]) -> bytes:

@@ -19,10 +19,13 @@ from .admin import EngineAdmin
 from .clock import Clock
 from .config import EngineConfig
 from .errors import StartError
-from .remoting.dispatcher import Dispatcher, WorkerPool
+from .own_files import tighten_at_start
+from .remoting.dispatcher import WorkerPool
 from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
 from .store.disk import disk_usage
+from .wire_audit import NAMESRV_STEM, STEM, WireAudit
+from .wire_gate import WireGate
 
 if TYPE_CHECKING:
     from .broker.broker import Broker
@@ -37,6 +40,7 @@ VIP_DISTANCE = 2
 UNREGISTER_S = 1.5
 ANSWER_S = 3.0
 LOOP_STOP_S = 2.0
+LOOP_CALL_S = 5.0
 _PORT_TRIES = 200
 _PICKED_PORTS = range(12_000, 32_000)
 
@@ -56,6 +60,9 @@ class Engine:
         self.admin = EngineAdmin(self)
         self._pools: dict[str, WorkerPool] = {}
         self._clock = Clock()
+        stem = STEM if "broker" in config.roles else NAMESRV_STEM
+        self.wire_audit = WireAudit(config.data_dir / "rocketbox", self._clock, stem=stem)
+        self._gate = WireGate(config.wire_admin, self.wire_audit, self._clock)
 
     # --- start
 
@@ -66,9 +73,10 @@ class Engine:
         """
         sockets: list[socket.socket] = []
         try:
-            raise_descriptor_limit()
+            self.server.keep_descriptors(raise_descriptor_limit())
             self.admin.load_options()
             self._build(sockets)
+            self._open_wire_audit()
         except BaseException:
             for sock in sockets:
                 sock.close()
@@ -76,6 +84,7 @@ class Engine:
                 self.broker.store.files.release()
             raise
         self.loop.at_tick_end(self.server.flush_dirty)
+        self.wire_audit.start()
         self.loop.start()
         for pool in self._pools.values():
             pool.start()
@@ -103,14 +112,23 @@ class Engine:
             port = main.getsockname()[1]
             self.broker_address = _join(advertised, port)
             self._check_disk()
+            tighten_at_start(config.data_dir / "rocketbox")
             self._build_broker(main, vip, _join(advertised, port + 1))
+        else:
+            tighten_at_start(config.data_dir / "rocketbox")
         if namesrv_socket is not None:
             from .namesrv.namesrv import NameServer
 
-            dispatcher = Dispatcher(self._pools)
             self.namesrv = NameServer(config, self.loop, self.server, self._clock)
+            dispatcher = self._gate.table(self._pools, self.namesrv.wire_acts())
             self.namesrv.register(dispatcher)
             self.server.listen(namesrv_socket, dispatcher)
+
+    def _open_wire_audit(self) -> None:
+        try:
+            self.wire_audit.open()
+        except OSError as error:
+            raise StartError(f"The log of administrative requests cannot be kept: {error}.") from None
 
     def _build_broker(self, main: socket.socket, vip: socket.socket, ha_address: str) -> None:
         from .broker.broker import Broker
@@ -129,7 +147,7 @@ class Engine:
             namesrv_addrs,
             self._clock,
         )
-        dispatcher = Dispatcher(self._pools)
+        dispatcher = self._gate.table(self._pools, self.broker.wire_acts())
         vip_dispatcher = self.broker.register(dispatcher)
         self.server.listen(main, dispatcher)
         self.server.listen(vip, vip_dispatcher)
@@ -204,11 +222,16 @@ class Engine:
             self._drain(1.0)
         for pool in self._pools.values():
             pool.stop(1.0)
-        self.loop.stop(LOOP_STOP_S)
+        ended = self.loop.stop(LOOP_STOP_S)
         if self.namesrv is not None:
             self.namesrv.stop()
-        if broker is not None:
+        if broker is not None and ended:
             broker.stop()
+        self.wire_audit.stop()
+        if not ended:
+            # It may wake up and append any moment: whoever wrote beside it would harm what is stored.
+            logger.error("engine: the I/O thread does not end; the next start recovers the store as after a crash")
+            return
         self.loop.close()
         logger.info("engine: stopped")
 
@@ -233,7 +256,7 @@ class Engine:
                 done.set()
 
         self.loop.call_soon(run)
-        done.wait(5.0)
+        done.wait(LOOP_CALL_S)
 
     def health(self) -> dict[str, dict[str, object]]:
         """Check -> {"ok", "detail"}; details are for the operator only."""

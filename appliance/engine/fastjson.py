@@ -6,7 +6,9 @@ It differs from JSON in three ways that matter here:
     {"offsetTable":{{"brokerName":"b","queueId":0}:5}} a key may be an object
     {"a":{"x":1},"b":{"$ref":"$.a"}}                   a value that occurs twice is written once, then referred to
 
-Read: keys become text, an object as key becomes its own compact JSON, references become the value they mean.
+Read: keys become text, an object as key becomes its own compact JSON, references become copies of what they mean.
+Reading takes time and memory in proportion to the text: what references add is bounded, and an object that is a key
+has no such keys in itself, since each level would double the text.
 Written ("pretty", the form of the files below `config/`): tabs, a line for each text key and none for integer keys.
 Source: RocketMQ `RemotingSerializable.toJson(obj, true)`, fastjson 1.2.83 `MapSerializer`, `CollectionCodec`.
 """
@@ -14,35 +16,99 @@ Source: RocketMQ `RemotingSerializable.toJson(obj, true)`, fastjson 1.2.83 `MapS
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-#: Deeper documents are refused; Apache's go six levels deep.
+#: Deeper documents are refused where references or objects as keys have to be read; Apache's go six levels deep.
 MAX_DEPTH = 64
 
+#: Ours. What references may make of a document: so many times its own characters and values. Apache refers to what
+#: occurs twice, a configuration of some 300 bytes by a path of some 25.
+REFERENCE_GROWTH = 16
+#: And never more than this, in characters of strings and keys plus one for each value.
+MAX_REFERENCED_CHARS = 4 * 1024 * 1024
+
+_I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
+#: Digits and sign of such a number: int() of a longer text takes its square in time.
+_I64_CHARS = 20
+
 # Strings are skipped whole (possessively: no text makes it look at a character twice).
-_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])[ \t\r\n]*+(-?[0-9]++)(?=[ \t\r\n]*+:)', re.DOTALL)
+_BARE_KEY = re.compile(r'"(?:[^"\\]++|\\.)*+"?|(?<=[{,])[ \t\r\n]*+(-?[0-9]++)(?=[ \t\r\n]*+:)', re.DOTALL)
 _BLANKS = re.compile(r"[ \t\r\n]*+")
 _NUMBER = re.compile(r"-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
 _WORDS = {"true": True, "false": False, "null": None}
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# Every escape of the upper half of a pair is followed by one of the lower half, and none of these stands alone.
+_WHOLE_PAIRS = re.compile(
+    r"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|\\(?!u[dD][89a-fA-F]).)*+", re.DOTALL
+)
 
 
-def loads(data: bytes | str) -> Any:
-    """The value of one document, standard JSON or fastjson's; raises ValueError for anything else."""
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:64]} is out of range")
+    return value
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _integer(text: str) -> int:
+    if len(text) > _I64_CHARS or not _I64_MIN <= (value := int(text)) <= _I64_MAX:
+        raise ValueError(f"the number {text[:64]} is outside 64 bits")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant)
+#: For what peers send; looking at each integer would make reading a large file slower by a third.
+PEER_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant, parse_int=_integer)
+
+
+def loads(data: bytes | str, max_values: int | None = None, object_keys: bool = True) -> Any:
+    """The value of one document, standard JSON or fastjson's; raises ValueError for anything else.
+
+    max_values: for what a peer sent: how many values it may hold, references written out; every comma and bracket
+    counts as one, in strings too. Then integers have 64 bits, and no text holds half a surrogate pair; a file may hold
+    what was taken once, and is no reason to refuse a start. object_keys: whether a key may be an object; these are not
+    read by a C parser, 8 us each. No number that comes back is infinite.
+    """
     text = data if isinstance(data, str) else data.decode("utf-8")
+    decode = _DECODER.decode
+    if max_values is not None:
+        decode = PEER_DECODER.decode
+        if (count := _values_at_most(text)) > max_values:
+            raise ValueError(f"up to {count} values in one document, at most {max_values} are read")
+        check_pairs(text)
     try:
         try:
-            value = json.loads(text)
+            value = decode(text)
         except json.JSONDecodeError:
             try:
-                value = json.loads(_BARE_KEY.sub(_quoted, text))
+                value = decode(_BARE_KEY.sub(_quoted, text))
             except json.JSONDecodeError:
-                value = _Parser(text).document()
+                if not object_keys:
+                    raise
+                value = _Parser(text, decode).document()
+        if '"$ref"' in text:
+            value = _References(value, text, max_values).written_out()
     except RecursionError:
         raise ValueError("the document is nested too deeply") from None
-    return _resolve(value) if '"$ref"' in text else value
+    return value
+
+
+def check_pairs(text: str) -> None:
+    """Raise ValueError when an escape of a JSON text is half a surrogate pair, which Python's reader lets through."""
+    if _SURROGATE.search(text) and not _WHOLE_PAIRS.fullmatch(text):
+        raise ValueError("half a surrogate pair is no text")
+
+
+def _values_at_most(text: str) -> int:
+    return 1 + text.count(",") + text.count("{") + text.count("[")
 
 
 def _quoted(match: re.Match[str]) -> str:
@@ -52,9 +118,11 @@ def _quoted(match: re.Match[str]) -> str:
 class _Parser:
     """Reads what the C parser cannot: objects as keys."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, decode: Callable[[str], Any]) -> None:
         self._text = text
+        self._decode = decode
         self._at = 0
+        self._in_key = False
 
     def document(self) -> Any:
         value = self._value(0)
@@ -90,7 +158,7 @@ class _Parser:
         number = _NUMBER.match(self._text, self._at)
         if number:
             self._at = number.end()
-            return json.loads(number[0])
+            return self._decode(number[0])
         for word, value in _WORDS.items():
             if self._text.startswith(word, self._at):
                 self._at += len(word)
@@ -104,7 +172,7 @@ class _Parser:
             self._at += 1
             return found
         while True:
-            key = self._value(depth + 1)
+            key = self._key(depth + 1)
             if isinstance(key, dict):
                 key = json.dumps(key, separators=(",", ":"), sort_keys=True)
             elif not isinstance(key, str):
@@ -115,6 +183,16 @@ class _Parser:
             found[key] = self._value(depth + 1)
             if self._take(",}") == "}":
                 return found
+
+    def _key(self, depth: int) -> Any:
+        if self._peek() != "{":
+            return self._value(depth)
+        if self._in_key:  # its text would be quoted once more at each level
+            raise self._error("an object as a key within a key")
+        self._in_key = True
+        key = self._value(depth)
+        self._in_key = False
+        return key
 
     def _array(self, depth: int) -> list[Any]:
         self._take("[")
@@ -131,49 +209,86 @@ class _Parser:
 # --- references
 
 
-def _resolve(root: Any) -> Any:
-    """Put the values in that `$ref`s mean; one that means nothing becomes null, as in fastjson.
+class _References:
+    """A document with a copy of the value in the place of each `$ref` that means it.
 
-    A reference to something around itself would make a value without end: it becomes null too.
+    One that means nothing becomes null, as in fastjson; so does one to something around itself, which would have no
+    end. The copies are bounded by what they hold, whatever refers to what. A path is followed through values as they
+    are written, not through another reference: what a serializer refers to stands somewhere in full.
     """
 
-    def walk(value: Any, around: tuple[Any, ...], depth: int) -> Any:
-        if depth > MAX_DEPTH:
+    def __init__(self, root: Any, text: str, max_values: int | None) -> None:
+        self._root = root
+        self._chars_left = len(text) + min(REFERENCE_GROWTH * len(text), MAX_REFERENCED_CHARS)
+        own = _values_at_most(text)
+        most = own + min(REFERENCE_GROWTH * own, MAX_REFERENCED_CHARS)
+        self._values_left = most if max_values is None else min(most, max_values)
+        #: Ids of the containers that are being copied: those around the present place.
+        self._around: set[int] = set()
+
+    def written_out(self) -> Any:
+        """The whole document; raises ValueError when it would be too large or too deep."""
+        return self._copy(self._root)
+
+    def _copy(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is dict:
+            if len(value) == 1 and type(path := value.get("$ref")) is str:
+                self._enter(value, len(path))
+                target = _target(self._root, path)
+                found: Any = None if id(target) in self._around else self._copy(target)
+            else:
+                self._enter(value, sum(map(len, value)))
+                found = {key: self._copy(item) for key, item in value.items()}
+        elif kind is list:
+            self._enter(value, 0)
+            found = [self._copy(item) for item in value]
+        else:
+            if kind is str:
+                self._take(0, len(value))
+            return value
+        self._around.discard(id(value))
+        return found
+
+    def _enter(self, value: dict[str, Any] | list[Any], chars: int) -> None:
+        if len(self._around) >= MAX_DEPTH:
             raise ValueError("the document is nested too deeply")
-        if isinstance(value, dict):
-            if len(value) == 1 and isinstance(path := value.get("$ref"), str):
-                target = _target(root, path, around)
-                return None if any(target is outer for outer in around) else target
-            inside = (*around, value)
-            for key in value:
-                value[key] = walk(value[key], inside, depth + 1)
-        elif isinstance(value, list):
-            inside = (*around, value)
-            for index, item in enumerate(value):
-                value[index] = walk(item, inside, depth + 1)
-        return value
+        self._around.add(id(value))
+        self._take(1 + len(value), chars + len(value))
 
-    return walk(root, (), 0)
+    def _take(self, values: int, chars: int) -> None:
+        self._values_left -= values
+        self._chars_left -= chars
+        if self._values_left < 0 or self._chars_left < 0:
+            raise ValueError("its references make the document too large")
 
 
-_STEP = re.compile(r"\.((?:[^.\[\\]|\\.)+)|\[([0-9]+)\]")
+_STEP = re.compile(r"\.((?:[^.\[\\]|\\.)++)|\[([0-9]++)\]", re.DOTALL)
+#: No list has an element of a longer number; int() of a long text takes its square in time.
+_INDEX_DIGITS = 9
 
 
-def _target(root: Any, path: str, around: tuple[Any, ...]) -> Any:
-    """What a path means: `$` the root, `..` the object around, `$.name[0].name` downwards; a backslash escapes."""
-    if path == "..":
-        return around[-1] if around else None
+def _target(root: Any, path: str) -> Any:
+    """What a path means: `$` the root, `$.name[0].name` downwards; a backslash escapes. None when it means nothing.
+
+    Upwards (`..`, `@`) there is only what is around the reference, which is no value for it.
+    """
     if not path.startswith("$"):
         return None
     value, at = root, 1
     while at < len(path):
         step = _STEP.match(path, at)
-        if step is None:
+        if step is None or len(step[2] or "") > _INDEX_DIGITS:
             return None
         at = step.end()
         try:
-            value = value[int(step[2])] if step[2] else value[re.sub(r"\\(.)", r"\1", step[1])]
-        except (LookupError, TypeError):
+            if step[2] and type(value) is list:
+                value = value[int(step[2])]
+            elif step[1] and type(value) is dict:
+                value = value[re.sub(r"\\(.)", r"\1", step[1], flags=re.DOTALL)]
+            else:
+                return None
+        except LookupError:
             return None
     return value
 

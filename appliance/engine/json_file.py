@@ -19,8 +19,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import fastjson
+from . import fastjson, file_sync
 from .errors import CorruptFile
+from .own_files import FILE_MODE
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,9 @@ class FileCalls(Protocol):
 class OsFileCalls:
     """The machine's. FileNotFoundError where there is no such file."""
 
+    #: Of files that are made; Apache's brokers, which may run as another user, read these.
+    mode = 0o644
+
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
 
@@ -52,7 +56,7 @@ class OsFileCalls:
         return path.stat().st_size
 
     def open(self, path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self.mode)
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         return os.write(fd, data)
@@ -78,14 +82,17 @@ class OsFileCalls:
         os.unlink(path)
 
     def sync_directory(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        file_sync.sync_directory(path)
+
+
+class OwnFileCalls(OsFileCalls):
+    """The machine's, for files of ours alone."""
+
+    mode = FILE_MODE
 
 
 OS_FILE_CALLS = OsFileCalls()
+OWN_FILE_CALLS = OwnFileCalls()
 
 
 def save_json_atomically(path: Path, content: str | bytes | Iterable[bytes], calls: FileCalls = OS_FILE_CALLS) -> None:

@@ -93,6 +93,7 @@ def by_token(people: dict[str, User]) -> Callable[..., Caller]:
     def make(role: str, *grants: str, **options: Any) -> Caller:
         owner = people[role]
         User.objects.filter(pk=owner.pk).update(**dict.fromkeys(grants, True))
+        owner.refresh_from_db()
         _, secret = tokens.create(owner, "a token", role, **dict.fromkeys(grants, True), **options)
         return Caller(Client(), secret)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 from django.test import Client
@@ -32,13 +32,13 @@ def test_a_stranger_is_told_the_name_servers_in_one_line(house, people, address)
     ],
 )
 def test_the_own_one_by_the_address_that_clients_can_reach(house, monkeypatch, bind, own, known, told):
-    found = SimpleNamespace(bind=bind, namesrv_address=own, namesrvs=known)
+    found = replace(house.admin.system(), bind=bind, namesrv_address=own, namesrvs=known)
     monkeypatch.setattr(type(house.admin), "system", lambda _self: found)
     assert Client().get("/rocketmq/nsaddr").content.decode() == told
 
 
 def test_nothing_to_name_and_nothing_running_is_no_answer(house, monkeypatch):
-    found = SimpleNamespace(bind="127.0.0.1", namesrv_address=None, namesrvs={})
+    found = replace(house.admin.system(), bind="127.0.0.1", namesrv_address=None, namesrvs={})
     monkeypatch.setattr(type(house.admin), "system", lambda _self: found)
     response = Client().get("/rocketmq/nsaddr")
     assert (response.status_code, response.content) == (503, b"")

@@ -92,7 +92,8 @@ def test_no_json_is_no_body(admin, topic):
         problem_of(response, 400, "bad_request")
 
 
-def test_what_is_too_large_is_not_read(admin, topic):
+def test_what_is_too_large_is_not_read(admin, topic, settings):
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20
     response = admin.client.generic(
         "PATCH", f"/api/v1/topics/{topic}", b" " * (9 << 20), content_type="application/json",
         headers={"authorization": f"Bearer {admin.secret}"},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from appliance.engine import fastjson
+from appliance.engine.protocol.codes import version_name
 from tests.clients.agents import Agent, ClientFailed, Json
 from tests.clients.conftest import Target, create_topic, eventually, start
 from tests.clients.messages import TAGS, Message, assert_each_once, assert_in_order, places
@@ -205,3 +208,18 @@ def test_a_delayed_message_is_refused_and_not_stored(
     with agent.producer(target.namesrv) as producer, pytest.raises(ClientFailed):
         producer.send(topic, [Message(b"later", delay=3)])
     assert stored(target, topic, 1) == []
+
+
+def test_a_consumer_gives_its_own_account(
+    agent: Agent, target: Target, new_topic: Callable[..., str], group: str
+) -> None:
+    """`mqadmin consumerStatus`: the broker passes the question on. The client calls itself 3.1.8, which knows it."""
+    topic = new_topic(queues=1)
+    peer = Peer(target.broker)
+    with contextlib.closing(peer), agent.push(target.namesrv, topic, group):
+        eventually(lambda: peer.ask(203, {"consumerGroup": group}).code == 0, "it sends heartbeats")
+        [member] = fastjson.loads(peer.ask(203, {"consumerGroup": group}).body)["connectionSet"]
+        assert version_name(member["version"]) == "V3_1_8"
+        answer = peer.ask(307, {"consumerGroup": group, "clientId": member["clientId"], "jstackEnable": "false"})
+        assert answer.code == 0, answer.remark
+        assert fastjson.loads(answer.body)["properties"]

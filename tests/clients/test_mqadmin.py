@@ -142,7 +142,7 @@ class Run:
         self("getBrokerConfig -b BROKER")
         self("updateBrokerConfig -b BROKER -k longPollingEnable -v false")
         self("getBrokerConfig -b BROKER", "changed")
-        self("updateBrokerConfig -b BROKER -k maxMessageSize -v 71", "not hot")
+        self("updateBrokerConfig -b BROKER -k flushDiskType -v ASYNC_FLUSH", "not hot")
         self("updateBrokerConfig -b BROKER -k sendMessageThreadPoolNums -v 71", "no effect")
         self("updateBrokerConfig -b BROKER -k noSuchOption -v 71", "unknown")
         self("updateBrokerConfig -b BROKER -k longPollingEnable -v maybe", "no value")
@@ -336,7 +336,7 @@ def test_an_option_that_is_read_at_each_use_is_changed(run: Run) -> None:
 @pytest.mark.parametrize(
     ("label", "reason"),
     [
-        ("not hot", "CODE: 29  DESC: maxMessageSize cannot be changed while the broker runs."),
+        ("not hot", "CODE: 29  DESC: flushDiskType cannot be changed while the broker runs."),
         ("no effect", "CODE: 16  DESC: sendMessageThreadPoolNums has no effect in this broker"),
         ("unknown", "CODE: 1  DESC: There is no option noSuchOption."),
         ("no value", "CODE: 29  DESC: longPollingEnable must be one of true, false."),

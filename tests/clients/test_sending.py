@@ -110,6 +110,7 @@ def test_a_selector_keeps_each_key_in_one_queue_in_order(
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for message, place in zip(messages, places(acks), strict=True):
         found[str(message.order)].append(place)
+    assert set(found) == set(orders)
     for order, its in found.items():
         assert len({queue_id for queue_id, _ in its}) == 1, f"{order} is in several queues: {its}"
         assert its == sorted(its), f"{order} is out of order: {its}"

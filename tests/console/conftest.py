@@ -1,4 +1,4 @@
-"""A running engine for pages, without an engine; people who have signed in."""
+"""Engines that pages see, one that runs and one that does not; people who have signed in."""
 
 import time
 from pathlib import Path
@@ -11,42 +11,24 @@ from appliance.command_line import ServeOptions
 from appliance.console import set_up
 from appliance.console.lockout import lockout
 from appliance.console.models import Setting, User
-from appliance.engine.errors import Unavailable
+from appliance.engine.config import EngineConfig
+from appliance.engine.engine import Engine
+from tests.support import strict_templates
 from tests.support.engine import start_engine
 
 PASSWORD = "correct horse battery"
 
 
-class FakeAdmin:
-    def __init__(self) -> None:
-        self.numbers: dict[str, float] = {"messages_in_total": 12, "parked_polls": 3, "disk_used_ratio": 0.25}
+class IdleEngine(Engine):
+    """The real engine and its real window, never started: what needs a broker is refused as the product refuses it.
 
-    def metrics(self) -> dict[str, float]:
-        return dict(self.numbers)
+    checks: what `health` says; tests change it.
+    """
 
-    def __getattr__(self, name: str):
-        """Every other question: as a window without a broker behind it answers."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-
-        def refuse(*args, **kwargs):
-            raise Unavailable("No broker runs in this process.")
-
-        return refuse
-
-
-class FakeConfig:
-    bind = "127.0.0.1"
-
-
-class FakeEngine:
-    """Has the parts of Engine that pages look at; tests change them."""
-
-    def __init__(self) -> None:
-        self.admin = FakeAdmin()
-        self.config = FakeConfig()
-        self.broker_address: str | None = "10.0.0.5:10911"
-        self.namesrv_address: str | None = "10.0.0.5:9876"
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(EngineConfig(data_dir=data_dir, roles=frozenset({"namesrv"})))
+        self.broker_address = "10.0.0.5:10911"
+        self.namesrv_address = "10.0.0.5:9876"
         self.checks: dict[str, dict[str, object]] = {
             "store": {"ok": True, "detail": "/var/lib/rocketbox is writable"},
             "broker": {"ok": True, "detail": "accepts connections"},
@@ -57,27 +39,40 @@ class FakeEngine:
 
 
 def pretend_running(engine, bind: str = "127.0.0.1", up_s: float = 0, **options) -> None:
-    """Make an engine, fake or real, the one that pages see."""
+    """Make an engine, whether it runs or not, the one that pages see."""
     serve_options = ServeOptions(console=True, bind=bind, http_port=8080, ready_file=None, notices=(), **options)
     runtime.set_running(runtime.Running(engine, serve_options, "10.0.0.5:8080", time.monotonic() - up_s))
 
 
 @pytest.fixture
-def serve():
-    """Make `serve(bind=...)` of a fake engine the running one; returns the engine."""
+def serve(tmp_path: Path):
+    """`serve(bind=...)` makes an idle engine the one that pages see; returns the engine."""
+    made = []
 
-    def start(bind: str = "127.0.0.1", up_s: float = 0, **options) -> FakeEngine:
-        engine = FakeEngine()
-        pretend_running(engine, bind, up_s, **options)
-        return engine
+    def start(bind: str = "127.0.0.1", up_s: float = 0, **options) -> IdleEngine:
+        made.append(IdleEngine(tmp_path / "data"))
+        pretend_running(made[-1], bind, up_s, **options)
+        return made[-1]
 
     yield start
     runtime.set_running(None)
+    for engine in made:
+        engine.loop.close()
 
 
 @pytest.fixture
 def engine(serve):
     return serve()
+
+
+@pytest.fixture(autouse=True)
+def _templates_ask_for_what_there_is():
+    """A template that asks something for an attribute it does not have shows nothing: here it fails."""
+    asked: list[str] = []
+    strict_templates.watch(asked.append)
+    yield
+    strict_templates.unwatch()
+    assert not asked
 
 
 @pytest.fixture(autouse=True)

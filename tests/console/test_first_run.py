@@ -3,12 +3,26 @@
 import pytest
 from django.test import Client
 
+from appliance import runtime
 from appliance.console import audit, set_up
 from appliance.console.models import AuditEntry, Setting, User
 from appliance.engine.errors import StartError
+from tests.support.engine import start_engine
+
+from .conftest import pretend_running
 
 pytestmark = pytest.mark.django_db
 NEW = {"username": "ann", "password": "a good long one", "again": "a good long one"}
+
+
+@pytest.fixture
+def new_broker(tmp_path):
+    """The window of a broker that has no message yet."""
+    engine = start_engine(tmp_path / "broker")
+    pretend_running(engine)
+    yield engine.admin
+    runtime.set_running(None)
+    engine.stop()
 
 
 @pytest.fixture
@@ -96,12 +110,13 @@ def test_nothing_of_the_wizard_is_left_afterwards(client, engine, link):
         assert Client().get(path).status_code == 404
 
 
-def test_the_counter_turns_green_with_the_first_message_and_stops_asking(client, engine, link):
+def test_the_counter_turns_green_with_the_first_message_and_stops_asking(client, new_broker, link):
     client.post(f"{link}administrator/", NEW)
     waiting = client.get("/setup/message/count/").content.decode()
     assert "every 1s" in waiting
     assert "chip good" not in waiting
-    engine.admin.numbers["messages_put_total"] = 1
+    new_broker.create_topic("first")
+    new_broker.send_test_message("first", b"hello")
     arrived = client.get("/setup/message/count/").content.decode()
     assert "chip good" in arrived
     assert "hx-get" not in arrived

@@ -158,7 +158,7 @@ def test_nothing_hostile_becomes_markup(client_as, broker, topic):
     for address in ("/topics/", "/groups/", "/clients/", "/messages/", "/system/config/"):
         page = client.get(address, {"q": HOSTILE, "find": HOSTILE, "topic": HOSTILE}).content.decode()
         assert "<script>" not in page, address
-        assert "alert(1)" in page or address == "/clients/" or "&lt;script&gt;" in page
+        assert "alert(1)" in page, f"{address} shows what was asked for"
 
 
 def test_a_test_message_is_sent_audited_and_shown(client_as, broker, topic):

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from appliance import runtime
+from appliance.console import audit_seal
 from appliance.console.template_tags import as_duration
 from appliance.console.views import overview
-from appliance.console.words import SENTENCES
+from appliance.console.words import AUDIT_SENTENCES, SENTENCES
 from appliance.engine.admin.sentences import TEMPLATES
 
 
@@ -127,3 +128,7 @@ def test_another_sites_name_is_refused_on_a_loopback_address(tmp_path):
     behind_a_proxy = runtime.Place(tmp_path, "127.0.0.1", "https://mq.example.org/rocketbox")
     assert "mq.example.org" in behind_a_proxy.allowed_hosts()
     assert "*" not in behind_a_proxy.allowed_hosts()
+
+
+def test_what_the_audit_log_says_can_be_translated():
+    assert AUDIT_SENTENCES == audit_seal.TEMPLATES

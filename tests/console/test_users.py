@@ -4,10 +4,12 @@ import re
 
 import pytest
 
+from appliance.console import set_up, tokens
 from appliance.console.audit import first_broken
-from appliance.console.models import AuditEntry, User
+from appliance.console.models import ApiToken, AuditEntry, User
+from appliance.console.views import account
 
-from .conftest import signed_in
+from .conftest import PASSWORD, signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -82,6 +84,137 @@ def test_a_disabled_user_is_out_at_once_and_comes_back_enabled(admin, people, en
     admin.post(address, {"active": "yes"})
     assert signed_in("the-viewer").get("/").status_code == 200
     assert [entry.action for entry in AuditEntry.objects.order_by("id")] == ["user.disable", "user.enable"]
+
+
+# --- a user's tokens
+
+
+@pytest.fixture
+def token(people):
+    """The secret of a token of the viewer's."""
+    return tokens.create(people["viewer"], "ci", "viewer")[1]
+
+
+def ended() -> list[tuple[str, str]]:
+    entries = AuditEntry.objects.filter(action__startswith="token.").order_by("id")
+    return [(entry.action, entry.target) for entry in entries]
+
+
+def test_a_reset_by_an_administrator_ends_the_tokens_and_says_which(admin, people, token, engine):
+    _, other = tokens.create(people["operator"], "another's", "viewer")
+    page = admin.get(f"/system/users/{people['viewer'].pk}/").content.decode()
+    assert "All sessions and API tokens of this user end." in page
+    page = admin.post(f"/system/users/{people['viewer'].pk}/reset-password/").content.decode()
+    assert "API tokens that ended: ci" in page
+    assert tokens.authenticate(token) is None
+    assert tokens.authenticate(other) is not None
+    assert ended() == [("token.revoke", "the-viewer/ci")]
+    assert first_broken() is None
+
+
+def test_a_new_password_of_ones_own_ends_ones_tokens(people, token, engine):
+    mine = signed_in("the-viewer")
+    assert "all your API tokens end" in mine.get("/account/").content.decode()
+    form = {"current": PASSWORD, "password": "another good one", "again": "another good one"}
+    page = mine.post("/account/", form, follow=True).content.decode()
+    assert "API tokens that ended: ci" in page
+    assert tokens.authenticate(token) is None
+    assert ended() == [("token.revoke", "the-viewer/ci")]
+
+
+def test_a_wrong_present_password_ends_nothing(people, token, engine):
+    mine = signed_in("the-viewer")
+    mine.post("/account/", {"current": "wrong", "password": "another good one", "again": "another good one"})
+    assert tokens.authenticate(token) is not None
+
+
+def test_a_disabled_users_tokens_do_not_come_back(admin, people, token):
+    for active in ("no", "yes"):
+        admin.post(f"/system/users/{people['viewer'].pk}/active/", {"active": active})
+    assert tokens.authenticate(token) is None
+    assert ended() == [("token.revoke", "the-viewer/ci")]
+
+
+def test_what_a_user_loses_the_tokens_lose_for_good(admin, people):
+    operator = people["operator"]
+    operator.may_read_bodies = True
+    operator.save()
+    _, secret = tokens.create(operator, "ci", "operator", may_read_bodies=True)
+    _, small = tokens.create(operator, "small", "viewer")
+    address = f"/system/users/{operator.pk}/"
+    admin.post(address, {"role": "viewer"})
+    admin.post(address, {"role": "admin", "may_read_bodies": "on"})
+    token = tokens.authenticate(secret)
+    assert (token.role, token.may_read_bodies) == ("viewer", False)
+    assert tokens.authenticate(small).role == "viewer"
+    assert ended() == [("token.cut_down", "the-operator/ci")]
+    entry = AuditEntry.objects.get(action="token.cut_down")
+    assert (entry.before, entry.after) == (
+        {"role": "operator", "may_read_bodies": True}, {"role": "viewer", "may_read_bodies": False},
+    )  # fmt: skip
+
+
+def beside(monkeypatch, module, name: str, happens) -> None:
+    """Something that happens in another request, just before the function `name` of a module is called in this one."""
+    real = getattr(module, name)
+
+    def late(*args, **options):
+        happens()
+        return real(*args, **options)
+
+    monkeypatch.setattr(module, name, late)
+
+
+CHANGES = {
+    "reset-password/": {},
+    "active/": {"active": "no"},
+    "": {"role": "viewer"},
+}
+
+
+@pytest.mark.parametrize("way", ["page", "api"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_token_made_while_its_owner_loses_password_or_rights_is_refused(
+    admin, people, engine, monkeypatch, change, way
+):
+    mine = signed_in("the-operator")
+    address = f"/system/users/{people['operator'].pk}/{change}"
+    beside(monkeypatch, tokens, "create", lambda: admin.post(address, CHANGES[change]))
+    form = {"name": "ci", "role": "operator", "pattern": "*"}
+    if way == "page":
+        response = mine.post("/system/tokens/new/", form)
+    else:
+        response = mine.post("/api/v1/tokens", form, content_type="application/json")
+    assert response.status_code == 403
+    assert not ApiToken.objects.exists()
+    assert not AuditEntry.objects.filter(action="token.create").exists()
+
+
+@pytest.mark.parametrize("change", ["reset-password/", "active/"])
+def test_a_new_password_of_ones_own_does_not_undo_what_an_administrator_does_meanwhile(
+    admin, people, engine, monkeypatch, change
+):
+    mine = signed_in("the-viewer")
+    address = f"/system/users/{people['viewer'].pk}/{change}"
+    beside(monkeypatch, account, "check_password", lambda: admin.post(address, CHANGES[change]))
+    form = {"current": PASSWORD, "password": "another good one", "again": "another good one"}
+    assert mine.post("/account/", form).status_code == 403
+    person = User.objects.get(pk=people["viewer"].pk)
+    assert not person.check_password("another good one")
+    assert person.must_change_password or not person.is_active
+    assert mine.get("/").status_code == 302
+
+
+def test_a_user_whom_the_environment_makes_administrator_keeps_no_token(people, token):
+    people["admin"].delete()
+    set_up.create_from_environment({"ADMIN_USER": "the-viewer", "ADMIN_PASSWORD": "a good long one"})
+    assert User.objects.get(username="the-viewer").role == "admin"
+    assert tokens.authenticate(token) is None
+
+
+def test_with_a_user_go_the_tokens(people, token):
+    people["viewer"].delete()
+    assert tokens.authenticate(token) is None
 
 
 @pytest.mark.parametrize("role", ["", "viewer", "operator"])

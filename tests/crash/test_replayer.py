@@ -9,6 +9,7 @@ from tests.crash.broker_life import BrokerLife
 from tests.crash.crashes import Crashes
 from tests.crash.life import Life, Violation
 from tests.crash.sabotage import SABOTAGES, SERVICE_SABOTAGES, TABLE_SABOTAGES
+from tests.crash.send_life import SendLife
 from tests.crash.services_life import ServicesLife
 
 #: `make torture` runs this many times as many lives.
@@ -21,6 +22,7 @@ LIVES = {
     "store, faulty disk": (Life, True, 2, 2_000),
     "broker": (BrokerLife, False, 2, 3_000),
     "broker, faulty disk": (BrokerLife, True, 1, 2_000),
+    "hostile sends": (SendLife, False, 6, 4_000),
     "services": (ServicesLife, False, 1, 6_000),
     "services, faulty disk": (ServicesLife, True, 1, 1_000),
 }

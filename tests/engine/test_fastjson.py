@@ -134,3 +134,130 @@ def test_a_large_document_comes_in_small_pieces_that_join_to_the_same_text():
     pieces = list(fastjson.pretty_document([("a", b"1"), ("empty", iter(())), ("table", entries)]))
     assert b"".join(pieces).decode() == fastjson.encode_pretty({"a": 1, "empty": {}, "table": table})
     assert max(map(len, pieces)) < len(b"".join(pieces)) / 3
+
+
+# --- what a stranger may send
+
+
+def fan_out(levels):
+    """Each level refers to the next one twice: what the first one means doubles with each."""
+    rows = [f'"a{level}":[{{"$ref":"$.a{level + 1}"}},{{"$ref":"$.a{level + 1}"}}]' for level in range(levels)]
+    return "{" + ",".join([*rows, f'"a{levels}":["x"]']) + "}"
+
+
+def test_references_make_a_document_some_times_larger_and_no_more():
+    assert fastjson.loads(fan_out(3))["a0"] == [[[["x"]] * 2] * 2] * 2
+    for levels in (20, 30):
+        with pytest.raises(ValueError, match="its references make the document too large"):
+            fastjson.loads(fan_out(levels))
+
+
+def test_references_to_long_texts_are_counted_in_characters():
+    text = json.dumps({"a": ["x" * 100_000], "b": [{"$ref": "$.a"}] * 1000})
+    with pytest.raises(ValueError, match="its references make the document too large"):
+        fastjson.loads(text)
+
+
+def test_a_long_path_is_paid_for_each_time_it_is_followed():
+    text = json.dumps({"x": {"r": {"$ref": "$." + "a" * 100_000}}, "y": [{"$ref": "$.x"}] * 5000})
+    with pytest.raises(ValueError, match="its references make the document too large"):
+        fastjson.loads(text)
+
+
+def test_what_occurs_again_and_again_is_read_as_apache_means_it():
+    config = {"perm": 6, "topicName": "T", "attributes": {"k": "v" * 150}}
+    text = json.dumps({"t": [config] + [{"$ref": "$.t[0]"}] * 2000})
+    found = fastjson.loads(text)["t"]
+    assert found == [config] * 2001
+    found[0]["perm"] = 2
+    assert found[1]["perm"] == 6, "each is a value of its own"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":{"x":{"$ref":"$.b"}},"b":{"y":{"$ref":"$.a"}}}',
+        '{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"}}',
+        '{"a":{"$ref":"$.a"}}',
+        '[{"$ref":"$[0]"}]',
+    ],
+)
+def test_references_in_a_circle_have_an_end(text):
+    json.dumps(fastjson.loads(text), check_circular=True)
+
+
+def test_a_path_goes_through_objects_and_lists_only():
+    assert fastjson.loads('{"a":"text","b":{"$ref":"$.a[0]"},"c":{"$ref":"$.a.x"}}') == {
+        "a": "text",
+        "b": None,
+        "c": None,
+    }
+    assert fastjson.loads('{"a":[1],"b":{"$ref":"$.a[%s]"}}' % ("9" * 5000))["b"] is None
+
+
+def test_a_key_within_a_key_is_refused_whatever_it_would_expand_to():
+    assert fastjson.loads('{{"a":{"b":1}}:2}') == {'{"a":{"b":1}}': 2}
+    for text in ('{{{"a":1}:1}:1}', '{{"a":{{"b":1}:1}}:1}', "{" * 40 + '"a":1' + "}:1" * 40):
+        with pytest.raises(ValueError, match="an object as a key within a key"):
+            fastjson.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":"\\ud800"}',
+        '{"a":"x\\uDFFFy"}',
+        '{"\\udc00":1}',
+        '["\\ud83d\\ud83d\\ude00"]',
+        '["\\\\\\ud83d"]',
+        '{0:"\\ud800"}',
+        '{{"a":"\\ud800"}:1}',
+        '{"a":["\\ud800"],"b":{"$ref":"$.a"}}',
+    ],
+)
+def test_half_a_surrogate_pair_of_a_peer_is_not_read(text):
+    with pytest.raises(ValueError, match="half a surrogate pair"):
+        fastjson.loads(text, 100)
+
+
+def test_whole_pairs_and_escapes_that_only_look_like_one_are_read():
+    assert fastjson.loads('["\\ud83d\\ude00","\\\\ud800","\\u00e9\\uD83D\\uDE00x"]', 100) == ["😀", "\\ud800", "é😀x"]
+
+
+@given(st.text(st.characters() | st.sampled_from("\\ud83e0")))
+def test_no_text_that_is_read_lacks_half_of_a_pair(text):
+    try:
+        found = fastjson.loads('["' + text.encode("utf-8", "replace").decode() + '"]', 1000)
+    except ValueError:
+        return
+    json.dumps(found, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_a_number_without_end_is_refused(number):
+    for text in (f'{{"a":{number}}}', f'{{{{"k":1}}:{number}}}', f"{{0:{number}}}"):
+        with pytest.raises(ValueError):
+            fastjson.loads(text)
+
+
+@pytest.mark.parametrize("number", [str(1 << 63), str(-(1 << 63) - 1), "9" * 100_000])
+def test_a_peers_numbers_have_64_bits(number):
+    for text in (f"[{number}]", f'{{{{"k":1}}:{number}}}'):
+        with pytest.raises(ValueError, match="outside 64 bits"):
+            fastjson.loads(text, 100)
+    assert fastjson.loads(f"[{(1 << 63) - 1},{-(1 << 63)}]", 100) == [(1 << 63) - 1, -(1 << 63)]
+
+
+def test_a_peers_values_are_counted_before_they_are_read():
+    assert fastjson.loads("[1,[],{}]", 6)
+    for text in ("[1,[],{}]", "[[[[[", ",,,,,"):
+        with pytest.raises(ValueError, match="values in one document, at most 5 are read"):
+            fastjson.loads(text, 5)
+    with pytest.raises(ValueError, match="its references"):
+        fastjson.loads('{"a":[1,1,1],"b":[{"$ref":"$.a"},{"$ref":"$.a"}]}', 12)
+
+
+@pytest.mark.parametrize("text", ["\ufeff{}", '{"a":"\x00"}', "{}\x00"])
+def test_a_byte_order_mark_and_bare_zeros_are_refused(text):
+    with pytest.raises(ValueError):
+        fastjson.loads(text)

@@ -21,7 +21,7 @@ def note(step: str) -> None:
 
 class Admin:
     def metrics(self) -> dict[str, float]:
-        return {"messages_in_total": 3, "connections": 1}
+        return {"messages_put_total": 3, "connections": 1}
 
 
 class Engine:
@@ -51,11 +51,10 @@ class Engine:
         return {"store": {"ok": True, "detail": "/secret/path"}}
 
 
-module = types.ModuleType("appliance.engine.engine")
-module.Engine = Engine  # type: ignore[attr-defined]
-sys.modules["appliance.engine.engine"] = module
-
 if __name__ == "__main__":
+    module = types.ModuleType("appliance.engine.engine")
+    module.Engine = Engine  # type: ignore[attr-defined]
+    sys.modules["appliance.engine.engine"] = module
     from appliance.main import main
 
     sys.exit(main())

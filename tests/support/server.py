@@ -52,14 +52,16 @@ class Server:
         roles: str = "broker,namesrv",
         environment: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
+        module: str = "appliance.main",
     ) -> None:
         """`arguments`: further command line arguments of `serve`, such as "--flush", "async". `environment`: more of
-        it. `prefix`: a command that becomes the one behind it."""
+        it. `prefix`: a command that becomes the one behind it. `module`: what is run."""
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.ready: dict[str, Any] = {}
         self._arguments = arguments
         self._prefix = prefix
+        self._module = module
         self._roles = roles
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -104,7 +106,7 @@ class Server:
         ready_file = self._ready_file
         ready_file.unlink(missing_ok=True)
         command = [
-            *self._prefix, sys.executable, "-m", "appliance.main", "serve",
+            *self._prefix, sys.executable, "-m", self._module, "serve",
             "--ready-file", str(ready_file), "--data-dir", str(self.data_dir), "--roles", self._roles,
             "--broker-port", str(self._ports["broker"]), "--namesrv-port", str(self._ports["namesrv"]),
             *self._arguments,

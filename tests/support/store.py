@@ -7,13 +7,16 @@ import threading
 import time
 from pathlib import Path
 
+from appliance.doctor.place import file_system
 from appliance.engine.config import StoreConfig
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import Record, decode_record
+from appliance.engine.store.cold_reader import ColdReader
+from appliance.engine.store.consume_queue import ConsumeQueue
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.message_store import MessageStore, StoreSettings
 from appliance.engine.store.paths import StorePaths
-from appliance.engine.store.results import GetStatus
+from appliance.engine.store.results import GetResult, GetStatus
 
 BORN = encode_host("10.0.0.1", 5000)
 #: Whatever the machine's own disk looks like.
@@ -21,6 +24,11 @@ ROOMY = StoreConfig(
     disk_max_used_space_ratio=95, disk_space_clean_forcibly_ratio=100, disk_space_warning_level_ratio=100
 )
 STORE_HOST = encode_host("127.0.0.1", 10911)
+
+
+def lies_in_memory(path: Path) -> bool:
+    """Whether a file system has its files nowhere but in the page cache: nothing is ever cold there."""
+    return file_system(path) in ("tmpfs", "ramfs")
 
 
 class Inline:
@@ -91,10 +99,12 @@ class StoreUnderTest:
         self.acked: list[object] = []
         self.failed: list[tuple[object, str]] = []
         self.store: MessageStore
+        self.cold_reader: ColdReader
 
     def open(self) -> StoreUnderTest:
         paths = StorePaths(self.directory / "store", self.directory / "rocketbox")
         self.store = MessageStore(self.settings, paths, self.disk, self.scheduler, STORE_HOST)
+        self.cold_reader = ColdReader(self.store)
         self.store.on_published = lambda tick: self.acked.extend(tick.acks)
         self.store.on_failed = lambda tick, reason: self.failed.extend((ack, reason) for ack in tick.acks)
         self.store.cleaner.options = self.options
@@ -103,11 +113,13 @@ class StoreUnderTest:
         return self
 
     def stop(self) -> None:
+        self.cold_reader.close()
         self.store.stop()
 
     def die(self) -> None:
         """Leave as SIGKILL does: nothing more is written, the lock is gone, the abort file stays."""
         store = self.store
+        self.cold_reader.close()
         store.index.abandon()
         for service in (store._flush, store._flush_queues, store.log._allocator, *store.services):
             service.stop()
@@ -162,16 +174,25 @@ class StoreUnderTest:
             assert time.monotonic() < end, f"{repair.broken} queues are still broken"
             time.sleep(0.01)
 
+    def get(
+        self, queue: ConsumeQueue | None, offset: int, max_count: int, codes: frozenset[int] | None = None
+    ) -> GetResult:
+        """What a pull finds: at once, or after one round through the pool where the page cache does not tell."""
+        result = self.store.get(queue, offset, max_count, codes)
+        if result is None:
+            assert queue is not None
+            entries = self.cold_reader.entries(queue, offset, max_count, codes)
+            result = self.store.get(queue, offset, max_count, codes, entries)
+        assert result is not None, "what was read is an answer"
+        return result
+
     def records(self, topic: str, queue_id: int) -> list[Record]:
         """Everything a reader can get from a queue, from its first offset on."""
         queue = self.store.find_queue(topic, queue_id)
         found: list[Record] = []
         offset = queue.min_offset if queue else 0
         for _ in range(100_000):
-            result = self.store.get(queue, offset, 32, None)
-            if result is None:
-                self.store.queues.read_entries(queue, offset, 32)
-                continue
+            result = self.get(queue, offset, 32)
             if result.status not in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING):
                 return found
             for physical, size in result.runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from ninja import Router, Status
@@ -42,8 +43,10 @@ def list_tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
 
 @router.post("/tokens", response={201: NewTokenOut})
 def create_token(request: HttpRequest, body: TokenIn) -> Any:
-    """Make a token; its secret is in this answer and nowhere else. For people signed in, not for tokens."""
+    """Make a token; its secret is in this answer and nowhere else. For people who gave their password lately, not for
+    tokens."""
     auth.need_person(request)
+    auth.need_recent_login(request)
     user: Any = request.user
     ranks = list(Role.values)
     if ranks.index(body.role) > ranks.index(user.role) or any(
@@ -52,8 +55,12 @@ def create_token(request: HttpRequest, body: TokenIn) -> Any:
         raise Refused("exceeds_caller", "A token may do no more than whoever makes it.")
     expires = None if body.expires_in_days is None else now_ms() + body.expires_in_days * _DAY_MS
     options = body.model_dump(exclude={"name", "role", "expires_in_days"})
-    token, secret = tokens.create(user, body.name, body.role, expires_at_ms=expires, **options)
-    audit(request, "token.create", body.name, after={"prefix": token.prefix, "role": body.role, **options})
+    try:
+        with transaction.atomic():
+            token, secret = tokens.create(user, body.name, body.role, expires_at_ms=expires, **options)
+            audit(request, "token.create", token.name, None, tokens.rights_of(token))
+    except tokens.OwnerChanged:
+        raise Refused("forbidden", "Your password or your rights have just changed: sign in again.") from None
     token.secret = secret
     return Status(201, token)
 
@@ -64,8 +71,10 @@ def revoke_token(request: HttpRequest, token_id: int) -> Any:
     token = _visible(request).filter(pk=token_id).select_related("owner").first()
     if token is None:
         raise Refused("token_not_found", f"There is no token {token_id} of yours.")
-    tokens.revoke(token)
-    audit(request, "token.revoke", token.name, before={"prefix": token.prefix, "role": token.role})
+    auth.need_recent_login(request)
+    if token.revoked_at_ms is None:
+        tokens.revoke(token)
+        audit(request, "token.revoke", tokens.label_of(token), {"active": True}, {"active": False})
     return token
 
 

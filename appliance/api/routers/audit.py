@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Query, Router
 
+from ...console import wire_entries
 from ...console.models import AuditEntry
 from .. import auth
 from ..paging import Cursor, From, Limit, To, cursor_at, position
@@ -25,11 +26,16 @@ def list_audit(
     action: str | None = Query(None, max_length=64, description="Exactly this action, as topic.create."),
     actor: str | None = Query(None, max_length=80),
     target: str | None = Query(None, max_length=512, description="Exactly this topic, group, option ..."),
+    kind: str | None = Query(None, max_length=12, description="user, token ..., or wire: tools over RocketMQ's ports."),
     result: str | None = Query(None, max_length=10),
 ) -> Any:
-    """What was done, newest first."""
+    """What was done, newest first; over RocketMQ's ports, too (actor_kind `wire`).
+
+    `after` of such an entry: `more`, how many acts it stands for; `counted_from_here`, later ones of its minute are.
+    """
     auth.need_everything(request)
-    wanted = {"action": action, "actor": actor, "target": target, "result": result}
+    wire_entries.take_over_if_possible()
+    wanted = {"action": action, "actor": actor, "target": target, "actor_kind": kind, "result": result}
     wanted |= {"at_ms__gte": from_ms, "at_ms__lte": to_ms}  # type: ignore[dict-item]
     filters = {name: value for name, value in wanted.items() if value is not None}
     rows = AuditEntry.objects.filter(**filters).order_by("-id")

@@ -17,6 +17,8 @@ from ..paging import Cursor, From, Limit, To
 
 router = Router(tags=["messages"])
 
+# As much of a body as its page shows to those who may read and not export.
+_SHOWN_BYTES = 65_536
 _LAST_QUEUE = (1 << 31) - 1
 # Printable ASCII, as header values are.
 IdempotencyKey = Annotated[
@@ -80,19 +82,22 @@ def search(
 
 @router.get("/messages/{path:ref}/body", response=BodyOut)
 def message_body(request: HttpRequest, ref: str, max_bytes: int = Query(65_536, ge=1, le=1 << 20)) -> Any:
-    """Its body, decompressed. Needs the right to read bodies; that it was read is in the audit log."""
-    _reach(request, ref)
+    """Its body, decompressed. Needs the right to read bodies, and beyond 65,536 bytes the right to export; that it was
+    read is in the audit log."""
+    place = _reach(request, ref)
+    if max_bytes > _SHOWN_BYTES:
+        auth.need_export(request)
     view = runtime.admin().message_body(ref, max_bytes)
-    audit(request, "message.read", ref)
+    audit(request, "message.read", place)
     return view
 
 
 @router.get("/messages/{path:ref}/record", response=RecordOut)
 def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096, ge=0, le=65_536)) -> Any:
     """The record as it lies in the log. Shows the body: needs the right to read bodies, and is in the audit log."""
-    _reach(request, ref)
+    place = _reach(request, ref)
     record = runtime.admin().message_raw(ref, dump_bytes)
-    audit(request, "message.read", ref)
+    audit(request, "message.read_raw", place)
     return record
 
 
@@ -104,7 +109,8 @@ def message(request: HttpRequest, ref: str) -> Any:
     return detail
 
 
-def _reach(request: HttpRequest, ref: str) -> None:
-    """An offset id says no topic: for tokens with a pattern the message is looked at first."""
-    if auth.is_limited(request):
-        auth.touch(request, runtime.admin().message(ref).row.topic)
+def _reach(request: HttpRequest, ref: str) -> str:
+    """The message's place, for the audit log; an offset id says no topic. Refuses what is beyond a token's pattern."""
+    row = runtime.admin().message(ref).row
+    auth.touch(request, row.topic)
+    return f"{row.topic}/{row.queue_id}/{row.queue_offset}"

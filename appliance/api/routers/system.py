@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Body, Query, Router
 
 from ... import runtime
+from ...console.audit import health_check
 from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision, make_change, set_etag
 from ..schemas import (
@@ -35,8 +36,8 @@ def system(request: HttpRequest) -> Any:
 
 @router.get("/system/checks", response=ChecksOut)
 def system_checks(request: HttpRequest) -> Any:
-    """Every health check, as a sentence with a level."""
-    checks = runtime.admin().checks()
+    """Every health check, of the engine and of the audit log, as a sentence with a level."""
+    checks: list[Any] = [*runtime.admin().checks(), health_check()]
     return {"worst": max((check.level for check in checks), key=_LEVELS.index, default="ok"), "items": checks}
 
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.contrib import messages
 from django.contrib.auth.hashers import check_password
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
+from .. import tokens
 from ..audit import audit
 from ..forms import ChangePasswordForm
 from ..identity import confirm, keep_signed_in
 from ..lockout import lockout
 from ..models import User
+from . import errors
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def account(request: HttpRequest) -> HttpResponse:
-    """Show the user's rights; change the password, which ends all their other sessions."""
+    """Show the user's rights; change the password, which ends all their other sessions and tokens."""
     user: User = request.user
     form = ChangePasswordForm(user, request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -30,13 +35,21 @@ def account(request: HttpRequest) -> HttpResponse:
             lockout.failed(user.username, address)
             form.add_error("current", _("This is not your present password."))
         else:
+            checked = user.password
             user.set_password(form.cleaned_data["password"])
             user.must_change_password = False
-            user.save(update_fields=["password", "must_change_password"])
+            with transaction.atomic():
+                # An administrator may have reset it, or disabled the user, since this request began: that stays.
+                if not User.objects.filter(pk=user.pk, password=checked, is_active=True).exists():
+                    return errors.forbidden(request)
+                user.save(update_fields=["password", "must_change_password"])
+                audit(request, "user.change_password", user.username)
+                ended = tokens.revoke_all(user, partial(audit, request))
             keep_signed_in(request, user)
             confirm(request)
-            audit(request, "user.change_password", user.username)
             messages.success(request, _("The password is changed."))
+            if ended:
+                messages.warning(request, _("API tokens that ended: %(names)s") % {"names": ", ".join(ended)})
             return HttpResponseRedirect(reverse("account"))
     status = 422 if form.is_bound and form.errors else 200
     return render(request, "account/account.html", {"form": form, "yes_no": _("yes,no")}, status=status)

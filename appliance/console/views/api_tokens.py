@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, render
@@ -19,6 +20,7 @@ from ..audit import audit
 from ..forms import Form
 from ..models import ApiToken, Role, User, now_ms
 from ..recent_login import recent_login_required
+from . import errors
 
 _DAY_MS = 86_400_000
 
@@ -74,16 +76,20 @@ def token_create(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         values = form.cleaned_data
         days = values["days"]
-        token, secret = token_store.create(
-            request.user,
-            values["name"],
-            values["role"],
-            may_read_bodies=values.get("may_read_bodies", False),
-            may_export=values.get("may_export", False),
-            pattern=values["pattern"],
-            expires_at_ms=now_ms() + days * _DAY_MS if days else None,
-        )
-        audit(request, "token.create", token.name, None, _rights(token))
+        try:
+            with transaction.atomic():
+                token, secret = token_store.create(
+                    request.user,
+                    values["name"],
+                    values["role"],
+                    may_read_bodies=values.get("may_read_bodies", False),
+                    may_export=values.get("may_export", False),
+                    pattern=values["pattern"],
+                    expires_at_ms=now_ms() + days * _DAY_MS if days else None,
+                )
+                audit(request, "token.create", token.name, None, token_store.rights_of(token))
+        except token_store.OwnerChanged:
+            return errors.forbidden(request)
         return render(request, "tokens/created.html", {"token": token, "secret": secret})
     status = 422 if form.is_bound and form.errors else 200
     return render(request, "tokens/create.html", {"form": form}, status=status)
@@ -96,15 +102,10 @@ def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     token = get_object_or_404(_visible(request.user), pk=pk)
     if token.revoked_at_ms is None:
         token_store.revoke(token)
-        audit(request, "token.revoke", f"{token.owner.username}/{token.name}", {"active": True}, {"active": False})
+        audit(request, "token.revoke", token_store.label_of(token), {"active": True}, {"active": False})
     messages.success(request, _("The token %(name)s is revoked.") % {"name": token.name})
     return HttpResponseRedirect(reverse("tokens"))
 
 
 def _visible(user: User) -> QuerySet[ApiToken]:
     return ApiToken.objects.all() if user.role == Role.ADMIN else ApiToken.objects.filter(owner=user)
-
-
-def _rights(token: ApiToken) -> dict[str, object]:
-    names = ("role", "may_read_bodies", "may_export", "pattern", "expires_at_ms")
-    return {name: getattr(token, name) for name in names}

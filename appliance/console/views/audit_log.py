@@ -11,7 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from ..audit import first_broken
+from .. import wire_entries
+from ..audit import check
 from ..models import AuditEntry
 from .window import CSV_ROWS, PAGE_SIZE, asks_the_engine, csv_answer, page_number, time_asked, time_shown, wants_csv
 
@@ -20,10 +21,11 @@ from .window import CSV_ROWS, PAGE_SIZE, asks_the_engine, csv_answer, page_numbe
 @asks_the_engine
 def audit(request: HttpRequest) -> HttpResponse:
     """Filtered by who, what and when; `check=yes` walks the whole chain; `format=csv` for the rows of the filter."""
-    asked: dict[str, Any] = {name: request.GET.get(name, "").strip() for name in ("q", "result")}
+    wire_entries.take_over_if_possible()
+    asked: dict[str, Any] = {name: request.GET.get(name, "").strip() for name in ("q", "way", "result")}
     begin, end = time_asked(request, "from"), time_asked(request, "to")
     asked |= {"from": time_shown(begin), "to": time_shown(end)}
-    entries = _found(asked["q"], asked["result"], begin, end)
+    entries = _found(asked["q"], asked["way"], asked["result"], begin, end)
     if wants_csv(request):
         return csv_answer(
             "audit",
@@ -38,19 +40,24 @@ def audit(request: HttpRequest) -> HttpResponse:
     pages = Paginator(entries, PAGE_SIZE)
     found = pages.get_page(page_number(request))
     context: dict[str, Any] = {
-        "entries": [(one, _changes(one)) for one in found],
+        "entries": [(one, _changes(one), *_marks(one)) for one in found],
         "page": {"total": pages.count, "page": found.number, "pages": pages.num_pages},
         "asked": asked,
     }
     if request.GET.get("check") == "yes":
-        context |= {"checked": True, "broken": first_broken()}
+        context |= {"checked": True, "verdict": check()}
     return render(request, "audit/list.html", context)
 
 
-def _found(q: str, result: str, begin: int | None, end: int | None) -> QuerySet[AuditEntry]:
+def _found(q: str, way: str, result: str, begin: int | None, end: int | None) -> QuerySet[AuditEntry]:
+    """way: "wire" for tools over the broker's and the name server's ports, "console" for all others, "" for both."""
     entries = AuditEntry.objects.all()
     if q:
         entries = entries.filter(Q(actor__icontains=q) | Q(action__icontains=q) | Q(target__icontains=q))
+    if way == "wire":
+        entries = entries.filter(actor_kind=wire_entries.KIND)
+    elif way:
+        entries = entries.exclude(actor_kind=wire_entries.KIND)
     if result:
         entries = entries.filter(result=result)
     if begin is not None:
@@ -64,7 +71,18 @@ def _changes(entry: AuditEntry) -> list[tuple[str, str, str]]:
     """(field, before, after) as text."""
     before = entry.before if isinstance(entry.before, dict) else {}
     after = entry.after if isinstance(entry.after, dict) else {}
-    return [(name, _text(before.get(name)), _text(after.get(name))) for name in {**before, **after}]
+    return [
+        (name, _text(before.get(name)), _text(after.get(name)))
+        for name in {**before, **after}
+        if not (entry.actor_kind == wire_entries.KIND and name in wire_entries.MARKS)
+    ]
+
+
+def _marks(entry: AuditEntry) -> tuple[int, bool]:
+    """(how many acts an entry of the wire stands for besides those shown, whether later ones are only counted)."""
+    after = entry.after if entry.actor_kind == wire_entries.KIND and isinstance(entry.after, dict) else {}
+    more, counted = (after.get(name) for name in wire_entries.MARKS)
+    return more or 0, bool(counted)
 
 
 def _text(value: object) -> str:

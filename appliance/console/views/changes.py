@@ -6,7 +6,8 @@ act. Deleting asks for the name, and for the password when it was given long ago
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
-from ...engine.errors import Blocked, Conflict, InvalidInput
+from ...engine.errors import Blocked, Conflict, InvalidInput, StoreBroken, Unavailable
 from ..audit import audit
 from .window import refusal_text
 
@@ -74,7 +75,8 @@ def create(request: HttpRequest, noun: Noun) -> HttpResponse:
         name, values = _values(form)
         apply = request.POST.get("step") == "apply"
         try:
-            change = noun.create(name, **values, dry_run=not apply, by=request.user.label)
+            with failing(request, f"{noun.word}.create", name):
+                change = noun.create(name, **values, dry_run=not apply, by=request.user.label)
         except Conflict:
             form.add_error("name", noun.text("taken"))
         except InvalidInput as error:
@@ -102,10 +104,11 @@ def edit(request: HttpRequest, noun: Noun, name: str) -> HttpResponse:
         apply = request.POST.get("step") == "apply"
         force = request.POST.get("force") == "yes"
         try:
-            change = noun.edit(
-                name, revision=context["revision"], **_values(form)[1], force=force, dry_run=not apply,
-                by=request.user.label,
-            )  # fmt: skip
+            with failing(request, f"{noun.word}.edit", name):
+                change = noun.edit(
+                    name, revision=context["revision"], **_values(form)[1], force=force, dry_run=not apply,
+                    by=request.user.label,
+                )  # fmt: skip
         except Conflict:
             form = noun.form(initial=noun.initial(settings), new=False)
             context |= {"revision": settings.revision, "changed": True}
@@ -138,9 +141,10 @@ def delete(request: HttpRequest, noun: Noun, name: str, **options: object) -> Ht
         return render(request, f"{noun.word}s/delete.html", context, status=422)
     force = request.POST.get("force") == "yes"
     try:
-        done = noun.delete(
-            name, revision=request.POST.get("revision") or None, force=force, by=request.user.label, **options
-        )
+        with failing(request, f"{noun.word}.delete", name):
+            done = noun.delete(
+                name, revision=request.POST.get("revision") or None, force=force, by=request.user.label, **options
+            )
     except Blocked as error:
         audit(request, f"{noun.word}.delete", name, result="refused")
         context |= {"change": error.change, "error": _("It is in use: say that it may be deleted all the same.")}
@@ -148,6 +152,16 @@ def delete(request: HttpRequest, noun: Noun, name: str, **options: object) -> Ht
     audit(request, f"{noun.word}.delete", name, sides(done)[0], {"force": force} | options)
     messages.success(request, noun.text("deleted", name))
     return HttpResponseRedirect(reverse(f"{noun.word}s"))
+
+
+@contextmanager
+def failing(request: HttpRequest, action: str, target: str) -> Iterator[None]:
+    """Write down that an act did not come to its end: some of it may have been done."""
+    try:
+        yield
+    except (Unavailable, StoreBroken) as error:
+        audit(request, action, target, None, {"reason": str(error)}, "failed")
+        raise
 
 
 def sides(change: Change) -> tuple[dict[str, object], dict[str, object]]:

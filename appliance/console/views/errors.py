@@ -18,6 +18,8 @@ def _answer(request: HttpRequest, status: int, code: str, heading: str, sentence
         response = render(request, "error.html", {"heading": heading, "sentence": sentence}, status=status)
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
+    if status == 503:
+        response.headers["Retry-After"] = "1"
     return response
 
 
@@ -54,6 +56,22 @@ def method_not_allowed(request: HttpRequest, methods: list[str]) -> HttpResponse
     response = _answer(request, 405, "method_not_allowed", _("No such method"), ", ".join(methods))
     response.headers["Allow"] = ", ".join(methods)
     return response
+
+
+def too_large(request: HttpRequest, limit: int) -> HttpResponse:
+    """413: more than the address takes; limit: in bytes."""
+    sentence = _("A request to this address may bring %(limit)s bytes at most.") % {"limit": limit}
+    return _answer(request, 413, "too_large", _("Too large"), sentence)
+
+
+def too_slow(request: HttpRequest) -> HttpResponse:
+    """408: the body did not come."""
+    return _answer(request, 408, "too_slow", _("Too slow"), _("The rest of the request did not come in time."))
+
+
+def busy(request: HttpRequest) -> HttpResponse:
+    """503: other requests hold what there is."""
+    return _answer(request, 503, "unavailable", _("Not now"), _("Too many large requests at once: try again."))
 
 
 def engine_not_running(request: HttpRequest) -> HttpResponse:

@@ -14,8 +14,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, Unavailable
-from ..audit import audit
+from ..audit import audit, health_check
 from ..recent_login import recent_login_required
+from .changes import failing
 from .window import asks_the_engine, refusal_text
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -41,7 +42,8 @@ def system(request: HttpRequest) -> HttpResponse:
 def system_clean(request: HttpRequest) -> HttpResponse:
     """Delete now what has expired, whatever the hour."""
     what = request.POST.get("what", "log")
-    runtime.admin().clean(what, by=request.user.label)
+    with failing(request, "system.clean", what):
+        runtime.admin().clean(what, by=request.user.label)
     audit(request, "system.clean", what)
     messages.success(request, _("What has expired is being deleted."))
     return HttpResponseRedirect(reverse("system"))
@@ -50,8 +52,9 @@ def system_clean(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def system_checks(request: HttpRequest) -> HttpResponse:
-    """Every check and what it saw."""
-    return render(request, "system/checks.html", {"checks": runtime.admin().checks(), "tab": "checks"})
+    """Every check of the engine, and the audit log's end; what each saw."""
+    checks = [*runtime.admin().checks(), health_check()]
+    return render(request, "system/checks.html", {"checks": checks, "tab": "checks"})
 
 
 @require_safe
@@ -85,9 +88,10 @@ def system_config_change(request: HttpRequest) -> HttpResponse:
         apply = request.POST.get("step") == "apply"
         wanted = {option.name: values[option.name] for option in hot if values[option.name] != option.value}
         try:
-            change = admin.change_configuration(
-                wanted, revision=context["revision"], dry_run=not apply, by=request.user.label
-            )
+            with failing(request, "config.change", ", ".join(wanted)):
+                change = admin.change_configuration(
+                    wanted, revision=context["revision"], dry_run=not apply, by=request.user.label
+                )
         except InvalidInput as error:
             context |= {"wrong": error.field, "error": refusal_text(error)}
             status = 422

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.contrib import messages
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -10,6 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from .. import tokens
 from ..audit import audit
 from ..forms import UserForm, is_last_admin
 from ..models import User
@@ -52,6 +55,7 @@ def user(request: HttpRequest, pk: int) -> HttpResponse:
         if saved:
             form.save()
             audit(request, "user.change", person.username, before, rights_of(person))
+            tokens.cut_down(person, partial(audit, request))
     if not saved:
         person = get_object_or_404(User, pk=pk)
         return render(request, "users/user.html", {"person": person, "form": form}, status=422)
@@ -62,21 +66,24 @@ def user(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @recent_login_required
 def user_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
-    """Make a new first password, shown once; the user's sessions end."""
+    """Make a new first password, shown once; the user's sessions and tokens end."""
     person = get_object_or_404(User, pk=pk)
     if person.pk == request.user.pk:
         messages.error(request, _("Change your own password on the page of your account."))
         return HttpResponseRedirect(reverse("user", args=[pk]))
-    password = _give_first_password(person)
-    person.save(update_fields=["password", "must_change_password"])
-    audit(request, "user.reset_password", person.username)
-    return render(request, "users/password.html", {"person": person, "password": password})
+    with transaction.atomic():
+        password = _give_first_password(person)
+        person.save(update_fields=["password", "must_change_password"])
+        audit(request, "user.reset_password", person.username)
+        ended = tokens.revoke_all(person, partial(audit, request))
+    context = {"person": person, "password": password, "ended": ", ".join(ended)}
+    return render(request, "users/password.html", context)
 
 
 @require_POST
 @recent_login_required
 def user_set_active(request: HttpRequest, pk: int) -> HttpResponse:
-    """Disable a user, whose sessions and tokens stop at once, or enable them again."""
+    """Disable a user, whose sessions and tokens end at once, or enable them again; tokens do not come back."""
     active = request.POST.get("active") == "yes"
     back = HttpResponseRedirect(reverse("user", args=[pk]))
     with transaction.atomic():
@@ -88,6 +95,8 @@ def user_set_active(request: HttpRequest, pk: int) -> HttpResponse:
         person.is_active = active
         person.save(update_fields=["is_active"])
         audit(request, "user.enable" if active else "user.disable", person.username, before, {"active": active})
+        if not active:
+            tokens.revoke_all(person, partial(audit, request))
     messages.success(request, _("Saved."))
     return back
 

@@ -86,6 +86,9 @@ class Checks:
         if self._broker is not None:
             found += self._store(self._broker)
             found += self._registration(self._broker)
+        if engine.wire_audit.failure is not None:
+            text = say("wire_audit_failing", reason=engine.wire_audit.failure)
+            found.append(s.Check("wire_audit", "failed", text))
         address = engine.broker_address or engine.namesrv_address
         if address is not None:
             away = is_loopback(address)

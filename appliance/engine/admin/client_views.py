@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..protocol.codes import version_name
+from ..protocol.names import INNER_PRODUCER_GROUP
 from . import snapshots as s
 from .tables import cut, page_of, sorted_by
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
-    from ..broker.clients import ClientChannel, ConsumerGroupInfo
+    from ..broker.clients import ClientChannel, ClientManager, ConsumerGroupInfo
     from ..remoting.connection import Connection
 
 
@@ -67,6 +68,11 @@ def _same(expression: str) -> str:
     return " || ".join(sorted(part.strip() for part in expression.split("||") if part.strip()))
 
 
+def producer_groups_of(clients: ClientManager) -> list[str]:
+    """Groups that somebody produces for: not the one that every Java client has for itself."""
+    return [group for group in clients.producer_groups() if group != INNER_PRODUCER_GROUP]
+
+
 class ClientViews:
     """Any thread."""
 
@@ -83,7 +89,9 @@ class ClientViews:
             for channel in list(info.channels.values()):
                 consumers.setdefault(channel.conn, []).append(info.group_name)
                 _keep_newest(newest, channel)
-        for group in clients.producer_groups():
+        for channel in clients.producer_channels(INNER_PRODUCER_GROUP):
+            _keep_newest(newest, channel)
+        for group in producer_groups_of(clients):
             for channel in clients.producer_channels(group):
                 producers.setdefault(channel.conn, []).append(group)
                 _keep_newest(newest, channel)
@@ -96,7 +104,7 @@ class ClientViews:
                 producer_groups=tuple(sorted(producers.get(conn, ()))),
                 consumer_groups=tuple(sorted(consumers.get(conn, ()))),
                 heartbeat_at_ms=channel.last_update_ms,
-                parked_pulls=len(conn.parked or ()),
+                parked_pulls=conn.parked_count,
             )
             for conn, channel in newest.items()
         ]

@@ -7,10 +7,11 @@ import logging
 from collections import deque
 
 from ..errors import InvalidInput
+from ..log_lines import text_of
 from .sentences import say
 from .snapshots import LogLine
 
-#: Lines kept, and characters kept of one.
+#: Records kept, and characters kept of one.
 KEPT = 10_000
 LINE_CHARACTERS = 2_000
 
@@ -22,7 +23,6 @@ class LogRing(logging.Handler):
         super().__init__(logging.DEBUG)
         self._lines: deque[tuple[int, LogLine]] = deque(maxlen=KEPT)
         self._numbers = itertools.count(1)
-        self._formatter = logging.Formatter()
 
     def install(self) -> None:
         logging.getLogger().addHandler(self)
@@ -33,9 +33,7 @@ class LogRing(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Called under the handler's lock by whoever logs."""
         try:
-            text = record.getMessage()
-            if record.exc_info:
-                text += "\n" + self._formatter.formatException(record.exc_info)
+            text = text_of(record)
         except Exception:
             self.handleError(record)
             return

@@ -15,9 +15,17 @@ from dataclasses import Field
 from typing import TYPE_CHECKING, Any
 
 from ..broker.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, new_topic
-from ..config import SECTIONS, EngineConfig, options_of, parse_option
+from ..config import (
+    MAX_MESSAGE_SIZE_LIMIT_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    SECTIONS,
+    EngineConfig,
+    options_of,
+    parse_option,
+)
 from ..errors import Conflict, CorruptFile, InvalidInput, NotFound, StartError, Unavailable
-from ..json_file import load_json_with_backup, save_json_atomically
+from ..json_file import OWN_FILE_CALLS, load_json_with_backup, save_json_atomically
+from ..own_files import make_directory
 from ..protocol.names import TEMPLATE_TOPIC
 from . import snapshots as s
 from .sentences import Sentence, say
@@ -38,6 +46,20 @@ HOT = frozenset(
         ("broker", "notifyConsumerIdsChangedEnable"),  # ClientManager._notify
         ("broker", "litePullMessageEnable"),  # PullProcessor.hot_lite_pull, handle_pull
         ("broker", "brokerPermission"),  # PullProcessor._check, SendProcessor's routes, TableText
+        ("broker", "defaultQueryMaxNum"),  # QueryMessageProcessor.handle_query
+        ("broker", "flushConsumerOffsetInterval"),  # TableSaver.run
+        ("broker", "registerBrokerTimeoutMills"),  # NameServerLink
+        ("broker", "traceOn"),  # SendProcessor.take_options
+        ("store", "maxMessageSize"),  # SendProcessor.take_options
+        ("store", "maxMsgsNumBatch"),  # QueryMessageProcessor.handle_query
+        ("store", "syncFlushTimeout"),  # Durability
+        # MessageReader, by way of StoreSettings.
+        ("store", "accessMessageInMemoryMaxRatio"),
+        ("store", "maxFilterMessageSize"),
+        ("store", "maxTransferBytesOnMessageInDisk"),
+        ("store", "maxTransferBytesOnMessageInMemory"),
+        ("store", "maxTransferCountOnMessageInDisk"),
+        ("store", "maxTransferCountOnMessageInMemory"),
         # CleanService reads these in each round.
         ("store", "cleanFileForciblyEnable"),
         ("store", "cleanResourceInterval"),
@@ -52,6 +74,23 @@ HOT = frozenset(
         ("store", "redeleteHangedFileInterval"),
     )
 )
+#: Anyone on the port may change these while the broker runs: narrower than what a configuration may say. Option ->
+#: (smallest, largest).
+RUNNING_LIMITS: dict[tuple[str, str], tuple[int, int]] = {
+    # One answer is one frame, whose records are gathered on the I/O thread.
+    ("store", "maxTransferBytesOnMessageInMemory"): (1, 8 << 20),
+    ("store", "maxTransferBytesOnMessageInDisk"): (1, 8 << 20),
+    ("store", "maxTransferCountOnMessageInMemory"): (1, 4096),
+    ("store", "maxTransferCountOnMessageInDisk"): (1, 4096),
+    # Entries of 20 bytes that one filtered pull looks at there.
+    ("store", "maxFilterMessageSize"): (20, 64_000),
+    ("store", "maxMsgsNumBatch"): (1, 10_000),
+    ("broker", "defaultQueryMaxNum"): (1, 10_000),
+    # The whole file is written each time; a crash takes back what was committed since.
+    ("broker", "flushConsumerOffsetInterval"): (100, 600_000),
+    ("broker", "registerBrokerTimeoutMills"): (100, 600_000),
+    ("store", "syncFlushTimeout"): (100, 600_000),
+}
 
 
 class Options:
@@ -62,6 +101,9 @@ class Options:
         self._engine = engine
         self._path = engine.config.data_dir / "rocketbox" / FILE
         self._configured = {key: _text(_value(engine.config, *key)) for key in HOT}
+        # The log's files are as large as they are: a record and the blank one behind it must fit.
+        room = engine.config.store.mapped_file_size_commit_log - RECORD_OVERHEAD_BYTES
+        self._limits = RUNNING_LIMITS | {("store", "maxMessageSize"): (1, min(room, MAX_MESSAGE_SIZE_LIMIT_BYTES))}
         # Guarded by _lock: (section, name) -> value as text.
         self._lock = threading.Lock()
         self._changed: dict[tuple[str, str], str] = {}
@@ -80,13 +122,22 @@ class Options:
                 logger.warning("options: %s of %s is not hot in this version and is left alone", name, self._path)
                 continue
             try:
-                value = parse_option(options_of(section)[option], text)
+                value = self._parse((section, option), text)
             except ValueError as error:
                 logger.warning("options: %s of %s %s", name, self._path, error)
                 continue
             _set(self._engine.config, section, option, value)
             self._changed[section, option] = _text(value)
             logger.info("options: %s=%s, as set while the broker ran", option, _text(value))
+
+    def _parse(self, key: tuple[str, str], value: object) -> Any:
+        """The option's value; ValueError as in `parse_option`. What is configured is fine, whatever the limits."""
+        section, name = key
+        found = parse_option(options_of(section)[name], value)
+        low, high = self._limits.get(key, (None, None))
+        if low is not None and high is not None and not low <= found <= high and _text(found) != self._configured[key]:
+            raise ValueError(f"must lie between {low} and {high} while the broker runs, not {found}")
+        return found
 
     # --- reading
 
@@ -103,6 +154,7 @@ class Options:
         meta = option.metadata
         kind = _kind(option)
         number = kind == "int"
+        low, high = self._limits.get((section, name), (meta["minimum"], meta["maximum"]))
         return s.Option(
             section=section,
             name=name,
@@ -110,8 +162,8 @@ class Options:
             value=value,
             default=_text(option.default),
             choices=("true", "false") if kind == "bool" else tuple(meta["choices"]),
-            minimum=meta["minimum"] if number else None,
-            maximum=meta["maximum"] if number else None,
+            minimum=low if number else None,
+            maximum=high if number else None,
             hot=(section, name) in HOT,
             in_effect=bool(meta["effect"]),
             changed_here=(section, name) in self._changed,
@@ -136,7 +188,7 @@ class Options:
             if key not in HOT:
                 raise InvalidInput(name, say("option_not_hot", name=name))
             try:
-                wanted[key] = parse_option(options_of(row.section)[name], row.configured if value is None else value)
+                wanted[key] = self._parse(key, row.configured if value is None else value)
             except ValueError as error:
                 raise InvalidInput(name, _refusal(row, error)) from None
             kept[key] = _text(wanted[key])
@@ -159,9 +211,9 @@ class Options:
 
     def _apply(self, wanted: dict[tuple[str, str], Any], kept: dict[tuple[str, str], str], by: str) -> None:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self._path.parent)
             document = {f"{section}.{name}": text for (section, name), text in sorted(kept.items())}
-            save_json_atomically(self._path, json.dumps(document, indent=1))
+            save_json_atomically(self._path, json.dumps(document, indent=1), OWN_FILE_CALLS)
         except OSError as error:
             raise Unavailable(say("not_saved", reason=error.strerror)) from None
         with self._lock:
@@ -170,6 +222,7 @@ class Options:
             self._changed = kept
         broker = self._engine.broker
         if broker is not None:
+            broker.take_options(self._engine.config.store)
             if wanted.get(("broker", "autoCreateTopicEnable")) and broker.topics.get(TEMPLATE_TOPIC) is None:
                 nums = self._engine.config.broker.default_topic_queue_nums
                 template = new_topic(TEMPLATE_TOPIC, nums, PERM_READ | PERM_WRITE | PERM_INHERIT)

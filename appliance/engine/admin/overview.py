@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import snapshots as s
 from .checks import Checks, disk_figures
+from .client_views import producer_groups_of
 from .group_views import GroupViews
 from .lag import LagBook
 from .sentences import say
@@ -23,7 +24,7 @@ def client_counts(broker: Broker, book: LagBook) -> tuple[int, int]:
     """(connections that produce, connections that consume)."""
     producers = {
         channel.conn
-        for group in broker.clients.producer_groups()
+        for group in producer_groups_of(broker.clients)
         for channel in broker.clients.producer_channels(group)
     }
     consumers = {conn for info in book.online.values() for conn in list(info.channels)}

@@ -10,7 +10,7 @@ import logging
 import time
 from types import TracebackType
 
-from ..errors import CorruptFile
+from ..errors import CorruptFile, QueueBroken
 from ..protocol.record import (
     FIXED_BYTES,
     MAGIC_V1,
@@ -59,6 +59,8 @@ class QueueReader:
                 data = self._store.queues.read_entries(queue, offset, wanted, self._files)
             except OSError as error:
                 logger.warning("admin: entries of %r cannot be read at=%d: %s", queue, offset, error)
+                return b""
+            except QueueBroken:
                 return b""
             whole = len(queue.tail) // ENTRY_BYTES >= queue.next_offset - base
             if queue.tail_base == base and (whole or offset < base):

@@ -23,6 +23,7 @@ TEMPLATES: dict[str, str] = {
     "index_off": "messageIndexEnable is off: messages are not found by key.",
     "tables_saved": "Topics, groups and offsets are saved.",
     "tables_failing": "The table of %(table)s cannot be saved: %(reason)s.",
+    "wire_audit_failing": "Administration over the wire cannot be written down; it waits in memory: %(reason)s.",
     "namesrv_registered": "The name server %(address)s knows this broker.",
     "namesrv_lost": "The name server %(address)s did not take the last registration; its clients may not find us.",
     "no_namesrv": "No name server is told about this broker: clients cannot find it.",

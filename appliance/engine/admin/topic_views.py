@@ -13,6 +13,7 @@ from ..protocol.codes import version_name
 from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..store.consume_queue import ConsumeQueue
 from . import snapshots as s
+from .client_views import producer_groups_of
 from .lag import LagBook, lag_time_ms
 from .measures import Budget, Measures
 from .queue_reader import QueueReader
@@ -280,7 +281,7 @@ class TopicViews:
                     record = found[0]
                     seen.setdefault(host_text(record.born_host), []).append(record.store_time_ms)
         by_host: dict[str, list[tuple[str, ClientChannel]]] = {}
-        for group in self._broker.clients.producer_groups():
+        for group in producer_groups_of(self._broker.clients):
             for channel in self._broker.clients.producer_channels(group):
                 by_host.setdefault(channel.conn.remote_host, []).append((group, channel))
         rows = []

@@ -38,6 +38,7 @@ from .topic_views import TopicViews, category_of, route_of, settings_of
 if TYPE_CHECKING:
     from ..broker.broker import Broker
     from ..engine import Engine
+    from ..wire_audit import WireAct
 
 CATEGORIES = ("user", "system", "retry", "dlq")
 
@@ -508,6 +509,18 @@ class EngineAdmin:
         if what not in CLEANABLE:
             raise InvalidInput("what", say("one_of", field="what", choices=", ".join(CLEANABLE)))
         return self._running().commands.clean(what, by)
+
+    def wire_acts(self, series: str, after: int) -> tuple[str, list[WireAct]]:
+        """(series, acts behind number `after`) that tools did over the wire, oldest first, at most 200.
+
+        series: what the last answer said, "" at first. Each act once, as long as the caller keeps the last number with
+        what it made of the act. Reads a file only when there is something new. Works without a broker, too.
+        """
+        return self._engine.wire_audit.after(series, after)
+
+    def wire_acts_taken(self, series: str, n: int) -> None:
+        """The caller has kept all up to number n: files that hold nothing newer may go."""
+        self._engine.wire_audit.taken(series, n)
 
     def checks(self) -> tuple[s.Check, ...]:
         """Every health check as a sentence with a level."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..clock import Clock
-from ..config import EngineConfig
+from ..config import EngineConfig, StoreConfig, broker_properties
 from ..config_journal import ConfigJournal
 from ..errors import StartError
 from ..protocol.codes import RequestCode
@@ -23,10 +23,12 @@ from ..remoting.dispatcher import Dispatcher, WorkerPool
 from ..remoting.event_loop import EventLoop
 from ..remoting.peer_requests import PeerRequests
 from ..remoting.server import RemotingServer
+from ..store.consume_queue_table import descriptors_below
 from ..store.disk import Disk
 from ..store.dispatch import parse_delay_levels
 from ..store.message_store import MessageStore, StoreSettings
 from ..store.paths import StorePaths
+from ..wire_gate import Act
 from .clients import ClientManager
 from .durability import Durability
 from .groups import SubscriptionGroupManager
@@ -51,6 +53,7 @@ from .registration import Registration
 from .stats import SAMPLE_S, BrokerStats
 from .stored_records import record_bytes
 from .topics import TopicConfigManager
+from .wire_acts import broker_acts
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +68,25 @@ def _physical_memory() -> int:
 def _month_start_ms() -> int:
     now = time.localtime()
     return int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1)) * 1000)
+
+
+def _store_settings(store: StoreConfig, delay_levels_ms: list[int], queue_descriptors: int) -> StoreSettings:
+    return StoreSettings(
+        synchronous=store.flush_disk_type == "SYNC_FLUSH",
+        segment_bytes=store.mapped_file_size_commit_log,
+        queue_file_bytes=store.mapped_file_size_consume_queue,
+        max_bytes_in_memory=store.max_transfer_bytes_on_message_in_memory,
+        max_count_in_memory=store.max_transfer_count_on_message_in_memory,
+        max_bytes_on_disk=store.max_transfer_bytes_on_message_in_disk,
+        max_count_on_disk=store.max_transfer_count_on_message_in_disk,
+        max_scan_bytes=store.max_filter_message_size,
+        memory_bytes=_physical_memory() * store.access_message_in_memory_max_ratio // 100,
+        delay_levels_ms=delay_levels_ms,
+        index_enabled=store.message_index_enable,
+        index_slots=store.max_hash_slot_num,
+        index_entries=store.max_index_num,
+        queue_descriptors=queue_descriptors,
+    )
 
 
 class Processor(Protocol):
@@ -96,26 +118,15 @@ class Broker:
         except ValueError as error:
             raise StartError(f"{error}.") from None
         own_dir = config.data_dir / "rocketbox"
-        settings = StoreSettings(
-            synchronous=store.flush_disk_type == "SYNC_FLUSH",
-            segment_bytes=store.mapped_file_size_commit_log,
-            queue_file_bytes=store.mapped_file_size_consume_queue,
-            max_bytes_in_memory=store.max_transfer_bytes_on_message_in_memory,
-            max_count_in_memory=store.max_transfer_count_on_message_in_memory,
-            max_bytes_on_disk=store.max_transfer_bytes_on_message_in_disk,
-            max_count_on_disk=store.max_transfer_count_on_message_in_disk,
-            max_scan_bytes=store.max_filter_message_size,
-            memory_bytes=_physical_memory() * store.access_message_in_memory_max_ratio // 100,
-            delay_levels_ms=levels,
-            index_enabled=store.message_index_enable,
-            index_slots=store.max_hash_slot_num,
-            index_entries=store.max_index_num,
-        )
+        settings = _store_settings(store, levels, descriptors_below(server.descriptor_limit))
         config_dir = config.store_dir / "config"
         self._loop = loop
+        self._config = config
         self.address = address
-        self.store = MessageStore(settings, StorePaths(config.store_dir, own_dir), Disk(), loop, store_host)
-        self.store.on_pressure = server.pause_reading
+        disk = Disk()
+        disk.private = own_dir
+        self.store = MessageStore(settings, StorePaths(config.store_dir, own_dir), disk, loop, store_host)
+        self.store.on_pressure = server.hold_producers
         self.store.on_repaired = lambda queue: self.pull.long_polling.notify({queue: queue.max_offset})
         self.store.cleaner.options = store
         self._open_store(config_dir)
@@ -130,9 +141,9 @@ class Broker:
         self.store.cleaner.topic_hours = self.topics.reserve_hours
         self.groups = SubscriptionGroupManager(config_dir / "subscriptionGroup.json", broker, self.journal, clock)
         self.offsets = ConsumerOffsetManager(
-            config_dir / "consumerOffset.json", broker.flush_consumer_offset_interval_ms, clock
+            config_dir / "consumerOffset.json", lambda: broker.flush_consumer_offset_interval_ms, clock
         )
-        self.clients = ClientManager(broker, self.groups, clock)
+        self.clients = ClientManager(broker, self.groups, clock, loop.call_soon)
         self.locks = RebalanceLockManager(clock)
         self.registration = Registration(
             config, address, ha_address, namesrv_addrs, self.topics, self.topics.take_orders
@@ -141,6 +152,7 @@ class Broker:
         self.send = SendProcessor(
             self.store, self.topics, self.groups, self.locks, broker, store_host, store.max_message_size, keys
         )
+        self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold"))
         self.pull = PullProcessor(
             self.store,
             self.topics,
@@ -149,13 +161,13 @@ class Broker:
             self.offsets,
             broker,
             loop,
-            pools.setdefault("pull-cold", WorkerPool("pull-cold")),
+            self._cold_pool,
             ip,
         )
         self.durability = Durability(
             self.store,
             loop,
-            store.sync_flush_timeout_ms,
+            lambda: store.sync_flush_timeout_ms,
             self.send.send_ext,
             server.flush_dirty,
             self.pull.long_polling.notify,
@@ -174,7 +186,7 @@ class Broker:
             self.pull,
             QueueOffsetProcessor(self.store),
             QueryMessageProcessor(self.store, broker, store),
-            ClientProcessor(self.clients, self.groups, self.topics),
+            ClientProcessor(self.clients, self.groups, self.topics, loop.call_soon),
             ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),
             SendBackProcessor(),
             self.admin_topics,
@@ -206,12 +218,23 @@ class Broker:
         loop.call_every(SAMPLE_S, self.stats.sample)
         loop.call_every(_SCAN_EXPIRED_S, self._scan_expired)
 
+    def take_options(self, store: StoreConfig) -> None:
+        """Options were changed: make anew what was made of them. Everything else is read at each use. Any thread."""
+        before = self.store.settings
+        self.store.settings = _store_settings(store, before.delay_levels_ms, before.queue_descriptors)
+        self._loop.call_soon(lambda: self.send.take_options(store.max_message_size))
+        self.offsets.save_soon()
+
     def _open_store(self, config_dir: Path) -> None:
         try:
             self.store.open()
             self.store.disk.make_directory(config_dir)
         except OSError as error:
             raise StartError(f"The store cannot be opened: {error}.") from None
+
+    def wire_acts(self) -> dict[int, Act]:
+        """How each administrative request looks in the audit log."""
+        return broker_acts(self.topics, self.groups, self.offsets, lambda: broker_properties(self._config))
 
     def register(self, dispatcher: Dispatcher) -> Dispatcher:
         """Fill the main port's table; returns the VIP port's, which serves no pulls."""
@@ -233,7 +256,8 @@ class Broker:
         self.clients.on_close(conn)
 
     def _scan_expired(self) -> None:
-        self.clients.scan_expired(self._loop.wall_ms)
+        self.clients.scan_expired()
+        self._cold_pool.submit(lambda: self.offsets.pulled.trim(self.groups.get))
 
     # --- stopping, in the order the engine calls it
 
@@ -261,6 +285,7 @@ class Broker:
 
     def stop(self) -> None:
         """Persist and close; the loop has ended."""
+        self.pull.close()
         self.registration.stop()
         self.offsets.stop()
         self.topics.stop()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ..clock import Clock
@@ -20,6 +21,7 @@ from ..protocol.command import FLAG_ONEWAY, RemotingCommand, encode_command
 from ..remoting.connection import Connection
 from .groups import SubscriptionGroupManager
 from .heartbeat import BROADCASTING, ConsumerData, SubscriptionData
+from .heartbeat_bounds import subscription_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -40,17 +42,26 @@ class ClientChannel:
     subscriptions: what this client itself last said it wants, which the group's table does not tell; None until it did.
     """
 
-    __slots__ = ("client_id", "conn", "language", "last_update_ms", "subscriptions", "version")
+    __slots__ = ("_weighed", "_weight", "client_id", "conn", "language", "last_update_ms", "subscriptions", "version")
 
     def __init__(self, conn: Connection, who: Client, now_ms: int) -> None:
         self.conn = conn
         self.subscriptions: list[SubscriptionData] | None = None
+        self._weighed: list[SubscriptionData] | None = None
+        self._weight = 0
         self.take(who, now_ms)
 
     def take(self, who: Client, now_ms: int) -> None:
         """Another heartbeat came."""
         self.client_id, self.language, self.version = who
         self.last_update_ms = now_ms
+
+    def subscription_bytes(self) -> int:
+        """What its subscriptions take, roughly; counted once for each list of them."""
+        if self._weighed is not self.subscriptions:
+            self._weighed = self.subscriptions
+            self._weight = subscription_bytes(self.subscriptions or ())
+        return self._weight
 
 
 class ConsumerGroupInfo:
@@ -64,9 +75,12 @@ class ConsumerGroupInfo:
         "group_name",
         "message_model",
         "subscriptions",
+        "to_be_told",
     )
 
     def __init__(self, group_name: str) -> None:
+        #: Its members are told at the end of the tick that they have to share out the queues anew.
+        self.to_be_told = False
         self.group_name = group_name
         self.consume_type = ""
         self.message_model = ""
@@ -97,25 +111,34 @@ class ConsumerGroupInfo:
 
 
 class _Presence:
-    """What one connection takes part in: group -> wall ms of the last heartbeat that named it."""
+    """What one connection takes part in: group -> when a heartbeat named it last; times are monotonic, in seconds."""
 
-    __slots__ = ("consumers", "last_ms", "producers")
+    __slots__ = ("consumers", "heard_at", "mark", "producers")
 
-    def __init__(self, now_ms: int) -> None:
-        self.last_ms = now_ms
-        self.consumers: dict[str, int] = {}
-        self.producers: dict[str, int] = {}
+    def __init__(self, now: float) -> None:
+        self.heard_at = now
+        self.mark: int | None = None
+        self.consumers: dict[str, float] = {}
+        self.producers: dict[str, float] = {}
 
 
 class ClientManager:
     """Owned by remoting-io. Other threads read copies: `consumer_groups()`, `list(info.channels.values())`."""
 
-    def __init__(self, config: BrokerConfig, groups: SubscriptionGroupManager, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        groups: SubscriptionGroupManager,
+        clock: Clock,
+        later: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """later: runs a function on this thread in the same tick or the next."""
         # Constant after construction.
+        self._later = later
         self._config = config
         self._groups = groups
         self._clock = clock
-        self._expiry_ms = config.channel_expired_timeout_ms
+        self._expiry_s = config.channel_expired_timeout_ms / 1000
         # Owned by remoting-io.
         self._consumers: dict[str, ConsumerGroupInfo] = {}
         self._producers: dict[str, dict[Connection, ClientChannel]] = {}
@@ -139,6 +162,20 @@ class ClientManager:
     def producer_groups(self) -> list[str]:
         """A copy, made in one call."""
         return list(self._producers)
+
+    def groups_of(self, conn: Connection) -> tuple[Mapping[str, object], Mapping[str, object]]:
+        """The consumer groups and the producer groups a connection is in, as keys."""
+        presence = self._presence.get(conn)
+        return ({}, {}) if presence is None else (presence.consumers, presence.producers)
+
+    def subscription_bytes(self, conn: Connection, groups: Iterable[str]) -> int:
+        """What a connection's own subscriptions in these groups take, roughly."""
+        found = 0
+        for name in groups:
+            info = self._consumers.get(name)
+            channel = None if info is None else info.channels.get(conn)
+            found += 0 if channel is None else channel.subscription_bytes()
+        return found
 
     # --- heartbeats
 
@@ -173,8 +210,9 @@ class ClientManager:
             info.channels[conn].subscriptions = consumer.subscription_data_set
         if not without and info.subscribe(consumer.subscription_data_set):
             changed = True
-            logger.info("clients: subscriptions changed group=%s topics=%s", name, list(info.subscriptions))
-        self._present(conn).consumers[name] = now_ms
+            some = list(itertools.islice(info.subscriptions, 20))
+            logger.info("clients: subscriptions changed group=%s count=%d %s", name, len(info.subscriptions), some)
+        self._present(conn).consumers[name] = self._clock.monotonic()
         if changed:
             self._notify(info)
         return full_wanted
@@ -189,30 +227,38 @@ class ClientManager:
             logger.info("clients: producer joined group=%s client=%s from=%s", group, who.client_id, conn.remote_host)
         else:
             channel.take(who, now_ms)
-        self._present(conn).producers[group] = now_ms
+        self._present(conn).producers[group] = self._clock.monotonic()
 
-    def heard(self, conn: Connection) -> None:
-        """A heartbeat of the connection was taken in full: leave the groups it has not named for long."""
+    def mark_of(self, conn: Connection) -> int | None:
+        """What `heard` was told of the connection's last heartbeat."""
+        presence = self._presence.get(conn)
+        return None if presence is None else presence.mark
+
+    def heard(self, conn: Connection, mark: int | None = None) -> None:
+        """A heartbeat of the connection was taken in full: leave the groups it has not named for long.
+
+        mark: tells it from another one.
+        """
         presence = self._presence.pop(conn, None)
         if presence is None:
             return
-        now_ms = self._clock.wall_ms()
-        presence.last_ms = now_ms
+        presence.mark = mark
+        now = self._clock.monotonic()
+        presence.heard_at = now
         self._presence[conn] = presence  # now the last one
-        self._leave_unmentioned(conn, presence, now_ms)
+        self._leave_unmentioned(conn, presence, now)
 
     def _present(self, conn: Connection) -> _Presence:
         presence = self._presence.get(conn)
         if presence is None:
-            presence = self._presence[conn] = _Presence(self._clock.wall_ms())
+            presence = self._presence[conn] = _Presence(self._clock.monotonic())
         return presence
 
-    def _leave_unmentioned(self, conn: Connection, presence: _Presence, now_ms: int) -> None:
+    def _leave_unmentioned(self, conn: Connection, presence: _Presence, now: float) -> None:
         """Take the connection out of groups its heartbeats have not named for long."""
-        before = now_ms - self._expiry_ms
-        for group in [group for group, last_ms in presence.consumers.items() if last_ms < before]:
+        for group in [group for group, named_at in presence.consumers.items() if now - named_at > self._expiry_s]:
             self._leave_consumer(conn, group)
-        for group in [group for group, last_ms in presence.producers.items() if last_ms < before]:
+        for group in [group for group, named_at in presence.producers.items() if now - named_at > self._expiry_s]:
             self._leave_producer(conn, group)
 
     # --- leaving
@@ -235,13 +281,20 @@ class ClientManager:
         for group in list(presence.producers):
             self._leave_producer(conn, group)
 
-    def scan_expired(self, now_ms: int) -> None:
-        """Close connections that sent no heartbeat for channelExpiredTimeout (120 s); looks at those only."""
-        before = now_ms - self._expiry_ms
+    def scan_expired(self) -> None:
+        """Close connections that sent no heartbeat for channelExpiredTimeout (120 s); looks at those only.
+
+        Whoever we do not read from, or did not until just now, may have sent one: its time starts anew.
+        """
+        now = self._clock.monotonic()
         while self._presence:
             conn, presence = next(iter(self._presence.items()))
-            if presence.last_ms >= before:
+            if now - presence.heard_at <= self._expiry_s:
                 return
+            if conn.unread or now - conn.listening_since <= self._expiry_s:
+                presence.heard_at = now
+                self._presence[conn] = self._presence.pop(conn)
+                continue
             logger.warning("clients: no heartbeat, closing %s client=%s", conn.remote_host, conn.client_id)
             self.on_close(conn)
             self._presence.pop(conn, None)
@@ -277,12 +330,21 @@ class ClientManager:
     # --- NOTIFY_CONSUMER_IDS_CHANGED
 
     def _notify(self, info: ConsumerGroupInfo) -> None:
-        """Have every member share out the queues anew; in a broadcasting group each member has them all."""
+        """Have every member share out the queues anew; in a broadcasting group each member has them all.
+
+        Once a tick: one client that joins and leaves a thousand times in one read is one change.
+        """
         if info.message_model == BROADCASTING or not self._config.notify_consumer_ids_changed_enable:
             return
         group = self._groups.get(info.group_name)
         if group is not None and not group.notify_consumer_ids_changed_enable:
             return
+        if not info.to_be_told:
+            info.to_be_told = True
+            self._later(lambda: self._tell(info))
+
+    def _tell(self, info: ConsumerGroupInfo) -> None:
+        info.to_be_told = False
         notice = RemotingCommand(
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
             opaque=next(_opaques) & 0x7FFFFFFF,

@@ -27,6 +27,11 @@ logger = logging.getLogger(__name__)
 
 SAVE_INTERVAL_S = 1.0
 
+
+class TooMany(RefusedRequest):
+    """The table holds as much as it may."""
+
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -40,6 +45,8 @@ class ConfigTable(Generic[T]):
     #: The journal's name for the table, and its field in the JSON file.
     table = ""
     field = ""
+    #: Entries that may be made; what a file brings is taken whatever its number. Ours: Apache has no such bound.
+    most = 0
 
     def __init__(self, path: Path, journal: ConfigJournal, clock: Clock, files: FileCalls = OS_FILE_CALLS) -> None:
         # Constant after construction.
@@ -187,6 +194,10 @@ class ConfigTable(Generic[T]):
 
     def _change_locked(self, name: str, config: T | None) -> int:
         """Journal and apply one change (None deletes); returns its ticket. Refuses with 1, and nothing changed."""
+        if config is not None and len(self._configs) >= self.most and name not in self._configs:
+            raise TooMany(
+                ResponseCode.SYSTEM_ERROR, f"there are {len(self._configs)} {self.table}, at most {self.most} are made"
+            )
         version = self.data_version.following(self._clock.wall_ms())
         entry = {
             "table": self.table,

@@ -31,7 +31,7 @@ class Durability:
         self,
         store: MessageStore,
         loop: EventLoop,
-        sync_flush_timeout_ms: int,
+        sync_flush_timeout_ms: Callable[[], int],
         send_ext: dict[str, str],
         flush_answers: Callable[[], None],
         on_new_messages: Callable[[dict[ConsumeQueue, int]], None],
@@ -74,12 +74,12 @@ class Durability:
 
     def _look_at_timeouts(self) -> None:
         """Stored but not yet durable after syncFlushTimeout: FLUSH_DISK_TIMEOUT with the header of a success."""
-        now = self._loop.wall_ms
+        now = self._loop.monotonic
         for tick in self._store.pending:
-            if now - tick.written_at_ms < self._timeout_ms:
+            if (now - tick.written_at) * 1000 < self._timeout_ms():
                 return
             if tick.acks:
-                logger.warning("durability: sync slower than %d ms, acks=%d", self._timeout_ms, len(tick.acks))
+                logger.warning("durability: sync slower than %d ms, acks=%d", self._timeout_ms(), len(tick.acks))
             for conn, _, frame in tick.acks:
                 response = decode_frame(frame)
                 response.code = ResponseCode.FLUSH_DISK_TIMEOUT

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from ..clock import Clock
 from ..config import BrokerConfig
@@ -17,13 +18,19 @@ from ..config_journal import ConfigJournal
 from ..errors import RefusedRequest
 from ..json_file import OS_FILE_CALLS, FileCalls
 from ..protocol.codes import ResponseCode
-from ..protocol.names import is_legal_group
+from ..protocol.names import is_legal_derived_topic, is_legal_group, is_word
 from .config_table import ConfigTable, without_nulls
 from .group_config import SubscriptionGroupConfig, decode_group_config
+from .heartbeat_bounds import MOST_EXPRESSION_CHARS
 from .topics import MAX_QUEUE_NUMS
 
 logger = logging.getLogger(__name__)
 
+#: Ours: each has a retry topic and later a dead letter topic, so that topics stay below their bound.
+MOST_GROUPS = 100_000
+#: Of what an administrator gives a group: subscriptions, steps of its retry policy.
+MOST_SUBSCRIPTIONS, MOST_RETRY_STEPS = 1000, 128
+RETRY_POLICIES = ("CUSTOMIZED", "EXPONENTIAL")
 #: Groups of the broker's own; they exist even where groups are not created by themselves.
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
 _FROM_THE_START = (
@@ -43,6 +50,7 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
 
     table = "groups"
     field = "subscriptionGroupTable"
+    most = MOST_GROUPS
 
     def __init__(
         self,
@@ -102,7 +110,8 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
         """Create a group or replace its whole configuration; returns the ticket for `wait_durable`.
 
         config.attributes are changes, of which none is known yet: those the group has stay. The same configuration
-        again changes nothing. Refuses with 1 an illegal name, bad numbers, attributes, a journal that cannot take it.
+        again changes nothing. Refuses with 1 an illegal name, bad numbers, policies and subscriptions, attributes, a
+        journal that cannot take it.
         """
         if not is_legal_group(config.group_name):
             raise RefusedRequest(
@@ -111,6 +120,7 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
             )
         if not 0 <= config.retry_queue_nums <= MAX_QUEUE_NUMS or config.retry_max_times < -1:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "retryQueueNums or retryMaxTimes is out of range")
+        _check_policy(config)
         for key in config.attributes:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"unsupported key: {key.lstrip('+-')}")
         with self._lock:
@@ -132,3 +142,24 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
             ticket = self._change_locked(name, None)
         logger.info("groups: deleted %s", name)
         return ticket
+
+
+def _check_policy(config: SubscriptionGroupConfig) -> None:
+    """Refuse with 1 a retry policy or a subscription that none can be; Apache keeps both as they come."""
+    policy = config.group_retry_policy
+    steps = [] if policy.customized_retry_policy is UNSET else policy.customized_retry_policy.next
+    if policy.type not in RETRY_POLICIES or (steps is not UNSET and len(steps) > MOST_RETRY_STEPS):
+        raise RefusedRequest(
+            ResponseCode.SYSTEM_ERROR,
+            f"groupRetryPolicy must be {' or '.join(RETRY_POLICIES)}, with at most {MOST_RETRY_STEPS} steps",
+        )
+    wanted = [] if config.subscription_data_set is UNSET else config.subscription_data_set
+    if len(wanted) > MOST_SUBSCRIPTIONS:
+        raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"a group may be given {MOST_SUBSCRIPTIONS} subscriptions")
+    for data in wanted:
+        if data.topic is not UNSET and not is_legal_derived_topic(data.topic):
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the subscribed topic {data.topic[:100]!r} is illegal")
+        expression = "" if data.expression is UNSET else data.expression
+        kind = "" if data.expression_type is UNSET else data.expression_type
+        if len(expression) > MOST_EXPRESSION_CHARS or not expression.isprintable() or not is_word(kind):
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "an expression or its type is illegal")

@@ -8,8 +8,9 @@ Source: RocketMQ 5.3.3 `ConsumerOffsetManager`.
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,17 @@ from ..errors import CorruptFile, StartError
 from ..fastjson import encode_pretty, encode_text, pretty_document
 from ..json_file import OS_FILE_CALLS, FileCalls, load_json_with_backup, save_json_atomically
 from .data_version import DataVersion
+from .pull_offsets import PullOffsets
 from .table_saver import TableSaver
 
 logger = logging.getLogger(__name__)
 
 #: 5.x bumps the version every so many commits (consumerOffsetUpdateVersionStep).
 VERSION_STEP = 500
+#: Entries that commits may make, one for each group and topic, of a kilobyte each; what a file brings is taken. Ours:
+#: strangers can make groups and topics, and all pairs of them. 2,500 topics with 100 groups each.
+MOST_ENTRIES = 250_000
+_TELL_EVERY_S = 10.0
 _QUEUE_ID_MAX = (1 << 31) - 1
 _OFFSET_MAX = (1 << 63) - 1
 
@@ -47,21 +53,29 @@ class ConsumerOffsetManager:
     """`get` and `commit` belong to remoting-io, `remove_*` and `persist` to any other thread."""
 
     def __init__(
-        self, path: Path, flush_interval_ms: int, clock: Clock | None = None, files: FileCalls = OS_FILE_CALLS
+        self,
+        path: Path,
+        flush_interval_ms: int | Callable[[], int],
+        clock: Clock | None = None,
+        files: FileCalls = OS_FILE_CALLS,
     ) -> None:
         """Read the file. Raises StartError."""
+        interval_ms = flush_interval_ms if callable(flush_interval_ms) else lambda: flush_interval_ms
         # Constant after construction.
         self._path = path
         self._files = files
         self._clock = clock or Clock()
-        self._saver = TableSaver("offsets", self.persist, flush_interval_ms / 1000)
+        self._saver = TableSaver("offsets", self.persist, lambda: interval_ms() / 1000)
         # Each step on the dict is one C call; nobody needs a lock.
         self._table: dict[str, QueueOffsets] = {}
         self.data_version = DataVersion(self._clock.wall_ms())
         #: Owned by remoting-io: (group, topic, queue id) -> offset the next pull is to be answered with.
         self.resets: dict[tuple[str, str, int], int] = {}
+        #: How far groups have pulled; not in the file.
+        self.pulled = PullOffsets()
         # Counted by remoting-io.
         self._commits = 0
+        self._told_at = -math.inf
         # Guarded by _save_lock.
         self._save_lock = threading.Lock()
         self._saved_commits = 0
@@ -108,13 +122,19 @@ class ConsumerOffsetManager:
         entry = self._table.get(f"{topic}@{group}")
         return -1 if entry is None else entry.queues.get(queue_id, -1)
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember an offset; a lower one than before counts, too (a reset). What fits no queue is dropped."""
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Remember an offset; a lower one than before counts, too (a reset). What fits no queue is dropped.
+
+        False when it is not kept since the table is full.
+        """
         if not 0 <= queue_id <= _QUEUE_ID_MAX or not 0 <= offset <= _OFFSET_MAX:
-            return
+            return True
         key = f"{topic}@{group}"
         entry = self._table.get(key)
         if entry is None:
+            if len(self._table) >= MOST_ENTRIES:
+                self._tell_of_refusal(key)
+                return False
             entry = self._table[key] = QueueOffsets(topic, group)
         before = entry.queues.get(queue_id, -1)
         if offset < before:
@@ -124,9 +144,21 @@ class ConsumerOffsetManager:
         self._commits += 1
         if self._commits % VERSION_STEP == 0:
             self.data_version = self.data_version.following(self._clock.wall_ms())
+        return True
+
+    def _tell_of_refusal(self, key: str) -> None:
+        """Once in a while."""
+        now = self._clock.monotonic()
+        if now - self._told_at >= _TELL_EVERY_S:
+            self._told_at = now
+            logger.error("offsets: %d entries are there, %s is not kept", len(self._table), key)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset against whatever members are doing: it holds until one of them has pulled there."""
+        """Set an offset against whatever members are doing: it holds until one of them has pulled there.
+
+        It is kept however full the table is: only an administrator comes here.
+        """
+        self._table.setdefault(f"{topic}@{group}", QueueOffsets(topic, group))
         self.commit(group, topic, queue_id, offset)
         self.resets[group, topic, queue_id] = offset
 
@@ -143,6 +175,7 @@ class ConsumerOffsetManager:
     def remove_topic(self, topic: str) -> None:
         """Forget every group's offsets of a topic."""
         self._remove([entry for entry in self.all() if entry.topic == topic])
+        self.pulled.remove_topic(topic)
 
     def remove_group(self, group: str) -> None:
         """Forget a group's offsets."""
@@ -162,6 +195,10 @@ class ConsumerOffsetManager:
 
     def start(self) -> None:
         self._saver.start()
+
+    def save_soon(self) -> None:
+        """Save at the next opportunity, and from then on in the interval that counts now."""
+        self._saver.wakeup()
 
     def stop(self) -> None:
         """End the thread and save."""

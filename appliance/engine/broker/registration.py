@@ -55,7 +55,7 @@ class NameServerLink(ServiceThread):
         header: dict[str, str],
         table: TableText,
         period_s: float,
-        timeout_ms: int,
+        timeout_ms: Callable[[], int],
         on_answer: Callable[[RemotingCommand], None],
     ) -> None:
         super().__init__(f"registration-{address}")
@@ -172,7 +172,7 @@ class NameServerLink(ServiceThread):
     def _register(self, version: DataVersion, body: bytes) -> None:
         header = self._header | {"bodyCrc32": str(zlib_ng.crc32(body) & 0x7FFFFFFF)}
         request = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=header, body=body)
-        answer = self._client.invoke_sync(request, self._timeout_ms)
+        answer = self._client.invoke_sync(request, self._timeout_ms())
         if answer.code != ResponseCode.SUCCESS:
             raise _Refused(f"code {answer.code}: {answer.remark}")
         self._seen = version
@@ -225,7 +225,7 @@ class Registration:
         # Constant after construction.
         self._links = {
             namesrv: NameServerLink(
-                namesrv, header, table, period_s, broker.register_broker_timeout_ms, self._take_answer
+                namesrv, header, table, period_s, lambda: broker.register_broker_timeout_ms, self._take_answer
             )
             for namesrv in dict.fromkeys(namesrv_addrs)
         }

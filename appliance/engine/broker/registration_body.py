@@ -87,7 +87,7 @@ class TableText:
         return [*parts, b",".join(entries)]
 
     def increment(self, changed: Iterable[TopicConfig], seen: DataVersion | None) -> tuple[DataVersion, bytes]:
-        """(version, body) of a few topics.
+        """(version, body) of a few topics, as they are now: what another thread announced meanwhile may come first.
 
         seen: the version this name server was told last. Two changes may share one, when the second was made before
         the first was sent, and then the name server would ignore the second: so it gets another, which the next whole
@@ -99,4 +99,6 @@ class TableText:
         version = self._topics.data_version
         if version == seen:
             version = plus_ms(version, 1)
-        return version, encode_body(version, b",".join([encode_topic(c, self._permission()) for c in changed]))
+        # Looked up after the version was read, so that the text has at least what the version promises.
+        now = [config for old in changed if (config := self._topics.get(old.topic_name)) is not None]
+        return version, encode_body(version, b",".join([encode_topic(c, self._permission()) for c in now]))

@@ -17,15 +17,16 @@ class TableSaver(ServiceThread):
     next turn: an OSError of the disk, a ValueError for a text that has no UTF-8.
     """
 
-    def __init__(self, table: str, save: Callable[[], None], interval_s: float) -> None:
+    def __init__(self, table: str, save: Callable[[], None], interval_s: float | Callable[[], float]) -> None:
+        """interval_s: asked before each turn when it may change."""
         super().__init__(f"save-{table}")
         self._save = save
-        self._interval_s = interval_s
+        self._interval_s = interval_s if callable(interval_s) else lambda: interval_s
         self.failure: str | None = None
 
     def run(self) -> None:
         while not self.stopped:
-            self.wait(self._interval_s)
+            self.wait(self._interval_s())
             if not self.stopped:
                 self.save_now()
 

@@ -65,6 +65,8 @@ _RESERVED = frozenset(
 )
 #: Ours; Apache takes any number. Each queue of a topic costs its consumers a poll.
 MAX_QUEUE_NUMS = 65_536
+#: Ours: as many as a name server of ours takes of one broker. One of Apache's stops at 70,000, where 16 MiB are full.
+MOST_TOPICS = 250_000
 _REVIVE_QUEUES = 8  # reviveQueueNum
 _DELAY_LEVELS = 18
 
@@ -74,6 +76,7 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
 
     table = "topics"
     field = "topicConfigTable"
+    most = MOST_TOPICS
 
     def __init__(
         self,

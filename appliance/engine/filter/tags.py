@@ -19,7 +19,8 @@ def parse_tags(expression: str | None) -> list[str]:
     return [tag for part in expression.split("||") if (tag := part.strip())]
 
 
-@lru_cache(maxsize=4096)
+#: Expressions remembered; one may have 32,767 characters.
+@lru_cache(maxsize=1024)
 def tag_codes(expression: str | None) -> frozenset[int] | None:
     """The hashes a tag expression lets through; None for all. Hashes collide: the client compares the text again."""
     tags = parse_tags(expression)

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from ..errors import CorruptFile, RefusedRequest
-from ..json_file import OS_FILE_CALLS, load_json_with_backup, save_json_atomically
+from ..json_file import OWN_FILE_CALLS, load_json_with_backup, save_json_atomically
+from ..own_files import DIRECTORY_MODE
 from ..protocol.codes import ResponseCode
 from .route_data import encode_json, encode_object
 
@@ -76,17 +77,20 @@ class KVConfigManager:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the KV configuration would exceed {MAX_CHARS} characters")
         table = self._table | {namespace: values}
         text = encode_object({name: encode_json(inner) for name, inner in table.items()})
-        save_json_atomically(self._path, (b'{"configTable":', text, b"}"))
+        save_json_atomically(self._path, (b'{"configTable":', text, b"}"), OWN_FILE_CALLS)
         self._table = table
         self._chars = chars
 
 
-def _make_directory(path: Path) -> None:
-    """Make a directory and what is missing above it, so that none of it is lost with the power."""
+def _make_directory(path: Path, ours: int = 2) -> None:
+    """Make a directory and what is missing above it, so that none of it is lost with the power.
+
+    ours: so many of its last names are for us alone, as `rocketbox/namesrv`.
+    """
     if not path.is_dir():
-        _make_directory(path.parent)
-        path.mkdir(exist_ok=True)
-        OS_FILE_CALLS.sync_directory(path.parent)
+        _make_directory(path.parent, ours - 1)
+        path.mkdir(DIRECTORY_MODE if ours > 0 else 0o777, exist_ok=True)
+        OWN_FILE_CALLS.sync_directory(path.parent)
 
 
 def _chars(namespace: str, values: dict[str, str]) -> int:

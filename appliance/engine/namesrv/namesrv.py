@@ -14,10 +14,12 @@ from ..clock import Clock
 from ..config import EngineConfig
 from ..errors import CorruptFile, StartError
 from ..remoting.dispatcher import Dispatcher, WorkerPool
+from ..wire_gate import Act
 from .kv_config import KVConfigManager
 from .processor import POOL, NamesrvProcessor
 from .route_info import RouteInfoManager
 from .settings import NamesrvSettings
+from .wire_acts import namesrv_acts
 
 if TYPE_CHECKING:
     from ..remoting.connection import Connection
@@ -47,6 +49,10 @@ class NameServer:
         except OSError as error:
             raise StartError(f"The name server cannot use {error.filename}: {error.strerror}.") from None
         server.on_close(self._connection_closed)
+
+    def wire_acts(self) -> dict[int, Act]:
+        """How each administrative request looks in the audit log."""
+        return namesrv_acts(self.routes, self.kv, self.settings)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Fill the dispatch table of the name server's port, before it listens."""

@@ -18,6 +18,7 @@ from ..errors import RefusedRequest
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.fields import optional_bool, optional_int, optional_long, require_long, require_str
+from .bounds import LONGEST_TIMEOUT_MS, check_key_value, check_name, check_topic
 from .kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 from .register_body import DataVersion, RegisterBody, TopicShape, peek_data_version, read_register_body
 from .route_data import DEFAULT_TIMEOUT_MS, BrokerKey, Registration
@@ -91,7 +92,18 @@ def _success(ext: dict[str, str] | None = None, body: bytes = b"") -> RemotingCo
 
 
 def _broker_key(request: RemotingCommand) -> BrokerKey:
-    return BrokerKey(require_str(request, "clusterName"), require_str(request, "brokerAddr"))
+    return BrokerKey(_name(request, "clusterName"), _name(request, "brokerAddr"))
+
+
+def _name(request: RemotingCommand, field: str) -> str:
+    """A required field that names a cluster, a broker or an address."""
+    return check_name(field, require_str(request, field))
+
+
+def _optional_name(request: RemotingCommand, field: str) -> str:
+    """The same, or "" without it."""
+    text = request.ext_fields.get(field)
+    return check_name(field, text) if text else ""
 
 
 class NamesrvProcessor:
@@ -170,12 +182,12 @@ class NamesrvProcessor:
         if crc and crc != zlib_ng.crc32(body) & 0x7FFFFFFF:
             return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         who = Registration(
-            cluster=require_str(request, "clusterName"),
-            address=require_str(request, "brokerAddr"),
-            broker_name=require_str(request, "brokerName"),
+            cluster=_name(request, "clusterName"),
+            address=_name(request, "brokerAddr"),
+            broker_name=_name(request, "brokerName"),
             broker_id=require_long(request, "brokerId"),
-            ha_address=request.ext_fields.get("haServerAddr") or "",
-            zone=request.ext_fields.get(_ZONE_NAME) or None,
+            ha_address=_optional_name(request, "haServerAddr"),
+            zone=_optional_name(request, _ZONE_NAME) or None,
             timeout_ms=_timeout(request),
             enable_acting_master=_acting_master(request),
         )
@@ -204,7 +216,7 @@ class NamesrvProcessor:
 
     def handle_unregister_broker(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """104. Upstream queues it and answers at once; here the broker has gone when the answer comes."""
-        self._routes.unregister(_broker_key(request), require_str(request, "brokerName"))
+        self._routes.unregister(_broker_key(request), _name(request, "brokerName"))
         return _success()
 
     def handle_query_data_version(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
@@ -223,12 +235,15 @@ class NamesrvProcessor:
 
     def handle_register_topic(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """217: queues of one topic."""
-        topic = require_str(request, "topic")
+        topic = check_topic(require_str(request, "topic"))
         route = _decode_small(request, _RouteBody)
         self._routes.register_topic(
             topic,
             [
-                (q.brokerName, TopicShape(q.readQueueNums, q.writeQueueNums, q.perm, q.topicSysFlag))
+                (
+                    check_name("brokerName", q.brokerName),
+                    TopicShape(q.readQueueNums, q.writeQueueNums, q.perm, q.topicSysFlag),
+                )
                 for q in route.queueDatas or ()
             ],
         )
@@ -236,13 +251,13 @@ class NamesrvProcessor:
 
     def handle_wipe_write_perm(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """205."""
-        count = self._routes.change_perm(require_str(request, "brokerName"), wipe_write=True)
+        count = self._routes.change_perm(_name(request, "brokerName"), wipe_write=True)
         logger.info("namesrv: wiped write permission broker=%r topics=%d", request.ext_fields["brokerName"], count)
         return _success({"wipeTopicCount": str(count)})
 
     def handle_add_write_perm(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """327."""
-        count = self._routes.change_perm(require_str(request, "brokerName"), wipe_write=False)
+        count = self._routes.change_perm(_name(request, "brokerName"), wipe_write=False)
         logger.info("namesrv: added write permission broker=%r topics=%d", request.ext_fields["brokerName"], count)
         return _success({"addTopicCount": str(count)})
 
@@ -295,7 +310,9 @@ class NamesrvProcessor:
         namespace, key = fields.get("namespace"), fields.get("key")
         if not namespace or not key:
             return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
-        self._kv.put(namespace, key, require_str(request, "value"))
+        value = require_str(request, "value")
+        check_key_value(namespace, key, value)
+        self._kv.put(namespace, key, value)
         return _success()
 
     def handle_get_kv(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
@@ -333,7 +350,7 @@ class NamesrvProcessor:
 def _timeout(request: RemotingCommand) -> int:
     """How long that broker may be silent; it says so itself from 5.0 on."""
     timeout_ms = optional_long(request, "heartbeatTimeoutMillis", 0)
-    return timeout_ms if timeout_ms > 0 else DEFAULT_TIMEOUT_MS
+    return min(timeout_ms, LONGEST_TIMEOUT_MS) if timeout_ms > 0 else DEFAULT_TIMEOUT_MS
 
 
 def _acting_master(request: RemotingCommand) -> bool | None:

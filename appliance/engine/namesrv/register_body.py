@@ -28,6 +28,7 @@ import msgspec
 from .. import fastjson
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
+from .bounds import is_routed_name
 
 #: `MQVersion` ordinals: 3.0.11 wraps the table into a RegisterBrokerBody, 5.0.0 adds the mapping section.
 _VERSION_WRAPPED = 37
@@ -41,6 +42,13 @@ MAX_INFLATED_BYTES = 64 * 1024 * 1024
 _VALUE_CHARS = 64 * 1024
 #: What a topic's entry usually fits into; cheap to slice.
 _FIRST_LOOK_CHARS = 1024
+#: Values with bare keys, and longer ones, are looked for in four times as much each time, so that a table of many takes
+#: time in proportion to its length.
+_LOOKS_CHARS = (128, 512, 2048, 8192, _VALUE_CHARS)
+#: Values in one mapping, references written out; a static topic has two for each of its queues.
+_MAPPING_VALUES = 16 * 1024
+#: All mappings of a broker together, as JSON: some 10,000 static topics.
+MAX_MAPPING_BYTES = 4 * 1024 * 1024
 _INPUT_SLICE_BYTES = 16 * 1024
 
 _I32_MAX = (1 << 31) - 1
@@ -48,7 +56,7 @@ _I64_MAX = (1 << 63) - 1
 
 _BLANK = " \t\r\n"
 _BLANKS = re.compile(r"[ \t\r\n]*+")
-_raw_decode = json.JSONDecoder().raw_decode
+_raw_decode = fastjson.PEER_DECODER.raw_decode
 
 
 class DataVersion(NamedTuple):
@@ -99,7 +107,7 @@ def peek_data_version(body: bytes, compressed: bool) -> DataVersion | None:
     """The table's version without reading the table; None when it does not come first, as it does from Java."""
     try:
         if _is_compressed(body, compressed):
-            return _data_version(json.loads(_InflatedReader(body).read_block()))
+            return _data_version(fastjson.PEER_DECODER.decode(_InflatedReader(body).read_block()))
         start = body.find(b'"dataVersion":', 0, _FIRST_LOOK_CHARS)
         if start < 0 or body.find(b'"topicConfigTable"', 0, start) >= 0:
             return None
@@ -150,8 +158,7 @@ def _topic(key: str, value: Any) -> tuple[str, TopicShape]:
     name = get("topicName") or key
     if type(name) is not str or not name:
         raise ValueError("a topic without name")
-    name.encode()  # JSON may spell half a surrogate pair, which no answer could hold
-    return name, TopicShape(
+    return _checked_name(name), TopicShape(
         _integer(get("readQueueNums"), 16, _I32_MAX),
         _integer(get("writeQueueNums"), 16, _I32_MAX),
         _integer(get("perm"), 6, _I32_MAX),
@@ -159,10 +166,26 @@ def _topic(key: str, value: Any) -> tuple[str, TopicShape]:
     )
 
 
-def _mapping(value: Any) -> bytes:
-    if type(value) is not dict:
-        raise ValueError("a topic queue mapping is not an object")
-    return msgspec.json.encode(value)
+def _checked_name(name: Any) -> str:
+    if type(name) is not str or not is_routed_name(name):
+        raise ValueError(f"the topic {str(name)[:100]!r} is illegal")
+    return name
+
+
+class _Mappings:
+    """Static topic -> its mapping as JSON, bounded in all."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, bytes] = {}
+        self._bytes = 0
+
+    def add(self, topic: Any, value: Any) -> None:
+        if type(value) is not dict:
+            raise ValueError("a topic queue mapping is not an object")
+        text = self.texts[_checked_name(topic)] = msgspec.json.encode(value)
+        self._bytes += len(text)
+        if self._bytes > MAX_MAPPING_BYTES:
+            raise ValueError(f"topic queue mappings of more than {MAX_MAPPING_BYTES} bytes")
 
 
 # --- JSON
@@ -228,19 +251,24 @@ class _JsonWalker:
         """The value that begins here."""
         self._skip_blanks()
         text, at = self._text, self._at
-        for size in (_FIRST_LOOK_CHARS, _VALUE_CHARS):
+        try:
+            value, end = _raw_decode(text[at : at + _FIRST_LOOK_CHARS])
+            if end < _FIRST_LOOK_CHARS:
+                self._at = at + end
+                return value
+        except json.JSONDecodeError:
+            pass
+        for size in _LOOKS_CHARS:
             piece = text[at : at + size]
             cut = len(piece) == size
+            quoted, begins = _quote_bare_keys(piece)
             try:
-                value, end = _raw_decode(piece)
+                value, end = _raw_decode(quoted)
             except json.JSONDecodeError as error:
                 if cut and size < _VALUE_CHARS:
                     continue
-                quoted, begins = _quote_bare_keys(piece)
-                if not begins:
-                    raise json.JSONDecodeError(error.msg, text, at + error.pos) from None
-                value, end = _raw_decode(quoted)
-                end -= 2 * bisect.bisect_left(begins, end)
+                raise json.JSONDecodeError(error.msg, text, at) from None
+            end -= 2 * bisect.bisect_left(begins, end)
             if end < len(piece) or not cut:
                 self._at = at + end
                 return value
@@ -270,7 +298,7 @@ def _read_wrapper(walker: _JsonWalker) -> RegisterBody:
     """TopicConfigSerializeWrapper, or 5.x's TopicConfigAndMappingSerializeWrapper."""
     version = DataVersion()
     topics: dict[str, TopicShape] = {}
-    mappings: dict[str, bytes] = {}
+    mappings = _Mappings()
     shapes: dict[TopicShape, TopicShape] = {}
     for key in walker.entries():
         if key == "dataVersion":
@@ -281,13 +309,13 @@ def _read_wrapper(walker: _JsonWalker) -> RegisterBody:
                 topics[name] = shapes.setdefault(shape, shape)
         elif key == "topicQueueMappingInfoMap":
             for name in walker.entries():
-                mappings[name] = _mapping(walker.value())
+                mappings.add(name, walker.value())
         elif key == "topicQueueMappingDetailMap":  # the broker's own half of the mappings
             for _ in walker.entries():
                 walker.value()
         else:
             walker.value()
-    return RegisterBody(version, topics, mappings)
+    return RegisterBody(version, topics, mappings.texts)
 
 
 def _check_count(count: int) -> None:
@@ -356,7 +384,7 @@ class _InflatedReader:
 
 def _read_compressed(body: bytes, version: int) -> RegisterBody:
     reader = _InflatedReader(body)
-    data_version = _data_version(json.loads(reader.read_block()))
+    data_version = _data_version(fastjson.PEER_DECODER.decode(reader.read_block()))
     count = reader.read_int()
     _check_count(count)
     topics: dict[str, TopicShape] = {}
@@ -366,17 +394,14 @@ def _read_compressed(body: bytes, version: int) -> RegisterBody:
         name, reads, writes, perm, _rest = reader.read_block().split(" ", 4)
         numbers = [_integer(number, 0, _I32_MAX) for number in (reads, writes, perm)]
         shape = TopicShape(numbers[0], numbers[1], numbers[2], 0)
-        if not name:
-            raise ValueError("a topic without name")
-        topics[name] = shapes.setdefault(shape, shape)
-    mappings: dict[str, bytes] = {}
+        topics[_checked_name(name)] = shapes.setdefault(shape, shape)
+    mappings = _Mappings()
     if not reader.at_end():
         reader.read_block()  # the filter server list
     if version >= _VERSION_MAPPINGS and not reader.at_end():
         count = reader.read_int()
         _check_count(count)
         for _ in range(count):
-            value = fastjson.loads(reader.read_block())
-            mapping = _mapping(value)
-            mappings[str(value.get("topic"))] = mapping
-    return RegisterBody(data_version, topics, mappings)
+            value = fastjson.loads(reader.read_block(), _MAPPING_VALUES, object_keys=False)
+            mappings.add(value.get("topic") if type(value) is dict else None, value)
+    return RegisterBody(data_version, topics, mappings.texts)

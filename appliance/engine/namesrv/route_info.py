@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from ..clock import Clock
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
+from .bounds import MOST_ADDRESSES_OF_A_NAME, MOST_BROKERS, MOST_BROKERS_OF_A_CONNECTION, refuse
 from .register_body import DataVersion, RegisterBody, TopicShape
 from .route_data import (
     MASTER_ID,
@@ -72,8 +73,8 @@ class RouteInfoManager:
 
         unchanged: `body` holds the version only, since `is_unchanged` said so. delete_missing: topics that a whole
         table lacks go away; upstream lets an increment do so too, which would empty the table.
-        Raises RefusedRequest (1) when the connection has gone, and for a single topic as the first word of a broker:
-        an increment must not pass for a table. A refused registration changes nothing.
+        Raises RefusedRequest (1) when there is no room (bounds.py), when the connection has gone, and for a single
+        topic as the first word of a broker: an increment must not pass for a table. A refused one changes nothing.
         """
         data = self._brokers.get(who.broker_name)
         known = data.addresses if data is not None else {}
@@ -83,6 +84,7 @@ class RouteInfoManager:
         if self._loses_conflict(who, known, body.data_version):
             self._forget_live(who.key)
             return None
+        self._check_room(who, known, body, peer)
         self._note_peer(peer, who.key)
         live = self._live.get(who.key)
         if live is not None:
@@ -117,6 +119,17 @@ class RouteInfoManager:
                 len(body.topics),
             )
         return None if who.broker_id == MASTER_ID else self._master_of(data)
+
+    def _check_room(self, who: Registration, known: dict[int, str], body: RegisterBody, peer: Peer) -> None:
+        """Refuse with 1 a broker, or topics, for which there is no room."""
+        if who.key not in self._live and len(self._live) >= MOST_BROKERS:
+            raise refuse(f"there are {MOST_BROKERS} brokers, and no more are taken")
+        keys = self._keys_of.get(peer, set())
+        if who.key not in keys and len(keys) >= MOST_BROKERS_OF_A_CONNECTION:
+            raise refuse(f"one connection may register {MOST_BROKERS_OF_A_CONNECTION} brokers")
+        if who.broker_id not in known and len(known) >= MOST_ADDRESSES_OF_A_NAME:
+            raise refuse(f"a broker name may have {MOST_ADDRESSES_OF_A_NAME} addresses")
+        self._topics.check_room(who.broker_name, body.topics.keys(), body.mappings)
 
     def _take_topics(
         self, who: Registration, data: BrokerData, body: RegisterBody, replace: bool, delete_missing: bool
@@ -190,6 +203,7 @@ class RouteInfoManager:
             if broker_name not in self._brokers:
                 logger.warning("namesrv: topic of an unknown broker topic=%r broker=%r", topic, broker_name)
                 return
+            self._topics.check_room(broker_name, (topic,), {})
             self._topics.put(broker_name, {topic: shape}, replace=True)
 
     # --- liveness: the writing thread
@@ -332,6 +346,10 @@ class RouteInfoManager:
             encode_json(broker_name),
             encode_json(cluster),
         )
+
+    def brokers_of(self, topic: str) -> list[str]:
+        """The broker names that have a topic."""
+        return sorted(queues.broker_name for queues in self._topics.queues(topic))
 
     def all_topics(self) -> bytes:
         """TopicList (206) of everything that is routed."""

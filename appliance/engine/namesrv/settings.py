@@ -15,7 +15,7 @@ from typing import Any
 from ..config import EngineConfig, NamesrvConfig, namesrv_properties, options_of, parse_option
 from ..config_file import parse_properties
 from ..errors import RefusedRequest
-from ..json_file import save_json_atomically
+from ..json_file import OWN_FILE_CALLS, save_json_atomically
 from ..protocol.codes import ResponseCode
 from ..upstream_options import NAMESRV as UPSTREAM_NAMES
 
@@ -56,7 +56,12 @@ class NamesrvSettings:
             text = self._path.read_bytes().decode(errors="replace")
         except FileNotFoundError:
             return
-        for name, value in parse_properties(text):
+        try:
+            pairs = parse_properties(text)
+        except UnicodeDecodeError as error:
+            logger.warning("namesrv: ignored %s: %s", self._path, error)
+            return
+        for name, value in pairs:
             try:
                 self._apply({name: self._parse(name, value)})
             except RefusedRequest as refusal:
@@ -84,7 +89,8 @@ class NamesrvSettings:
         if not values:
             return
         changed = self._changed | {name: _text(value) for name, value in values.items()}
-        save_json_atomically(self._path, "".join(f"{name}={changed[name]}\n" for name in sorted(changed)))
+        text = "".join(f"{name}={changed[name]}\n" for name in sorted(changed))
+        save_json_atomically(self._path, text, OWN_FILE_CALLS)
         self._changed = changed
         self._apply(values)
         logger.info("namesrv: settings changed %s", known)

@@ -5,9 +5,10 @@ The entries are tuples, replaced whole: any thread may read a topic while one th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 
-from .register_body import TopicShape
+from .bounds import MOST_ENTRIES, MOST_MAPPING_BYTES, refuse
+from .register_body import MAX_TOPICS, TopicShape
 from .route_data import QueueData
 
 PERM_READ, PERM_WRITE = 4, 2
@@ -24,6 +25,9 @@ class TopicTable:
         self._mappings: dict[str, dict[str, bytes]] = {}
         # Most topics look alike: broker name, shape -> the entry of a topic that only this broker has.
         self._alike: dict[tuple[str, TopicShape], tuple[QueueData, ...]] = {}
+        # Broker name -> how many topics have queues of it; and how many bytes all mappings have.
+        self._counts: dict[str, int] = {}
+        self._mapping_bytes = 0
         #: Rises whenever queues go away: a broker's table that was taken before then no longer stands here in full.
         self.removals = 0
 
@@ -46,6 +50,20 @@ class TopicTable:
 
     # --- the writing thread
 
+    def check_room(self, broker_name: str, shapes: Collection[str], mappings: dict[str, bytes]) -> None:
+        """Refuse with 1 what would make the table larger than it may be; nothing was changed."""
+        count, total = self._counts.get(broker_name, 0), sum(self._counts.values())
+        if count + len(shapes) > MAX_TOPICS or total + len(shapes) > MOST_ENTRIES:
+            new = sum(all(data.broker_name != broker_name for data in self._queues.get(topic, ())) for topic in shapes)
+            if count + new > MAX_TOPICS:
+                raise refuse(f"the broker would have {count + new} topics, at most {MAX_TOPICS} are taken")
+            if total + new > MOST_ENTRIES:
+                raise refuse(f"all brokers together would have {total + new} topics, at most {MOST_ENTRIES} are taken")
+        if mappings:
+            old = sum(len(self.mapping(topic).get(broker_name, b"")) for topic in mappings)
+            if self._mapping_bytes - old + sum(map(len, mappings.values())) > MOST_MAPPING_BYTES:
+                raise refuse(f"mappings of static topics may take {MOST_MAPPING_BYTES} bytes")
+
     def put(self, broker_name: str, shapes: dict[str, TopicShape], *, replace: bool, mask: int = ~0) -> None:
         """Put the queues of every topic of which this broker has none; with `replace`, of all others too.
 
@@ -67,11 +85,19 @@ class TopicTable:
             alone = made.get((broker_name, shape))
             if alone is None:
                 alone = made[broker_name, shape] = (QueueData(broker_name, shape),)
-            table[topic] = (others + alone if others else alone) if at < 0 else others[:at] + alone + others[at + 1 :]
+            if at < 0:
+                table[topic] = others + alone if others else alone
+                self._counts[broker_name] = self._counts.get(broker_name, 0) + 1
+            else:
+                table[topic] = others[:at] + alone + others[at + 1 :]
 
     def put_mappings(self, broker_name: str, mappings: dict[str, bytes]) -> None:
+        """Keep the mappings of topics that are known; they leave with those."""
         for topic, mapping in mappings.items():
-            self._mappings[topic] = self._mappings.get(topic, {}) | {broker_name: mapping}
+            if topic in self._queues:
+                known = self._mappings.get(topic, {})
+                self._mapping_bytes += len(mapping) - len(known.get(broker_name, b""))
+                self._mappings[topic] = known | {broker_name: mapping}
 
     def remove(self, topic: str, broker_name: str) -> None:
         """Take one broker's queues of a topic away; the last one takes the topic along."""
@@ -80,6 +106,10 @@ class TopicTable:
         if len(left) == len(queues):
             return
         self.removals += 1
+        self._counts[broker_name] -= 1
+        if not self._counts[broker_name]:
+            del self._counts[broker_name]
+        self._mapping_bytes -= len(self.mapping(topic).get(broker_name, b""))
         if left:
             self._queues[topic] = left
         else:

@@ -232,15 +232,23 @@ HIGHER_VERSION = 612
 def version_name(ordinal: int) -> str:
     """The text mqadmin prints for a version ordinal: 409 -> "V4_9_8", 479 -> "V5_3_3".
 
-    Finals are odd from 3.0.1 on and step by two: 4.x.y = 213 + 20x + 2y, 5.x.y = 413 + 20x + 2y.
-    Ordinals outside those rows, which no living client sends, come back as "HIGHER_VERSION" or "V<ordinal>".
+    Finals are odd from 3.0.1 on and step by two: 4.x.y = 213 + 20x + 2y, 5.x.y = 413 + 20x + 2y. The C++ client still
+    says 3.1.8, so rows of 3.x are known as well; those from 3.3 on begin at .1. Ordinals outside all rows, which no
+    client in use sends, come back as "HIGHER_VERSION" or "V<ordinal>". Source: 5.3.3 `MQVersion.Version`.
     """
     if ordinal >= HIGHER_VERSION:
         return "HIGHER_VERSION"
     snapshot = "" if ordinal % 2 else "_SNAPSHOT"
     final = ordinal if ordinal % 2 else ordinal + 1
-    for major, base in ((5, 413), (4, 213)):
+    # (first final of a block of rows, finals of a row, the version that it is).
+    for base, row, (major, minor, patch) in (
+        (413, 10, (5, 0, 0)),
+        (213, 10, (4, 0, 0)),
+        (87, 9, (3, 3, 1)),
+        (47, 10, (3, 1, 0)),
+        (17, 15, (3, 0, 1)),
+    ):
         if final >= base:
-            minor, patch = divmod(final - base, 20)
-            return f"V{major}_{minor}_{patch // 2}{snapshot}"
+            rows, rest = divmod((final - base) // 2, row)
+            return f"V{major}_{minor + rows}_{patch + rest}{snapshot}"
     return f"V{ordinal}"

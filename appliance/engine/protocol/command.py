@@ -21,8 +21,9 @@ CODEC_ROCKETMQ = 1
 
 #: Apache's `com.rocketmq.remoting.frameMaxLength`, its length field included.
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-#: Ours (D13): Apache allows 16 MiB. The largest legal header is a send with 32,767 bytes of properties.
-MAX_HEADER_BYTES = 64 * 1024
+#: Ours (D13): Apache allows 16 MiB. The largest legal header is a send with 32,767 bytes of properties, of which JSON
+#: makes up to six times as many.
+MAX_HEADER_BYTES = 256 * 1024
 
 _PREFIX = struct.Struct(">iI")
 

@@ -162,9 +162,12 @@ def _encode_rocketmq(command: RemotingCommand) -> bytes:
 
 
 def encode_header(command: RemotingCommand, codec: int) -> bytes:
-    """Encode a command's header; raises FrameError for what the encoding cannot carry."""
-    if codec == 0:
-        return _encode_json(command)
-    if codec == 1:
-        return _encode_rocketmq(command)
+    """Encode a command's header; raises FrameError for what the encoding cannot carry, half a surrogate pair too."""
+    try:
+        if codec == 0:
+            return _encode_json(command)
+        if codec == 1:
+            return _encode_rocketmq(command)
+    except UnicodeEncodeError as error:
+        raise FrameError(f"header: {error}") from None
     raise FrameError(f"unknown serialize type {codec}")

@@ -42,6 +42,11 @@ QUEUE_OFFSET_AT = 20
 PHYSICAL_OFFSET_AT = 28
 STORE_TIME_AT = 56
 
+#: What a disk writes whole or not at all.
+SECTOR_BYTES = 512
+#: As many zeros in a record's properties may be a sector that was never written: no CRC of Apache's covers it.
+UNWRITTEN = bytes(SECTOR_BYTES)
+
 #: Size, magic, crc, queue id, flag, queue offset, physical offset, sys flag, born time.
 HEAD = struct.Struct(">iIiiiqqiq")
 #: Behind two IPv4 hosts: reconsume times, prepared transaction offset, body length.

@@ -1,15 +1,15 @@
 """One peer: its socket, the partial frame it has sent, what is waiting to be sent to it.
 
-Everything here belongs to the remoting-io thread but `respond`, `send_command` and `close`, which any thread may call.
+Everything here belongs to the remoting-io thread but `respond`, `answer`, `send_command` and `close`, which any thread
+may call. How things are sent is in `outbox.py`.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import FrameError
 from ..protocol.codes import ResponseCode
@@ -17,12 +17,11 @@ from ..protocol.command import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
     MAX_FRAME_BYTES,
-    MAX_HEADER_BYTES,
     RemotingCommand,
     encode_command,
 )
-from ..protocol.message_id import decode_host
 from .event_loop import READABLE, WRITABLE
+from .outbox import Outbox
 
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
@@ -30,72 +29,61 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A peer whose outbox is longer is not read from until it has taken what it asked for.
-OUTBOX_HIGH_BYTES = 4 * 1024 * 1024
 #: A partial frame longer than this gets a buffer of its own instead of being moved to the shared one.
 _OWN_BUFFER_BYTES = 64 * 1024
+#: That buffer is as long as the frame from the beginning up to here; a longer one when so much of it has come. Memory
+#: that is to hold 16 MiB costs the I/O thread 1 to 15 ms: nobody is to have it for eight bytes.
+_TRUSTED_BYTES = 128 * 1024
 
 _PREFIX = struct.Struct(">iI")
 _LENGTH = struct.Struct(">i")
-#: Linux: more follows at once, so the header does not leave in a segment of its own.
-_MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
-class Connection:
+class HeldRequest:
+    """A request whose answer waits, in the list of those of its connection. Owned by remoting-io.
+
+    Ten thousand of them are common, so the list is linked through themselves.
+    """
+
+    __slots__ = ("conn", "following", "previous")
+
+    conn: Connection
+    previous: HeldRequest | None
+    following: HeldRequest | None
+
+
+class Connection(Outbox):
     """One accepted connection.
 
     born_host: the peer's address and port as records hold them, 8 or 20 bytes. client_id, language, version: as the
-    last heartbeat said. parked: head of the list of this peer's pulls that are being held.
+    last heartbeat said. parked: head of the list of this peer's requests that are being held, for remoting-io only;
+    parked_count: how many they are, for anyone.
     """
 
     __slots__ = (
         "_filled",
-        "_mask",
-        "_out",
-        "_out_bytes",
         "_partial",
-        "_server",
-        "_sock",
-        "born_host",
         "client_id",
-        "closed",
-        "closing",
-        "dirty",
         "dispatcher",
-        "fd",
         "language",
-        "last_active",
-        "max_header_bytes",
         "parked",
+        "parked_count",
+        "partial_magnitude",
         "version",
     )
 
     def __init__(self, server: RemotingServer, sock: socket.socket, dispatcher: Dispatcher, born_host: bytes) -> None:
-        self._server = server
-        self._sock = sock
-        self.fd = sock.fileno()
+        super().__init__(server, sock, born_host)
         self.dispatcher = dispatcher
-        self.born_host = born_host
         self.client_id: str | None = None
         self.language = "JAVA"
         self.version = 0
-        self.closed = False
-        self.closing = False  # no more reading; close once the outbox is empty
-        self.parked: Any = None
-        self.last_active = server.loop.monotonic
-        self.max_header_bytes = MAX_HEADER_BYTES
+        self.parked: HeldRequest | None = None
+        self.parked_count = 0
+        #: Which of the server's lists of partial frames it is in; the server's own.
+        self.partial_magnitude = 0
         self._partial: bytearray | None = None
         self._filled = 0
-        self._out: list[Any] = []
-        self._out_bytes = 0
-        self.dirty = False
-        self._mask = READABLE
-
-    @property
-    def remote_host(self) -> str:
-        """ "address:port" as messages name it."""
-        host, port = decode_host(self.born_host)
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def __repr__(self) -> str:
         return f"<Connection {self.remote_host} client_id={self.client_id}>"
@@ -113,9 +101,10 @@ class Connection:
         response.flag |= FLAG_RESPONSE
         try:
             frame = encode_command(response)
-        except FrameError as error:
+        except Exception as error:  # whatever it holds, the one who asked gets an answer
             logger.error("connection: answer cannot be sent to=%s: %s", self.remote_host, error)
-            refusal = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"the answer is too large: {error}")
+            reason = f"the answer is too large: {error}" if isinstance(error, FrameError) else "it cannot be encoded"
+            refusal = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, reason)
             refusal.opaque = opaque
             frame = encode_command(refusal)
         self._send_from_anywhere(frame)
@@ -125,10 +114,11 @@ class Connection:
         self._send_from_anywhere(encode_command(command))
 
     def _send_from_anywhere(self, frame: bytes) -> None:
+        size = len(frame)
         if self._server.loop.on_loop_thread():
-            self.send(frame)
+            self.send_parts([frame], size)
         else:
-            self._server.loop.call_soon(lambda: self.send(frame))
+            self.post(lambda: self.send_parts([frame], size), size)
 
     def close(self) -> None:
         """Close now; what was not sent is dropped."""
@@ -139,131 +129,38 @@ class Connection:
 
     # --- the remoting-io thread
 
-    def send(self, data: bytes | memoryview) -> None:
-        """Queue a frame; it leaves at the end of this tick."""
-        if self.closed:
-            return
-        self._out.append(data)
-        self._out_bytes += len(data)
-        if not self.dirty:
-            self.dirty = True
-            self._server.dirty.append(self)
-
-    def send_parts(self, parts: list[bytes | memoryview], size: int) -> None:
-        """Queue one frame in pieces; buffers must not change until they are sent."""
-        if self.closed:
-            return
-        self._out += parts
-        self._out_bytes += size
-        if not self.dirty:
-            self.dirty = True
-            self._server.dirty.append(self)
-
-    def send_now(self, parts: list[bytes | memoryview], size: int) -> None:
-        """Send one frame from buffers that will be reused: what the socket does not take at once is copied."""
-        if self.closed:
-            return
-        sent = 0
-        if not self._out:
-            self.last_active = self._server.loop.monotonic
-            try:
-                sent = self._sock.sendmsg(parts)
-            except BlockingIOError:
-                pass
-            except OSError:
+    def on_event(self, mask: int) -> None:
+        try:
+            if mask & READABLE and self._mask & READABLE and not self.halted:
+                self._read()
+            elif mask & ~(READABLE | WRITABLE):  # error or hang-up, and nothing that we would read
                 self._close()
                 return
-            if sent == size:
-                return
-        self.send(memoryview(b"".join(parts))[sent:])
+            if mask & WRITABLE and not self.closed:
+                self.flush()
+        except FrameError as error:
+            self._refuse(error)
+        except Exception:
+            self.fail()
 
-    def send_file(self, head: bytes, fd: int, position: int, count: int) -> bool:
-        """Send one frame, its body straight from a file whose bytes are in the page cache; False when it was not begun.
-
-        What the socket does not take at once is read and queued.
-        """
-        if self.closed or self._out:
-            return False
-        self.last_active = self._server.loop.monotonic
-        sent = -len(head)
-        try:
-            sent += self._sock.send(head, _MSG_MORE)
-            if sent == 0:
-                sent = os.sendfile(self.fd, fd, position, count)
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._close()
-            return True
-        if sent < count:
-            rest = os.pread(fd, count - max(sent, 0), position + max(sent, 0))
-            self.send_parts([head[sent:], rest] if sent < 0 else [rest], len(rest) - min(sent, 0))
-        return True
-
-    def flush(self) -> None:
-        """Send what the outbox holds, as far as the socket takes it."""
-        self.dirty = False
-        out = self._out
-        if not out or self.closed:
-            return
-        data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
-        try:
-            sent = self._sock.send(data)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._close()
-            return
-        left = len(data) - sent
-        if left:
-            out.append(memoryview(data)[sent:])
-        elif self.closing:
-            self._close()
-            return
-        self._out_bytes = left
-        server = self._server
-        self.last_active = server.loop.monotonic
-        if left or self._mask != READABLE or server.reading_paused:
-            self._update_mask()
-
-    def _update_mask(self) -> None:
-        mask = WRITABLE if self._out else 0
-        if not (self.closing or self._out_bytes > OUTBOX_HIGH_BYTES or self._server.reading_paused):
-            mask |= READABLE
-        if mask != self._mask:
-            self._mask = mask
-            self._server.loop.rewatch(self.fd, mask)
-
-    def update_reading(self) -> None:
-        """Look again whether this peer may be read from."""
-        if not self.closed:
-            self._update_mask()
-
-    def on_event(self, mask: int) -> None:
-        if mask & READABLE:
-            self._read()
-        elif mask & ~WRITABLE:  # error or hang-up with nothing to read
-            self._close()
-            return
-        if mask & WRITABLE and not self.closed:
-            self.flush()
+    def fail(self) -> None:
+        """An error of ours in the middle of this peer's frames: where the next one begins is not known any more."""
+        logger.exception("connection: closing after an error from=%s", self.remote_host)
+        self._close()
 
     def _read(self) -> None:
         loop = self._server.loop
         view = loop.receive_view
         kept = 0
         partial = self._partial
-        try:
-            if partial is None:
-                received = self._sock.recv_into(view)
-            elif len(partial) > _OWN_BUFFER_BYTES:
+        if partial is not None:
+            if len(partial) > _OWN_BUFFER_BYTES:
                 self._read_own_buffer(partial)
                 return
-            else:
-                kept = len(partial)
-                view[:kept] = partial
-                received = self._sock.recv_into(view[kept:])
+            kept = len(partial)
+            view[:kept] = partial
+        try:
+            received = self._sock.recv_into(view[kept:] if kept else view, self._server.read_bytes)
         except BlockingIOError:
             return
         except OSError:
@@ -274,32 +171,41 @@ class Connection:
             return
         self.last_active = loop.monotonic
         end = kept + received
-        try:
-            consumed = self._consume(view, end)
-        except FrameError as error:
-            self._refuse(error)
-            return
+        consumed = self._consume(view, end)
         if self.closed or (consumed == end and partial is None):
             return
-        self._keep(view, consumed, end)
+        if not self.halted or self.closing:
+            self._keep(view, consumed, end)
+        else:
+            self._drop_partial()
+            if consumed < end:
+                self._hold(memoryview(bytes(view[consumed:end])))
 
     def _consume(self, view: memoryview, end: int) -> int:
-        """Dispatch every whole frame of `view[:end]`; return where the first partial one begins.
+        """Dispatch the whole frames of `view[:end]`; return where the first partial one begins, or where it halted.
 
-        A length that no frame has is refused as soon as it can be read, before the rest arrives.
+        A length that no frame has is refused as soon as it can be read, before the rest arrives. While back-pressure
+        stops producers it halts at the first send, even at the beginning of one. What the peer wrote behind that send
+        waits with it, heartbeats and pulls of the same client among them: the answers to a stream's frames do not
+        overtake each other, and nobody knows how much of it is sends.
         """
         dispatch = self.dispatcher.dispatch
+        producers_held = self._server.producers_held
         position = 0
         while end - position >= 8:
             length, meta = _PREFIX.unpack_from(view, position)
             if length > MAX_FRAME_BYTES - 4 or length < 4:
                 raise FrameError(f"frame length {length}")
             stop = position + 4 + length
+            if producers_held and self.dispatcher.is_send(view, position + 8, min(stop, end), meta, whole=stop <= end):
+                self._held_back = self.halted = True
+                self._server.held_back[self] = None
+                return position
             if stop > end:
                 break
             dispatch(self, view, position + 8, stop, meta)
             position = stop
-            if self.closed or self.closing:
+            if self.halted:
                 return position
         if 4 <= end - position < 8:
             (length,) = _LENGTH.unpack_from(view, position)
@@ -308,7 +214,7 @@ class Connection:
         return position
 
     def _keep(self, view: memoryview, consumed: int, end: int) -> None:
-        """Keep a partial frame; a long one in a buffer of its own size, so that its bytes move once."""
+        """Keep a partial frame; a long one in a buffer of its own size, so that its bytes move once or twice."""
         before = 0 if self._partial is None else len(self._partial)
         rest = end - consumed
         if not rest or self.closing:
@@ -316,7 +222,7 @@ class Connection:
         else:
             total = 4 + int.from_bytes(view[consumed : consumed + 4], "big") if rest >= 4 else 0
             if total > _OWN_BUFFER_BYTES:
-                own = bytearray(total)
+                own = bytearray(total if rest >= _TRUSTED_BYTES else min(total, _TRUSTED_BYTES))
                 own[:rest] = view[consumed:end]
                 self._partial = own
                 self._filled = rest
@@ -329,7 +235,13 @@ class Connection:
     def _read_own_buffer(self, partial: bytearray) -> None:
         """Fill a long frame's own buffer; dispatch it when it is whole."""
         view = memoryview(partial)
-        received = self._sock.recv_into(view[self._filled :])
+        try:
+            received = self._sock.recv_into(view[self._filled :])
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close()
+            return
         if not received:
             self._close()
             return
@@ -337,31 +249,84 @@ class Connection:
         self._filled += received
         if self._filled < len(partial):
             return
-        self._partial = None
-        self._server.account_partial(self, -len(partial))
+        total = 4 + int.from_bytes(view[:4], "big")
+        if self._filled < total:
+            self._partial = own = bytearray(total)
+            own[: self._filled] = view
+            self._server.account_partial(self, total - len(partial))
+            return
+        self._drop_partial()
+        if not self._consume(view, len(partial)) and not self.closed:
+            self._hold(view)
+
+    # --- what was received and must not be dispatched yet
+
+    def _hold(self, view: memoryview) -> None:
+        """Keep frames until the peer has taken its answers, or back-pressure ends; nothing is read meanwhile."""
+        self._held = view
+        self._server.account_partial(self, view.nbytes)
+        if not self.closed:
+            self._settle()
+
+    def _go_on(self) -> None:
+        """There may be room: build what waits, then dispatch what was held."""
+        self._going_on = False
+        if self.closed:
+            return
         try:
-            self._consume(view, len(partial))
+            self._build_waiting()
+            if not self.halted and not self._waiting and self._has_more():
+                self._dispatch_held()
         except FrameError as error:
             self._refuse(error)
+        except Exception:
+            self.fail()
+        if not self.closed:
+            self._settle()
+
+    def _dispatch_held(self) -> None:
+        held = self._held
+        if held is None:
+            return
+        self._held = None
+        end = held.nbytes
+        try:
+            consumed = self._consume(held, end)
+        finally:
+            self._server.account_partial(self, -end)
+        if self.closed or consumed == end:
+            return
+        if not self.halted or self.closing:
+            self._keep(held, consumed, end)
+        else:
+            self._hold(held[consumed:])
+
+    def let_go(self) -> None:
+        """Back-pressure has ended."""
+        if self.closed:
+            return
+        self._held_back = False
+        self._settle()
 
     @property
     def partial_bytes(self) -> int:
-        return 0 if self._partial is None else len(self._partial)
+        """What is kept of frames that were not dispatched."""
+        return (0 if self._partial is None else len(self._partial)) + (0 if self._held is None else self._held.nbytes)
 
     def _refuse(self, error: FrameError) -> None:
         """Say why, then close: a peer that sends no frames is not listened to any more."""
         logger.info("connection: refused from=%s: %s", self.remote_host, error)
         self._drop_partial()
-        self.closing = True
+        self.closing = self.halted = True
         self.send(encode_command(RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"bad frame: {error}")))
 
     def close_after_flush(self) -> None:
         """Read no more; close once everything answered so far was sent."""
         if self.closed:
             return
-        self.closing = True
+        self.closing = self.halted = True
         if self._out:
-            self._update_mask()
+            self._settle()
         else:
             self._close()
 
@@ -370,16 +335,22 @@ class Connection:
         self._server.on_answer(self, response)
 
     def _drop_partial(self) -> None:
-        if self._partial is not None:
-            size = len(self._partial)
-            self._partial = None
+        size = self.partial_bytes
+        if size:
+            self._partial = self._held = None
             self._server.account_partial(self, -size)
 
     def _close(self) -> None:
         if self.closed:
             return
-        self.closed = True
+        self.closed = self.halted = True
+        self.full = False  # whoever waits for room finds out
         self._drop_partial()
         self._out.clear()
-        self._server.forget(self)
-        self._sock.close()
+        self._out_bytes = 0
+        self._account(0)
+        try:
+            self._server.forget(self)
+        finally:
+            self._sock.close()
+        self._drop_waiting()

@@ -11,12 +11,13 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import FrameError, RefusedRequest
-from ..protocol.codes import ResponseCode
-from ..protocol.command import RemotingCommand, decode_parts
+from ..errors import FrameError, QueueBroken, RefusedRequest
+from ..protocol.codes import RequestCode, ResponseCode
+from ..protocol.command import CODEC_JSON, FLAG_ONEWAY, FLAG_RESPONSE, MAX_HEADER_BYTES, RemotingCommand, decode_parts
 from ..service_thread import ServiceThread
+from .peek import Peeked, peek
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -27,11 +28,39 @@ Handler = Callable[[RemotingCommand, "Connection"], RemotingCommand | None]
 #: (connection, frame buffer, header start, header end, frame end) -> handled? False sends it the cold way.
 HotHandler = Callable[["Connection", memoryview, int, int, int], bool]
 
-#: What the bodies of a pool's waiting requests may hold together; one alone may always wait.
+#: What the requests that wait in one pool may hold together; one alone may always wait.
 MAX_WAITING_BYTES = 64 * 1024 * 1024
+#: What the requests may hold that left one pool to wait for room at their peers. Past it the peer is closed whose
+#: request would be one more: it takes no answers, and those of others are not refused for it.
+MAX_PUT_OFF_BYTES = 64 * 1024 * 1024
+#: Counted for a waiting request beyond its bytes: the objects of a command, and of each of its fields.
+_REQUEST_BYTES = 1024
+_FIELD_BYTES = 200
 
 #: The header's first bytes tell the code: `{"code":310,"ext...` - 12 bytes reach behind the comma of 3 digits.
 _HOT_PREFIX_BYTES = 12
+#: What stores messages: back-pressure stops these and nothing else.
+SEND_CODES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
+#: A header in an unusual form may be this long, or have as many fields as follows: each is an object on the I/O thread.
+_MANY_FIELDS_BYTES = 64 * 1024
+_MANY_FIELDS = 4096
+
+
+def _hot_prefix(code: int) -> bytes:
+    return (b'{"code":%d,"extFields' % code)[:_HOT_PREFIX_BYTES]
+
+
+_SEND_PREFIXES = frozenset(_hot_prefix(code) for code in SEND_CODES)
+
+
+class _Job(NamedTuple):
+    """What a pool is given. conn: who gets the answer, which is not built before there is room for it."""
+
+    run: Callable[[], None]
+    size: int
+    conn: Connection | None
+    answered: bool
+    resumed: bool = False
 
 
 class WorkerPool(ServiceThread):
@@ -39,43 +68,72 @@ class WorkerPool(ServiceThread):
 
     def __init__(self, name: str, capacity: int = 10_000) -> None:
         super().__init__(f"pool-{name}")
-        self._jobs: queue.Queue[tuple[Callable[[], None], int] | None] = queue.Queue(capacity)
+        self._capacity = capacity
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        # Guarded by _lock: bytes that waiting jobs and the running one hold.
+        # Guarded by _lock: jobs that wait here; bytes that those and the running one hold; bytes of jobs put off.
+        self._waiting = 0
         self._held = 0
+        self._put_off = 0
 
-    def submit(self, job: Callable[[], None], size: int = 0) -> bool:
-        """Queue a job that holds `size` bytes of request; False when the queue is full."""
+    def submit(
+        self, job: Callable[[], None], size: int = 0, conn: Connection | None = None, answered: bool = True
+    ) -> bool:
+        """Queue a job that holds `size` bytes of request; False when the queue is full, or `conn` has its share of it.
+
+        A job that is answered to `conn` begins when that peer has taken enough of its earlier answers, or has gone.
+        """
         with self._lock:
-            if self._held and self._held + size > MAX_WAITING_BYTES:
+            if self._waiting >= self._capacity or (self._held and self._held + size > MAX_WAITING_BYTES):
                 return False
+            if conn is not None and not conn.take_place(size):
+                return False
+            self._waiting += 1
             self._held += size
-        try:
-            self._jobs.put_nowait((job, size))
-        except queue.Full:
-            self._release(size)
-            return False
+        self._jobs.put(_Job(job, size, conn, answered))
         return True
 
-    def _release(self, size: int) -> None:
-        with self._lock:
-            self._held -= size
-
     def run(self) -> None:
-        while (entry := self._jobs.get()) is not None:
-            job, size = entry
+        while (job := self._jobs.get()) is not None:
+            conn = job.conn
+            if conn is not None and job.answered and not job.resumed and conn.must_wait():
+                self._keep_for_later(job, conn)
+                continue
+            with self._lock:
+                if job.resumed:
+                    self._put_off -= job.size + _REQUEST_BYTES
+                else:
+                    self._waiting -= 1
             try:
-                job()
+                job.run()
             except Exception:
                 logger.exception("pool: job failed name=%s", self.name)
-            self._release(size)
+            if not job.resumed:
+                with self._lock:
+                    self._held -= job.size
+            if conn is not None:
+                conn.leave_place(job.size)
+                if job.resumed:
+                    conn.resumed()
+
+    def _keep_for_later(self, job: _Job, conn: Connection) -> None:
+        """The job gives its place up, so that a peer that takes nothing keeps nobody else out of the pool."""
+        with self._lock:
+            self._waiting -= 1
+            self._held -= job.size
+            self._put_off += job.size + _REQUEST_BYTES
+            too_much = self._put_off > MAX_PUT_OFF_BYTES
+        if too_much:
+            logger.warning(
+                "pool: too many requests wait for slow peers, closing %s name=%s", conn.remote_host, self.name
+            )
+            conn.close()
+        again = job._replace(resumed=True)
+        conn.wait_for_room(lambda: self._jobs.put(again))
 
     def request_stop(self) -> None:
         super().request_stop()
-        try:
-            self._jobs.put_nowait(None)
-        except queue.Full:
-            logger.warning("pool: stopping with a full queue name=%s", self.name)
+        self._jobs.put(None)
 
 
 class Dispatcher:
@@ -100,8 +158,7 @@ class Dispatcher:
 
     def add_hot(self, code: int, handler: HotHandler) -> None:
         """Serve `code` in place when its JSON header begins with the code; `add` it too, for all other forms."""
-        prefix = (b'{"code":%d,"extFields' % code)[:_HOT_PREFIX_BYTES]
-        self._hot[prefix] = handler
+        self._hot[_hot_prefix(code)] = handler
 
     @property
     def codes(self) -> set[int]:
@@ -111,26 +168,59 @@ class Dispatcher:
         """A copy for a port that does not serve `codes` (pulls on the VIP port)."""
         copy = Dispatcher(self._pools)
         copy._handlers = {code: entry for code, entry in self._handlers.items() if code not in codes}
-        gone = {(b'{"code":%d,"extFields' % code)[:_HOT_PREFIX_BYTES] for code in codes}
+        gone = {_hot_prefix(code) for code in codes}
         copy._hot = {prefix: handler for prefix, handler in self._hot.items() if prefix not in gone}
         return copy
 
     def dispatch(self, conn: Connection, view: memoryview, header: int, end: int, meta: int) -> None:
         """Handle a frame whose header begins at `header`; meta: its second word. Raises FrameError for a bad header."""
         body = header + (meta & 0xFFFFFF)
-        if body > end or body - header > conn.max_header_bytes:
-            raise FrameError(f"header of {body - header} bytes in a frame of {end - header + 8}")
+        if body > end or body - header > MAX_HEADER_BYTES:
+            self._refuse_header(conn, view, header, end, meta)
+            return
         if meta < 0x1000000:
             hot = self._hot.get(bytes(view[header : header + _HOT_PREFIX_BYTES]))
             if hot is not None and hot(conn, view, header, body, end):
                 return
+        size = body - header
+        if size > _MANY_FIELDS_BYTES and bytes(view[header:body]).count(b'":') > _MANY_FIELDS:
+            self._refuse_header(conn, view, header, end, meta)
+            return
         request = decode_parts(meta >> 24, view[header:body], bytes(view[body:end]))
-        if request.flag & 1:
+        if request.flag & FLAG_RESPONSE:
             conn.on_response(request)
             return
-        self.dispatch_request(conn, request)
+        self.dispatch_request(conn, request, size)
 
-    def dispatch_request(self, conn: Connection, request: RemotingCommand) -> None:
+    @staticmethod
+    def _refuse_header(conn: Connection, view: memoryview, header: int, end: int, meta: int) -> None:
+        """A header that is too long: answered as the request it is, as far as that can be told; else no frame."""
+        size = meta & 0xFFFFFF
+        found = peek(meta >> 24, view[header : header + size]) if header + size <= end else None
+        if found is None:
+            raise FrameError(f"header of {size} bytes in a frame of {end - header + 8}")
+        logger.info("dispatcher: header of %d bytes refused code=%d from=%s", size, found.code, conn.remote_host)
+        if found.flag & (FLAG_ONEWAY | FLAG_RESPONSE):
+            return
+        code = ResponseCode.MESSAGE_ILLEGAL if found.code in SEND_CODES else ResponseCode.SYSTEM_ERROR
+        limit = f"{MAX_HEADER_BYTES} bytes" if size > MAX_HEADER_BYTES else f"{_MANY_FIELDS} fields"
+        text = f"the header is too long: it has {size} bytes, at most {limit} are taken"
+        conn.answer(found.opaque, RemotingCommand.response(code, text))
+
+    def is_send(self, view: memoryview, header: int, end: int, meta: int, whole: bool) -> bool:
+        """Whether a frame stores messages, as far as `view[header:end]` tells; a bad frame does not."""
+        codec = meta >> 24
+        if codec == CODEC_JSON:
+            prefix = bytes(view[header : min(header + _HOT_PREFIX_BYTES, end)])
+            if prefix in _SEND_PREFIXES:
+                return True
+            if prefix in self._hot:
+                return False
+        body = header + (meta & 0xFFFFFF)
+        found: Peeked | None = peek(codec, view[header:body]) if whole and body <= end else None
+        return found is not None and found.code in SEND_CODES
+
+    def dispatch_request(self, conn: Connection, request: RemotingCommand, header_bytes: int = 0) -> None:
         """Handle a decoded request, inline or in its pool."""
         entry = self._handlers.get(request.code)
         if entry is None:
@@ -144,7 +234,9 @@ class Dispatcher:
         handler, pool = entry
         if pool is None:
             self._answer(handler, request, conn)
-        elif not pool.submit(lambda: self._answer(handler, request, conn), len(request.body)):
+            return
+        size = _REQUEST_BYTES + header_bytes + _FIELD_BYTES * len(request.ext_fields) + len(request.body)
+        if not pool.submit(lambda: self._answer(handler, request, conn), size, conn, not request.is_oneway):
             conn.respond(
                 request,
                 RemotingCommand.response(
@@ -158,6 +250,8 @@ class Dispatcher:
             response = handler(request, conn)
         except RefusedRequest as refusal:
             response = RemotingCommand.response(refusal.code, str(refusal))
+        except QueueBroken as broken:
+            response = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, str(broken))
         except Exception as error:
             logger.exception("dispatcher: request failed code=%d from=%s", request.code, conn.remote_host)
             response = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")

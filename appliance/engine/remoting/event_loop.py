@@ -30,6 +30,10 @@ WRITABLE = 4
 RECEIVE_BUFFER_BYTES = 512 * 1024
 
 
+#: What an eventfd adds to its count: in the machine's own order, else some hundred wake-ups would fill it.
+_ONE = (1).to_bytes(8, sys.byteorder)
+
+
 class Watcher(Protocol):
     """What the loop calls for a file descriptor."""
 
@@ -81,7 +85,10 @@ class EventLoop(ServiceThread):
             self.wake()
 
     def wake(self) -> None:
-        os.write(self._wake_write_fd, b"\0\0\0\0\0\0\0\1")
+        try:
+            os.write(self._wake_write_fd, _ONE)
+        except BlockingIOError:  # as full as it gets: the loop will wake
+            pass
 
     def on_loop_thread(self) -> bool:
         return threading.get_ident() == self._ident

@@ -63,7 +63,10 @@ class PeerRequests:
         self._count -= 1
         done, timer = entry
         timer.cancel()
-        done(answer)
+        try:
+            done(answer)
+        except Exception:  # of the one who asked: the peer has done its part, and others wait for their answers
+            logger.exception("peer: an answer was not dealt with from=%s", conn.remote_host)
         return True
 
     def _answered(self, conn: Connection, answer: RemotingCommand) -> None:

@@ -31,7 +31,7 @@ class Tick:
     not wait for the sync (WAIT=false): they come back when the tick is written.
     """
 
-    __slots__ = ("acks", "early", "end", "last_offset", "touched", "written_at_ms")
+    __slots__ = ("acks", "early", "end", "last_offset", "touched", "written_at")
 
     def __init__(self) -> None:
         self.end = 0
@@ -39,7 +39,7 @@ class Tick:
         self.touched: dict[ConsumeQueue, int] = {}
         self.acks: list[Any] = []
         self.early: list[Any] = []
-        self.written_at_ms = 0
+        self.written_at = 0.0
 
 
 class Appender:

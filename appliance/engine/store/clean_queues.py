@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..errors import QueueBroken
 from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from .time_search import Boundary, TimeSearch
 
@@ -79,8 +80,11 @@ class QueueTrimmer:
             if queue.broken:  # its turn comes when its files are whole again
                 continue
             if low < high and self._first_physical.get(queue, -1) < log_begin:
-                self._raise(queue, first_kept(partial(self._entry, queue), low, high, log_begin))
-                entry = self._entry(queue, queue.min_offset) if queue.min_offset < high else b""
+                try:
+                    self._raise(queue, first_kept(partial(self._entry, queue), low, high, log_begin))
+                    entry = self._entry(queue, queue.min_offset) if queue.min_offset < high else b""
+                except QueueBroken:  # found out just now
+                    continue
                 if len(entry) == ENTRY_BYTES:
                     self._first_physical[queue] = ENTRY.unpack(entry)[0]
         return self._delete_files(queues, file_pause_s)
@@ -94,11 +98,14 @@ class QueueTrimmer:
                 continue
             if not self._pause(0.0):
                 return 0
+            try:
+                if self._times.time_of(queue.topic, queue.queue_id, queue.min_offset) < begin_ms:
+                    found = self._times.offset_at(queue.topic, queue.queue_id, begin_ms, Boundary.LOWER)
+                    self._raise(queue, found)
+                    self._first_physical.pop(queue, None)
+            except QueueBroken:
+                continue
             looked_at.append(queue)
-            if self._times.time_of(queue.topic, queue.queue_id, queue.min_offset) < begin_ms:
-                found = self._times.offset_at(queue.topic, queue.queue_id, begin_ms, Boundary.LOWER)
-                self._raise(queue, found)
-                self._first_physical.pop(queue, None)
         return self._delete_files(looked_at, file_pause_s)
 
     def _entry(self, queue: ConsumeQueue, offset: int) -> bytes:

@@ -29,6 +29,8 @@ STAGE_BYTES = 1024 * 1024
 RESERVE_BYTES = 16 * 1024 * 1024
 #: Room in the stage that no record fits, not even at its beginning.
 _NO_ROOM = -(1 << 62)
+#: Taken for cached where the file system cannot tell (D2): it was written a moment ago, and memory is rarely so short.
+RECENT_BYTES = 64 * 1024 * 1024
 #: The next file is prepared when this share of the current one is used.
 PREPARE_AT = 0.5
 
@@ -293,25 +295,44 @@ class CommitLog:
             segment.release()
 
     def read_nowait(self, offset: int, buffer: memoryview) -> bool:
-        """Fill `buffer` from the page cache; False when that would have to wait or is not there. On remoting-io."""
+        """Fill `buffer` from the page cache; False when that would have to wait or is not there. On remoting-io.
+
+        Where the file system cannot tell what is cached, the log's last RECENT_BYTES count as cached (D2).
+        """
         segment = self.segment_at(offset)
         if segment is None:
             return False
         try:
             return self._disk.read_nowait(segment.fd, buffer, offset - segment.start) == len(buffer)
         except OSError:
+            return self._is_recent(offset) and self._read_recent(segment, offset, buffer)
+
+    def _is_recent(self, offset: int) -> bool:
+        """Whether an offset counts as cached since nobody can tell."""
+        return not self._disk.reads_without_waiting and offset >= self.written - RECENT_BYTES
+
+    def _read_recent(self, segment: Segment, offset: int, buffer: memoryview) -> bool:
+        try:
+            data = self._disk.pread(segment.fd, len(buffer), offset - segment.start)
+        except OSError:
             return False
+        buffer[: len(data)] = data
+        return len(data) == len(buffer)
 
     def resident(self, offset: int, size: int) -> tuple[int, int] | None:
         """(descriptor, position in the file) of a range of one file, if the page cache is known to hold all of it.
 
-        On remoting-io, and good for the current call only: the file may be removed later.
+        On remoting-io, and good for the current call only: the file may be removed later. A file system without reads
+        that never wait may wait for more than the disk (a network's server): there only what is recent is believed.
         """
         segment = self.segment_at(offset)
         if segment is None or offset + size > segment.end:
             return None
+        disk = self._disk
+        if not disk.reads_without_waiting and not self._is_recent(offset):
+            return None
         position = offset - segment.start
-        return (segment.fd, position) if self._disk.is_resident(segment.fd, position, size) else None
+        return (segment.fd, position) if disk.is_resident(segment.fd, position, size) else None
 
     # --- syncing, on flush-commitlog
 

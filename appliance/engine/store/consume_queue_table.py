@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from ..errors import QueueBroken
 from .consume_queue import ConsumeQueue, has_zeros
 from .disk import Disk
 from .paths import StorePaths, queue_id_of
@@ -12,23 +13,30 @@ from .queue_files import QueueFiles
 
 logger = logging.getLogger(__name__)
 
-#: Open descriptors of queue files on the reading and on the writing side.
+#: Open descriptors of queue files on the reading and on the writing side; fewer below a low limit of open files.
 DESCRIPTORS = 1024
+
+
+def descriptors_below(limit: int) -> int:
+    """How many of them there may be on each side below a limit of open files: with the smaller sets of other threads
+    they stay within what the server keeps back from its peers."""
+    return max(16, min(DESCRIPTORS, limit // 16))
 
 
 class ConsumeQueueTable:
     """(topic, queue id) -> ConsumeQueue. Changed by remoting-io, read by anyone."""
 
-    def __init__(self, paths: StorePaths, disk: Disk, file_bytes: int) -> None:
+    def __init__(self, paths: StorePaths, disk: Disk, file_bytes: int, descriptors: int = DESCRIPTORS) -> None:
         self._paths = paths
         self._disk = disk
         self._file_bytes = file_bytes
+        self._descriptors = descriptors
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._topics: dict[str, list[ConsumeQueue]] = {}
         # Counts deletions of files; written by flush-consumequeue, read by every QueueFiles.
         self._deletions = [0]
         # Owned by remoting-io.
-        self.files = QueueFiles(paths, disk, file_bytes, DESCRIPTORS, self._deletions)
+        self.files = QueueFiles(paths, disk, file_bytes, descriptors, self._deletions)
         #: Something of them is not in files yet, or not in the ledger.
         self.dirty: list[ConsumeQueue] = []
         #: Called, from any thread, with a queue whose files lack entries. Set by the store.
@@ -77,28 +85,31 @@ class ConsumeQueueTable:
 
     def new_files(self, capacity: int = DESCRIPTORS) -> QueueFiles:
         """A set of descriptors for one more thread."""
+        capacity = min(capacity, self._descriptors)
         return QueueFiles(self._paths, self._disk, self._file_bytes, capacity, self._deletions)
 
     def files_deleted(self) -> None:
-        """A topic's files are gone: readers let their descriptors go before they look again."""
+        """Files are gone, or others came in their place: readers let their descriptors go before they look again."""
         self._deletions[0] += 1
 
     def read_entries(self, queue: ConsumeQueue, offset: int, count: int, files: QueueFiles | None = None) -> bytes:
-        """Published entries from `offset`, waiting for the disk if need be; fewer where a file or the queue ends, none
-        while the queue is being built anew.
+        """Published entries from `offset`, waiting for the disk if need be; fewer where a file or the queue ends.
 
-        On remoting-io without `files`; another thread brings its own.
+        Raises QueueBroken while the queue's files lack entries: none is not the same as none yet. Empty when the queue
+        has been deleted. On remoting-io without `files`; another thread brings its own.
         """
         while True:
             base = queue.tail_base
             if offset < base:
-                if queue.broken:
+                if not queue.broken:
+                    data = (files or self.files).read(queue.topic, queue.queue_id, offset, min(count, base - offset))
+                    if offset < queue.min_offset or not has_zeros(data):
+                        return data
+                if self.find(queue.topic, queue.queue_id) is not queue:
                     return b""
-                data = (files or self.files).read(queue.topic, queue.queue_id, offset, min(count, base - offset))
-                if offset >= queue.min_offset and has_zeros(data):
+                if not queue.broken:
                     self.on_broken(queue)
-                    return b""
-                return data
+                raise QueueBroken(f"the files of {queue.topic}-{queue.queue_id} are being built anew, try again later")
             if files is None:
                 return queue.tail_entries(offset, count)
             found = queue.tail_entries_shared(offset, count)

@@ -8,14 +8,24 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-#: Linux: a read that would have to wait for the disk answers EAGAIN instead (D2).
+from .. import file_sync
+from ..own_files import DIRECTORY_MODE, FILE_MODE
+
+logger = logging.getLogger(__name__)
+
+#: Linux: a read that would have to wait for the disk answers EAGAIN instead (D2). 0 where there is no such flag: a read
+#: with it would wait.
 RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+#: Where a file system (tmpfs, many network and FUSE ones) or a kernel has no such reads. Source: preadv2(2); ENOSYS
+#: before Linux 4.6, EINVAL from kernels that take the flag for a wrong argument.
+NO_SUCH_READ = frozenset((errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL))
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SYS_CACHESTAT = 451  # the same on every architecture
@@ -81,12 +91,22 @@ _syncfs = _make_syncfs()
 class Disk:
     """The real disk. Errors are OSError, as the kernel gives them."""
 
+    #: Whether reads that never wait work here. Only ever goes from True to False: by `find_out_about_reads`, or by the
+    #: first read that is told so.
+    reads_without_waiting = RWF_NOWAIT != 0
     #: Directories whose sync failed; replaced, never changed.
     _owed: frozenset[Path] | set[Path] = frozenset()
+    #: What is made at or below it is for this user only; None for nothing.
+    private: Path | None = None
 
     def open(self, path: Path, create: bool = False, read_only: bool = False) -> int:
         flags = os.O_RDONLY if read_only else os.O_RDWR
-        return os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        if not create:
+            return os.open(path, flags | os.O_CLOEXEC)
+        return os.open(path, flags | os.O_CLOEXEC | os.O_CREAT, FILE_MODE if self._is_private(path) else 0o644)
+
+    def _is_private(self, path: Path) -> bool:
+        return self.private is not None and path.is_relative_to(self.private)
 
     def lock(self, path: Path) -> int:
         """Apache's lock of a store directory: bytes 0..1 of `path`. BlockingIOError when another process holds it."""
@@ -122,8 +142,34 @@ class Disk:
         return os.pread(fd, size, position)
 
     def read_nowait(self, fd: int, buffer: memoryview, position: int) -> int:
-        """Read what the page cache has; BlockingIOError when the disk would have to be asked."""
-        return os.preadv(fd, [buffer], position, RWF_NOWAIT)
+        """Read what the page cache has; BlockingIOError when the disk would have to be asked, another OSError where
+        such reads do not work, which `reads_without_waiting` says from then on."""
+        if not self.reads_without_waiting:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        try:
+            return os.preadv(fd, [buffer], position, RWF_NOWAIT)
+        except OSError as error:
+            if error.errno in NO_SUCH_READ:
+                self.reads_without_waiting = False
+                self.tell_of_slow_reads(error)
+            raise
+
+    def tell_of_slow_reads(self, error: OSError) -> None:
+        """Once: reads that never wait do not work here."""
+        logger.warning(
+            "store: this file system does not tell what the page cache holds (%s): messages older than the last 64 MiB "
+            "and all queue files are read by the thread pool-pull-cold. Nothing is lost by that; ext4 and xfs are read "
+            "faster",
+            error.strerror,
+        )
+
+    def find_out_about_reads(self, fd: int) -> bool:
+        """Whether reads that never wait work for a file, which may be empty."""
+        try:
+            self.read_nowait(fd, memoryview(bytearray(1)), 0)
+        except OSError:  # EAGAIN is an answer
+            pass
+        return self.reads_without_waiting
 
     def is_resident(self, fd: int, position: int, size: int) -> bool:
         """Whether the page cache holds a range, as cachestat(2) of Linux 6.5 sees it; False where that is not known."""
@@ -148,8 +194,7 @@ class Disk:
 
     def forget_cached(self, fd: int) -> None:
         """Have later reads ask the disk: after a failed sync the page cache shows what was never stored."""
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        file_sync.forget_cached(fd)
 
     def read_ahead(self, fd: int, wanted: bool) -> None:
         """Whether reads bring more of the file into the page cache than they ask for. On ext4 what is cached of a part
@@ -159,20 +204,14 @@ class Disk:
 
     def forget_range(self, fd: int, position: int, size: int) -> None:
         """Give the page cache's memory of a range back."""
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
+        file_sync.forget_cached(fd, position, size)
 
     def truncate(self, fd: int, size: int) -> None:
         """Set the length, sparse."""
         os.ftruncate(fd, size)
 
     def fdatasync(self, fd: int) -> None:
-        if sys.platform == "darwin":
-            import fcntl
-
-            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-        else:
-            os.fdatasync(fd)
+        file_sync.sync_data(fd)
 
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
@@ -203,11 +242,7 @@ class Disk:
             self._owed = self._owed - {path}
 
     def _sync_directory(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        file_sync.sync_directory(path)
 
     def sync_owed(self, path: Path) -> None:
         """Sync those of a directory and the ones above it whose last sync failed: what is there is not yet durable."""
@@ -252,7 +287,7 @@ class Disk:
             yield directory
 
     def _mkdir(self, path: Path) -> None:
-        os.mkdir(path)
+        os.mkdir(path, DIRECTORY_MODE if self._is_private(path) else 0o777)
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory."""

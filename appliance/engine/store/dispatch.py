@@ -1,6 +1,8 @@
 """From a record to its queue entry: which records have one, and with which tag code.
 
-Sends know all this when they append; recovery learns it from the record, with the same rules.
+Sends know all this when they append; recovery learns it from the record. Both ask the functions here, so that a crash
+changes no entry: a record that would get none is not taken (`has_queue_entry`), and the code is that of the properties
+as they are stored, not as they were sent (`properties_tag_code`).
 Source: RocketMQ `CommitLog.checkMessageAndReturnSize`, `CommitLogDispatcherBuildConsumeQueue`.
 """
 
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ..protocol.properties import DELAY_TIME_LEVEL, TAGS, find_property, java_hash
+from ..protocol.properties import DELAY_TIME_LEVEL, find_property, java_hash
 from ..protocol.record import SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION_MASK, Record
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -49,6 +51,22 @@ def has_queue_entry(sys_flag: int) -> bool:
     return sys_flag & SYS_TRANSACTION_MASK in (0, SYS_COMMIT) and not sys_flag & SYS_INNER_BATCH
 
 
+def properties_tag_code(properties: str) -> int:
+    """The tag code of the entry of a record with these stored properties, in any topic but the schedule topic.
+
+    That of `find_property(properties, TAGS)`; each send asks, so the way there is short.
+    """
+    at = properties.rfind("\x02TAGS\x01")
+    if at >= 0:
+        begin = at + 6
+    elif properties.startswith("TAGS\x01"):
+        begin = 5
+    else:
+        return 0
+    end = properties.find("\x02", begin)
+    return tag_code(properties[begin:end] if end >= 0 else properties[begin:])
+
+
 def entry_tag_code(record: Record, delay_levels_ms: list[int]) -> int:
     """The tag code of a record's entry; in the schedule topic the time its delay ends."""
     if record.topic == SCHEDULE_TOPIC:
@@ -56,4 +74,4 @@ def entry_tag_code(record: Record, delay_levels_ms: list[int]) -> int:
         if level is not None and level.isascii() and level.isdigit() and int(level) > 0:
             index = min(int(level), len(delay_levels_ms)) - 1
             return record.store_time_ms + (delay_levels_ms[index] if index >= 0 else 1000)
-    return tag_code(find_property(record.properties, TAGS))
+    return properties_tag_code(record.properties)

@@ -5,6 +5,9 @@ between is damage: it is copied to quarantine and stepped over (D15). Otherwise 
 
 What was certainly durable: whatever a queue entry in a file names, and everything below the recovery position. In a
 store that was never ours, or was left clean, also the first record of a later file.
+
+Zeros in a record's properties may be a sector that was never written. No send is taken whose properties could be
+mistaken for that; Apache takes it, and so did we once: there it is a record when something vouches for it.
 """
 
 from __future__ import annotations
@@ -13,11 +16,20 @@ import logging
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import CorruptFile
-from ..protocol.record import FIXED_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, Record, decode_record
+from ..protocol.record import (
+    FIXED_BYTES,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    SECTOR_BYTES,
+    SIZE_MAGIC,
+    Record,
+    decode_record,
+)
 from .findings import Finding
 
 if TYPE_CHECKING:
@@ -27,8 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WINDOW_BYTES = 4 * 1024 * 1024
-#: What a disk writes whole or not at all.
-SECTOR_BYTES = 512
 _ZEROS_BYTES = 1024 * 1024
 #: What no topic's name holds, being a directory's. Apache once took more characters than it does now.
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f/]")
@@ -36,14 +46,21 @@ _MAGICS = (struct.pack(">I", MAGIC_V1), struct.pack(">I", MAGIC_V2))
 
 
 class LogScan:
-    """One pass over the log. `durable`: below it every byte was synced; None when that is true of all of it."""
+    """One pass over the log."""
 
-    def __init__(self, store: MessageStore, durable: int | None) -> None:
+    def __init__(
+        self, store: MessageStore, durable: int | None, vouches: Callable[[Record], bool] = lambda record: False
+    ) -> None:
+        """durable: below it every byte was synced; None when that is true of all of it, as far as one knows.
+
+        vouches: whether a record that lies above was synced whole, asked where it looks as if it had not been.
+        """
         self._store = store
         self._log = store.log
         self._disk = store.disk
         self._directory = store.paths.quarantine
         self._durable = durable
+        self._vouches = vouches
         #: Physical offsets that queue entries name; sorted before the scan.
         self.hints: list[int] = []
 
@@ -80,7 +97,7 @@ class LogScan:
                     continue
             try:
                 record = decode_record(data, at)
-                _check_place(record, offset)
+                self._check(record, offset)
             except CorruptFile as error:
                 following = self._next_valid(offset)
                 if following is None:
@@ -150,10 +167,20 @@ class LogScan:
         if size < FIXED_BYTES:
             return False
         try:
-            _check_place(decode_record(self.read(offset, size)), offset)
+            self._check(decode_record(self.read(offset, size)), offset)
         except CorruptFile:
             return False
         return True
+
+    def _check(self, record: Record, offset: int) -> None:
+        """CorruptFile when a record cannot be the one at `offset`, or may not have been written whole."""
+        _check_place(record, offset)
+        if "\0" in record.properties:
+            end = offset + record.size
+            if self._durable is None or end > self._durable:
+                reason = _unwritten(record.properties.encode(), end)
+                if reason is not None and not self._vouches(record):
+                    raise CorruptFile(f"record at {offset}: {reason}")
 
     def _quarantine(self, begin: int, end: int, kind: str, reason: str) -> None:
         """Keep a copy of bytes that are stepped over or cut."""
@@ -226,19 +253,18 @@ def _check_place(record: Record, offset: int) -> None:
         raise CorruptFile(f"record at {offset} says it lies at {record.physical_offset}")
     if record.queue_id < 0 or record.queue_offset < 0 or topic in ("", ".", "..") or _NO_NAME.search(topic):
         raise CorruptFile(f"record at {offset} belongs to no queue: {topic!r}-{record.queue_id} {record.queue_offset}")
-    if "\0" in record.properties:
-        _check_sectors(record.properties.encode(), offset + record.size)
 
 
-def _check_sectors(properties: bytes, end: int) -> None:
-    """CorruptFile when the last byte of a record's properties, which end at `end`, is zero, or all of a sector in them:
-    it was never written. A client ends properties with 2, and has no value of 512 zeros."""
+def _unwritten(properties: bytes, end: int) -> str | None:
+    """Why a record's properties, which end at the physical offset `end`, may not have been written: their last byte is
+    zero, or all of a sector in them. None: they were."""
     if properties[-1:] == b"\0":
-        raise CorruptFile(f"record before {end}: its properties were not written to their end")
+        return "its properties were not written to their end"
     begin = position = end - len(properties)
     while position < end:
         following = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
         part = properties[position - begin : following - begin]
         if len(part) == SECTOR_BYTES and not part.strip(b"\0"):
-            raise CorruptFile(f"record before {end}: its properties were not written")
+            return "its properties were not written"
         position = following
+    return None

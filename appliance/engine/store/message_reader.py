@@ -22,12 +22,25 @@ class MessageReader:
         # Owned by remoting-io.
         self._extension = QueueExtension(store.paths, store.disk)
 
+    def scan_count(self, max_count: int, codes: frozenset[int] | None) -> int:
+        """How many entries a read looks through at most: no more than an answer may hold, whatever was asked for."""
+        settings = self._store.settings
+        if not 0 < max_count <= settings.max_count_in_memory:
+            max_count = max(1, min(max_count, max(settings.max_count_in_memory, settings.max_count_on_disk)))
+        return max_count if codes is None else max(settings.max_scan_bytes // ENTRY_BYTES, max_count)
+
     def get(
-        self, queue: ConsumeQueue | None, offset: int, max_count: int, codes: frozenset[int] | None
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_count: int,
+        codes: frozenset[int] | None,
+        read: bytes | None = None,
     ) -> GetResult | None:
         """Find up to `max_count` messages of a queue from `offset` whose tag code is in `codes` (None: all).
 
-        Never waits for the disk: None says that the queue's file is not in the page cache.
+        Never waits for the disk: None says that the queue's file is not in the page cache. Then a ColdReader reads
+        the entries for `read`, and the answer is not None.
         Source: RocketMQ `DefaultMessageStore.getMessage`; statuses and limits of 5.3.3.
         """
         if queue is None:
@@ -41,20 +54,21 @@ class MessageReader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high, [], 0, 0)
         if offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [], 0, 0)
-        settings = self._store.settings
-        scan = max(settings.max_scan_bytes // ENTRY_BYTES, max_count) if codes is not None else max(max_count, 1)
-        scan = min(scan, high - offset)
+        scan = min(self.scan_count(max_count, codes), high - offset)
         if offset >= queue.tail_base:
             entries = queue.tail_entries(offset, scan)
         else:
             if queue.broken:
                 return _nothing_yet(queue, offset)
             in_files = queue.tail_base - offset
-            found = self._queues.files.read_nowait(queue.topic, queue.queue_id, offset, min(scan, in_files))
+            found = read
             if found is None:
-                return None
+                found = self._queues.files.read_nowait(queue.topic, queue.queue_id, offset, min(scan, in_files))
+                if found is None:
+                    return None
+                if not found:
+                    self._queues.on_broken(queue)
             if not found:
-                self._queues.on_broken(queue)
                 return _nothing_yet(queue, offset)
             entries = found
             if scan > in_files and len(found) == in_files * ENTRY_BYTES:
@@ -134,25 +148,36 @@ class MessageReader:
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.find(topic, queue_id)
 
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """The first offset of a queue; 0 for one never written."""
+    def offset_range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """A queue's first offset, and the one behind its last published message; (0, 0) for one never written."""
         queue = self._queues.find(topic, queue_id)
-        return queue.min_offset if queue else 0
+        return (queue.min_offset, queue.max_offset) if queue else (0, 0)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The first of `offset_range`."""
+        return self.offset_range(topic, queue_id)[0]
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset behind the last published message; 0 for an unknown queue."""
-        queue = self._queues.find(topic, queue_id)
-        return queue.max_offset if queue else 0
+        """The second of `offset_range`."""
+        return self.offset_range(topic, queue_id)[1]
 
-    def is_hot(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether the message at `offset` exists and is recent enough to be in memory (4.9's rule of 40 % of RAM)."""
+    def young_offset(self, topic: str, queue_id: int) -> int:
+        """The first offset of a queue that lost nothing to age and is recent enough to be in memory (4.9's rule of 40 %
+        of RAM) from there on; -1 for any other. On remoting-io.
+
+        Nothing was lost to age when it begins at 0, or when no file has ever left the log: what damage took from a
+        queue's beginning makes it no older. Raises QueueBroken while nobody knows, OSError when the disk fails.
+        """
         queue = self._queues.find(topic, queue_id)
-        if queue is None or not queue.min_offset <= offset < queue.max_offset:
-            return False
-        entries = self._queues.read_entries(queue, offset, 1)
-        if not entries:
-            return False
-        return self._store.published - int.from_bytes(entries[:8], "big") <= self._store.settings.memory_bytes
+        if queue is None or queue.min_offset >= queue.max_offset:
+            return -1
+        if queue.min_offset > 0 and self._store.log.min_offset > 0:
+            return -1
+        entries = self._queues.read_entries(queue, queue.min_offset, 1)
+        if len(entries) < ENTRY_BYTES:
+            return -1
+        behind = self._store.published - int.from_bytes(entries[:8], "big")
+        return queue.min_offset if behind <= self._store.settings.memory_bytes else -1
 
     def earliest_time_ms(self) -> int:
         """Store time of the log's first record; -1 when there is none."""

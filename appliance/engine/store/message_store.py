@@ -8,6 +8,7 @@ entries only.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -49,16 +50,18 @@ class MessageStore(Appender):
         self.settings = settings
         self.paths = paths
         self.disk = disk
-        self.queues = ConsumeQueueTable(paths, disk, settings.queue_file_bytes)
+        self.queues = ConsumeQueueTable(paths, disk, settings.queue_file_bytes, settings.queue_descriptors)
         self.ledger = QueueLedger(paths, disk, self.queues.files.file_bytes)
         self.files = StoreFiles(paths, disk)
         reader = MessageReader(self)
         # As attributes, so that a pull pays for no call between them.
         self.get = reader.get
+        self.scan_count = reader.scan_count
         self.find_queue = reader.find_queue
+        self.offset_range = reader.offset_range
         self.min_offset = reader.min_offset
         self.max_offset = reader.max_offset
-        self.is_hot = reader.is_hot
+        self.young_offset = reader.young_offset
         self.earliest_time_ms = reader.earliest_time_ms
         self._flush = FlushCommitLogService(self.log, settings.synchronous, self._synced)
         self._flush_queues = FlushConsumeQueueService(self)
@@ -112,6 +115,7 @@ class MessageStore(Appender):
             if isinstance(error, OSError):
                 raise StartError(f"The store in {self.paths.root} cannot be opened: {error}.") from error
             raise
+        self.disk.find_out_about_reads(self.log.segments[-1].fd)
         self.files.checkpoint.limit(found.last_time_ms)
         self.published = found.end
         self.last_record_offset = found.last_offset
@@ -181,7 +185,7 @@ class MessageStore(Appender):
             return
         log.after_write()
         tick.end = log.written
-        tick.written_at_ms = self.scheduler.wall_ms
+        tick.written_at = time.monotonic()
         if tick.early:
             self.on_written(tick)
         self._flush.tick_written()

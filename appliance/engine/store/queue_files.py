@@ -12,7 +12,8 @@ from collections.abc import Container
 from pathlib import Path
 
 from ..errors import StartError
-from .consume_queue import ENTRY_BYTES
+from ..protocol.record import Record
+from .consume_queue import ENTRY, ENTRY_BYTES
 from .disk import Disk
 from .paths import StorePaths, segment_name, segment_offset
 
@@ -114,10 +115,18 @@ class QueueFiles:
             fd = self._fd((topic, queue_id, number), create=False)
         except FileNotFoundError:
             return b""
-        return self._disk.pread(fd, count * ENTRY_BYTES, index * ENTRY_BYTES)
+        data = self._disk.pread(fd, count * ENTRY_BYTES, index * ENTRY_BYTES)
+        return data[: len(data) - len(data) % ENTRY_BYTES]  # it may have been cut short within an entry
+
+    def names(self, record: Record) -> bool:
+        """Whether an entry names a record at its place. OSError when the disk fails."""
+        entry = self.read(record.topic, record.queue_id, record.queue_offset, 1)
+        return len(entry) == ENTRY_BYTES and ENTRY.unpack(entry)[:2] == (record.physical_offset, record.size)
 
     def read_nowait(self, topic: str, queue_id: int, offset: int, count: int) -> bytes | None:
-        """As `read`, but None when the disk would have to be asked (D2)."""
+        """As `read`, but None when the disk would have to be asked, or nobody can tell (D2)."""
+        if not self._disk.reads_without_waiting:
+            return None
         number, index = divmod(offset, self._entries_per_file)
         count = min(count, self._entries_per_file - index)
         try:

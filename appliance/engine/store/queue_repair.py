@@ -52,13 +52,15 @@ _HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
 class _Rebuilt:
     """One queue's entries up to `end`; those from `at` on are not written yet. first: the first with a record."""
 
-    __slots__ = ("at", "data", "doubt", "first", "queue", "until")
+    __slots__ = ("at", "data", "doubt", "first", "last_physical", "queue", "until")
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue
         #: What is behind it is in the tail, or written from there.
         self.until = queue.tail_base
         self.first = self.at = -1
+        #: Where its last record lies.
+        self.last_physical = 0
         self.data = bytearray()
         #: (offset, entry) of the last record whose offset was there before; see QueueOrder for what that may mean.
         self.doubt: tuple[int, bytes] | None = None
@@ -83,6 +85,8 @@ class QueueRepair:
 
     def ask(self, queue: ConsumeQueue) -> None:
         """The queue's files lack entries: nothing below its tail is served until they are built anew."""
+        if not self._is_known(queue):  # it was deleted, and so were its files
+            return
         if not queue.broken:
             queue.broken = True
             logger.error("consume queue: %r lacks entries in its files, building it anew", queue)
@@ -242,6 +246,7 @@ class QueueRepair:
             rebuilt.data += ENTRY.pack(record.physical_offset, HOLE_SIZE, 0) * (offset - rebuilt.end)
         rebuilt.doubt = None
         rebuilt.data += entry
+        rebuilt.last_physical = record.physical_offset
 
     def _begin(self, rebuilt: _Rebuilt, offset: int) -> None:
         rebuilt.first = offset
@@ -260,13 +265,19 @@ class QueueRepair:
         rebuilt.data += entry
 
     def _complete(self, rebuilt: _Rebuilt) -> None:
-        """The log has no record for what is still missing."""
+        """The log has no record for what is still missing.
+
+        Behind the last record the holes say its place: they expire with it, and are not older than it. Only those in
+        front of the first one say 0, which is how fillers are known.
+        """
         if rebuilt.doubt is not None and rebuilt.doubt[0] + 1 == rebuilt.until:
             self._go_back(rebuilt, rebuilt.doubt)  # the queue ends with it, and it is the later one
+            rebuilt.last_physical = ENTRY.unpack(rebuilt.doubt[1])[0]
         if rebuilt.first < 0:
             rebuilt.first = rebuilt.until
             rebuilt.at = rebuilt.until - rebuilt.until % self._files.entries_per_file
-        rebuilt.data += _HOLE * (rebuilt.until - rebuilt.end)
+        filler = ENTRY.pack(max(rebuilt.last_physical, 1), HOLE_SIZE, 0) if rebuilt.first < rebuilt.until else _HOLE
+        rebuilt.data += filler * (rebuilt.until - rebuilt.end)
 
     def _write(self, found: dict[tuple[str, int], _Rebuilt]) -> Generator[None, None, None]:
         service = self._service
@@ -284,6 +295,7 @@ class QueueRepair:
     def _finish(self, done: list[_Rebuilt]) -> None:
         """Serve them again, on remoting-io."""
         store = self._store
+        store.queues.files_deleted()  # a reader may have one open that was lost
 
         def serve(part: list[_Rebuilt]) -> None:
             for rebuilt in part:

@@ -79,7 +79,11 @@ def recover(store: MessageStore) -> Recovered:
 def _recover(store: MessageStore) -> Recovered:
     saved = store.files.recovery_position
     durable = None if saved.durable < 0 else saved.durable
-    scan = LogScan(store, durable)
+
+    def vouches(record: Record) -> bool:
+        return store.files.left_clean or _is_in_its_queue(store, record)
+
+    scan = LogScan(store, durable, vouches)
     position = _trusted_position(store, scan)
     begin: _Begin | None
     if position is not None:
@@ -101,9 +105,20 @@ def _recover(store: MessageStore) -> Recovered:
             store.ledger.reset()
     if durable is not None:
         saved.withdraw(durable)
-    found = _Recovery(store, LogScan(store, durable), None).run()
+    found = _Recovery(store, LogScan(store, durable, vouches), None).run()
     saved.withdraw(found.end)  # all of it was synced; from here on the store is ours
     return found
+
+
+def _is_in_its_queue(store: MessageStore, record: Record) -> bool:
+    """Whether a queue file names a record at its place: entries are written when their record is durable."""
+    files = store.queues.new_files(1)
+    try:
+        return files.names(record)
+    except OSError:
+        return False
+    finally:
+        files.close()
 
 
 def _trusted_position(store: MessageStore, log: LogScan) -> RecoveryPosition | None:

@@ -23,6 +23,8 @@ class StoreSettings(NamedTuple):
     #: Of an index file: hash slots, and entries plus one.
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
+    #: Queue files open for reading, and for writing.
+    queue_descriptors: int = 1024
 
 
 class Scheduler(Protocol):

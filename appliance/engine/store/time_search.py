@@ -1,6 +1,8 @@
 """Offsets by time: a binary search over a queue's entries, reading store times from the log.
 
-Store times never go back along the log, hence not along a queue either.
+Store times never go back along the log, hence not along a queue either. An entry without a message (a hole that damage
+left, a record that nobody can read) has the time of the next message behind it: it says neither that what lies before
+it is old, nor that what lies behind it is young.
 """
 
 from __future__ import annotations
@@ -8,15 +10,16 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from ..errors import QueueBroken
-from ..protocol.record import store_time_ms
-from .consume_queue import ENTRY, ConsumeQueue
+from ..protocol.record import MAGIC_V1, MAGIC_V2, store_time_ms
+from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 
 if TYPE_CHECKING:
     from .message_store import MessageStore
 
 #: Up to the store time behind a 20-byte born host.
 _HEAD_BYTES = 76
+#: Entries read at once behind one without a message.
+_MORE_ENTRIES = 1000
 
 
 class Boundary(enum.Enum):
@@ -27,7 +30,8 @@ class Boundary(enum.Enum):
 
 
 class TimeSearch:
-    """Belongs to one thread, which may wait for the disk."""
+    """Belongs to one thread, which may wait for the disk. What depends on entries that a queue's files lack raises
+    QueueBroken: a guess would have a client skip messages or get them again."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -43,22 +47,45 @@ class TimeSearch:
         if queue is None:
             return -1
         entry = self.entries(queue, offset, 1)
-        if not entry:
-            if queue.broken:
-                raise QueueBroken(f"the files of {topic}-{queue_id} are being built anew, try again later")
+        if len(entry) < ENTRY_BYTES:
             return -1
-        physical, _, _ = ENTRY.unpack(entry)
+        physical, size, _ = ENTRY.unpack(entry)
+        return self._time_at(physical, size)
+
+    def _time_at(self, physical: int, size: int) -> int:
+        """Store time of the record an entry names, -1 when there is none."""
+        if not 0 < size < HOLE_SIZE:
+            return -1
         head = self._store.log.read(physical, _HEAD_BYTES)
-        if len(head) < _HEAD_BYTES:
+        if len(head) < _HEAD_BYTES or int.from_bytes(head[4:8], "big") not in (MAGIC_V1, MAGIC_V2):
             return -1
         return store_time_ms(head)
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
         """Store time of the queue's first message; -1 when it has none."""
         queue = self._store.find_queue(topic, queue_id)
-        if queue is None or queue.min_offset >= queue.max_offset:
+        if queue is None:
             return -1
-        return self.time_of(topic, queue_id, queue.min_offset)
+        found = self._first_message(queue, queue.min_offset, queue.max_offset)
+        return -1 if found is None else found[1]
+
+    def _first_message(self, queue: ConsumeQueue, offset: int, end: int) -> tuple[int, int] | None:
+        """(offset, store time) of the first message in [offset, end); None without one."""
+        count = 1
+        while offset < end:
+            entries = self.entries(queue, offset, min(count, end - offset))
+            entries = entries[: len(entries) - len(entries) % ENTRY_BYTES]
+            for physical, size, _ in ENTRY.iter_unpack(entries):
+                stored = self._time_at(physical, size)
+                if stored >= 0:
+                    return offset, stored
+                offset += 1
+            if not entries:
+                if offset >= queue.min_offset:  # deleted
+                    return None
+                offset = queue.min_offset
+            count = _MORE_ENTRIES
+        return None
 
     def offset_at(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
         """The offset a time leads to, within [min, max]; 0 for an unknown queue.
@@ -72,10 +99,14 @@ class TimeSearch:
         first, end = low, high
         while low < high:
             middle = (low + high) // 2
-            stored = self.time_of(topic, queue_id, middle)
+            found = self._first_message(queue, middle, high)
+            if found is None:
+                high = middle
+                continue
+            at, stored = found
             before = stored < time_ms if boundary is Boundary.LOWER else stored <= time_ms
             if before:
-                low = middle + 1
+                low = at + 1
             else:
                 high = middle
         if boundary is Boundary.LOWER:

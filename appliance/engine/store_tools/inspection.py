@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from .. import fastjson
+from ..plain_text import plain
 from ..protocol.record import store_time_ms
 from ..store.block_checksums import BlockChecksums
 from ..store.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
@@ -258,7 +259,7 @@ def text_of(found: Json) -> str:
         count = queue["max_offset"] - queue["min_offset"]
         place = f"{queue['topic']}/{queue['queue_id']}"
         lines.append(f"  {place:<28} {queue['min_offset']:>9} {queue['max_offset']:>12} {count:>10}")
-    return "\n".join(lines)
+    return "\n".join(plain(line) for line in lines)
 
 
 def _when(ms: int | None) -> str:

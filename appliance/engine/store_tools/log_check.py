@@ -26,7 +26,7 @@ class CheckingScan(LogScan):
 
     def __init__(self, store: OfflineStore, problems: Problems, durable: int) -> None:
         """durable: the recovery position, -1 without one."""
-        super().__init__(store, None)  # type: ignore[arg-type]  # it reads what both kinds of store have
+        super().__init__(store, None, self._is_durable)  # type: ignore[arg-type]  # it reads what both kinds have
         self._offline = store
         self._problems = problems
         self._below = durable
@@ -67,6 +67,12 @@ class CheckingScan(LogScan):
         """Whether a physical offset that the scan has passed lies in a damaged range."""
         index = bisect_right(self._begins, offset) - 1
         return index >= 0 and offset < self._ends[index]
+
+    def _is_durable(self, record: Record) -> bool:
+        """Of a record with zeros that may never have been written: whether it was written all the same."""
+        if record.physical_offset + record.size <= self._below or not self._offline.was_killed:
+            return True
+        return self._offline.files.names(record)
 
     def _next_valid(self, offset: int) -> int | None:
         """Where the next record lies that was certainly durable."""

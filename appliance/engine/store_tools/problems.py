@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..plain_text import plain
+
 #: Problems of one kind that are told one by one; the rest is counted.
 TOLD_PER_KIND = 100
 
@@ -26,7 +28,7 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         place = self.file if self.at < 0 else f"{self.file} @{self.at}"
-        return f"{self.level:<6} {self.kind:<18} {place}: {self.text}"
+        return plain(f"{self.level:<6} {self.kind:<18} {place}: {self.text}")
 
 
 class Problems:

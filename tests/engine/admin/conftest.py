@@ -60,9 +60,16 @@ class House:
         assert self.peer().ask(COMMIT, fields).code == 0
 
     def join(
-        self, client_id: str, group: str, topic: str = "Orders", tags: str = "*", model: str = "CLUSTERING", **data: Any
+        self,
+        client_id: str,
+        group: str,
+        topic: str = "Orders",
+        tags: str = "*",
+        model: str = "CLUSTERING",
+        also: str = "",
+        **data: Any,
     ) -> Peer:
-        """A consumer of a group comes; it stays as long as its peer."""
+        """A consumer of a group comes; it stays as long as its peer. also: a producer group that it names besides."""
         words = [] if tags == "*" else [tag.strip() for tag in tags.split("||")]
         subscription = {
             "topic": topic, "subString": tags, "tagsSet": words, "codeSet": [], "subVersion": time.time_ns() // 1000,
@@ -72,7 +79,8 @@ class House:
             "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": model,
             "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [subscription | data],
         }  # fmt: skip
-        return self._beat(client_id, {"consumerDataSet": [consumer], "producerDataSet": []})
+        producers = [{"groupName": also}] if also else []
+        return self._beat(client_id, {"consumerDataSet": [consumer], "producerDataSet": producers})
 
     def produce_as(self, client_id: str, group: str) -> Peer:
         return self._beat(client_id, {"consumerDataSet": [], "producerDataSet": [{"groupName": group}]})

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from appliance.engine.errors import NotFound
+from tests.support.engine import pull_fields
 
 from .conftest import wait_for
 
@@ -184,3 +185,34 @@ def test_clients_show_their_roles(house):
     assert [row.client_id for row in house.admin.clients(group="CG").rows] == ["ship-01"]
     assert house.admin.client("shop-01")[0].address == rows["shop-01"].address
     assert house.admin.client("nobody") == ()
+
+
+def test_clients_tell_how_many_of_their_pulls_wait(house):
+    house.put("Orders", b"first")
+    waiting, other = house.join("ship-01", "CG"), house.join("ship-02", "CG")
+    held = {"consumerGroup": "CG", "sysFlag": 6, "suspendTimeoutMillis": 15_000}
+    for queue in (0, 1, 1):
+        waiting.send(11, pull_fields("Orders", queue, 1 - queue, **held))
+    other.send(11, pull_fields("Orders", 2, 0, **held))
+
+    def waits() -> dict[str, int]:
+        return {row.client_id: row.parked_pulls for row in house.admin.clients().rows}
+
+    wait_for(lambda: waits() == {"ship-01": 3, "ship-02": 1}, "four pulls wait")
+    assert house.admin.client("ship-01")[0].parked_pulls == 3
+    assert house.admin.overview().parked_pulls == house.admin.metrics()["parked_pulls"] == 4
+    house.put("Orders", b"wakes two", queue=1)
+    wait_for(lambda: waits() == {"ship-01": 1, "ship-02": 1}, "a message woke two of them")
+    other.close()
+    wait_for(lambda: waits() == {"ship-01": 1}, "who closed waits no more")
+
+
+def test_what_java_clients_send_back_with_makes_nobody_a_producer(house):
+    """Every Java client's heartbeat names CLIENT_INNER_PRODUCER, a consumer's too."""
+    house.join("ship-01", "CG", also="CLIENT_INNER_PRODUCER")
+    house.produce_as("shop-01", "PG")
+    rows = {row.client_id: row for row in house.admin.clients().rows}
+    assert rows["ship-01"].producer_groups == ()
+    assert [row.client_id for row in house.admin.clients(role="producer").rows] == ["shop-01"]
+    overview = house.admin.overview()
+    assert (overview.producer_clients, overview.consumer_clients) == (1, 1)

@@ -25,6 +25,7 @@ from appliance.engine.config import BrokerConfig, EngineConfig
 from appliance.engine.config_journal import ConfigJournal, OsJournalCalls
 from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand, decode_frame
 from appliance.engine.remoting.dispatcher import Dispatcher
+from tests.support.engine import Peer as ClientPeer
 
 
 class Peer:
@@ -36,6 +37,8 @@ class Peer:
         self.language = "JAVA"
         self.version = 0
         self.closed = False
+        self.unread = False
+        self.listening_since = -1e9
         self.answers: list[RemotingCommand] = []
         self.notices: list[RemotingCommand] = []
 
@@ -43,8 +46,8 @@ class Peer:
         if not request.flag & FLAG_ONEWAY:
             self.answers.append(response)
 
-    def send(self, frame: bytes) -> None:
-        self.notices.append(decode_frame(frame))
+    def send(self, data: bytes) -> None:
+        self.notices.append(decode_frame(data))
 
     def close(self) -> None:
         self.closed = True
@@ -59,27 +62,27 @@ class Peer:
 class InlinePool:
     """Runs each job at once, in the caller's thread."""
 
-    def submit(self, job: Callable[[], None], size: int = 0) -> bool:
+    def submit(self, job: Callable[[], None], size: int = 0, conn: Any = None, answered: bool = True) -> bool:
         job()
         return True
 
 
 class FakeStore:
-    """What the processors ask of the store. hot: queues whose first message is in memory."""
+    """What the processors ask of the store. hot: queues whose first message is in memory, error: what it fails with."""
 
     def __init__(self) -> None:
         self.min_offsets: dict[tuple[str, int], int] = {}
         self.hot: set[tuple[str, int]] = set()
         self.deleted: list[str] = []
-        self.error: OSError | None = None
+        self.error: Exception | None = None
 
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        return self.min_offsets.get((topic, queue_id), 0)
-
-    def is_hot(self, topic: str, queue_id: int, offset: int) -> bool:
+    def young_offset(self, topic: str, queue_id: int) -> int:
         if self.error is not None:
             raise self.error
-        return offset == 0 and (topic, queue_id) in self.hot
+        return self.min_offsets.get((topic, queue_id), 0) if (topic, queue_id) in self.hot else -1
+
+    def find_queue(self, topic: str, queue_id: int) -> object | None:
+        return (topic, queue_id) if (topic, queue_id) in self.min_offsets else None
 
     def delete_topic(self, topic: str) -> None:
         if self.error is not None:
@@ -93,8 +96,9 @@ class FakeNameServers:
     def __init__(self) -> None:
         self.registered: list[str] = []
 
-    def register_topics(self, changed: Any) -> None:
+    def register_topics(self, changed: Any, seconds: float = 0.0) -> dict[str, bool]:
         self.registered += [config.topic_name for config in changed]
+        return {}
 
 
 class FakeStats:
@@ -118,14 +122,16 @@ class BrokerDesk:
         self.topics = TopicConfigManager(config_dir / "topics.json", self.config, self.journal, clock)
         self.groups = SubscriptionGroupManager(config_dir / "subscriptionGroup.json", self.config, self.journal, clock)
         self.offsets = ConsumerOffsetManager(config_dir / "consumerOffset.json", 5000, clock)
-        self.clients = ClientManager(self.config, self.groups, clock)
+        self.clients = ClientManager(self.config, self.groups, clock, lambda call: call())
         self.locks = RebalanceLockManager(clock)
         self.store = FakeStore()
         self.name_servers = FakeNameServers()
         engine = EngineConfig(data_dir=directory, broker=self.config)
+        #: What is to run in the next ticks.
+        self.later: list[Callable[[], None]] = []
         self.dispatcher = Dispatcher({"admin": InlinePool()})  # type: ignore[dict-item]
         for processor in (
-            ClientProcessor(self.clients, self.groups, self.topics),
+            ClientProcessor(self.clients, self.groups, self.topics, self.later.append),
             ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),  # type: ignore[arg-type]
             AdminTopicsProcessor(self.topics, self.offsets, self.store, self.name_servers),  # type: ignore[arg-type]
             AdminGroupsProcessor(self.groups, self.offsets),
@@ -150,6 +156,8 @@ class BrokerDesk:
         request = RemotingCommand(code, opaque=7, flag=flag, version=version, ext_fields=ext, body=raw)
         before = len(peer.answers)
         self.dispatcher.dispatch_request(peer, request)  # type: ignore[arg-type]
+        while self.later:
+            self.later.pop(0)()
         if flag & FLAG_ONEWAY:
             assert len(peer.answers) == before
             return RemotingCommand(-1)
@@ -192,6 +200,14 @@ class ForgetfulCalls(OsJournalCalls):
 
     def power_cut(self) -> None:
         self.path.write_bytes(self.synced)
+
+
+@pytest.fixture
+def peer(engine):
+    """A connection to the broker of the module's own `engine`."""
+    peer = ClientPeer(engine.broker_address)
+    yield peer
+    peer.close()
 
 
 @pytest.fixture

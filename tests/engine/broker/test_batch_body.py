@@ -8,10 +8,10 @@ import pytest
 from appliance.engine.broker.processors.batch_body import BatchRecords, Shapes
 from appliance.engine.errors import MessageTooLarge, RefusedRequest
 from appliance.engine.protocol.message_id import encode_host
-from appliance.engine.protocol.properties import decode_properties, find_property
+from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import MAGIC_V1, Record, body_crc, decode_record, encode_record
 from appliance.engine.store.consume_queue import ENTRY
-from appliance.engine.store.dispatch import tag_code
+from appliance.engine.store.dispatch import entry_tag_code
 from tests.support.batches import encode_member
 
 TOPIC = b"\x05Batch"
@@ -46,7 +46,7 @@ def expected(members, common, born, store, offset, physical):
             store,
         )  # fmt: skip
         records += made
-        entries += ENTRY.pack(at, len(made), tag_code(find_property(own.decode(), "TAGS")))
+        entries += ENTRY.pack(at, len(made), entry_tag_code(decode_record(made), []))
         at += len(made)
         offset += 1
     return records, entries

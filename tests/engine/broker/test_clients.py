@@ -122,15 +122,15 @@ def test_silence_of_120_seconds_closes_a_connection(desk, peers, clock):
     desk.heartbeat(peers[1], "c1", consumerDataSet=[consumer("g", "T")], producerDataSet=[{"groupName": "p"}])
     told(peers)
     clock.advance(ms=60_000)
-    desk.clients.scan_expired(clock.wall_ms())
+    desk.clients.scan_expired()
     assert members(desk, "g") == ["c0", "c1"]
     clock.advance(ms=1)
-    desk.clients.scan_expired(clock.wall_ms())
+    desk.clients.scan_expired()
     assert members(desk, "g") == ["c1"]
     assert [peer.closed for peer in peers] == [True, False, False]
     assert told(peers) == [[], ["g"], []]
     clock.advance(ms=60_000)
-    desk.clients.scan_expired(clock.wall_ms())
+    desk.clients.scan_expired()
     assert peers[1].closed
     assert desk.clients.producer_channels("p") == []
 
@@ -140,8 +140,40 @@ def test_the_order_of_silence_follows_the_heartbeats(desk, peers, clock):
         desk.heartbeat(peer, f"c{number}", producerDataSet=[{"groupName": "p"}])
         clock.advance(ms=1000)
     desk.heartbeat(peers[0], "c0", producerDataSet=[{"groupName": "p"}])
-    desk.clients.scan_expired(clock.wall_ms() + 120_000 - 1000)
+    clock.advance(ms=120_000 - 1000)
+    desk.clients.scan_expired()
     assert [peer.closed for peer in peers] == [False, True, False]
+
+
+@pytest.mark.parametrize("hours", [1, -1, 24 * 365 * 50])
+def test_a_wall_clock_that_jumps_closes_nobody_keeps_nobody_and_takes_nobody_out_of_a_group(desk, peers, clock, hours):
+    desk.heartbeat(peers[0], "c0", consumerDataSet=[consumer("g", "T")], producerDataSet=[{"groupName": "p"}])
+    clock.jump(ms=hours * 3_600_000)
+    desk.clients.scan_expired()
+    desk.heartbeat(peers[0], "c0", producerDataSet=[{"groupName": "p"}])
+    assert members(desk, "g") == ["c0"]
+    assert not peers[0].closed
+    clock.advance(ms=120_001)
+    desk.heartbeat(peers[1], "c1", consumerDataSet=[consumer("g", "T")])
+    desk.clients.scan_expired()
+    assert [peer.closed for peer in peers[:2]] == [True, False]
+    assert members(desk, "g") == ["c1"]
+
+
+def test_whoever_is_not_read_from_is_not_taken_for_silent_and_its_time_starts_anew(desk, peers, clock):
+    for number, peer in enumerate(peers[:2]):
+        desk.heartbeat(peer, f"c{number}", consumerDataSet=[consumer("g", "T")])
+    peers[0].unread = True
+    clock.advance(ms=130_000)
+    desk.clients.scan_expired()
+    assert [peer.closed for peer in peers[:2]] == [False, True]
+    clock.advance(ms=130_000)
+    peers[0].unread, peers[0].listening_since = False, clock.monotonic()
+    desk.clients.scan_expired()
+    assert not peers[0].closed, "what it sent meanwhile was not looked at yet"
+    clock.advance(ms=120_001)
+    desk.clients.scan_expired()
+    assert peers[0].closed
 
 
 def test_a_group_no_heartbeat_names_any_more_is_left_but_the_connection_stays(desk, peers, clock):
@@ -153,7 +185,7 @@ def test_a_group_no_heartbeat_names_any_more_is_left_but_the_connection_stays(de
         clock.advance(ms=30_000)
         desk.heartbeat(first, "c0", consumerDataSet=[consumer("h", "T")])
         desk.heartbeat(second, "c1", consumerDataSet=[consumer("g", "T")])
-        desk.clients.scan_expired(clock.wall_ms())
+        desk.clients.scan_expired()
     assert members(desk, "g") == ["c1"]
     assert members(desk, "h") == ["c0"]
     assert not first.closed

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from appliance.engine.broker import offsets as offsets_module
+from appliance.engine.errors import QueueBroken
+
 NOT_FOUND = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
@@ -32,15 +35,23 @@ def test_what_was_committed_is_found(desk):
     assert query(desk, setZeroIfNotFound="false").ext_fields == {"offset": "3"}
 
 
+def test_progress_that_is_not_kept_is_not_acknowledged(desk, monkeypatch):
+    monkeypatch.setattr(offsets_module, "MOST_ENTRIES", 1)
+    desk.groups.find("h")
+    assert commit(desk, 5).code == 0
+    answer = commit(desk, 5, group="h")
+    assert (answer.code, "is not kept" in answer.remark) == (1, True)
+    assert commit(desk, 6).code == 0
+    assert query(desk).ext_fields == {"offset": "6"}
+
+
 def test_a_young_queue_is_read_from_its_beginning(desk):
     desk.store.hot.add(("T", 0))
     answer = query(desk)
     assert (answer.code, answer.ext_fields) == (0, {"offset": "0"})
 
 
-def test_nothing_is_found_for_an_empty_an_unknown_an_old_and_a_cut_queue(desk):
-    desk.store.min_offsets["T", 2] = 7
-    desk.store.hot.add(("T", 2))
+def test_nothing_is_found_for_an_empty_an_unknown_and_an_old_queue(desk):
     for topic, queue_id in (("T", "0"), ("T", "1"), ("T", "2"), ("NoSuchTopic", "0"), ("T", "-1")):
         answer = query(desk, topic, queue_id=queue_id)
         assert (answer.code, answer.remark) == (22, NOT_FOUND)
@@ -52,9 +63,10 @@ def test_who_wants_no_zero_gets_none(desk):
     assert (answer.code, answer.remark) == (22, "Not found, do not set to zero, maybe this group boot first")
 
 
-def test_a_disk_that_fails_gets_no_answer_but_a_closed_connection(desk):
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), QueueBroken("it is being built anew")])
+def test_what_cannot_be_said_now_gets_no_answer_but_a_closed_connection(desk, error):
     """An error would let a 4.9 consumer skip to the end of the queue."""
-    desk.store.error = OSError(5, "Input/output error")
+    desk.store.error = error
     with pytest.raises(AssertionError, match="exactly one answer"):
         query(desk)
     assert desk.peer.answers == []

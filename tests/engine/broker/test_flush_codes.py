@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from appliance.engine.protocol.codes import ResponseCode
-from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
+from tests.support.engine import pull_fields, records, send_fields, start_engine
 
 NOT_WAITING = "WAIT\x01false\x02"
 
@@ -16,13 +16,6 @@ def engine(tmp_path):
     engine = start_engine(tmp_path, store={"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": 300})
     yield engine
     engine.stop()
-
-
-@pytest.fixture
-def peer(engine):
-    peer = Peer(engine.broker_address)
-    yield peer
-    peer.close()
 
 
 @pytest.fixture
@@ -40,7 +33,7 @@ def slow(engine, monkeypatch):
                 raise OSError(errno.EIO, "Input/output error")
         real(fd)
 
-    monkeypatch.setattr(disk, "fdatasync", fdatasync, raising=False)
+    monkeypatch.setattr(disk, "fdatasync", fdatasync)
     yield done
     done.set()
 

@@ -212,3 +212,20 @@ def test_a_file_that_holds_something_else_stops_the_start(path, content):
 def test_entries_that_name_no_group_are_left_out(path):
     path.write_text(json.dumps({"offsetTable": {"lonely": {"0": 1}, "T@g@h": {"0": 2}, "U@g": 3}}))
     assert table_of(ConsumerOffsetManager(path, 5000, FakeClock())) == {"T@g@h": {0: 2}}
+
+
+def test_there_are_so_many_pairs_of_groups_and_topics_and_known_ones_go_on(offsets, monkeypatch, caplog):
+    monkeypatch.setattr(offsets_module, "MOST_ENTRIES", 3)
+    assert [offsets.commit(f"g{number}", "T", 0, 7) for number in range(5)] == [True] * 3 + [False] * 2
+    assert len(offsets.all()) == 3
+    assert len([line for line in caplog.records if "is not kept" in line.getMessage()]) == 1
+    assert offsets.get("g4", "T", 0) == -1
+    assert offsets.commit("g2", "T", 1, 8)
+    assert offsets.get("g2", "T", 1) == 8
+    offsets.reset("g4", "T", 0, 5)
+    assert offsets.get("g4", "T", 0) == 5, "what an administrator sets is kept"
+    offsets.persist()
+    assert len(reopened(offsets).all()) == 4, "and so is all that a file brings"
+    offsets.remove_group("g0")
+    offsets.remove_group("g1")
+    assert offsets.commit("g3", "T", 0, 7), "and there is room again"

@@ -20,13 +20,6 @@ def engine(request, tmp_path_factory):
 
 
 @pytest.fixture
-def peer(engine):
-    peer = Peer(engine.broker_address)
-    yield peer
-    peer.close()
-
-
-@pytest.fixture
 def topic(request, engine):
     return "T_" + "".join(c if c.isalnum() else "_" for c in request.node.name)[:100]
 
@@ -240,35 +233,6 @@ def test_stopping_answers_held_pulls_first(tmp_path):
     stopper.join(10)
     assert not stopper.is_alive()
     peer.close()
-
-
-def test_what_is_not_in_the_page_cache_is_read_by_the_pool(peer, topic, engine, monkeypatch):
-    """The same answer when every read that may not wait says that it would have to."""
-    bodies = [b"%d" % i * 30 for i in range(120)]
-    put(peer, topic, *bodies)
-    queue = engine.broker.store.find_queue(topic, 0)
-    deadline = time.monotonic() + 5
-    while queue.tail_base < 120:
-        assert time.monotonic() < deadline, "the queue's entries were never written"
-        time.sleep(0.01)
-    disk = engine.broker.store.disk
-    real, cold = disk.read_nowait, []
-
-    def sometimes_cold(fd, buffer, position):
-        cold.append(1)
-        if len(cold) % 2:
-            raise BlockingIOError
-        return real(fd, buffer, position)
-
-    monkeypatch.setattr(disk, "read_nowait", sometimes_cold, raising=False)
-    found, offset = [], 0
-    while offset < 120:
-        answer = pull(peer, topic, offset)
-        assert answer.code == 0
-        found += [r.body for r in records(answer.body)]
-        offset = int(answer.ext_fields["nextBeginOffset"])
-    assert found == bodies
-    assert len(cold) > 4
 
 
 def test_adjacent_records_go_from_the_file_to_a_slow_reader_whole(peer, topic, engine):

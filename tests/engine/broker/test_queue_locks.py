@@ -1,8 +1,10 @@
 """Leases of queues."""
 
+import time
+
 import pytest
 
-from appliance.engine.broker.queue_locks import LEASE_S, MessageQueue, RebalanceLockManager
+from appliance.engine.broker.queue_locks import LEASE_S, MOST_LEASES, MessageQueue, RebalanceLockManager
 from appliance.engine.clock import FakeClock
 
 A, B = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
@@ -66,3 +68,47 @@ def test_the_sweep_keeps_what_is_alive(locks, clock):
     clock.advance(ms=int(LEASE_S * 1000))
     locks.lock("h", "c", held * 2)
     assert "g" not in locks._groups
+
+
+@pytest.fixture
+def full(locks):
+    """A table that one group has filled."""
+    for begin in range(0, MOST_LEASES, 4000):
+        locks.lock("g", "c", [MessageQueue("T", f"b{number}", 0) for number in range(begin, begin + 4000)])
+    assert locks._count == MOST_LEASES
+    return locks
+
+
+def test_a_full_table_of_one_group_makes_no_lock_slow(full, clock):
+    worst = 0.0
+    for _ in range(50):
+        clock.advance(ms=100)
+        began = time.thread_time()
+        full.lock("g", "c", [MessageQueue("T", "b1", 0)])
+        worst = max(worst, time.thread_time() - began)
+    assert worst < 0.01  # looking through all of them takes 0.05 s
+
+
+def test_the_leases_of_a_full_group_come_free_step_by_step(full, clock):
+    clock.advance(ms=int(LEASE_S * 1000))
+    began = time.thread_time()
+    assert not full.is_locked("g")
+    worst = time.thread_time() - began
+    for _ in range(MOST_LEASES // 2000 + 5):
+        clock.advance(ms=100)
+        began = time.thread_time()
+        full.lock("h", "c", [A])
+        worst = max(worst, time.thread_time() - began)
+    assert worst < 0.01
+    assert full._count < MOST_LEASES // 2
+    assert full._count == sum(map(len, full._groups.values()))
+    assert full.lock("h", "c", [A, B]) == [A, B]
+
+
+def test_many_locks_at_once_look_through_the_table_once(full, clock, monkeypatch):
+    looks = []
+    monkeypatch.setattr(full, "_sweep_locked", looks.append)
+    clock.advance(ms=1000)
+    for _ in range(100):
+        full.lock("g", "c", [MessageQueue("T", "b1", 0)])
+    assert len(looks) == 1

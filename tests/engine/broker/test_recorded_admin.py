@@ -26,13 +26,6 @@ def engine(tmp_path):
     running.stop()
 
 
-@pytest.fixture
-def peer(engine):
-    found = Peer(engine.broker_address)
-    yield found
-    found.close()
-
-
 def shape(value: Any) -> Any:
     """Keys and kinds of a body; a table by its entries' shape, a list by that of its items."""
     if isinstance(value, dict):

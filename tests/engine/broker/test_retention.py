@@ -67,13 +67,6 @@ def engine(tmp_path, gauge):
 
 
 @pytest.fixture
-def peer(engine):
-    peer = Peer(engine.broker_address)
-    yield peer
-    peer.close()
-
-
-@pytest.fixture
 def store(engine):
     return engine.broker.store
 

@@ -1,9 +1,11 @@
 """SEND as 5.3.3 answers it: codes, texts, headers, and what is stored. Codes and texts as recorded in `errors`."""
 
 import struct
+import threading
 
 import pytest
 
+from appliance.engine.broker.topic_config import new_topic
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.protocol.properties import decode_properties
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
@@ -16,13 +18,6 @@ def engine(tmp_path_factory):
     engine = start_engine(tmp_path_factory.mktemp("engine"), store={"max_message_size": 262_144})
     yield engine
     engine.stop()
-
-
-@pytest.fixture
-def peer(engine):
-    peer = Peer(engine.broker_address)
-    yield peer
-    peer.close()
 
 
 @pytest.fixture
@@ -290,6 +285,7 @@ def test_a_consumer_that_gives_up_sends_to_its_dead_letters(peer):
     again = send_fields("%RETRY%GiveUp", properties=UNIQ + "DELAY\x013\x02", j=2, l=16)
     assert peer.ask(310, again, b"later").code == ResponseCode.MESSAGE_ILLEGAL, "a delayed retry waits for delays"
     lock = b'{"clientId":"c@1","consumerGroup":"GiveUp","mqSet":[{"brokerName":"broker-a","queueId":0,"topic":"T"}]}'
+    assert peer.ask(310, send_fields("T"), b"a queue to hold").code == 0
     assert peer.ask(41, body=lock).code == 0
     assert peer.ask(310, again, b"an ordered consumer's").code == 0
     assert [r.body for r in stored(peer, "%DLQ%GiveUp")] == [b"dead", b"an ordered consumer's"]
@@ -339,3 +335,64 @@ def test_a_message_in_a_new_topic_is_acknowledged_after_the_topic_is_durable(tmp
     engine.stop()
     assert (True, True) in [(durable == written, made) for durable, written, made in seen]
     assert all(durable == written for durable, written, made in seen if made)
+
+
+def during_the_next_look_up(engine, monkeypatch, topic, change):
+    """Have another thread change the topics while a send has looked the topic up and not kept its route yet."""
+    topics = engine.broker.topics
+    real = topics.get
+
+    def get(name):
+        found = real(name)
+        if name == topic:
+            monkeypatch.setattr(topics, "get", real)
+            other = threading.Thread(target=change)
+            other.start()
+            other.join()
+        return found
+
+    monkeypatch.setattr(topics, "get", get)
+
+
+def test_a_topic_changed_while_a_send_resolves_its_route_leaves_no_stale_route(peer, topic, engine, monkeypatch):
+    topics = engine.broker.topics
+    wider = new_topic(topic, 8, 6)
+    during_the_next_look_up(engine, monkeypatch, topic, lambda: topics.update(wider))
+    assert peer.ask(310, send_fields(topic, 0, UNIQ), b"resolved between two configurations").code == 0
+    assert topics.get(topic) == wider, "the change came while the send was under way"
+    assert peer.ask(310, send_fields(topic, 7, UNIQ), b"the new queues take messages").code == 0
+
+
+def test_a_topic_deleted_while_a_send_resolves_its_route_is_not_written_to_any_more(peer, topic, engine, monkeypatch):
+    topics = engine.broker.topics
+    during_the_next_look_up(engine, monkeypatch, topic, lambda: topics.delete(topic))
+    assert peer.ask(310, send_fields(topic, 0, UNIQ), b"while it was there").code == 0
+    answer = peer.ask(310, send_fields(topic, 0, UNIQ, c="NoTemplate"), b"after it was gone")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_another_topic_changed_meanwhile_leaves_no_stale_route_either(peer, topic, engine, monkeypatch):
+    """Routes that were kept before the change are not believed for the generation after it."""
+    topics = engine.broker.topics
+    other = topic + "_other"
+    assert topics.update(new_topic(other, 4, 6))
+    assert peer.ask(310, send_fields(other, 0, UNIQ), b"its route is kept").code == 0
+    during_the_next_look_up(engine, monkeypatch, topic, lambda: topics.update(new_topic(other, 8, 6)))
+    assert peer.ask(310, send_fields(topic, 0, UNIQ), b"resolves").code == 0
+    assert peer.ask(310, send_fields(other, 7, UNIQ), b"its new queues take messages").code == 0
+
+
+def test_a_topic_made_by_a_send_is_resolved_once_more_and_then_kept(peer, engine, monkeypatch):
+    asked = []
+    topics = engine.broker.topics
+    real = topics.get
+    for _ in range(2):
+        assert peer.ask(310, send_fields("MadeBySends", 0, UNIQ), b"a").code == 0
+    monkeypatch.setattr(topics, "get", lambda name: asked.append(name) or real(name))
+    before = -1
+    while before != topics.generation:  # the broker's own registration may change the table once, after the start
+        before = topics.generation
+        asked.clear()
+        for _ in range(20):
+            assert peer.ask(310, send_fields("MadeBySends", 0, UNIQ), b"a").code == 0
+    assert "MadeBySends" not in asked

@@ -42,7 +42,7 @@ class Peer:
 class InlinePool:
     """Runs each job at once, in the caller's thread."""
 
-    def submit(self, job: Callable[[], None], size: int = 0) -> bool:
+    def submit(self, job: Callable[[], None], size: int = 0, conn: Any = None, answered: bool = True) -> bool:
         job()
         return True
 

@@ -66,7 +66,7 @@ def test_a_failed_save_is_the_error_of_the_one_who_asked_and_changes_nothing(
     desk = make_desk()
     _put(desk, "NS", "k", "1")
 
-    def full(path: Path, content: object) -> None:
+    def full(path: Path, content: object, calls: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:

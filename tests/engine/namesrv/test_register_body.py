@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 import tracemalloc
 import zlib
 
@@ -113,7 +114,7 @@ def test_unquoted_ids_are_read_wherever_a_value_is_cut() -> None:
 
 def test_a_number_that_is_cut_at_the_first_look_is_read_whole() -> None:
     for digits in (1000, 1023, 1024, 1025, 2000):
-        body = b'{"unknown":' + b"1" * digits + b',"topicConfigSerializeWrapper":{"topicConfigTable":{"A":{}}}}'
+        body = b'{"unknown":0.' + b"1" * digits + b',"topicConfigSerializeWrapper":{"topicConfigTable":{"A":{}}}}'
         assert set(read_register_body(body, V479, False).topics) == {"A"}
 
 
@@ -255,3 +256,61 @@ def test_small_bodies_are_bounded(desk: Desk) -> None:
         body = b'{"queueDatas":[' + queue.encode() + b"]}"
         assert desk.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, body, topic="New").code == 1
     assert desk.route("New") is None
+
+
+# --- bodies that expand
+
+
+_DOUBLING = b",".join(b'"a%d":[{"$ref":"$.a%d"},{"$ref":"$.a%d"}]' % (n, n + 1, n + 1) for n in range(25))
+
+
+def test_references_in_a_mapping_are_bounded_by_what_they_mean() -> None:
+    mapping = b'{"topic":"T",%b,"a25":["x"]}' % _DOUBLING
+    tracemalloc.start()
+    try:
+        with pytest.raises(RefusedRequest, match="its references make the document too large"):
+            read_register_body(_compressed([], [mapping]), V479, True)
+        assert tracemalloc.get_traced_memory()[1] < 8_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_all_mappings_of_a_broker_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(register_body, "MAX_MAPPING_BYTES", 10_000)
+    mapping = b'{"topic":"T%d","a":"' + b"x" * 1000 + b'"}'
+    assert len(read_register_body(_compressed([], [mapping % n for n in range(9)]), V479, True).mappings) == 9
+    with pytest.raises(RefusedRequest, match="mappings of more than 10000 bytes"):
+        read_register_body(_compressed([], [mapping % n for n in range(10)]), V479, True)
+
+
+def test_a_table_of_small_values_with_bare_keys_takes_time_in_proportion() -> None:
+    """Each of them used to have 64 KiB behind it looked through for bare keys: a frame of 3 MB took minutes."""
+    entries = b",".join(b'"T%d":{0:1}' % number for number in range(20_000))
+    body = b'{"topicConfigSerializeWrapper":{"topicQueueMappingInfoMap":{' + entries + b"}}}"
+    before = time.thread_time()
+    assert len(read_register_body(body, V479, False).mappings) == 20_000
+    assert time.thread_time() - before < 5
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        b'{"topic":"\\ud800"}',
+        b'{"topic":"T","a":"\\ud800"}',
+        b'{"topic":"T","a":%d}' % (1 << 64),
+        b'{"topic":"T","a":1e999}',
+        b'{"topic":"T","a":NaN}',
+        b'{"topic":"T",{{"a":1}:1}:1}',
+        b'{"no":"topic"}',
+        b"[]",
+    ],
+)
+def test_a_mapping_that_no_answer_could_hold_is_refused(mapping: bytes) -> None:
+    wrapped = b'{"topicConfigSerializeWrapper":{"topicQueueMappingInfoMap":{"T":%b}}}' % mapping
+    refused = [(_compressed([], [mapping]), True)]
+    if mapping not in (b'{"no":"topic"}', b'{"topic":"\\ud800"}'):
+        refused.append((wrapped, False))
+    for body, compressed in refused:
+        with pytest.raises(RefusedRequest) as refusal:
+            read_register_body(body, V479, compressed)
+        assert refusal.value.code == 1

@@ -44,6 +44,9 @@ class Topics:
         self.data_version = DataVersion(1000, 0, 0)
         self.on_change: list[Callable[[list[TopicConfig]], None]] = []
 
+    def get(self, name: str) -> TopicConfig | None:
+        return self.table.get(name)
+
     def all(self) -> list[TopicConfig]:
         return list(self.table.values())
 
@@ -345,3 +348,14 @@ def test_the_text_of_an_unchanged_table_is_made_once(topics: Topics, monkeypatch
     assert len(made) == 7
     assert version == topics.data_version
     assert set(read_register_body(body, 479, False).topics) == set(topics.table)
+
+
+def test_a_change_announced_late_does_not_bring_back_what_was_changed_since(topics: Topics) -> None:
+    """Announcements are made outside the table's lock: an older one may come last."""
+    older, newer = topic("Both"), msgspec.structs.replace(topic("Both"), read_queue_nums=16)
+    gone = topic("Gone")
+    topics.put(older, newer, announce=False)
+    table = TableText(topics, lambda: 6)  # type: ignore[arg-type]
+    _, body = table.increment([older, gone], None)
+    told = read_register_body(body, 479, False).topics
+    assert {name: shape.read_queue_nums for name, shape in told.items()} == {"Both": 16}

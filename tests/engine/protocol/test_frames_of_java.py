@@ -124,3 +124,31 @@ def test_json_text_is_escaped_as_json():
     header = json.loads(frame[8:])
     assert header["remark"] == 'a "quote"\nand \u0001'
     assert header["extFields"] == {"k": "\u4e2d\u2028"}
+
+
+HALVES = {
+    "JSON": b'{"code":10,"extFields":{"a":"\\ud800"}}',
+    "JSON key": b'{"code":10,"extFields":{"\\udfff":"a"}}',
+    "JSON remark": b'{"code":10,"remark":"\\ud83dx"}',
+    "JSON, in bytes": b'{"code":10,"extFields":{"a":"\xed\xa0\x80"}}',
+    "ROCKETMQ": struct.pack(">hbhiiiihci3s", 10, 0, 1, 1, 0, 0, 10, 1, b"a", 3, b"\xed\xa0\x80"),
+    "ROCKETMQ remark": struct.pack(">hbhiii3si", 10, 0, 1, 1, 0, 3, b"\xed\xa0\x80", 0),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_no_header_brings_half_a_surrogate_pair(name):
+    codec = CODEC_ROCKETMQ if name.startswith("ROCKETMQ") else 0
+    header = HALVES[name]
+    with pytest.raises(FrameError):
+        decode_frame(struct.pack(">iI", 4 + len(header), codec << 24 | len(header)) + header)
+
+
+@pytest.mark.parametrize("codec", [0, CODEC_ROCKETMQ])
+@pytest.mark.parametrize(
+    "place", [{"remark": "\ud800"}, {"ext_fields": {"a": "\ud800"}}, {"ext_fields": {"\udc00": ""}}]
+)
+def test_an_answer_that_no_header_can_hold_is_a_frame_error(codec, place):
+    """Which the connection answers with an error; any other exception would end more than this request."""
+    with pytest.raises(FrameError):
+        encode_command(RemotingCommand(0, **place), codec)

@@ -7,136 +7,13 @@ import time
 
 import pytest
 
-from appliance.engine.errors import RefusedRequest, StartError
-from appliance.engine.protocol.command import (
-    CODEC_ROCKETMQ,
-    MAX_FRAME_BYTES,
-    RemotingCommand,
-    decode_frame,
-    encode_command,
-)
+from appliance.engine.errors import StartError
+from appliance.engine.protocol.command import CODEC_ROCKETMQ, MAX_FRAME_BYTES
 from appliance.engine.remoting import server as server_module
-from appliance.engine.remoting.connection import OUTBOX_HIGH_BYTES
-from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.remoting.event_loop import EventLoop
-from appliance.engine.remoting.server import RemotingServer, listen
-
-ECHO, REFUSE, BUG, SLOW, BIG, HOT = 1, 2, 3, 4, 5, 310
-
-
-class Peer:
-    """A blocking client that speaks bytes."""
-
-    def __init__(self, port):
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=5)
-        self.buffer = b""
-
-    def send(self, *frames):
-        self.sock.sendall(b"".join(frames))
-
-    def receive(self):
-        """The next frame, or None when the server closed."""
-        while True:
-            if len(self.buffer) >= 4:
-                size = 4 + struct.unpack_from(">i", self.buffer)[0]
-                if len(self.buffer) >= size:
-                    frame, self.buffer = self.buffer[:size], self.buffer[size:]
-                    return decode_frame(frame)
-            try:
-                data = self.sock.recv(1 << 20)
-            except ConnectionResetError:
-                return None
-            if not data:
-                return None
-            self.buffer += data
-
-    def ask(self, code, opaque=1, body=b"", **ext):
-        self.send(request(code, opaque, body, **ext))
-        return self.receive()
-
-    def close(self):
-        self.sock.close()
-
-
-def request(code, opaque=1, body=b"", codec=0, flag=0, **ext):
-    return encode_command(RemotingCommand(code, opaque=opaque, flag=flag, ext_fields=ext, body=body), codec)
-
-
-class Rig:
-    """A server with a few handlers, and peers that are closed with it."""
-
-    def __init__(self):
-        self.loop = EventLoop()
-        self.server = RemotingServer(self.loop)
-        self.pools = {}
-        self.seen = []
-        self.closed = []
-        self.release = threading.Event()
-        dispatcher = Dispatcher(self.pools)
-        dispatcher.add(ECHO, self.echo)
-        dispatcher.add(REFUSE, self.refuse)
-        dispatcher.add(BUG, lambda request, conn: 1 / 0)
-        dispatcher.add(SLOW, self.slow, "slow")
-        dispatcher.add(BIG, lambda request, conn: RemotingCommand.response(0, body=bytes(MAX_FRAME_BYTES)))
-        dispatcher.add(HOT, self.echo)
-        dispatcher.add_hot(HOT, self.hot)
-        self.hot_calls = 0
-        self.server.on_close(self.closed.append)
-        self.loop.at_tick_end(self.server.flush_dirty)
-        sock = listen("127.0.0.1", 0)
-        self.port = sock.getsockname()[1]
-        self.server.listen(sock, dispatcher)
-        self.loop.start()
-        for pool in self.pools.values():
-            pool.start()
-        self.peers = []
-
-    def echo(self, request, conn):
-        self.seen.append(request)
-        return RemotingCommand.response(0, ext=dict(request.ext_fields), body=request.body)
-
-    def refuse(self, request, conn):
-        raise RefusedRequest(17, "no such thing")
-
-    def slow(self, request, conn):
-        self.release.wait(5)
-        return RemotingCommand.response(0, body=b"slow")
-
-    def hot(self, conn, view, header, body, end):
-        if b'"decline"' in bytes(view[header:body]):
-            return False
-        self.hot_calls += 1
-        return_frame = RemotingCommand.response(0, body=bytes(view[body:end]))
-        conn.answer(7, return_frame)
-        return True
-
-    def peer(self):
-        peer = Peer(self.port)
-        self.peers.append(peer)
-        return peer
-
-    def stop(self):
-        self.release.set()
-        for peer in self.peers:
-            peer.close()
-        for pool in self.pools.values():
-            pool.stop()
-        self.loop.stop()
-        self.loop.close()
-
-
-@pytest.fixture
-def rig():
-    rig = Rig()
-    yield rig
-    rig.stop()
-
-
-def wait_until(condition, message, seconds=5):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, message
-        time.sleep(0.005)
+from appliance.engine.remoting.outbox import OUTBOX_HIGH_BYTES
+from appliance.engine.remoting.server import listen
+from tests.support.remoting import BIG, BUG, ECHO, HOT, REFUSE, SLOW, request, wait_until
 
 
 def test_a_request_is_answered_with_its_opaque(rig):
@@ -233,7 +110,7 @@ HOSTILE = {
     "two gigabytes": struct.pack(">i", 2**31 - 1),
     "a byte over the limit": struct.pack(">i", MAX_FRAME_BYTES - 3),
     "header longer than the frame": struct.pack(">iI", 8, 5) + b"{}{}",
-    "header over 64 KiB": struct.pack(">iI", 4 + 70_000, 70_000) + b'{"code":1' + b" " * 69_990 + b"}",
+    "a long header of nothing": struct.pack(">iI", 4 + 300_000, 300_000) + b"x" * 300_000,
     "unknown serializer": struct.pack(">iI", 8, 9 << 24 | 4) + b"abcd",
     "not json": struct.pack(">iI", 12, 8) + b"not json",
     "deep json": struct.pack(">iI", 4 + 40_020, 40_020) + b'{"code":1,"deep":  ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
@@ -307,10 +184,47 @@ def test_partial_frames_of_all_peers_are_bounded(rig, monkeypatch):
     monkeypatch.setattr(server_module, "PARTIAL_TOTAL_BYTES", 3_100_000)
     peers = [rig.peer() for _ in range(4)]
     for peer in peers:
-        peer.send(struct.pack(">iI", 1_000_000, 10) + b"x" * 100)
+        peer.send(struct.pack(">iI", 1_000_000, 10) + b"x" * 300_000)
         time.sleep(0.05)
     wait_until(lambda: rig.server._partial_total <= 3_100_000, "the bound is not kept")
     wait_until(lambda: len(rig.server.connections) == 3, "nobody was closed")
+
+
+def test_the_one_that_is_closed_for_partial_frames_is_found_without_a_look_at_all_others():
+    """A thousand peers that begin a large frame at once held the thread for a second."""
+    server = server_module.RemotingServer(EventLoop())
+    looked = []
+
+    class Partial:
+        partial_magnitude = 0
+        remote_host = "1.2.3.4:5"
+        size = 0
+
+        @property
+        def partial_bytes(self):
+            looked.append(self)
+            return self.size
+
+        def take(self, size):
+            change, self.size = size - self.size, size
+            server.account_partial(self, change)
+
+        def close(self):
+            self.take(0)
+
+    small, largest = [Partial() for _ in range(2000)], [Partial() for _ in range(500)]
+    for one in small:
+        one.take(100_000)
+    for one in largest:
+        one.take(16 << 20)
+    assert server._partial_total <= server_module.PARTIAL_TOTAL_BYTES
+    assert all(one.size for one in small) or not any(one.size for one in largest[:-1]), "the largest go first"
+    assert largest[-1].size, "and never the one that has just come"
+    assert len(looked) < 3 * 2500
+    for one in small + largest:
+        one.take(0)
+    assert server._partial_total == 0
+    assert not any(server._partials)
 
 
 def test_a_slow_reader_is_not_read_from_until_it_has_taken_its_answers(rig):
@@ -323,7 +237,7 @@ def test_a_slow_reader_is_not_read_from_until_it_has_taken_its_answers(rig):
     time.sleep(0.5)
     conn = next(iter(rig.server.connections.values()))
     held = conn._out_bytes
-    assert held < OUTBOX_HIGH_BYTES * 3, f"{held} bytes are queued for a peer that reads nothing"
+    assert held <= OUTBOX_HIGH_BYTES + len(body) + 1000, f"{held} bytes are queued for a peer that reads nothing"
     assert len(rig.seen) < count
     assert [peer.receive().opaque for _ in range(count)] == list(range(count))
     sender.join(10)
@@ -382,3 +296,34 @@ def test_running_out_of_descriptors_pauses_accepting_and_passes(rig, monkeypatch
     assert first.ask(ECHO).code == 0, "others are served meanwhile"
     assert second.ask(ECHO).code == 0
     assert len(calls) < 10, "it spun"
+
+
+def test_memory_for_a_long_frame_is_made_when_its_beginning_has_come(rig):
+    """Eight bytes had 16 MiB filled with zeros on the I/O thread."""
+    peer = rig.peer()
+    frame = request(ECHO, 1, bytes(range(256)) * 4096 * 15)
+    peer.send(frame[:1000])
+    wait_until(lambda: rig.server._partial_total, "nothing is kept")
+    assert rig.server._partial_total <= 128 * 1024
+    peer.send(frame[1000 : 300 * 1024])
+    wait_until(lambda: rig.server._partial_total == len(frame), "there is no room for the rest")
+    peer.send(frame[300 * 1024 :])
+    assert peer.receive().body == bytes(range(256)) * 4096 * 15
+    assert rig.server._partial_total == 0
+
+
+@pytest.mark.parametrize("around", [64 * 1024, 128 * 1024, 512 * 1024, 1024 * 1024])
+def test_frames_of_every_length_around_a_buffers_arrive_whole_however_they_are_cut(rig, around):
+    for change in (-1, 0, 1):
+        empty = len(request(ECHO, 1, b"x")) - 1
+        body = bytes(number * 7 & 255 for number in range(around + change - empty))
+        frame = request(ECHO, 1, body) + request(ECHO, 2, b"behind")
+        for cut in (5, 1000, 64 * 1024, 128 * 1024, 128 * 1024 + 1):
+            peer = rig.peer()
+            peer.send(frame[:cut])
+            time.sleep(0.005)
+            peer.send(frame[cut:])
+            assert peer.receive().body == body
+            assert peer.receive().body == b"behind"
+            peer.close()
+    wait_until(lambda: rig.server._partial_total == 0, "something is still counted")

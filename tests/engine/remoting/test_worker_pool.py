@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from appliance.engine.remoting import dispatcher
 from appliance.engine.remoting.dispatcher import MAX_WAITING_BYTES, WorkerPool
+from tests.support.remoting import wait_until
 
 
 @pytest.fixture
@@ -52,3 +54,65 @@ def test_a_refused_job_holds_nothing_and_a_failed_one_gives_back(pool: WorkerPoo
         pass
     assert done.wait(5.0)
     assert pool._held <= 1
+
+
+class FullPeer:
+    """Takes none of its answers until it is told to."""
+
+    remote_host = "1.2.3.4:5"
+
+    def __init__(self) -> None:
+        self.put_off: list[Callable[[], None]] = []
+        self.places = 0
+        self.pool_waits = 0
+        self.closed = False
+
+    def take_place(self, size: int) -> bool:
+        self.places += 1
+        return True
+
+    def leave_place(self, size: int) -> None:
+        self.places -= 1
+
+    def must_wait(self) -> bool:
+        self.pool_waits += 1
+        return True
+
+    def wait_for_room(self, resume: Callable[[], None]) -> None:
+        self.put_off.append(resume)
+
+    def resumed(self) -> None:
+        self.pool_waits -= 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_jobs_that_wait_for_a_peer_take_no_place_from_others(pool: WorkerPool) -> None:
+    peer, done = FullPeer(), []
+    for number in range(20):  # five times what may wait
+        wait_until(lambda: pool._waiting < 4, "no place came free")
+        assert pool.submit(lambda: done.append(None), MAX_WAITING_BYTES // 4, peer)  # type: ignore[arg-type]
+        wait_until(lambda number=number: len(peer.put_off) == number + 1, "it was not put off")
+    for _ in range(4):
+        assert pool.submit(lambda: None, 1), "another peer's request"
+        wait_until(lambda: not pool._waiting, "it was not done")
+    assert peer.closed, "it has more waiting than may"
+    assert not done
+    for resume in peer.put_off:
+        resume()
+    wait_until(lambda: len(done) == 20, "some were not done")
+    wait_until(lambda: not peer.places and not peer.pool_waits, "the peer still has places")
+    assert (pool._waiting, pool._held, pool._put_off) == (0, 0, 0)
+
+
+def test_a_peer_within_the_bound_is_not_closed_for_what_waits_for_it(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "MAX_PUT_OFF_BYTES", 10 * 2000)
+    peer = FullPeer()
+    for number in range(11):
+        assert not peer.closed
+        assert pool.submit(lambda: None, 2000 - 1024, peer)  # type: ignore[arg-type]
+        wait_until(lambda number=number: len(peer.put_off) == number + 1, "it was not put off")
+    assert peer.closed

@@ -218,7 +218,7 @@ def test_queues_begin_where_the_log_begins(store):
     physical = [record.physical_offset for record in store.records("T", 0)]
     assert physical[0] >= store.begin
     assert len(physical) == first - queue.min_offset
-    result = store.store.get(queue, 0, 32, None)
+    result = store.get(queue, 0, 32, None)
     assert (result.status, result.next_offset) == (GetStatus.OFFSET_TOO_SMALL, queue.min_offset)
     assert store.bodies("T", 1) == [b"only here"]
 
@@ -347,8 +347,8 @@ def test_a_reader_of_a_file_that_goes_reads_on(store, monkeypatch):
             go_on.wait(5)
         return os.pread(fd, size, position)
 
-    monkeypatch.setattr(Gauge, "pread", slowly, raising=False)
-    monkeypatch.setattr(Gauge, "close", lambda self, fd: (closed.append(fd), os.close(fd)), raising=False)
+    monkeypatch.setattr(Gauge, "pread", slowly)
+    monkeypatch.setattr(Gauge, "close", lambda self, fd: (closed.append(fd), os.close(fd)))
     reader = threading.Thread(target=lambda: found.append(log.read(0, 4000)), name="slow reader")
     reader.start()
     assert entered.wait(5)
@@ -426,7 +426,7 @@ def test_over_the_last_stage_sends_are_refused_and_taken_again_below_it(store):
     assert store.bodies("T", 0)[-1] == b"staged before", "what was staged is still written"
     with pytest.raises(StoreBroken, match="disk is full"):
         store.put("T", 0, b"refused")
-    result = store.store.get(store.store.find_queue("T", 0), 0, 32, None)
+    result = store.get(store.store.find_queue("T", 0), 0, 32, None)
     assert result.status == GetStatus.FOUND, "reading goes on"
     store.disk.used = 90
     assert store.look().refusing is None

@@ -36,7 +36,7 @@ def test_staged_messages_are_invisible_until_the_tick_ends(store):
     store.put("T", 0, b"a")
     queue = store.store.find_queue("T", 0)
     assert queue.max_offset == 0
-    assert store.store.get(queue, 0, 32, None).status == GetStatus.NO_MESSAGE_IN_QUEUE
+    assert store.get(queue, 0, 32, None).status == GetStatus.NO_MESSAGE_IN_QUEUE
     store.tick()
     assert queue.max_offset == 1
     assert store.bodies("T", 0) == [b"a"]
@@ -135,10 +135,10 @@ def test_adjacent_records_make_one_run(store):
     store.put("T", 0, b"d")
     store.tick()
     queue = store.store.find_queue("T", 0)
-    adjacent = store.store.get(queue, 0, 3, None)
+    adjacent = store.get(queue, 0, 3, None)
     assert (adjacent.message_count, len(adjacent.runs)) == (3, 1)
     for codes in (None, frozenset((0,))):
-        result = store.store.get(queue, 0, 32, codes)
+        result = store.get(queue, 0, 32, codes)
         assert result.message_count == 4
         assert result.size == sum(size for _, size in result.runs)
         read = b"".join(store.store.log.read(*run) for run in result.runs)
@@ -150,15 +150,15 @@ def test_a_batch_stops_at_the_limits_of_hot_and_cold_data(store):
         store.put("T", 0, b"x" * 10_000)
         store.tick()
     queue = store.store.find_queue("T", 0)
-    assert store.store.get(queue, 0, 100, None).message_count == 25  # 262,144 bytes
+    assert store.get(queue, 0, 100, None).message_count == 25  # 262,144 bytes
     store.store.settings = store.store.settings._replace(memory_bytes=0)
-    assert store.store.get(queue, 0, 100, None).message_count == 6  # 65,536 bytes
+    assert store.get(queue, 0, 100, None).message_count == 6  # 65,536 bytes
     small = store.store.queues.get_or_create("S", 0)
     store.write("S", 0, *[b"s"] * 40)
-    assert store.store.get(small, 0, 100, None).message_count == 8
+    assert store.get(small, 0, 100, None).message_count == 8
     store.store.settings = store.store.settings._replace(memory_bytes=1 << 40)
-    assert store.store.get(small, 0, 100, None).message_count == 32
-    assert store.store.get(small, 0, 5, None).message_count == 5
+    assert store.get(small, 0, 100, None).message_count == 32
+    assert store.get(small, 0, 5, None).message_count == 5
 
 
 def test_a_message_larger_than_the_limit_still_comes_alone(store):
@@ -166,7 +166,7 @@ def test_a_message_larger_than_the_limit_still_comes_alone(store):
     store.settings = store.settings._replace(segment_bytes=1 << 20)
     fresh = StoreUnderTest(store.directory / "big", segment_bytes=1 << 20).open()
     fresh.write("T", 0, b"x" * 400_000, b"y")
-    result = fresh.store.get(fresh.store.find_queue("T", 0), 0, 32, None)
+    result = fresh.get(fresh.store.find_queue("T", 0), 0, 32, None)
     assert (result.message_count, result.next_offset) == (1, 1)
     fresh.stop()
     store.open()
@@ -196,9 +196,9 @@ def test_one_read_goes_on_from_the_files_into_the_tail(store):
         time.sleep(0.01)
     store.write("T", 0, b"c", b"d")
     assert queue.tail_base == 2
-    result = store.store.get(queue, 0, 32, None)
+    result = store.get(queue, 0, 32, None)
     assert (result.message_count, result.next_offset) == (4, 4)
-    assert store.store.get(queue, 1, 2, frozenset((0,)))[:2] == (GetStatus.FOUND, 3)
+    assert store.get(queue, 1, 2, frozenset((0,)))[:2] == (GetStatus.FOUND, 3)
 
 
 def test_a_failed_write_fails_the_tick_and_everything_after_it(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from appliance.engine.protocol.properties import java_hash
 from appliance.engine.protocol.record import decode_record
-from appliance.engine.store.consume_queue import ENTRY, ENTRY_BYTES
+from appliance.engine.store.consume_queue import ENTRY
 from appliance.engine.store.queue_extension import UNIT, QueueExtension, address_of, decode_unit, is_address
 from appliance.engine.store.results import GetStatus
 from tests.support.golden import extract_store, store_manifest
@@ -36,10 +36,7 @@ def found(store, queue_id, codes):
     queue = store.store.find_queue("StoreExt", queue_id)
     offsets, at = [], 0
     while at < queue.max_offset:
-        result = store.store.get(queue, at, 32, codes)
-        if result is None:  # not in the page cache yet
-            store.store.queues.read_entries(queue, at, 32)
-            continue
+        result = store.get(queue, at, 32, codes)
         for physical, size in result.runs:
             data, position = store.store.log.read(physical, size), 0
             while position < size:
@@ -53,7 +50,7 @@ def found(store, queue_id, codes):
 def test_the_entries_are_addresses(recorded):
     store, _ = recorded
     entries = store.store.queues.files.read("StoreExt", 0, 0, 5)
-    assert all(is_address(code) for _, _, code in ENTRY.iter_unpack(entries))
+    assert [is_address(code) for _, _, code in ENTRY.iter_unpack(entries)] == [True] * 5
 
 
 def test_a_tag_finds_its_messages_and_no_others(recorded):
@@ -69,6 +66,17 @@ def test_a_tag_finds_its_messages_and_no_others(recorded):
         assert found(store, queue_id, None) == [m["offset"] for m in messages if m["queueId"] == queue_id]
 
 
+def test_what_the_pool_read_is_filtered_by_the_units_behind_it(recorded, monkeypatch):
+    """Where the file system cannot tell what is cached, no unit is read on the I/O thread."""
+    store, manifest = recorded
+    monkeypatch.setattr(store.store.disk, "reads_without_waiting", False, raising=False)
+    messages = [m for m in manifest["messages"] if m["topic"] == "StoreExt" and m["queueId"] == 1]
+    for tag in {m["tags"] for m in messages}:
+        expected = [m["offset"] for m in messages if m["tags"] == tag]
+        assert found(store, 1, frozenset({java_hash(tag)})) == expected
+    assert found(store, 1, frozenset({java_hash("no such tag")})) == []
+
+
 def test_without_the_extension_everything_goes_through(recorded, tmp_path):
     """The client compares tags once more."""
     store, manifest = recorded
@@ -81,15 +89,12 @@ def test_what_is_not_cached_goes_through_and_nobody_waits(recorded, monkeypatch)
     store, _ = recorded
     queue = store.store.find_queue("StoreExt", 1)
     entries = store.store.queues.files.read("StoreExt", 1, 0, queue.max_offset)
-    cached = store.store.disk.read_nowait
 
     def read_nowait(fd, buffer, position):
-        if len(buffer) % ENTRY_BYTES == 0 and len(buffer) >= len(entries):
-            return cached(fd, buffer, position)  # the queue's own file
         raise BlockingIOError
 
     monkeypatch.setattr(store.store.disk, "read_nowait", read_nowait)
-    result = store.store.get(queue, 0, 32, frozenset({java_hash("no such tag")}))
+    result = store.store.get(queue, 0, 32, frozenset({java_hash("no such tag")}), entries)
     assert result.status == GetStatus.FOUND
     assert result.message_count == queue.max_offset
 

@@ -73,7 +73,6 @@ def test_a_start_touches_no_queue_file(tmp_path, clean, monkeypatch):
     store.stop() if clean else store.die()
     disk = WatchingDisk()
     store = StoreUnderTest(tmp_path, disk=disk)
-    monkeypatch.setattr(StoreUnderTest, "start", lambda self: None, raising=False)
     monkeypatch.setattr("appliance.engine.store.message_store.MessageStore.start", lambda self: None)
     store.open()
     assert disk.seen == []
@@ -117,7 +116,7 @@ def test_without_queue_files_sends_go_on_and_reads_wait_until_they_are_built_ane
     store.open()
     queue = store.store.find_queue("T2", 1)
     for offset, codes in ((0, None), (1, frozenset((0,)))):
-        result = store.store.get(queue, offset, 32, codes)
+        result = store.get(queue, offset, 32, codes)
         assert (result.status, result.next_offset, result.max_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, offset, 3)
     with pytest.raises(QueueBroken):
         TimeSearch(store.store).offset_at("T2", 1, 5, Boundary.LOWER)
@@ -126,7 +125,7 @@ def test_without_queue_files_sends_go_on_and_reads_wait_until_they_are_built_ane
     store.wait_acked(1)
     assert queue.max_offset == 4
     assert [r.body for r in store.records("T2", 1)] == []
-    assert store.store.get(queue, 3, 32, None).status == GetStatus.FOUND
+    assert store.get(queue, 3, 32, None).status == GetStatus.FOUND
     told = []
     store.store.on_repaired = told.append
     hold.clear()
@@ -160,13 +159,13 @@ def test_a_reader_that_meets_lost_entries_has_them_built_anew(tmp_path, damage, 
     end = time.monotonic() + 5
     offset = 0
     while offset < 50 and time.monotonic() < end:
-        result = store.store.get(queue, offset, 32, codes)
-        assert result is None or result.status in (
+        result = store.get(queue, offset, 32, codes)
+        assert result.status in (
             GetStatus.FOUND,
             GetStatus.NO_MATCHED_MESSAGE,
             GetStatus.OFFSET_OVERFLOW_ONE,
         )
-        offset = result.next_offset if result else offset
+        offset = result.next_offset
     assert offset == 50
     store.wait_whole()
     assert path.stat().st_size == 2000

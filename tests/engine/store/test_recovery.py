@@ -9,6 +9,7 @@ from appliance.engine.errors import StartError
 from appliance.engine.protocol.record import decode_record
 from appliance.engine.store import recovery
 from appliance.engine.store.consume_queue import ENTRY
+from tests.support.offline import verified
 from tests.support.store import StoreUnderTest
 
 
@@ -410,4 +411,71 @@ def test_a_deleted_topics_records_get_no_entries_when_the_whole_log_is_read_agai
     assert store.store.find_queue("T", 0) is None
     assert not (tmp_path / "store" / "consumequeue" / "T").exists()
     assert store.bodies("Other", 0) == [b"kept"]
+    store.stop()
+
+
+ZEROS = b"a\x01" + bytes(1200) + b"\x02"
+
+
+def a_store_with_zeros_in_properties(tmp_path, *, count=3):
+    """As Apache takes them, and as we did once: at the send they are refused by now."""
+    store = StoreUnderTest(tmp_path).open()
+    for number in range(count):
+        store.put("Z", 0, b"zeros %d" % number, ZEROS)
+        store.tick()
+        store.put("Z", 0, b"behind %d" % number)
+        store.tick()
+    return store, [b"%s %d" % (word, number) for number in range(count) for word in (b"zeros", b"behind")]
+
+
+@pytest.mark.parametrize(
+    ("clean", "lost"),
+    [(True, "queues and all that is ours")]
+    + [(clean, lost) for clean in (True, False) for lost in ("nothing", "position", "all that is ours")],
+)
+def test_zeros_in_properties_that_something_vouches_for_are_the_clients_own(tmp_path, clean, lost):
+    """The recovery position, an orderly stop, or the entry in a queue file."""
+    store, bodies = a_store_with_zeros_in_properties(tmp_path)
+    store.wait_recovery_position()
+    store.stop() if clean else store.die()
+    if lost == "position":
+        (tmp_path / "rocketbox" / "recovery-position").unlink()
+    elif lost != "nothing":
+        shutil.rmtree(tmp_path / "rocketbox")
+    if "queues" in lost:
+        shutil.rmtree(tmp_path / "store" / "consumequeue")
+    assert not damage(tmp_path)
+    store = StoreUnderTest(tmp_path).open()
+    assert store.bodies("Z", 0) == bodies
+    assert not (tmp_path / "rocketbox" / "quarantine").exists()
+    store.stop()
+
+
+def damage(tmp_path):
+    """What `rocketbox store verify` finds in the log."""
+    return [problem for problem in verified(tmp_path)[1] if problem.kind in ("record", "torn-tail", "behind-the-end")]
+
+
+def test_zeros_in_properties_that_nothing_vouches_for_are_a_torn_tail(tmp_path):
+    store, bodies = a_store_with_zeros_in_properties(tmp_path, count=1)
+    store.wait_recovery_position()
+    store.put("Z", 0, b"torn", ZEROS)
+    store.tick()
+    store.die()
+    assert [problem.kind for problem in damage(tmp_path)] == ["torn-tail"]
+    store = StoreUnderTest(tmp_path).open()
+    assert store.bodies("Z", 0) == bodies
+    store.write("Z", 0, b"next")
+    assert store.bodies("Z", 0) == [*bodies, b"next"]
+    store.stop()
+
+
+def test_lost_queue_files_cost_no_message_with_zeros_below_the_position(tmp_path):
+    store, bodies = a_store_with_zeros_in_properties(tmp_path)
+    store.wait_recovery_position()
+    store.die()
+    shutil.rmtree(tmp_path / "store" / "consumequeue")
+    store = StoreUnderTest(tmp_path).open()
+    store.wait_whole()
+    assert store.bodies("Z", 0) == bodies
     store.stop()

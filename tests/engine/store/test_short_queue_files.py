@@ -3,11 +3,39 @@
 import os
 import time
 
+import pytest
+
 from appliance.engine.store.results import GetStatus
 from tests.support.store import StoreUnderTest
 
 
-def test_a_reader_of_a_cut_queue_file_gets_an_answer_and_then_its_messages(tmp_path):
+@pytest.mark.parametrize("cold", [False, True], ids=["cached", "cold"])
+def test_a_reader_that_has_a_lost_file_open_reads_the_one_that_was_built_anew(tmp_path, cold):
+    """It went on reading the old one, which no new entry comes to, and had the queue built anew each time."""
+    store = StoreUnderTest(tmp_path).open()
+    store.disk.reads_without_waiting = store.disk.reads_without_waiting and not cold
+    bodies = [b"%d" % i for i in range(30)]
+    store.write("T", 0, *bodies)
+    store.wait_recovery_position()
+    assert store.bodies("T", 0) == bodies
+    queue = store.store.find_queue("T", 0)
+    (tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}").unlink()
+    repaired = []
+    store.store.on_repaired = repaired.append
+    store.store.queues.on_broken(queue)
+    store.wait_whole()
+    store.write("T", 0, b"sent since")
+    store.wait_recovery_position()
+    assert queue.tail_base == 31
+    assert store.bodies("T", 0) == [*bodies, b"sent since"]
+    assert not queue.broken
+    assert repaired == [queue], "once"
+    store.stop()
+
+
+@pytest.mark.parametrize("codes", [None, frozenset((0,))], ids=["all", "tagged"])
+@pytest.mark.parametrize("cold", [False, True], ids=["cached", "cold"])
+def test_a_reader_of_a_cut_queue_file_gets_an_answer_and_then_its_messages(tmp_path, codes, cold):
     """The answer was None, "not in the page cache", for ever: the pull went round between loop and pool."""
     store = StoreUnderTest(tmp_path).open()
     bodies = [b"%d" % i for i in range(60)]
@@ -16,11 +44,13 @@ def test_a_reader_of_a_cut_queue_file_gets_an_answer_and_then_its_messages(tmp_p
     queue = store.store.find_queue("T", 0)
     assert queue.tail_base == 60, "all entries are in the file"
     assert store.bodies("T", 0) == bodies, "the reader has the file open"
+    store.disk.reads_without_waiting = store.disk.reads_without_waiting and not cold
+    assert store.get(queue, 0, 60, codes).message_count == 32, "the reader in the pool has it open, too"
     os.truncate(tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}", 25 * 20 + 7)
-    result = store.store.get(queue, 20, 32, None)
+    result = store.get(queue, 20, 32, codes)
     assert result is not None
     assert (result.status, result.message_count) == (GetStatus.FOUND, 5)
-    result = store.store.get(queue, 25, 32, None)
+    result = store.get(queue, 25, 32, codes)
     assert result is not None
     assert result.status == GetStatus.OFFSET_OVERFLOW_ONE, "as if nothing had come since"
     end = time.monotonic() + 10

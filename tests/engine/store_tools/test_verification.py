@@ -344,8 +344,14 @@ def test_nothing_is_written_even_into_a_harmed_store(ours):
 
 
 def test_findings_survive_as_json(ours):
+    physical, _, _ = first_entry(ours, 5)
+    change(log_file(ours), physical + 100, b"\xff")
+    queue_file(ours).unlink()
+    (ours / "store" / "abort").write_text("1")
     _, problems = verified(ours)
-    json.dumps([problem._asdict() for problem in problems])
+    assert len({problem.kind for problem in problems}) > 2
+    told = [problem._asdict() for problem in problems]
+    assert json.loads(json.dumps(told)) == told
 
 
 def test_batch_queues_of_apache_are_looked_at_and_named(tmp_path):

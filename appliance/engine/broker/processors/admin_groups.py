@@ -77,6 +77,7 @@ class AdminGroupsProcessor:
         ticket = self._groups.delete(group)
         if ticket:
             self._groups.wait_durable(ticket)
+        self._offsets.pulled.remove_group(group)
         if offsets:
             self._offsets.remove_group(group)
             try:
@@ -85,7 +86,7 @@ class AdminGroupsProcessor:
                 raise RefusedRequest(
                     ResponseCode.SYSTEM_ERROR, f"the group is gone, its offsets may come back: {error}; try again"
                 ) from None
-        logger.info("admin: group deleted %s by=%s", group, by)
+        logger.info("admin: group deleted %s by=%s", group[:300], by)
 
     def handle_get_all(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """201: the whole table."""

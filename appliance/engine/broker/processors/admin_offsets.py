@@ -13,6 +13,7 @@ from ...errors import RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import optional_bool, optional_int, optional_long, require_long, require_str
+from ...protocol.names import is_legal_group
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...remoting.event_loop import EventLoop
@@ -58,7 +59,7 @@ class AdminOffsetsProcessor:
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.handle_reset, POOL)
-        dispatcher.add(RequestCode.CLONE_GROUP_OFFSET, self.handle_clone)
+        dispatcher.add(RequestCode.CLONE_GROUP_OFFSET, self.handle_clone, POOL)
         dispatcher.add(RequestCode.GET_ALL_CONSUMER_OFFSET, self.handle_all, POOL)
 
     def handle_reset(self, request: RemotingCommand, conn: Connection) -> None:
@@ -82,6 +83,7 @@ class AdminOffsetsProcessor:
                 self._offsets.reset(group, topic, number, target)
                 queue = self._store.find_queue(topic, number)
                 if queue is not None:
+                    self._offsets.pulled.forget(group, queue)
                     self._long_polling.release(queue, group)
             logger.info("admin: offsets reset group=%s topic=%s to=%s by=%s", group, topic, targets, conn.remote_host)
             table = queue_table(
@@ -93,8 +95,7 @@ class AdminOffsetsProcessor:
         self._loop.call_soon(apply)
 
     def _target(self, topic: str, queue_id: int, offset: int, time_ms: int) -> int:
-        queue = self._store.find_queue(topic, queue_id)
-        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        low, high = self._store.offset_range(topic, queue_id)
         if offset >= 0:
             if not low <= offset <= high:
                 raise RefusedRequest(
@@ -103,12 +104,21 @@ class AdminOffsetsProcessor:
             return offset
         return high if time_ms < 0 else self._search.offset_at(topic, queue_id, time_ms, Boundary.LOWER)
 
-    def handle_clone(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """314: `destGroup` continues where `srcGroup` is, in one topic or in all that it subscribes."""
+    def handle_clone(self, request: RemotingCommand, conn: Connection) -> None:
+        """314: `destGroup` continues where `srcGroup` is, in one topic or in all that it subscribes.
+
+        The group is made if it may be, 26 if not: Apache keeps offsets of any name. Answered on the loop.
+        """
         source, target = require_str(request, "srcGroup"), require_str(request, "destGroup")
+        if not is_legal_group(target):
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR,
+                f"the group name {target[:300]!r} is illegal, allowing only ^[%|a-zA-Z0-9_-]+$",
+            )
         topic = request.ext_fields.get("topic") or ""
         offline = optional_bool(request, "offline", False)
         info = self._clients.consumer_group(source)
+        found: list[tuple[str, dict[int, int]]] = []
         for entry in self._offsets.all():
             if entry.group != source or (topic and entry.topic != topic):
                 continue
@@ -116,8 +126,25 @@ class AdminOffsetsProcessor:
                 continue
             if not offline and info is not None and info.subscriptions and entry.topic not in info.subscriptions:
                 continue
-            for queue_id, offset in list(entry.queues.items()):
-                self._offsets.commit(target, entry.topic, queue_id, offset)
+            found.append((entry.topic, entry.queues.copy()))
+
+        def apply() -> None:
+            conn.respond(request, self._clone(target, found))
+
+        self._loop.call_soon(apply)
+
+    def _clone(self, target: str, found: list[tuple[str, dict[int, int]]]) -> RemotingCommand:
+        """On remoting-io."""
+        try:
+            if self._groups.find(target) is None:
+                raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {target} does not exist")
+        except RefusedRequest as refusal:
+            return RemotingCommand.response(refusal.code, str(refusal))
+        for topic, queues in found:
+            for queue_id, offset in queues.items():
+                if not self._offsets.commit(target, topic, queue_id, offset):
+                    remark = f"not all of it is kept: the offsets of {topic} would be more than there may be"
+                    return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, remark)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_all(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:

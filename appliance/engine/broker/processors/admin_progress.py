@@ -56,12 +56,14 @@ class _Nothing:
 
 
 class Progress(NamedTuple):
-    """One queue of one group."""
+    """One queue of one group. pull_offset: behind what was given out, consumer_offset or more; between them is what is
+    in flight."""
 
     topic: str
     queue_id: int
     broker_offset: int
     consumer_offset: int
+    pull_offset: int
     last_ms: int
 
 
@@ -111,14 +113,9 @@ class AdminProgressProcessor:
     def _key(self, topic: str, queue_id: int) -> bytes:
         return queue_key(self._broker_name, topic, queue_id)
 
-    def _ends(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """(min, max) offset."""
-        queue = self._store.find_queue(topic, queue_id)
-        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
-
     def _time_before(self, topic: str, queue_id: int, offset: int) -> int:
         """Store time of the message before `offset`; 0 when it is gone or there is none."""
-        low, _ = self._ends(topic, queue_id)
+        low, _ = self._store.offset_range(topic, queue_id)
         return max(0, self._search.time_of(topic, queue_id, offset - 1)) if offset > low else 0
 
     # --- topics
@@ -129,7 +126,7 @@ class AdminProgressProcessor:
         config = self._topic(topic)
         entries = []
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            low, high = self._ends(topic, queue_id)
+            low, high = self._store.offset_range(topic, queue_id)
             last_ms = self._time_before(topic, queue_id, high)
             value = b'{"lastUpdateTimestamp":%d,"maxOffset":%d,"minOffset":%d}' % (last_ms, high, low)
             entries.append((self._key(topic, queue_id), value))
@@ -191,7 +188,7 @@ class AdminProgressProcessor:
                     row.broker_offset,
                     row.consumer_offset,
                     row.last_ms,
-                    row.consumer_offset,
+                    row.pull_offset,
                 )
                 entries.append((self._key(topic, row.queue_id), value))
         tps = msgspec.json.encode(_rate(moved))
@@ -207,14 +204,15 @@ class AdminProgressProcessor:
         if config is None or (info is not None and topic not in info.subscriptions and info.subscriptions):
             return
         for queue_id in range(config.read_queue_nums):
-            _, high = self._ends(topic, queue_id)
+            _, high = self._store.offset_range(topic, queue_id)
             offset = max(0, self._offsets.get(group, topic, queue_id))
-            yield Progress(topic, queue_id, high, offset, self._time_before(topic, queue_id, offset))
+            pulled = max(offset, self._offsets.pulled.get(group, self._store.find_queue(topic, queue_id)))
+            yield Progress(topic, queue_id, high, offset, pulled, self._time_before(topic, queue_id, offset))
 
     def handle_all_groups(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """317: every group's progress, a document a topic."""
         orderly = optional_bool(request, "isOrder", False)
-        total = 0
+        total = in_flight = 0
         groups = []
         for config in self._groups.all():
             group = config.group_name
@@ -223,15 +221,18 @@ class AdminProgressProcessor:
                 found = self._topics.get(topic)
                 if found is None or (orderly and not found.order):
                     continue
-                total += sum(row.broker_offset - row.consumer_offset for row in self._progress(group, topic))
+                for row in self._progress(group, topic):
+                    total += row.broker_offset - row.consumer_offset
+                    in_flight += row.pull_offset - row.consumer_offset
                 document = self._group_body(group, [topic])
                 if b'"offsetTable":{}' not in document:
                     documents.append(document)
             groups.append(b"{" + msgspec.json.encode(group) + b":[" + b",".join(documents) + b"]}")
-        body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":0}' % (
+        body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":%d}' % (
             msgspec.json.encode(self._address),
             b",".join(groups),
             total,
+            in_flight,
         )
         return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
 
@@ -246,7 +247,7 @@ class AdminProgressProcessor:
         config = self._topic(topic)
         found = []
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            low, high = self._ends(topic, queue_id)
+            low, high = self._store.offset_range(topic, queue_id)
             earliest = self._search.time_of(topic, queue_id, low) if low < high else -1
             latest = self._time_before(topic, queue_id, high)
             offset = self._offsets.get(group, topic, queue_id)

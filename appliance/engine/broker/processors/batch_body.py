@@ -15,16 +15,15 @@ from ...errors import MessageTooLarge, RefusedRequest
 from ...protocol.codes import ResponseCode
 from ...protocol.properties import (
     DELAY_NAMES,
+    INNER_NUM,
     MAX_PROPERTIES_BYTES,
-    TAGS,
     TRANSACTION_PREPARED,
     decode_properties,
     encode_properties,
-    find_property,
 )
-from ...protocol.record import MAGIC_V1, SYS_BORN_IPV6, SYS_STORE_IPV6
+from ...protocol.record import MAGIC_V1, SECTOR_BYTES, SYS_BORN_IPV6, SYS_STORE_IPV6, UNWRITTEN
 from ...store.consume_queue import ENTRY
-from ...store.dispatch import tag_code
+from ...store.dispatch import properties_tag_code
 
 _HEAD = struct.Struct(">iiiii")
 _UNIQUE_KEY = b"UNIQ_KEY\x01"
@@ -35,10 +34,12 @@ _RECORD_HEADS = {length: struct.Struct(f">iIiiiqq{length}si") for length in (48,
 
 #: Shapes of properties remembered, and members of each.
 _SHAPES_KEPT, _MEMBERS_KEPT = 256, 1024
+#: Longer properties are not remembered: strangers' could fill gigabytes.
+_LONGEST_SHAPE = 256
 
 
 class Member(NamedTuple):
-    """What follows from a member's properties: what the batch's own add to them, and its tag code."""
+    """What follows from a member's properties: what the batch's own add to them, and the tag code of both together."""
 
     added: bytes
     tag_code: int
@@ -87,6 +88,8 @@ class Shapes:
             return {}  # the end of another name: its value counts
         key = head + rest[rest.find(b"\x02") :]
         known = self._known.get(key)
+        if len(key) > _LONGEST_SHAPE:
+            return {}
         if known is None or len(known) >= _MEMBERS_KEPT:
             if len(self._known) >= _SHAPES_KEPT:
                 self._known.clear()
@@ -154,12 +157,12 @@ class BatchRecords:
             member = shape = None
             if own[:9] == _UNIQUE_KEY and own.isascii():
                 cut = own.find(b"\x02", 9)
-                if cut > 0:
+                if 0 < cut < SECTOR_BYTES:  # too short for zeros that matter
                     shape = own[cut:]
                     member = known.get(shape)
             if member is None:
                 member = self._look_at(own)
-                if shape is not None:
+                if shape is not None and len(shape) <= _LONGEST_SHAPE:
                     known[shape] = member
             added, code = member
             text_size = len(own) + len(added)
@@ -190,14 +193,18 @@ class BatchRecords:
             text = own.decode()
         except UnicodeDecodeError:
             raise _refused("properties are not UTF-8") from None
-        if "DELAY" in text or "TIMER_" in text or "TRAN_MSG" in text:
+        if "DELAY" in text or "TIMER_" in text or "TRAN_MSG" in text or "INNER_NUM" in text:
             names = decode_properties(text)
             if TRANSACTION_PREPARED in names or any(name in names for name in DELAY_NAMES):
                 raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed or half messages")
+            if INNER_NUM in names:
+                raise _refused("a message is a batch of its own")
+        if "\0" in text and UNWRITTEN in own:
+            raise _refused(f"properties hold {len(UNWRITTEN)} zeros in a row")
         if self._properties is None:
             self._properties = MemberProperties(decode_properties(self._common.decode()))
-        code = tag_code(find_property(text, TAGS)) if "TAGS\x01" in text else 0
-        return Member(self._properties.addition(own), code)
+        added = self._properties.addition(own)
+        return Member(added, properties_tag_code(text + added.decode()))
 
 
 def _refused(why: str) -> RefusedRequest:

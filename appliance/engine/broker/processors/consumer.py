@@ -1,6 +1,7 @@
 """A group's progress and its leases: 14, 15 consumer offsets; 41, 42 queue locks. All inline on remoting-io.
 
-14 never answers a passing error: a 4.9 client would take it for "none" and skip to the queue's end.
+14 never answers a passing error, nor while a queue is being built anew: a client would take it for "none" and skip to
+the queue's end. It closes the connection instead.
 Source: RocketMQ 5.3.3 `ConsumerManageProcessor`, `AdminBrokerProcessor.lockBatchMQ`.
 """
 
@@ -10,21 +11,25 @@ import logging
 
 import msgspec
 
-from ...errors import RefusedRequest
+from ...errors import QueueBroken, RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import optional_bool, require_int, require_long, require_str
-from ...protocol.names import is_legal_group
+from ...protocol.names import is_legal_derived_topic, is_legal_group, is_plain_name
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...store.message_store import MessageStore
 from ..groups import SubscriptionGroupManager
 from ..heartbeat import LockBody, decode_body
+from ..heartbeat_bounds import check_client_id
 from ..offsets import ConsumerOffsetManager
 from ..queue_locks import MessageQueue, RebalanceLockManager
 from ..topics import MAX_QUEUE_NUMS, TopicConfigManager
 
 logger = logging.getLogger(__name__)
+
+#: Of one 41 or 42: twice those of a consumer that has 2,000 in order. More would stop the I/O thread for milliseconds.
+MOST_QUEUES_OF_A_LOCK = 4096
 
 
 class ConsumerProcessor:
@@ -51,7 +56,7 @@ class ConsumerProcessor:
         dispatcher.add(RequestCode.UNLOCK_BATCH_MQ, self.handle_unlock)
 
     def handle_query_offset(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-        """The stored offset; 0 for a young queue that is still in memory from its beginning; else 22."""
+        """The stored offset; its first for a young queue that is still in memory from its beginning; else 22."""
         group, topic = require_str(request, "consumerGroup"), require_str(request, "topic")
         queue_id = require_int(request, "queueId")
         offset = self._offsets.get(group, topic, queue_id)
@@ -61,17 +66,17 @@ class ConsumerProcessor:
                     ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
                 )
             try:
-                young = self._store.min_offset(topic, queue_id) <= 0 and self._store.is_hot(topic, queue_id, 0)
-            except OSError as error:
+                offset = self._store.young_offset(topic, queue_id)
+            except (OSError, QueueBroken) as error:
                 # No answer at all: the client asks again, where an error would let a 4.9 consumer skip messages.
-                logger.error("consumer offsets: the queue cannot be read topic=%s queue=%d: %s", topic, queue_id, error)
+                level = logging.INFO if isinstance(error, QueueBroken) else logging.ERROR
+                logger.log(level, "consumer offsets: no answer topic=%s queue=%d: %s", topic, queue_id, error)
                 conn.close()
                 return None
-            if not young:
+            if offset < 0:
                 raise RefusedRequest(
                     ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 )
-            offset = 0
         return RemotingCommand.response(ResponseCode.SUCCESS, ext={"offset": str(offset)})
 
     def handle_update_offset(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
@@ -82,19 +87,35 @@ class ConsumerProcessor:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._topics.get(topic) is None:
             raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        if not 0 <= queue_id < MAX_QUEUE_NUMS or offset < 0:  # ours: Apache keeps anything
+        if offset < 0 or not self._is_queue(topic, queue_id):  # ours: Apache keeps anything
             raise RefusedRequest(
                 ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] or commitOffset[{offset}] is illegal"
             )
         if (group, topic, queue_id) in self._offsets.resets:  # the member does not know of it yet
             return RemotingCommand.response(ResponseCode.SUCCESS, "Offset has been previously reset")
-        self._offsets.commit(group, topic, queue_id, offset)
+        if not self._offsets.commit(group, topic, queue_id, offset):
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR, "the offset is not kept: there are too many pairs of groups and topics"
+            )
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
+    def _is_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether the topic has such a queue, or had it before it was given fewer."""
+        config = self._topics.get(topic)
+        if config is None or not 0 <= queue_id < MAX_QUEUE_NUMS:
+            return False
+        return (
+            queue_id < max(config.read_queue_nums, config.write_queue_nums)
+            or self._store.find_queue(topic, queue_id) is not None
+        )
+
     def handle_lock(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """Which of the queues the client holds now; names are given back as they came."""
+        """Which of the queues the client holds now, by the names that came; never one that there is not."""
         group, client_id, queues = _lock_request(request)
-        held = self._locks.lock(group, client_id, queues)
+        if self._groups.get(group) is None:
+            raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        there = [queue for queue in queues if self._is_queue(queue.topic, queue.queue_id)]
+        held = self._locks.lock(group, client_id, there)
         found = [{"brokerName": q.broker_name, "queueId": q.queue_id, "topic": q.topic} for q in held]
         return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": found}))
 
@@ -108,5 +129,15 @@ def _lock_request(request: RemotingCommand) -> tuple[str, str, list[MessageQueue
     body = decode_body(request.body, LockBody)
     if not is_legal_group(body.consumer_group) or not body.client_id:
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "the body has no consumerGroup or no clientId")
+    check_client_id(body.client_id)
+    if len(body.mq_set) > MOST_QUEUES_OF_A_LOCK:
+        raise RefusedRequest(
+            ResponseCode.SYSTEM_ERROR, f"{len(body.mq_set)} queues at once, at most {MOST_QUEUES_OF_A_LOCK} are taken"
+        )
+    for topic, broker_name in {(queue.topic, queue.broker_name) for queue in body.mq_set}:
+        if not is_legal_derived_topic(topic) or not is_plain_name(broker_name):
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR, f"the queues of {topic[:100]!r} on {broker_name[:100]!r} cannot be"
+            )
     queues = [MessageQueue(queue.topic, queue.broker_name, queue.queue_id) for queue in body.mq_set]
     return body.consumer_group, body.client_id, queues

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +21,7 @@ from ...protocol.names import PERM_READ
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher, WorkerPool
 from ...remoting.event_loop import EventLoop
+from ...store.cold_reader import ColdReader
 from ...store.consume_queue import ConsumeQueue
 from ...store.message_store import MessageStore
 from ...store.results import GetResult, GetStatus
@@ -44,6 +46,8 @@ _READ_BUFFER_BYTES = 1024 * 1024
 _BYTES_FOR_A_CALL = 12_000
 #: Adjacent records of this size and more go from the page cache to the socket without a copy.
 _SENDFILE_FROM_BYTES = 8 * 1024
+#: How often a pull is read for in the pool when its queue is another one each time the entries come back.
+_COLD_TRIES = 3
 #: The client's limit, whatever it asks for.
 _MAX_COUNT = 1024 * 1024
 
@@ -96,6 +100,9 @@ class PullProcessor:
         self._cold = cold
         self._advertised_ip = advertised_ip
         self.long_polling = LongPolling(loop, self._resume)
+        self._pulled = offsets.pulled.note
+        # Owned by the pool's thread.
+        self._cold_reader = ColdReader(store)
         # Owned by remoting-io.
         self._buffer = memoryview(bytearray(_READ_BUFFER_BYTES))
         self.found_count = 0
@@ -108,6 +115,10 @@ class PullProcessor:
         dispatcher.add(RequestCode.LITE_PULL_MESSAGE, self.handle_pull)
         dispatcher.add_hot(RequestCode.PULL_MESSAGE, self.hot_pull)
         dispatcher.add_hot(RequestCode.LITE_PULL_MESSAGE, self.hot_lite_pull)
+
+    def close(self) -> None:
+        """When the loop and the pool have ended."""
+        self._cold_reader.close()
 
     # --- ways in
 
@@ -155,15 +166,19 @@ class PullProcessor:
         if result is None:
             self._get_cold(conn, opaque, fields.group, fields.offset, fields.max_count, queue, codes)
             return
+        self._pulled(group.group_name, queue, result.next_offset)
         code = _code_of(result.status, fields.offset)
         if code == ResponseCode.PULL_NOT_FOUND and fields.sys_flag & SUSPEND:
             timeout_ms = fields.suspend_ms if self._config.long_polling_enable else self._config.short_polling_time_ms
             if timeout_ms > 0:
                 if queue is None:
                     queue = self._store.queues.get_or_create(fields.topic, fields.queue_id)
-                self.long_polling.hold(
+                if not self.long_polling.hold(
                     conn, opaque, group.group_name, queue, fields.offset, fields.max_count, codes, timeout_ms
-                )
+                ):
+                    # A client waits after this code; told that nothing was found it would ask again at once.
+                    remark = "[HELD]too many pulls of this client, or of all, are being held"
+                    conn.answer(opaque, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
                 return
         self._answer(conn, opaque, code, result, topic.topic_sys_flag, group.group_sys_flag)
 
@@ -227,6 +242,9 @@ class PullProcessor:
         """A parked pull was woken or is out of time: answer with what there is now."""
         if parked.conn.closed:
             return
+        if parked.conn.full:  # what it asked for before comes first
+            parked.conn.when_room(lambda: self._resume(parked))
+            return
         place = parked.group, parked.queue.topic, parked.queue.queue_id
         if self._offsets.resets and self._answer_reset(parked.conn, parked.opaque, *place):
             return
@@ -238,6 +256,7 @@ class PullProcessor:
                 parked.conn, parked.opaque, parked.group, parked.offset, parked.max_count, queue, parked.codes
             )
             return
+        self._pulled(parked.group, queue, result.next_offset)
         self._finish(parked.conn, parked.opaque, parked.group, parked.queue.topic, parked.offset, result)
 
     def _answer_reset(self, conn: Connection, opaque: int, group: str, topic: str, queue_id: int) -> bool:
@@ -245,8 +264,7 @@ class PullProcessor:
         offset = self._offsets.resets.pop((group, topic, queue_id), None)
         if offset is None:
             return False
-        queue = self._store.find_queue(topic, queue_id)
-        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        low, high = self._store.offset_range(topic, queue_id)
         result = GetResult(GetStatus.OFFSET_RESET, offset, low, high, [], 0, 0)
         self._finish(conn, opaque, group, topic, offset, result)
         return True
@@ -270,6 +288,11 @@ class PullProcessor:
     def _answer(
         self, conn: Connection, opaque: int, code: int, result: GetResult, topic_flag: int, group_flag: int
     ) -> None:
+        if conn.full:  # nothing is built that is not taken; a pull that came off the disk gets here so
+            conn.when_room(
+                lambda: None if conn.closed else self._answer(conn, opaque, code, result, topic_flag, group_flag)
+            )
+            return
         header = _REPLY % (
             code,
             0,
@@ -294,7 +317,7 @@ class PullProcessor:
                 return
         parts = self._read_runs(result)
         if parts is None:
-            self._read_cold(conn, head, result)
+            self._read_cold(conn, opaque, head, result)
             return
         self._count(result)
         parts.insert(0, head)
@@ -347,35 +370,55 @@ class PullProcessor:
         max_count: int,
         queue: ConsumeQueue | None,
         codes: frozenset[int] | None,
+        tries: int = _COLD_TRIES,
     ) -> None:
-        """Bring the queue's file into the page cache, then look again."""
+        """Have the pool read the queue's entries, and answer from what it read: one round, whatever is cached."""
         assert queue is not None
         store = self._store
+        max_count = min(max_count, _MAX_COUNT)
 
-        def warm() -> None:
-            files = store.queues.new_files(4)
+        def read() -> None:
+            if conn.closed:
+                return
             try:
-                count = max(store.settings.max_scan_bytes // 20, 32)
-                store.queues.read_entries(queue, offset, count, files)
-            finally:
-                files.close()
-            self._loop.call_soon(again)
+                entries = self._cold_reader.entries(queue, offset, max_count, codes)
+            except OSError as error:
+                logger.error("pull: the entries of %r cannot be read at %d: %s", queue, offset, error)
+                self._loop.call_soon(lambda: self._unreadable(conn, opaque))
+                return
+            self._loop.call_soon(lambda: look(entries))
 
-        def again() -> None:
-            result = store.get(queue, offset, min(max_count, _MAX_COUNT), codes)
-            if result is None:  # evicted in between: try once more through the pool
-                self._submit(conn, opaque, warm)
-            elif not conn.closed:
+        def look(entries: bytes) -> None:
+            if conn.closed:
+                return
+            now = store.find_queue(queue.topic, queue.queue_id)
+            if now is queue:
+                result = store.get(queue, offset, max_count, codes, entries)
+            else:  # deleted, and perhaps made anew, meanwhile
+                result = store.get(now, offset, max_count, codes)
+            if result is not None:
+                self._pulled(group, now, result.next_offset)
                 self._finish(conn, opaque, group, queue.topic, offset, result)
+            elif tries > 1:
+                self._get_cold(conn, opaque, group, offset, max_count, now, codes, tries - 1)
+            else:
+                self._busy(conn, opaque)
 
-        self._submit(conn, opaque, warm)
+        self._submit(conn, opaque, read)
 
-    def _read_cold(self, conn: Connection, head: bytes, result: GetResult) -> None:
+    def _read_cold(self, conn: Connection, opaque: int, head: bytes, result: GetResult) -> None:
         """Read the records in the pool and send them from there."""
         log = self._store.log
 
         def read() -> None:
-            parts = [log.read(offset, size) for offset, size in result.runs]
+            if conn.closed:
+                return
+            try:
+                parts = [log.read(offset, size) for offset, size in result.runs]
+            except OSError as error:
+                logger.error("pull: the log cannot be read at %d: %s", result.runs[0][0], error)
+                self._loop.call_soon(lambda: self._unreadable(conn, opaque))
+                return
             body = b"".join(parts)
             if len(body) != result.size:
                 begin = log.min_offset
@@ -384,7 +427,7 @@ class PullProcessor:
                         logger.error("pull: the log gave %d of %d bytes at %d", len(part), size, offset)
                         conn.close()
                         return
-            self._loop.call_soon(lambda: send(body))
+            conn.post(lambda: send(body), len(body))
 
         def send(body: bytes) -> None:
             """What has expired since it was found is left out."""
@@ -392,17 +435,22 @@ class PullProcessor:
             prefix = _PREFIX.pack(len(head) - 4 + len(body), len(head) - 8)
             conn.send_parts([prefix, head[8:], body], len(head) + len(body))
 
-        if not self._cold.submit(read):
+        if not self._cold.submit(read, 0, conn):
             conn.close()  # the client pulls again; it has no answer to misread
 
-    def _submit(self, conn: Connection, opaque: int, job: object) -> None:
-        if not self._cold.submit(job):  # type: ignore[arg-type]
-            conn.answer(
-                opaque,
-                RemotingCommand.response(
-                    ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
-                ),
-            )
+    def _submit(self, conn: Connection, opaque: int, job: Callable[[], None]) -> None:
+        if not self._cold.submit(job):
+            self._busy(conn, opaque)
+
+    @staticmethod
+    def _busy(conn: Connection, opaque: int) -> None:
+        remark = "[OVERLOAD]system busy, start flow control for a while"
+        conn.answer(opaque, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
+
+    @staticmethod
+    def _unreadable(conn: Connection, opaque: int) -> None:
+        """The disk failed: the client tries again later, at the same offset."""
+        conn.answer(opaque, RemotingCommand.response(ResponseCode.SYSTEM_ERROR, "the messages cannot be read"))
 
 
 def _code_of(status: str, offset: int) -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from ...errors import RefusedRequest
 from ...protocol.codes import ResponseCode
 from ...protocol.command import RemotingCommand
+from ..heartbeat_bounds import MOST_EXPRESSION_CHARS
+from ..topic_config import I32
 
 COMMIT_OFFSET = 0x1
 SUSPEND = 0x2
@@ -39,16 +43,16 @@ class PullFields(
     commit_offset: int = 0
     suspend_ms: int = 0
     sub_version: int = 0
-    subscription: str | None = None
+    subscription: Annotated[str, msgspec.Meta(max_length=MOST_EXPRESSION_CHARS)] | None = None
     expression_type: str | None = None
 
 
 class PullFrame(msgspec.Struct, gc=False):
-    """A whole JSON header."""
+    """A whole JSON header; of one with numbers outside 32 bits the cold way says so and closes."""
 
     extFields: PullFields
-    opaque: int
-    flag: int = 0
+    opaque: I32
+    flag: I32 = 0
 
 
 decode_pull = msgspec.json.Decoder(PullFrame, strict=False).decode

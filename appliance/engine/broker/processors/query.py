@@ -32,8 +32,9 @@ class QueryMessageProcessor:
 
     def __init__(self, store: MessageStore, broker: BrokerConfig, config: StoreConfig) -> None:
         self._query = IndexQuery(store)
-        self._unique_limit = broker.default_query_max_num
-        self._limit = config.max_msgs_num_batch
+        # Frozen for everyone but the options that are changed while the broker runs: read at each use.
+        self._broker = broker
+        self._config = config
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.QUERY_MESSAGE, self.handle_query, POOL)
@@ -44,9 +45,11 @@ class QueryMessageProcessor:
         limit = require_int(request, "maxNum")
         begin_ms, end_ms = require_long(request, "beginTimestamp"), require_long(request, "endTimestamp")
         if optional_bool(request, UNIQUE_KEY_QUERY, False):
-            limit = self._unique_limit
+            limit = self._broker.default_query_max_num
         self._query.catch_up()
-        found = self._query.find(topic, key, min(limit, self._limit), begin_ms, end_ms, MAX_BODY_BYTES)
+        found = self._query.find(
+            topic, key, min(limit, self._config.max_msgs_num_batch), begin_ms, end_ms, MAX_BODY_BYTES
+        )
         ext = {
             "indexLastUpdateTimestamp": str(found.last_time_ms),
             "indexLastUpdatePhyoffset": str(found.last_offset),

@@ -32,10 +32,10 @@ from ...protocol.properties import (
     CLUSTER,
     DELAY_NAMES,
     DELAY_TIME_LEVEL,
+    INNER_NUM,
     MAX_PROPERTIES_BYTES,
     MSG_REGION,
     POP_CK,
-    TAGS,
     TRACE_SWITCH,
     TRANSACTION_PREPARED,
     TRANSIENT_PREFIX,
@@ -44,11 +44,11 @@ from ...protocol.properties import (
     encode_properties,
     find_property,
 )
-from ...protocol.record import SYS_BORN_IPV6, SYS_STORE_IPV6, SYS_TRANSACTION_MASK
+from ...protocol.record import SYS_BORN_IPV6, SYS_INNER_BATCH, SYS_STORE_IPV6, SYS_TRANSACTION_MASK, UNWRITTEN
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...store.consume_queue import ConsumeQueue
-from ...store.dispatch import tag_code
+from ...store.dispatch import has_queue_entry, properties_tag_code
 from ...store.message_store import MessageStore
 from ..topic_config import refuse_batch_queues
 from .batch_body import BatchRecords, Shapes
@@ -70,6 +70,8 @@ _ROUTES_KEPT = 50_000
 
 _PREFIX = struct.Struct(">ii")
 _IPV6_FLAGS = SYS_BORN_IPV6 | SYS_STORE_IPV6
+#: No ordinary message has one of these. A record with one may have no queue entry (`has_queue_entry`).
+_UNUSUAL_FLAGS = SYS_TRANSACTION_MASK | SYS_INNER_BATCH
 
 
 class TopicRoute:
@@ -106,16 +108,25 @@ class SendProcessor:
         self._groups = groups
         self._locks = locks
         self._config = config
-        self._max_message_size = max_message_size
         self._unique_keys = unique_keys
         self._host_hex = store_host.hex().upper().encode()
-        region, trace = config.region_id, "true" if config.trace_on else "false"
-        #: Every answer to a send carries these, refusals too; Java reads them without a null check.
-        self.send_ext = {TRACE_SWITCH: trace, MSG_REGION: region}
-        self._region = region
-        self._trace = trace
+        self._region = config.region_id
         self._cluster = config.cluster_name
-        self._suffix = f"MSG_REGION\x01{region}\x02CLUSTER\x01{config.cluster_name}\x02TRACE_ON\x01{trace}\x02".encode()
+        #: Every answer to a send carries these, refusals too; Java reads them without a null check.
+        self.send_ext: dict[str, str] = {}
+        # Owned by remoting-io.
+        self.take_options(max_message_size)
+        self._routes: dict[str, TopicRoute] = {}
+        self._shapes = Shapes()
+        self._generation = -1
+
+    def take_options(self, max_message_size: int) -> None:
+        """Make anew what follows from traceOn and maxMessageSize. On remoting-io, or before it starts."""
+        region, trace = self._region, "true" if self._config.trace_on else "false"
+        self._max_message_size = max_message_size
+        self._trace = trace
+        self.send_ext |= {TRACE_SWITCH: trace, MSG_REGION: region}
+        self._suffix = f"MSG_REGION\x01{region}\x02CLUSTER\x01{self._cluster}\x02TRACE_ON\x01{trace}\x02".encode()
         quoted_region = msgspec.json.encode(region).decode().replace("%", "%%")
         #: queue id, unique key, offset id, queue offset, opaque go in.
         self._reply = (
@@ -123,10 +134,6 @@ class SendProcessor:
             f'"TRACE_ON":"{trace}","MSG_REGION":{quoted_region},"queueOffset":"%d"}},"flag":1,"language":"JAVA",'
             f'"opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
         ).encode()
-        # Owned by remoting-io.
-        self._routes: dict[str, TopicRoute] = {}
-        self._shapes = Shapes()
-        self._generation = -1
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.SEND_MESSAGE, self.handle_send)
@@ -220,8 +227,7 @@ class SendProcessor:
     ) -> bytes:
         """Stage one message; returns its answer's frame."""
         text = fields.properties
-        key, properties = self._stored_properties(text, fields, route)
-        code = tag_code(find_property(text, TAGS)) if "TAGS\x01" in text else 0
+        key, properties, code = self._stored_properties(text, fields, route)
         offset = queue.next_offset
         try:
             physical = self._store.put(
@@ -254,7 +260,7 @@ class SendProcessor:
         """Stage every message of a batch at consecutive offsets, all in one file; returns the answer's frame."""
         if route.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise self._illegal()
-        key, common = self._stored_properties(fields.properties, fields, route)
+        key, common, _ = self._stored_properties(fields.properties, fields, route)
         first = queue.next_offset
         try:
             batch = BatchRecords(
@@ -277,24 +283,21 @@ class SendProcessor:
         size = len(header)
         return _PREFIX.pack(size + 4, size) + header
 
-    def _stored_properties(self, text: str, fields: SendFields, route: TopicRoute) -> tuple[bytes, bytes]:
-        """(unique key as it stands in the answer's JSON, properties as stored).
+    def _stored_properties(self, text: str, fields: SendFields, route: TopicRoute) -> tuple[bytes, bytes, int]:
+        """(unique key as it stands in the answer's JSON, properties as stored, tag code of their queue entry).
 
-        The broker adds MSG_REGION, CLUSTER, TRACE_ON and a unique key if there is none, as 5.3.3 does.
+        The broker adds MSG_REGION, CLUSTER, TRACE_ON and a unique key if there is none, as 5.3.3 does. The last of them
+        ends the properties, with a byte that is no zero.
         """
         at = text.find("UNIQ_KEY\x01")
         if (
             at < 0
             or (at > 0 and text[at - 1] != "\x02")
-            or fields.sys_flag & SYS_TRANSACTION_MASK
+            or fields.sys_flag & _UNUSUAL_FLAGS
+            or "\0" in text
             or "DELAY" in text
-            or "TIMER_" in text
-            or "TRAN_MSG" in text
             or "CLUSTER\x01" in text
-            or "MSG_REGION\x01" in text
-            or "TRACE_ON\x01" in text
-            or "POP_CK\x01" in text
-            or TRANSIENT_PREFIX in text
+            or (text.count("_") > 1 and _has_unusual_name(text))  # UNIQ_KEY has one
         ):
             return self._unusual_properties(text, fields, route)
         end = text.find("\x02", at + 9)
@@ -306,13 +309,17 @@ class SendProcessor:
             properties = text.encode() + (b"" if text[-1] == "\x02" else b"\x02") + self._suffix
         if len(properties) > MAX_PROPERTIES_BYTES:
             raise self._illegal()
-        return key.encode() if key.isalnum() else msgspec.json.encode(key)[1:-1], properties
+        # The broker's own properties hold no tag.
+        code = properties_tag_code(text)
+        return key.encode() if key.isalnum() else msgspec.json.encode(key)[1:-1], properties, code
 
-    def _unusual_properties(self, text: str, fields: SendFields, route: TopicRoute) -> tuple[bytes, bytes]:
-        """The same through the map, after refusing what is not served yet."""
+    def _unusual_properties(self, text: str, fields: SendFields, route: TopicRoute) -> tuple[bytes, bytes, int]:
+        """The same through the map, after refusing what is not served yet, and what no crash may meet."""
         found = decode_properties(text)
         if found.get(TRANSACTION_PREPARED, "").lower() == "true" or fields.sys_flag & SYS_TRANSACTION_MASK:
             raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "transactional messages are not supported yet")
+        if not has_queue_entry(fields.sys_flag) or INNER_NUM in found:
+            raise self._illegal()  # a batch of 5.x's batch queues, which this topic has not
         if route.topic.startswith(DLQ_PREFIX) and fields.topic.startswith(RETRY_PREFIX):
             found[DELAY_TIME_LEVEL] = "0"  # given up: a dead letter has no delay
         for name in DELAY_NAMES:
@@ -328,13 +335,20 @@ class SendProcessor:
         found[MSG_REGION] = self._region
         found[CLUSTER] = self._cluster
         found[TRACE_SWITCH] = self._trace
+        stored = encode_properties(found)
         try:
-            properties = encode_properties(found).encode()
+            properties = stored.encode()
         except UnicodeEncodeError:
             raise self._illegal() from None
         if len(properties) > MAX_PROPERTIES_BYTES:
             raise self._illegal()
-        return msgspec.json.encode(key)[1:-1], properties
+        if UNWRITTEN in properties:
+            raise RefusedRequest(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: its properties hold {len(UNWRITTEN)} zeros in a row, "
+                "which after a power cut could not be told from what was never written",
+            )
+        return msgspec.json.encode(key)[1:-1], properties, properties_tag_code(stored)
 
     def _illegal(self) -> RefusedRequest:
         return RefusedRequest(
@@ -370,6 +384,11 @@ class SendProcessor:
         if config is None:
             config = self._topics.create_from_default(topic, fields.default_topic, fields.default_topic_queue_nums)
             if config is None and topic.startswith(RETRY_PREFIX):
+                name = topic[len(RETRY_PREFIX) :]
+                if self._groups.find(name) is None:  # before its topic is made; Apache makes that all the same
+                    raise RefusedRequest(
+                        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}{_HELP}"
+                    )
                 config = self._topics.create_retry_topic(topic, 1, PERM_READ | PERM_WRITE)
             if config is None:
                 raise RefusedRequest(
@@ -380,10 +399,9 @@ class SendProcessor:
             raise RefusedRequest(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
         count = max(config.read_queue_nums, config.write_queue_nums)
         route = TopicRoute(topic, count, config.write_queue_nums, str(config))
-        if self._topics.generation != self._generation:
-            self._routes.clear()
-            self._generation = self._topics.generation
-        elif len(self._routes) >= _ROUTES_KEPT:
+        # Kept for the generation that was seen before the topic was looked up: whatever changed since then, another
+        # thread's change or this send's own new topic, empties the table at the next send.
+        if len(self._routes) >= _ROUTES_KEPT:
             self._routes.clear()
         self._routes[topic] = route
         return route
@@ -411,6 +429,19 @@ class SendProcessor:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] cannot be created")
         fields.queue_id = 0
         return TopicRoute(topic, 1, 1, str(config))
+
+
+def _has_unusual_name(text: str) -> bool:
+    """Whether properties may hold one of the names with a `_` that the map has to look at."""
+    return (
+        "TIMER_" in text
+        or "TRAN_MSG" in text
+        or "MSG_REGION\x01" in text
+        or "TRACE_ON\x01" in text
+        or "POP_CK\x01" in text
+        or "INNER_NUM\x01" in text
+        or TRANSIENT_PREFIX in text
+    )
 
 
 def _is_no_delay(level: str) -> bool:

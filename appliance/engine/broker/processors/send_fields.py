@@ -10,6 +10,7 @@ import msgspec
 from ...errors import RefusedRequest
 from ...protocol.codes import ResponseCode
 from ...protocol.command import RemotingCommand
+from ..topic_config import I32
 
 #: attribute -> (letter of SendMessageRequestHeaderV2, name of SendMessageRequestHeader)
 _NAMES = {
@@ -57,21 +58,24 @@ LongFields = msgspec.defstruct(
 
 
 class LetterFrame(msgspec.Struct, gc=False):
-    """A whole JSON header with letters."""
+    """A whole JSON header with letters.
+
+    A number outside 32 bits has no answer that the peer could match: the cold way says so and closes.
+    """
 
     extFields: SendFields
-    opaque: int
-    flag: int = 0
-    version: int = 0
+    opaque: I32
+    flag: I32 = 0
+    version: I32 = 0
 
 
 class LongFrame(msgspec.Struct, gc=False):
     """A whole JSON header with long names."""
 
     extFields: LongFields  # type: ignore[valid-type]
-    opaque: int
-    flag: int = 0
-    version: int = 0
+    opaque: I32
+    flag: I32 = 0
+    version: I32 = 0
 
 
 decode_letters = msgspec.json.Decoder(LetterFrame, strict=False).decode

@@ -1,0 +1,374 @@
+"""What vouches for the audit log from outside its database: a key, and a head that says where the log ends.
+
+    DATA/rocketbox/audit-key    32 random bytes as hex, made at the first start, for its owner only
+    DATA/rocketbox/audit-head   JSON: how many entries, the last one's id and digest, where keyed digests begin, what
+                                was found broken; and an HMAC of all that under the key
+
+Each entry's digest is an HMAC of the entry and the digest before it, so whoever has the database and not the key can
+neither change an entry nor write one. The head shows that the newest entries were cut off, or an older copy of the
+database was restored: the chain that is left is whole, but it ends too early.
+
+Order: an entry is committed and its bytes synced, then the head is moved to it. So the head is never ahead of the
+table; after a crash in between it lags by entries that follow it and verify, and is moved on. A head that does not fit
+the table is moved on, too, so that later entries are vouched for, but remembers what was found (`broken`) until
+somebody accepts it.
+
+Entries from before there was a key have plain SHA-256 digests; the first start adopts them: their last digest stands in
+the head as `base`. Knows nothing of Django: `rocketbox doctor` looks with the same eyes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from ..engine import file_sync
+
+KEY_FILE = "audit-key"
+HEAD_FILE = "audit-head"
+KEY_BYTES = 32
+
+#: The fields of an entry that its digest covers, in this order.
+COVERED = ("at_ms", "actor", "actor_kind", "address", "action", "target", "before", "after", "result", "request_id")
+
+#: code -> what is the matter, in English; `words.AUDIT_SENTENCES` repeats them for the catalogue.
+TEMPLATES = {
+    "audit_none": "There is no audit log yet.",
+    "audit_whole": "The audit log is whole; entries: %(count)d.",
+    "audit_cut": (
+        "The newest entries of the audit log are missing, up to entry %(last)d; in all: %(missing)d. "
+        "They were cut off, or an older copy of the settings database was restored."
+    ),
+    "audit_altered": (
+        "Entry %(entry)d of the audit log does not fit the one before it: something was changed, removed or put in "
+        "there."
+    ),
+    "audit_fewer": "Entries of the audit log are missing: there were %(count)d, and there are %(found)d of them.",
+    "audit_no_head": "The file audit-head, which says where the audit log ends, is gone.",
+    "audit_bad_head": "The file audit-head, which says where the audit log ends, was altered or damaged.",
+    "audit_no_key": "The file audit-key is gone: older entries of the audit log cannot be checked any more.",
+    "audit_unreadable": "The audit log cannot be checked: %(file)s cannot be read (%(reason)s).",
+}
+
+
+class Verdict(NamedTuple):
+    """What a look at the log found: a sentence with its places, as the engine's sentences are."""
+
+    code: str
+    args: dict[str, Any]
+
+    @property
+    def template(self) -> str:
+        return TEMPLATES[self.code]
+
+    @property
+    def is_well(self) -> bool:
+        return self.code in ("audit_whole", "audit_none")
+
+    def __str__(self) -> str:
+        return self.template % self.args
+
+
+class Row(NamedTuple):
+    """One entry; fields as COVERED names them."""
+
+    id: int
+    digest: str
+    fields: tuple[Any, ...]
+
+
+class Table(Protocol):
+    """The entries, wherever they are read from."""
+
+    def rows(self, behind: int) -> Iterator[Row]:
+        """Those with larger ids, in order."""
+
+    def digest_at(self, entry: int) -> str | None: ...
+
+    def count(self, upto: int) -> int:
+        """How many there are with ids up to this one."""
+
+    def newest(self) -> tuple[int, str]:
+        """(id, digest) of the last one; (0, "") when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where keyed digests begin: behind this entry. opaque: its predecessors' key is lost, they cannot be checked."""
+
+    last_id: int = 0
+    digest: str = ""
+    opaque: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where the log ends. broken: a Verdict's code and args and when it was noticed, until it is accepted."""
+
+    count: int = 0
+    last_id: int = 0
+    digest: str = ""
+    base: Base = field(default_factory=Base)
+    broken: dict[str, Any] | None = None
+
+
+def digest_of(fields: Sequence[Any], previous: str, key: bytes | None) -> str:
+    """Hex digest of an entry's fields and the digest before it: HMAC-SHA-256, or SHA-256 without a key."""
+    text = json.dumps([previous, *fields], sort_keys=True, ensure_ascii=True).encode()
+    return hashlib.sha256(text).hexdigest() if key is None else hmac.new(key, text, hashlib.sha256).hexdigest()
+
+
+class Seal:
+    """Key and head of one data directory. Any thread, and another process: moves of the head take turns."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._key_path = directory / KEY_FILE
+        self._head_path = directory / HEAD_FILE
+
+    # --- the files
+
+    def key(self) -> bytes | None:
+        """None when there is none, or something that is no key. Raises OSError."""
+        try:
+            raw = bytes.fromhex(self._key_path.read_text(encoding="ascii").strip())
+        except (FileNotFoundError, ValueError):
+            return None
+        return raw if len(raw) == KEY_BYTES else None
+
+    def _read_head(self, key: bytes) -> Head | Verdict:
+        try:
+            document = json.loads(self._head_path.read_bytes())
+            told = bytes.fromhex(document.pop("mac"))
+            if not hmac.compare_digest(told, _mac(key, document)):
+                return Verdict("audit_bad_head", {})
+            return Head(**{**document, "base": Base(**document["base"])})
+        except FileNotFoundError:
+            return Verdict("audit_no_head", {})
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return Verdict("audit_bad_head", {})
+
+    def _write_head(self, key: bytes, head: Head) -> None:
+        document = asdict(head)
+        self._write(self._head_path, json.dumps(document | {"mac": _mac(key, document).hex()}) + "\n")
+
+    def _write(self, path: Path, text: str) -> None:
+        """Durable when it returns; whole or not at all."""
+        fresh = path.with_name(f"{path.name}.new")
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(fd, 0o600)
+            self._give_to_owner(fd)
+            with open(fd, "w", encoding="ascii", closefd=False) as file:
+                file.write(text)
+            file_sync.sync_data(fd)
+        finally:
+            os.close(fd)
+        os.replace(fresh, path)
+        file_sync.sync_directory(self._directory)
+
+    def _give_to_owner(self, fd: int) -> None:
+        """What root's command line writes is the server's, as SQLite does it with its files: it must read it again."""
+        if os.geteuid() == 0:
+            owner = self._directory.stat()
+            if owner.st_uid or owner.st_gid:
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One at a time, also with `rocketbox user` beside the server."""
+        fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    # --- appending
+
+    def key_for_appending(self, table: Table, marked: bool) -> tuple[bytes, Verdict | None]:
+        """(the key, what is new about that): makes key and head where there are none. Raises OSError.
+
+        marked: the database says that it had a key before. Without that and without a key the chain is adopted as it is
+        (`audit_whole`); with it a lost key is `audit_no_key`. None when the key was there.
+        """
+        key = self.key()
+        if key is not None:
+            return key, None
+        with self._turn():
+            key = self.key()
+            if key is not None:
+                return key, None
+            key = secrets.token_bytes(KEY_BYTES)
+            last_id, digest = table.newest()
+            count = table.count(last_id)
+            news = Verdict("audit_no_key", {}) if marked else Verdict("audit_whole", {"count": count})
+            base = Base(last_id, digest, opaque=marked)
+            # The head first: a key without a head would be taken for a head that somebody removed.
+            self._write_head(key, Head(count, last_id, digest, base, None if news.is_well else _noted(news)))
+            self._write(self._key_path, key.hex() + "\n")
+        return key, news
+
+    def follow(self, table: Table) -> Verdict | None:
+        """Move the head to the table's end; what was found broken on the way, for the first time. Raises OSError.
+
+        The caller has committed and synced what the table shows.
+        """
+        with self._turn():
+            key = self.key()
+            if key is None:
+                return None  # the next entry makes one, and says so
+            head = self._read_head(key)
+            if isinstance(head, Verdict):
+                last_id, digest = table.newest()
+                fresh = Head(table.count(last_id), last_id, digest, Base(last_id, digest), _noted(head))
+                self._write_head(key, fresh)
+                return head
+            problem, moved = _followed(table, head, key)
+            if problem is not None:
+                last_id, digest = table.newest()
+                noted = head.broken or _noted(problem)
+                moved = replace(head, count=table.count(last_id), last_id=last_id, digest=digest, broken=noted)
+            if moved != head:
+                self._write_head(key, moved)
+            return problem if head.broken is None else None
+
+    def note(self, problem: Verdict) -> None:
+        """Remember what a check found until it is accepted; the first finding stays."""
+        with self._turn():
+            key = self.key()
+            head = None if key is None else self._read_head(key)
+            if key is not None and isinstance(head, Head) and head.broken is None:
+                self._write_head(key, replace(head, broken=_noted(problem)))
+
+    def accept(self, table: Table, marked: bool) -> dict[str, Any] | None:
+        """Go on from the log as it is now, and forget what was broken; that, or None. Raises OSError."""
+        key, _ = self.key_for_appending(table, marked)
+        with self._turn():
+            head = self._read_head(key)
+            last_id, digest = table.newest()
+            broken: dict[str, Any] | None
+            if isinstance(head, Verdict):
+                broken, base = _noted(head), Base(last_id, digest, opaque=True)
+            else:
+                walked = _walked(table, head, key)
+                problem = _ended(table, head, key)[0] or walked
+                broken = head.broken or (None if problem is None else _noted(problem))
+                base = head.base if walked is None else Base(last_id, digest, opaque=True)
+            self._write_head(key, Head(table.count(last_id), last_id, digest, base, None))
+            return broken
+
+    # --- looking
+
+    def look(self, table: Table, marked: bool) -> Verdict:
+        """The end of the log and the number of its entries; cheap."""
+        return self._seen(table, marked, whole=False)
+
+    def check(self, table: Table, marked: bool) -> Verdict:
+        """Every entry."""
+        return self._seen(table, marked, whole=True)
+
+    def _seen(self, table: Table, marked: bool, whole: bool) -> Verdict:
+        try:
+            return self._judged(table, marked, whole)
+        except OSError as error:  # a file of another user's, a broken disk: a finding, and no page that fails
+            name = Path(error.filename or self._directory).name
+            return Verdict("audit_unreadable", {"file": name, "reason": error.strerror or str(error)})
+
+    def _judged(self, table: Table, marked: bool, whole: bool) -> Verdict:
+        key = self.key()
+        if key is None:
+            if marked:
+                return Verdict("audit_no_key", {})
+            last_id, _ = table.newest()
+            found = first_broken_of(table, Base(), None) if whole else None
+            if found is not None:
+                return Verdict("audit_altered", {"entry": found})
+            return Verdict("audit_whole", {"count": table.count(last_id)}) if last_id else Verdict("audit_none", {})
+        head = self._read_head(key)
+        if isinstance(head, Verdict):
+            return head
+        if head.broken is not None:
+            return Verdict(head.broken["code"], head.broken["args"])
+        problem, moved = _ended(table, head, key)
+        if problem is None and whole:
+            problem = _walked(table, head, key)
+        return problem or Verdict("audit_whole", {"count": moved.count})
+
+    def first_broken(self, table: Table) -> int | None:
+        """Id of the first entry whose digest is not what it and its predecessor give; None when the chain is whole."""
+        key = self.key()
+        head = None if key is None else self._read_head(key)
+        return first_broken_of(table, head.base if isinstance(head, Head) else Base(), key)
+
+
+def _mac(key: bytes, document: dict[str, Any]) -> bytes:
+    text = json.dumps(document, sort_keys=True, ensure_ascii=True)
+    return hmac.new(key, b"audit-head" + text.encode(), hashlib.sha256).digest()
+
+
+def _noted(problem: Verdict) -> dict[str, Any]:
+    return {"code": problem.code, "args": problem.args, "at_ms": time.time_ns() // 1_000_000}
+
+
+def _followed(table: Table, head: Head, key: bytes) -> tuple[Verdict | None, Head]:
+    """(what does not fit the head, the head moved over the entries behind it that verify)."""
+    at_head = table.digest_at(head.last_id) if head.last_id else ""
+    if at_head is None:
+        missing = head.count - table.count(head.last_id)
+        if missing > 0:
+            return Verdict("audit_cut", {"last": head.last_id, "missing": missing}), head
+        return Verdict("audit_altered", {"entry": head.last_id}), head
+    if at_head != head.digest:
+        return Verdict("audit_altered", {"entry": head.last_id}), head
+    count, last_id, previous = head.count, head.last_id, head.digest
+    for row in table.rows(head.last_id):
+        if row.digest != digest_of(row.fields, previous, key):
+            return Verdict("audit_altered", {"entry": row.id}), head
+        count, last_id, previous = count + 1, row.id, row.digest
+    return None, replace(head, count=count, last_id=last_id, digest=previous)
+
+
+def _ended(table: Table, head: Head, key: bytes) -> tuple[Verdict | None, Head]:
+    """The same, and whether as many entries are there as the head says."""
+    problem, moved = _followed(table, head, key)
+    if problem is None and (found := table.count(head.last_id)) != head.count:
+        problem = Verdict("audit_fewer", {"count": head.count, "found": found})
+    return problem, moved
+
+
+def _walked(table: Table, head: Head, key: bytes) -> Verdict | None:
+    found = first_broken_of(table, head.base, key)
+    return None if found is None else Verdict("audit_altered", {"entry": found})
+
+
+def first_broken_of(table: Table, base: Base, key: bytes | None) -> int | None:
+    """Walk the whole chain. Up to `base` plain digests count, too; that entry's own must be what the base says."""
+    previous = ""
+    reached = base.last_id == 0
+    for row in table.rows(0):
+        keyed = row.id > base.last_id
+        if keyed and not reached:
+            return base.last_id
+        if keyed or not base.opaque:
+            fits = key is not None and row.digest == digest_of(row.fields, previous, key)
+            if not fits and (not keyed or key is None):
+                fits = row.digest == digest_of(row.fields, previous, None)
+            if not fits:
+                return row.id
+        if row.id == base.last_id:
+            if row.digest != base.digest:
+                return row.id
+            reached = True
+        previous = row.digest
+    return None if reached else base.last_id

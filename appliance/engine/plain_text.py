@@ -1,0 +1,34 @@
+"""Text of others, for a line of a log or a terminal: names in stores, client ids, the remarks of peers.
+
+What a terminal would obey and what would end a line is written as Python writes it (`\\x1b`, `\\n`, `\\u202e`): control
+characters (C0, DEL, C1), the line and paragraph separators, marks that turn the direction of what follows
+(Unicode UAX 9), and halves of surrogate pairs, which no encoding takes.
+"""
+
+from __future__ import annotations
+
+import re
+
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def plain(text: str, limit: int | None = None) -> str:
+    """The text in one line of printable characters; cut, with its length, when it has more than `limit`."""
+    shown = _UNPRINTABLE.sub(_escaped, text if limit is None else text[:limit])
+    if limit is None or (len(text) <= limit and len(shown) <= limit):
+        return shown
+    return f"{shown[:limit]}... ({len(text)} characters)"
+
+
+def plain_json(line: bytes) -> bytes:
+    """A JSON text as a terminal may have it; the same to whoever parses it. Ends with its own line end."""
+    text = line.rstrip(b"\n").decode()
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode() + b"\n"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return _SHORT.get(found[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")

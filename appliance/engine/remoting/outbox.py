@@ -1,0 +1,412 @@
+"""The sending half of a connection: what waits for its peer, and what waits until there is room to build more.
+
+An answer is built when the outbox has room for it, not before: a peer that asks for much and takes nothing costs its
+bound and one answer. Everything here belongs to the remoting-io thread but `post`, `take_place`, `leave_place`,
+`must_wait` and `may_go_on`, which pools' threads call, too.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import socket
+import termios
+from array import array
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..protocol.message_id import decode_host
+from .event_loop import READABLE, WRITABLE
+
+if TYPE_CHECKING:
+    from .server import RemotingServer
+
+logger = logging.getLogger(__name__)
+
+#: A peer whose outbox is longer is not read from, and nothing is built for it, until it has taken half of it. The size
+#: of a socket's send buffer at its largest (tcp_wmem): one more of those keeps any line busy.
+OUTBOX_HIGH_BYTES = 4 * 1024 * 1024
+#: A peer whose outbox is longer all the same is closed: notices that others cause are not built on its demand. Four of
+#: the largest frames, as pools may have in their hands.
+OUTBOX_LIMIT_BYTES = 64 * 1024 * 1024
+#: What the requests of one connection that wait in pools may hold together; one alone may always wait.
+MAX_CONNECTION_WAITING_BYTES = 16 * 1024 * 1024
+#: An outbox up to this size is counted among all outboxes at the end of the tick only.
+_SMALL_BYTES = 64 * 1024
+#: An outbox up to this size is joined and sent in one piece; copying more would cost more than it saves.
+_JOINED_BYTES = 1024 * 1024
+#: Linux: IOV_MAX. Pieces that one system call takes.
+_MOST_PIECES = 1024
+#: Linux: more follows at once, so the header does not leave in a segment of its own.
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+
+Piece = bytes | memoryview
+
+
+class Outbox:
+    """What is on its way to one peer.
+
+    full: nothing more is built for it now. halted: none of its frames is dispatched now, for whatever reason.
+    last_active, listening_since: monotonic, when bytes last moved, and when we last began to read from it.
+    """
+
+    __slots__ = (
+        "_accounted",
+        "_going_on",
+        "_held",
+        "_held_back",
+        "_in_pool",
+        "_in_pools_bytes",
+        "_in_socket",
+        "_mask",
+        "_out",
+        "_out_bytes",
+        "_pool_waits",
+        "_posted",
+        "_server",
+        "_settled",
+        "_sock",
+        "_waiting",
+        "born_host",
+        "closed",
+        "closing",
+        "dirty",
+        "fd",
+        "full",
+        "halted",
+        "last_active",
+        "listening_since",
+    )
+
+    def __init__(self, server: RemotingServer, sock: socket.socket, born_host: bytes) -> None:
+        self._server = server
+        self._sock = sock
+        self.fd = sock.fileno()
+        self.born_host = born_host
+        self.closed = False
+        self.closing = False  # no more reading; close once the outbox is empty
+        self.full = False
+        self.halted = False
+        self.dirty = False
+        self.last_active = self.listening_since = server.loop.monotonic
+        self._held: memoryview | None = None  # received, and not to be dispatched yet
+        self._held_back = False  # they begin with a send that back-pressure stops
+        self._out: list[Piece] = []
+        self._out_bytes = 0
+        self._in_socket = -1  # sent, and not taken by the peer at the last look
+        self._accounted = 0  # of _out_bytes, in the server's sum
+        self._mask = READABLE
+        self._settled = True  # watched for reading only, nothing accounted, not halted
+        # What is built when there is room, in order.
+        self._waiting: deque[Callable[[], None]] | None = None
+        self._going_on = False
+        self._in_pool = False  # one of those is in its pool again
+        # Guarded by the server's pool_lock.
+        self._posted = 0  # bytes built by pools, not yet here
+        self._pool_waits = 0  # jobs that found no room
+        self._in_pools_bytes = 0
+
+    # --- queueing
+
+    def send(self, data: Piece) -> None:
+        """Queue a small frame; it leaves at the end of this tick."""
+        if self.closed:
+            return
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if not self.dirty:
+            self.dirty = True
+            self._server.dirty.append(self)
+
+    def send_parts(self, parts: list[Piece], size: int) -> None:
+        """Queue one frame in pieces, of any size; buffers must not change until they are sent."""
+        if self.closed:
+            return
+        self._out += parts
+        self._out_bytes += size
+        if self._out_bytes > _SMALL_BYTES:
+            self._account(self._out_bytes)
+            self._look_for_room()
+        if not self.dirty:
+            self.dirty = True
+            self._server.dirty.append(self)
+
+    def send_now(self, parts: list[Piece], size: int) -> None:
+        """Send one frame from buffers that will be reused: what the socket does not take at once is copied."""
+        if self.closed:
+            return
+        sent = 0
+        if not self._out:
+            self.last_active = self._server.loop.monotonic
+            try:
+                sent = self._sock.sendmsg(parts)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                if error.errno != errno.EMSGSIZE:  # more pieces than the system takes in one call
+                    self._close()
+                    return
+            if sent == size:
+                return
+        rest = b"".join(_behind(parts, sent))
+        self.send_parts([rest], len(rest))
+
+    def send_file(self, head: bytes, fd: int, position: int, count: int) -> bool:
+        """Send one frame, its body straight from a file whose bytes are in the page cache; False when it was not begun.
+
+        What the socket does not take at once is read and queued. A file that gives less than it said leaves the peer in
+        the middle of a frame: only closing helps then.
+        """
+        if self.closed or self._out:
+            return False
+        self.last_active = self._server.loop.monotonic
+        sent = -len(head)
+        try:
+            sent += self._sock.send(head, _MSG_MORE)
+            if sent == 0:
+                sent = os.sendfile(self.fd, fd, position, count)
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            self._close()
+            return True
+        except Exception:
+            self.fail()
+            return True
+        if sent < count:
+            done = max(sent, 0)
+            try:
+                rest = os.pread(fd, count - done, position + done)
+            except Exception:
+                self.fail()
+                return True
+            if len(rest) != count - done:
+                got = len(rest) + done
+                logger.error("connection: closing, the log gave %d of %d bytes to=%s", got, count, self.remote_host)
+                self._close()
+                return True
+            self.send_parts([head[sent:], rest] if sent < 0 else [rest], len(rest) - min(sent, 0))
+        return True
+
+    # --- sending
+
+    def flush(self) -> None:
+        """Send what the outbox holds, as far as the socket takes it."""
+        self.dirty = False
+        out = self._out
+        if self.closed:
+            return
+        left = 0
+        if out:
+            try:
+                if self._out_bytes <= _JOINED_BYTES:
+                    data = out[0] if len(out) == 1 else b"".join(out)
+                    sent = self._sock.send(data)
+                    left = len(data) - sent
+                    out.clear()
+                    if left:
+                        out.append(memoryview(data)[sent:])
+                else:
+                    sent = self._sock.sendmsg(out[:_MOST_PIECES])
+                    left = self._out_bytes - sent
+                    out[:] = _behind(out, sent)
+                self.last_active = self._server.loop.monotonic
+            except BlockingIOError:  # nothing was taken: its clock of `last_active` goes on
+                left = self._out_bytes
+            except OSError:
+                self._close()
+                return
+            self._out_bytes = left
+            if self.closing and not left:
+                self._close()
+                return
+        if left or not self._settled:
+            self._settle()
+
+    def _settle(self) -> None:
+        """The outbox has another size, or something else has changed: what follows from it."""
+        if self._out_bytes > OUTBOX_LIMIT_BYTES:
+            logger.warning("connection: closing, %d bytes wait for %s", self._out_bytes, self.remote_host)
+            self._close()
+            return
+        if self._out_bytes != self._accounted:
+            self._account(self._out_bytes)
+        self._look_for_room()
+        if not self.halted and not self._going_on and self._has_more():
+            self._going_on = True
+            self._server.loop.call_soon(self._go_on)
+        mask = WRITABLE if self._out else 0
+        if not (self.halted or self._going_on or self._held is not None or self._server.reading_paused):
+            mask |= READABLE
+        if mask != self._mask:
+            if mask & READABLE and not self._mask & READABLE:
+                # We have not read for a while: how long the peer has been silent is counted from now.
+                self.last_active = self.listening_since = self._server.loop.monotonic
+            self._mask = mask
+            self._server.loop.rewatch(self.fd, mask)
+        self._settled = mask == READABLE and not self._accounted
+
+    def _account(self, size: int) -> None:
+        change = size - self._accounted
+        self._accounted = size
+        self._settled = False
+        self._server.account_outbox(self, change)
+
+    def _look_for_room(self) -> None:
+        high = self._server.outbox_high_bytes
+        self.full = self._out_bytes > (high >> 1 if self.full else high) and not self.closed
+        self.halted = self.full or self._held_back or self.closing or self.closed
+        if self.halted:
+            self._settled = False
+
+    @property
+    def remote_host(self) -> str:
+        """ "address:port" as messages name it."""
+        host, port = decode_host(self.born_host)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def unread(self) -> bool:
+        """Whether it is us who do not read, so that the peer's silence says nothing about it."""
+        return self.halted or self._held is not None or self._server.reading_paused
+
+    def look_at_progress(self) -> None:
+        """Whether the peer has taken something is not seen at the socket before a third of its buffer is free."""
+        left = array("i", [0])
+        try:
+            fcntl.ioctl(self._sock, termios.TIOCOUTQ, left)
+        except OSError:
+            return
+        if left[0] != self._in_socket:
+            self._in_socket = left[0]
+            self.last_active = self._server.loop.monotonic
+
+    @property
+    def outbox_bytes(self) -> int:
+        """What the peer has not taken yet."""
+        return self._out_bytes
+
+    def update_reading(self) -> None:
+        """Look again whether this peer may be read from."""
+        if not self.closed:
+            self._settle()
+
+    # --- what waits for room
+
+    def when_room(self, build: Callable[[], None]) -> None:
+        """Call `build` as soon as the peer has taken enough of what it asked for before; at once if it has.
+
+        Also called when the connection is closed: `build` looks at `closed`.
+        """
+        if self.closed or not (self.full or self._waiting or self._in_pool):
+            build()
+            return
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(build)
+        self._settled = False
+        if not self.dirty:  # the end of this tick looks whether there is room by then
+            self.dirty = True
+            self._server.dirty.append(self)
+
+    def _has_more(self) -> bool:
+        """Whether something could go on now that nothing halts it."""
+        if self._in_pool:
+            return False
+        return bool(self._waiting) or (self._held is not None and not self._server.reading_paused)
+
+    def _build_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting and not self.full and not self._in_pool and not self.closed:
+            waiting.popleft()()
+
+    def _go_on(self) -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        raise NotImplementedError
+
+    def fail(self) -> None:
+        """Close after an error of ours."""
+        raise NotImplementedError
+
+    def _drop_waiting(self) -> None:
+        """Nobody will take it: let it find that out."""
+        waiting, self._waiting = self._waiting, None
+        for build in waiting or ():
+            try:
+                build()
+            except Exception:
+                logger.exception("connection: failed after its end to=%s", self.remote_host)
+
+    # --- from pools' threads
+
+    def post(self, deliver: Callable[[], None], size: int) -> None:
+        """Call `deliver` on the I/O thread with an answer of `size` bytes, which counts from now on."""
+        with self._server.pool_lock:
+            self._posted += size
+
+        def arrived() -> None:
+            with self._server.pool_lock:
+                self._posted -= size
+            deliver()
+
+        self._server.loop.call_soon(arrived)
+
+    def take_place(self, size: int) -> bool:
+        """Count a request that goes to a pool; False when this connection has too much waiting there."""
+        with self._server.pool_lock:
+            if self._in_pools_bytes and self._in_pools_bytes + size > MAX_CONNECTION_WAITING_BYTES:
+                return False
+            self._in_pools_bytes += size
+            return True
+
+    def leave_place(self, size: int) -> None:
+        """A request of `size` bytes was worked off."""
+        with self._server.pool_lock:
+            self._in_pools_bytes -= size
+
+    def must_wait(self) -> bool:
+        """On a pool's thread: whether a job's answer must not be built now. Such a job goes to `wait_for_room`."""
+        with self._server.pool_lock:
+            if self.closed:
+                return False
+            if self._pool_waits or self._out_bytes + self._posted > self._server.outbox_high_bytes:
+                self._pool_waits += 1
+                return True
+            return False
+
+    def wait_for_room(self, resume: Callable[[], None]) -> None:
+        """From a pool: have `resume` put the job into its pool again when there is room; one at a time."""
+
+        def go() -> None:
+            self._in_pool = not self.closed
+            resume()
+
+        self._server.loop.call_soon(lambda: self.when_room(go))
+
+    def resumed(self) -> None:
+        """From a pool: the job that had to wait is done."""
+        with self._server.pool_lock:
+            self._pool_waits -= 1
+
+        def done() -> None:
+            self._in_pool = False
+            self.update_reading()
+
+        self._server.loop.call_soon(done)
+
+
+def _behind(parts: list[Piece], sent: int) -> list[Piece]:
+    """What is left of `parts` without its first `sent` bytes."""
+    for index, part in enumerate(parts):
+        if sent < len(part):
+            rest = parts[index:]
+            if sent:
+                rest[0] = memoryview(part)[sent:]
+            return rest
+        sent -= len(part)
+    return []

@@ -1,0 +1,55 @@
+"""Queue entries for a pull whose queue file is not in the page cache, or where nobody can tell (D2).
+
+What was read here is handed to `MessageStore.get`: to look into the page cache once more would go round for ever where
+the file system cannot tell what it holds, or memory is so short that it is gone again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import QueueBroken
+from .consume_queue import ENTRY, ConsumeQueue
+from .queue_extension import QueueExtension, is_address
+
+if TYPE_CHECKING:
+    from .message_store import MessageStore
+
+#: Queue files kept open: pulls of what is cold mostly go on where the last one ended.
+_DESCRIPTORS = 64
+
+
+class ColdReader:
+    """Belongs to one thread, which may wait for the disk."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._files = store.queues.new_files(_DESCRIPTORS)
+        self._extension = QueueExtension(store.paths, store.disk)
+
+    def entries(self, queue: ConsumeQueue, offset: int, max_count: int, codes: frozenset[int] | None) -> bytes:
+        """What `get` with the same arguments looks through, from `offset` on; fewer where the file ends.
+
+        Empty where there is nothing to read now: the queue is being built anew, or has been deleted. Addresses of
+        extension units are the tag codes that lie there. Raises OSError when the disk fails.
+        """
+        count = self._store.scan_count(max_count, codes)
+        try:
+            entries = self._store.queues.read_entries(queue, offset, count, self._files)
+        except QueueBroken:
+            return b""
+        return entries if codes is None else self._with_codes(queue, entries)
+
+    def _with_codes(self, queue: ConsumeQueue, entries: bytes) -> bytes:
+        changed: bytearray | None = None
+        for number, (physical, size, code) in enumerate(ENTRY.iter_unpack(entries)):
+            if is_address(code):
+                unit = self._extension.read(queue.topic, queue.queue_id, code)
+                if unit is not None:
+                    changed = changed or bytearray(entries)
+                    ENTRY.pack_into(changed, number * ENTRY.size, physical, size, unit.tag_code)
+        return entries if changed is None else bytes(changed)
+
+    def close(self) -> None:
+        self._files.close()
+        self._extension.close()

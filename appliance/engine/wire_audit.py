@@ -1,0 +1,413 @@
+"""What administrators did over the wire, kept in a file until the console has it in its audit log (D22).
+
+    DATA/rocketbox/wire-audit.jsonl                       written to
+    DATA/rocketbox/wire-audit-<number of its first>.jsonl closed, oldest first
+
+A line is one JSON object. The first of a file is its head, {"series": "9f...", "from": 17}; the others are acts with
+numbers `n` that grow by one over all files. The series is made with the first file: a reader keeps (series, n), and so
+takes each act once even when somebody removed the files. Acts may be recorded from any thread, remoting-io too: they
+go into a bounded buffer, and the thread `wire-audit` writes and syncs them. Only what is synced is handed out, so that
+no number is given twice after a power cut.
+
+Floods: of one address, act and result so many a minute are kept in full, the rest is counted, and each count becomes
+one entry (`more`) when the minute ends or the engine stops. The last one in full says that counting begins, so that
+even a kill in that minute leaves no silence.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections import deque
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from . import file_sync
+from .clock import Clock
+from .service_thread import ServiceThread
+
+logger = logging.getLogger(__name__)
+
+#: Names of files begin so; a name server beside a broker of another process, in one data directory, has its own.
+STEM = "wire-audit"
+NAMESRV_STEM = "wire-audit-namesrv"
+
+DONE, REFUSED, FAILED = "done", "refused", "failed"
+
+WINDOW_S = 60.0
+#: Acts that changed something, of one address and kind, in full a minute: a script that makes hundreds of topics shows
+#: whole, and hundreds of deletions of nothing do not hide one of something.
+DONE_IN_FULL = 600
+#: Others (refused, failed, nothing changed) of one address and kind: after so many the next ones say nothing new.
+REFUSED_IN_FULL = 20
+#: The same of all addresses: a flood from many addresses at once fills no disk.
+ALL_REFUSED_IN_FULL = 100
+#: Counts kept at a time; more addresses than that are counted together.
+MAX_COUNTS = 32
+MANY_ADDRESSES = "many addresses"
+#: Acts that wait for the disk; beyond them they are counted. `wire_gate.MAX_STATE_CHARS` bounds each.
+MAX_WAITING = 2_000
+#: The console takes what a file holds long before the next one is full; without a console the last ones stay.
+MAX_FILE_BYTES = 1024 * 1024
+MAX_OLD_FILES = 7
+RETRY_S = 1.0
+#: What one question of the console's is answered with.
+MAX_READ = 200
+
+
+class WireAct(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One request that changed something, or was refused. before, after: JSON values of what differs.
+
+    host: the peer's address; port: 0 in a sum. more: how many acts this one stands for besides those in full.
+    n: its number in the file, 0 before it is there. In the file what is empty, and "done", is left out.
+    """
+
+    n: int = 0
+    at_ms: int = 0
+    host: str = ""
+    port: int = 0
+    action: str = ""
+    target: str = ""
+    before: Any = None
+    after: Any = None
+    result: str = DONE
+    more: int = 0
+
+    @property
+    def peer(self) -> str:
+        """ "10.0.0.5:4711"."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.port else self.host
+
+
+class _Head(msgspec.Struct, frozen=True, rename={"first": "from"}):
+    """The first line of a file. first: the number that its first act has."""
+
+    series: str
+    first: int
+
+
+class AuditCalls(Protocol):
+    """The calls that write; tests hand in ones that fail."""
+
+    def write(self, fd: int, data: bytes) -> int: ...
+    def sync(self, fd: int) -> None: ...
+
+
+class OsAuditCalls:
+    """The machine's."""
+
+    def write(self, fd: int, data: bytes) -> int:
+        return os.write(fd, data)
+
+    def sync(self, fd: int) -> None:
+        file_sync.sync_data(fd)
+
+
+class WireAudit(ServiceThread):
+    """The thread `wire-audit` writes; any thread records and reads."""
+
+    def __init__(self, directory: Path, clock: Clock, calls: AuditCalls | None = None, stem: str = STEM) -> None:
+        """directory: DATA/rocketbox. Nothing is touched before `open`."""
+        super().__init__("wire-audit")
+        # Constant after construction.
+        self._directory = directory
+        self._stem = stem
+        self._path = directory / f"{stem}.jsonl"
+        self._old = re.compile(re.escape(stem) + r"-([0-9]{20})\.jsonl\Z")
+        self._clock = clock
+        self._calls = OsAuditCalls() if calls is None else calls
+        # Guarded by _lock.
+        self._lock = threading.Lock()
+        self._waiting: deque[WireAct] = deque()
+        self._window_end = 0.0
+        self._seen: dict[tuple[tuple[str, str, str], bool], int] = {}
+        self._refused_seen = 0
+        self._sums: dict[tuple[str, str, str], int] = {}
+        # Owned by the thread, and by open() and stop() before and after it.
+        self._fd = -1
+        self._end = 0
+        self._first = 1
+        self._unwritten: list[WireAct] = []
+        self.failure: str | None = None
+        # Guarded by _files_lock: names of files, and where a reader was.
+        self._files_lock = threading.Lock()
+        self._read_to: tuple[int, str, int] = (0, "", 0)  # n, file, position behind it
+        self._taken = 0
+        # Numbers: the last one that was there at the start, and the last one handed out since. Guarded by _files_lock.
+        self._at_open = self._handed_out = 0
+        # Written by the thread, read by anyone; only grows.
+        self.series = ""
+        self.last = 0
+
+    # --- any thread
+
+    def record(self, act: WireAct) -> None:
+        """Keep an act; never waits for a disk."""
+        with self._lock:
+            self._end_window_locked()
+            key = (act.host, act.action, act.result)
+            changed = act.result == DONE and (act.before is not None or act.after is not None)
+            count = self._seen.get((key, changed), 0) + 1
+            everybody = 0 if changed else self._refused_seen + 1
+            limit = DONE_IN_FULL if changed else REFUSED_IN_FULL
+            if count <= limit and everybody <= ALL_REFUSED_IN_FULL and len(self._waiting) < MAX_WAITING:
+                self._seen[key, changed] = count
+                self._refused_seen = everybody or self._refused_seen
+                if count == limit or everybody == ALL_REFUSED_IN_FULL:
+                    after = act.after if isinstance(act.after, dict) else {}
+                    act = msgspec.structs.replace(act, after=after | {"counted_from_here": True})
+                self._waiting.append(act)
+            else:
+                if key not in self._sums and len(self._sums) >= MAX_COUNTS:
+                    key = (MANY_ADDRESSES, act.action, act.result)
+                self._sums[key] = self._sums.get(key, 0) + 1
+        self.wakeup()
+
+    def _end_window_locked(self, now: bool = False) -> None:
+        """When the minute is over, its counts become acts of their own."""
+        clock = self._clock.monotonic()
+        if clock < self._window_end and not now:
+            return
+        self._window_end = clock + WINDOW_S
+        self._seen.clear()
+        self._refused_seen = 0
+        for (host, action, result), more in self._sums.items():
+            self._waiting.append(
+                WireAct(at_ms=self._clock.wall_ms(), host=host, action=action, result=result, more=more)
+            )
+        self._sums.clear()
+
+    def after(self, series: str, n: int, limit: int = MAX_READ) -> tuple[str, list[WireAct]]:
+        """(series, acts behind number n), oldest first; of another series than `series` all there are.
+
+        Reads files in the caller's thread, and nothing when there is nothing new. A reader that knows of more than was
+        here at the start took it from files that an older copy has replaced: it gets what was done since.
+        """
+        last = self.last
+        if series == self.series and n >= last and n <= self._handed_out:
+            return self.series, []
+        with self._files_lock:
+            if series != self.series:
+                n = 0
+            elif n > self._handed_out:
+                n = self._at_open
+            found = self._read(n, last, limit) if n < last else []
+            if found:
+                self._handed_out = max(self._handed_out, found[-1].n)
+            return self.series, found
+
+    def taken(self, series: str, n: int) -> None:
+        """The console has everything up to number n; closed files that hold nothing else go."""
+        if series != self.series or n <= self._taken:
+            return
+        with self._files_lock:
+            self._taken = n
+            files = self._files()
+            for (_, path), (following, _) in pairwise(files):
+                if following <= n + 1:
+                    path.unlink(missing_ok=True)
+
+    def _files(self) -> list[tuple[int, Path]]:
+        """(number of its first act, file), oldest first; the last one is written to."""
+        found = []
+        for path in self._directory.glob(f"{self._stem}-*.jsonl"):
+            match = self._old.match(path.name)
+            if match:
+                found.append((int(match[1]), path))
+        return [*sorted(found), (self._first, self._path)]
+
+    def _read(self, n: int, last: int, limit: int) -> list[WireAct]:
+        found: list[WireAct] = []
+        files = self._files()
+        for index, (_, path) in enumerate(files):
+            if index + 1 < len(files) and files[index + 1][0] <= n + 1:
+                continue
+            known, name, position = self._read_to
+            try:
+                with open(path, "rb") as file:
+                    if known == n + len(found) and name == path.name:
+                        file.seek(position)
+                    else:
+                        file.readline()
+                    while len(found) < limit and (line := file.readline()).endswith(b"\n"):
+                        act = _decoded(line)
+                        if act is None or act.n <= n:
+                            continue
+                        if act.n > last:
+                            return found
+                        found.append(act)
+                        if path == self._path:
+                            self._read_to = (act.n, path.name, file.tell())
+            except FileNotFoundError:
+                continue
+        return found
+
+    # --- before the thread
+
+    def open(self) -> None:
+        """Go on where the last file ends. Raises OSError."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        head, lines, raw = _content(self._path)
+        if head is None and raw:
+            aside = self._path.with_name(f"{self._stem}.damaged")
+            logger.error("wire audit: the file has no head of ours and is set aside path=%s", aside)
+            os.replace(self._path, aside)
+        is_new = head is None
+        if head is None:
+            head = self._following_old() or _Head(os.urandom(8).hex(), 1)
+            self._begin_file(head)
+            lines = []
+        else:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            os.fchmod(self._fd, 0o600)
+            self._end = sum(len(line) for line in raw.splitlines(keepends=True) if line.endswith(b"\n"))
+            if self._end < len(raw):
+                logger.warning("wire audit: torn tail cut bytes=%d", len(raw) - self._end)
+                os.ftruncate(self._fd, self._end)
+            self._calls.sync(self._fd)
+        self.series = head.series
+        self._first = head.first
+        # A damaged line had a number, too; the next act must not get it again.
+        self.last = max((act.n for act in lines), default=head.first - 1)
+        if not is_new:
+            self.last = max(self.last, head.first - 1 + raw.count(b"\n") - 1)
+        self._at_open = self._handed_out = self.last
+
+    def _following_old(self) -> _Head | None:
+        """The head of the file behind the newest closed one: somebody died between two files."""
+        files = self._files()[:-1]
+        if not files:
+            return None
+        head, acts, _ = _content(files[-1][1])
+        return head and _Head(head.series, max((act.n for act in acts), default=head.first - 1) + 1)
+
+    def _begin_file(self, head: _Head) -> None:
+        """Make the file that is written to; the one before it has another name by then, or gets it here."""
+        fresh = self._path.with_name(f"{self._path.name}.new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        fd = os.open(fresh, flags, 0o600)
+        try:
+            os.fchmod(fd, 0o600)
+            line = msgspec.json.encode(head) + b"\n"
+            self._write_all(fd, line)
+            self._calls.sync(fd)
+            if self._fd >= 0 and self._path.exists():
+                os.replace(self._path, self._directory / f"{self._stem}-{self._first:020d}.jsonl")
+            os.replace(fresh, self._path)
+            file_sync.sync_directory(self._directory)
+        except OSError:
+            os.close(fd)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._end, self._first = fd, len(line), head.first
+
+    def _write_all(self, fd: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._calls.write(fd, bytes(view)) :]
+
+    # --- the thread
+
+    def run(self) -> None:
+        while not self.stopped:
+            with self._lock:
+                pending = bool(self._sums)
+                left = self._window_end - self._clock.monotonic()
+            self.wait(RETRY_S if self._unwritten else max(0.05, left) if pending else None)
+            self.work()
+
+    def work(self, last: bool = False) -> None:
+        """Write and sync what waits. last: the counts of this minute, too."""
+        with self._lock:
+            self._end_window_locked(now=last)
+            room = MAX_WAITING - len(self._unwritten)
+            self._unwritten += [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
+        if not self._unwritten:
+            return
+        acts = [msgspec.structs.replace(act, n=self.last + 1 + k) for k, act in enumerate(self._unwritten)]
+        data = b"".join(msgspec.json.encode(act) + b"\n" for act in acts)
+        try:
+            if self._end > MAX_FILE_BYTES:
+                self._roll()
+            self._write_all(self._fd, data)
+            self._calls.sync(self._fd)
+        except OSError as error:
+            if self.failure is None:
+                logger.error("wire audit: cannot be written, tried again path=%s: %s", self._path, error)
+            self.failure = error.strerror or str(error)
+            try:  # what was written of it is written again, from memory
+                os.ftruncate(self._fd, self._end)
+            except OSError as second:
+                logger.error("wire audit: cannot be cut path=%s: %s", self._path, second)
+            return
+        self._end += len(data)
+        self._unwritten = []
+        self.failure = None
+        self.last = acts[-1].n
+        for act in acts:
+            _log(act)
+
+    def _roll(self) -> None:
+        """Close this file and begin the next one; past the bound the oldest go, and that is an act, too."""
+        with self._files_lock:
+            self._begin_file(_Head(self.series, self.last + 1))
+            files = self._files()
+            surplus = files[: max(0, len(files) - 1 - MAX_OLD_FILES)]
+            lost = 0
+            for k, (first, path) in enumerate(surplus):
+                end = files[k + 1][0]
+                lost += max(0, end - max(first, self._taken + 1))
+                path.unlink(missing_ok=True)
+        if lost:
+            logger.warning("wire audit: the oldest entries made room, no console took them count=%d", lost)
+            note = WireAct(at_ms=self._clock.wall_ms(), host="", action="wire_audit.drop", after={"entries": lost})
+            with self._lock:
+                self._waiting.append(note)
+            self.wakeup()
+
+    def stop(self, deadline: float = 5.0) -> bool:
+        """End the thread, write the rest, close the file."""
+        ended = super().stop(deadline)
+        if self._fd >= 0 and ended:
+            self.work(last=True)
+            self.work()
+            os.close(self._fd)
+            self._fd = -1
+        return ended
+
+
+def _content(path: Path) -> tuple[_Head | None, list[WireAct], bytes]:
+    """(head, whole acts, bytes) of a file; no head when it is missing, empty or not ours."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None, [], b""
+    lines = [line for line in raw.splitlines(keepends=True) if line.endswith(b"\n")]
+    try:
+        head = msgspec.json.decode(lines[0], type=_Head) if lines else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        head = None
+    return head, [act for act in map(_decoded, lines[1:]) if act is not None], raw
+
+
+def _decoded(line: bytes) -> WireAct | None:
+    try:
+        return msgspec.json.decode(line, type=WireAct)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        logger.error("wire audit: damaged line left out line=%r", line[:200])
+        return None
+
+
+def _log(act: WireAct) -> None:
+    level = logging.INFO if act.result == DONE else logging.WARNING
+    if act.more:
+        logger.log(level, "wire admin: %d more of %s from %s: %s", act.more, act.action, act.peer, act.result)
+    else:
+        logger.log(level, "wire admin: %s %s by=%s: %s", act.action, act.target, act.peer, act.result)

@@ -1,0 +1,288 @@
+"""What a request may bring along, by address.
+
+A body is taken here, in memory, before Django sees the request: Django would read any body of anybody to its end into
+a temporary file first, and ask who it is afterwards. Most addresses take none. What is larger, or comes too slowly, is
+refused while it arrives, and the connection is closed instead of reading the rest.
+
+Only a test message may be large, and only from somebody who may send one: beyond `SMALL` the caller is looked up
+before more is read. Whoever may not send gets the answer they would get without a body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from io import BytesIO
+from typing import Any
+
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.contrib.sessions.backends.db import SessionStore
+from django.core.handlers.asgi import ASGIRequest
+from django.db import connection
+from django.http import HttpResponse
+from django.urls import Resolver404, ResolverMatch, resolve
+from django.utils import translation
+
+from . import runtime
+from .console.access import rule_for
+from .console.identity import Nobody
+from .console.middleware import Outermost, caller_of
+from .console.views import errors
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+
+# An operation that takes nothing: some programs send `{}` all the same.
+WORD = 1024
+# The settings of a topic, a group or a token; the longest name has 1,024 characters.
+SETTINGS = 16 * 1024
+# A form: the longest, of all options that may be changed, has some 3 KB.
+FORM = 64 * 1024
+# What a stranger may make us hold for an address that takes more.
+SMALL = FORM
+# A test message: `maxMessageSize` times this and a form. A form writes a byte as up to three characters, base64 makes
+# four of three.
+SEND_FACTOR = 3
+SEND = -1
+# All bodies beyond SMALL that are held at once; one of the largest there can be (maxMessageSize 16 MiB) fits.
+HELD_BYTES = 64 * 1024 * 1024
+
+# A body has so long, and a second more for each so many bytes that have come.
+GRACE_S = 10.0
+SLOWEST_BYTES_PER_S = 16 * 1024
+# In all that time it may not stop for so long: the server would give up after 30 s, and answer 500 without a reason.
+SILENCE_S = 25.0
+
+# View name, or method and route of the API (as in `console.access`), to bytes. What is not listed takes none.
+TAKES: dict[str, int] = {
+    **dict.fromkeys(
+        (
+            *("login", "logout", "set_language", "confirm_password", "account"),
+            *("setup", "setup_administrator", "setup_address", "setup_message"),
+            *("topic_create", "topic_edit", "topic_delete", "group_create", "group_edit", "group_delete"),
+            *("system_config_change", "system_clean", "token_create", "token_revoke"),
+            *("user_create", "user", "user_reset_password", "user_set_active"),
+        ),
+        FORM,
+    ),
+    "send_message": SEND,
+    "POST api/v1/tokens": SETTINGS,
+    "DELETE api/v1/tokens/<int:token_id>": WORD,
+    "PATCH api/v1/system/config": SETTINGS,
+    "POST api/v1/system/retention/clean": WORD,
+    "POST api/v1/topics": SETTINGS,
+    "PATCH api/v1/topics/<topic>": SETTINGS,
+    "DELETE api/v1/topics/<topic>": WORD,
+    "POST api/v1/topics/<topic>/messages": SEND,
+    "POST api/v1/groups": SETTINGS,
+    "PATCH api/v1/groups/<group>": SETTINGS,
+    "DELETE api/v1/groups/<group>": WORD,
+}
+_WITHOUT_A_BODY = ("GET", "HEAD", "OPTIONS")
+
+
+class _Refused(Exception):
+    """The request ends here, with this page or problem."""
+
+    def __init__(self, page: Callable[[ASGIRequest], HttpResponse]) -> None:
+        self.page = page
+
+
+class _Gone(Exception):
+    """The caller left."""
+
+
+class RequestBodies:
+    """The outermost ASGI application. Owned by the event loop's thread."""
+
+    def __init__(self, app: App, base_path: str = "") -> None:
+        self._app = app
+        self._base_path = base_path
+        # Bytes of all bodies beyond SMALL that are in hand.
+        self._held = 0
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await send({"type": "websocket.close"})  # before it was accepted: answered 403
+            return
+        if scope["method"] == "HEAD":
+            send = _without_body(send)
+        declared = _declared_bytes(scope)
+        if declared == 0:
+            await self._app(scope, receive, send)
+            return
+        body = _Body(self, scope, receive, declared)
+        try:
+            taken = await body.taken()
+            await self._app(scope, _once(taken, receive, body.complete), send)
+        except _Refused as refused:
+            await _answer(_request(scope), refused.page, send)
+        except _Gone:
+            pass
+        finally:
+            self._held -= body.held
+
+    def limit(self, scope: dict[str, Any]) -> tuple[int, ResolverMatch | None]:
+        """Bytes that the body of a request may have, and the view it is for."""
+        if scope["method"] in _WITHOUT_A_BODY:
+            return 0, None
+        try:
+            match = resolve(scope["path"].removeprefix(self._base_path))
+        except Resolver404:
+            return 0, None
+        bound = limit_of(match.view_name, scope["method"], match.route)
+        return (largest_send() if bound == SEND else bound), match
+
+    def hold(self, count: int) -> bool:
+        """Whether so many bytes more may be held."""
+        if self._held + count > HELD_BYTES:
+            return False
+        self._held += count
+        return True
+
+
+def limit_of(view_name: str, method: str, route: str) -> int:
+    """The line of TAKES; 0 without one."""
+    return TAKES.get(f"{method} {route}", TAKES.get(view_name, 0))
+
+
+def largest_send() -> int:
+    """Bytes of the largest request that sends a test message."""
+    try:
+        longest: int = runtime.running().engine.config.store.max_message_size
+    except runtime.EngineNotRunning:
+        return SMALL
+    return SEND_FACTOR * longest + FORM
+
+
+class _Body:
+    """One request's body on its way in."""
+
+    def __init__(self, owner: RequestBodies, scope: dict[str, Any], receive: Receive, declared: int | None) -> None:
+        self._owner = owner
+        self._scope = scope
+        self._receive = receive
+        self._declared = declared
+        self._limit, self._match = owner.limit(scope)
+        self._known = False
+        # Bytes that count as held, to be given back when the request is answered.
+        self.held = 0
+        # Whether all of it was read.
+        self.complete = False
+
+    async def taken(self) -> bytes:
+        """All of it, or nothing when the caller may not do what it is for. Raises _Refused and _Gone."""
+        limit = self._limit
+        if self._declared is not None and self._declared > limit:
+            raise _Refused(lambda request: errors.too_large(request, limit))
+        if (self._declared or 0) > SMALL and not await self._may_be_large():
+            return b""
+        body = bytearray()
+        began = time.monotonic()
+        while not self.complete:
+            left = began + GRACE_S + len(body) / SLOWEST_BYTES_PER_S - time.monotonic()
+            try:
+                message = await asyncio.wait_for(self._receive(), min(max(left, 0), SILENCE_S))
+            except TimeoutError:
+                raise _Refused(errors.too_slow) from None
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            piece = message.get("body", b"")
+            self.complete = not message.get("more_body", False)
+            if len(body) + len(piece) > limit:
+                raise _Refused(lambda request: errors.too_large(request, limit))
+            body += piece
+            if len(body) > SMALL:
+                if not await self._may_be_large():
+                    return b""
+                count = len(body) - self.held
+                if not self._owner.hold(count):
+                    raise _Refused(errors.busy)
+                self.held += count
+        return bytes(body)
+
+    async def _may_be_large(self) -> bool:
+        """Whether the caller may do what the body is for; looked up once."""
+        if not self._known:
+            async with ThreadSensitiveContext():
+                self._known = await sync_to_async(_is_admitted)(self._scope, self._match)
+        return self._known
+
+
+def _declared_bytes(scope: dict[str, Any]) -> int | None:
+    """What Content-Length says; None for a body in chunks. The server has checked both."""
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding":
+            return None
+        if name == b"content-length":
+            return int(value)
+    return 0
+
+
+def _is_admitted(scope: dict[str, Any], match: ResolverMatch | None) -> bool:
+    """Whether the caller's token or session may call the view; asks the database."""
+    if match is None:
+        return False
+    request = _request(scope)
+    try:
+        rule = rule_for(match.view_name, request.method or "", match.route)
+        return rule is not None and rule.admits(caller_of(request))
+    finally:
+        connection.close()
+
+
+def _request(scope: dict[str, Any]) -> ASGIRequest:
+    """The request without its body, of nobody yet."""
+    request = ASGIRequest(scope, BytesIO())
+    request.request_id = secrets.token_hex(8)
+    request.user = Nobody()
+    request.session = SessionStore(request.COOKIES.get(_session_cookie()))
+    return request
+
+
+def _session_cookie() -> str:
+    from django.conf import settings
+
+    return str(settings.SESSION_COOKIE_NAME)
+
+
+def _once(body: bytes, receive: Receive, complete: bool) -> Receive:
+    """A body that was read, as the application asks for it; then only that the caller left.
+
+    Of a body that was not read to its end the rest is never asked for: the server closes the connection for it.
+    """
+    given = False
+
+    async def receive_again() -> Message:
+        nonlocal given
+        if not given:
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        if not complete:
+            await asyncio.get_running_loop().create_future()
+        return await receive()
+
+    return receive_again
+
+
+def _without_body(send: Send) -> Send:
+    """For HEAD. The server would drop the bytes, too, and write a line into the log for each such request."""
+
+    async def send_head(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return send_head
+
+
+async def _answer(request: ASGIRequest, page: Callable[[ASGIRequest], HttpResponse], send: Send) -> None:
+    """Say why and that the connection ends."""
+    with translation.override(translation.get_language_from_request(request)):
+        response = Outermost.finished(request, page(request))
+    headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
+    headers += [(b"Content-Length", str(len(response.content)).encode()), (b"Connection", b"close")]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": response.content})

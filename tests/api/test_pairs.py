@@ -1,0 +1,297 @@
+"""Every operation of the API beside the page that does the same: what guards the one guards the other.
+
+PAGE_OF names the page of each operation; what has no other half is in ALONE with the reason. A difference between two
+halves needs a line in DIFFERENT with its reason, and a line whose difference is gone fails, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from appliance.api.api import operations
+from appliance.console import tokens
+from appliance.console.access import ACCESS
+from appliance.console.models import ApiToken, AuditEntry, User
+from appliance.engine.errors import Unavailable
+from tests.console.conftest import age_login
+from tests.console.test_access import PAGES
+from tests.engine.admin.conftest import House
+
+from .conftest import NAMES, Caller, answer_of, problem_of
+
+pytestmark = pytest.mark.django_db
+
+PAGE_OF = {
+    "GET api/v1/me": "account",
+    "GET api/v1/tokens": "tokens",
+    "POST api/v1/tokens": "token_create",
+    "DELETE api/v1/tokens/<int:token_id>": "token_revoke",
+    "GET api/v1/audit": "audit",
+    "GET api/v1/system": "system",
+    "GET api/v1/system/retention": "system",
+    "POST api/v1/system/retention/clean": "system_clean",
+    "GET api/v1/system/checks": "system_checks",
+    "GET api/v1/system/config": "system_config",
+    "PATCH api/v1/system/config": "system_config_change",
+    "GET api/v1/broker": "overview",
+    "GET api/v1/metrics/series": "overview",
+    "GET api/v1/topics": "topics",
+    "POST api/v1/topics": "topic_create",
+    "GET api/v1/topics/<topic>": "topic",
+    "PATCH api/v1/topics/<topic>": "topic_edit",
+    "DELETE api/v1/topics/<topic>": "topic_delete",
+    "GET api/v1/topics/<topic>/stats": "topic",
+    "GET api/v1/topics/<topic>/queues": "topic",
+    "GET api/v1/topics/<topic>/route": "topic",
+    "GET api/v1/topics/<topic>/groups": "topic",
+    "GET api/v1/topics/<topic>/producers": "topic",
+    "GET api/v1/topics/<topic>/messages": "messages",
+    "POST api/v1/topics/<topic>/messages": "send_message",
+    "GET api/v1/groups": "groups",
+    "POST api/v1/groups": "group_create",
+    "GET api/v1/groups/<group>": "group",
+    "PATCH api/v1/groups/<group>": "group_edit",
+    "DELETE api/v1/groups/<group>": "group_delete",
+    "GET api/v1/groups/<group>/clients": "group",
+    "GET api/v1/groups/<group>/progress": "group",
+    "GET api/v1/clients": "clients",
+    "GET api/v1/search": "search",
+    "GET api/v1/messages/<path:ref>": "message",
+    "GET api/v1/messages/<path:ref>/body": "message_content",
+    "GET api/v1/messages/<path:ref>/record": "message_raw",
+}
+
+_MACHINE = "for machines, without a caller"
+_DOOR = "a session's own: a token neither comes nor goes"
+_SET_UP = "of the first start only, with its link"
+_PEOPLE = "people are managed by people"
+ALONE = {
+    **dict.fromkeys(("healthz", "readyz", "metrics", "static_file", "nsaddr", "nsaddr_unit"), _MACHINE),
+    **dict.fromkeys(("login", "logout", "set_language", "confirm_password"), _DOOR),
+    **dict.fromkeys(("setup", "setup_administrator", "setup_address", "setup_message", "setup_message_count"), _SET_UP),
+    **dict.fromkeys(("users", "user_create", "user", "user_reset_password", "user_set_active"), _PEOPLE),
+    "overview_live": "the overview again, as a stream",
+    "system_logs": "whoever reads logs with a program reads the process's own",
+    "message_download": "GET .../body, whose bytes beyond those its page shows take the same right; tested below",
+    "openapi": "the API's description of itself",
+    "api_docs": "the API's description of itself",
+}
+# (operation, guard) -> why its page has another.
+DIFFERENT = {
+    ("DELETE api/v1/topics/<topic>", "typed name"): "its address is the name, and no button stands beside another",
+    ("DELETE api/v1/groups/<group>", "typed name"): "its address is the name, and no button stands beside another",
+}
+
+
+def test_every_page_and_every_operation_has_its_other_half_or_a_reason():
+    assert {f"{one.method} {one.route}" for one in operations()} == set(PAGE_OF)
+    pages = {name for name, _ in PAGES} | {"openapi", "api_docs"}
+    assert pages == set(PAGE_OF.values()) | set(ALONE)
+    assert not set(PAGE_OF.values()) & set(ALONE)
+    assert all(ALONE.values())
+
+
+@pytest.mark.parametrize("operation", PAGE_OF)
+def test_both_halves_ask_for_the_same_role_and_grants(operation):
+    here, there = ACCESS[operation], ACCESS[PAGE_OF[operation]]
+    assert (here.role, here.grants, here.door) == (there.role, there.grants, there.door)
+
+
+class Act:
+    """One change, on either way. page, api: make a request of a client; both return the response."""
+
+    def __init__(
+        self, page: Callable[[Client, str], Any], api: Callable[[Caller, str], Any], named: bool = False
+    ) -> None:
+        self.page = page
+        self.api = api
+        # Whether the page asks for the name to be typed.
+        self.named = named
+
+
+def _token_of(name: str) -> int:
+    owner = User.objects.get(username="the-admin")
+    return tokens.create(owner, name, "viewer")[0].pk
+
+
+TOPIC = {"name": "", "kind": "NORMAL", "read_queues": 4, "write_queues": 4, "readable": "on", "writable": "on",
+         "reserve_hours": 0, "step": "apply"}  # fmt: skip
+GROUP = {"name": "", "consume_enable": "on", "retry_max_times": 7, "retry_queue_nums": 1, "step": "apply"}
+ACTS = {
+    "POST api/v1/tokens": Act(
+        lambda client, name: client.post(reverse("token_create"), {"name": name, "role": "viewer", "pattern": "*"}),
+        lambda caller, name: caller.post("/tokens", {"name": name}),
+    ),
+    "DELETE api/v1/tokens/<int:token_id>": Act(
+        lambda client, name: client.post(reverse("token_revoke", args=[_token_of(name)])),
+        lambda caller, name: caller.delete(f"/tokens/{_token_of(name)}"),
+    ),
+    "PATCH api/v1/system/config": Act(
+        lambda client, name: client.post(
+            reverse("system_config_change"), {"step": "apply", "autoCreateTopicEnable": "false"}
+        ),
+        lambda caller, name: caller.patch("/system/config", {"autoCreateTopicEnable": True}),
+    ),
+    "POST api/v1/system/retention/clean": Act(
+        lambda client, name: client.post(reverse("system_clean"), {"what": "log"}),
+        lambda caller, name: caller.ask("POST", "/system/retention/clean?what=log"),
+    ),
+    "POST api/v1/topics": Act(
+        lambda client, name: client.post(reverse("topic_create"), TOPIC | {"name": name + "-new"}),
+        lambda caller, name: caller.post("/topics", {"name": name + "-new"}),
+    ),
+    "PATCH api/v1/topics/<topic>": Act(
+        lambda client, name: client.post(reverse("topic_edit", args=[name]), TOPIC | {"order": "on"}),
+        lambda caller, name: caller.patch(f"/topics/{name}", {"order": True}),
+    ),
+    "DELETE api/v1/topics/<topic>": Act(
+        lambda client, name: client.post(reverse("topic_delete", args=[name]), {"name": name}),
+        lambda caller, name: caller.delete(f"/topics/{name}"),
+        named=True,
+    ),
+    "POST api/v1/topics/<topic>/messages": Act(
+        lambda client, name: client.post(reverse("send_message"), {"topic": name, "body": "x"}),
+        lambda caller, name: caller.post(f"/topics/{name}/messages", {"body": {"data": "x"}}),
+    ),
+    "POST api/v1/groups": Act(
+        lambda client, name: client.post(reverse("group_create"), GROUP | {"name": name + "-new"}),
+        lambda caller, name: caller.post("/groups", {"name": name + "-new"}),
+    ),
+    "PATCH api/v1/groups/<group>": Act(
+        lambda client, name: client.post(reverse("group_edit", args=[name]), GROUP),
+        lambda caller, name: caller.patch(f"/groups/{name}", {"retry_max_times": 7}),
+    ),
+    "DELETE api/v1/groups/<group>": Act(
+        lambda client, name: client.post(reverse("group_delete", args=[name]), {"name": name}),
+        lambda caller, name: caller.delete(f"/groups/{name}"),
+        named=True,
+    ),
+    "GET api/v1/messages/<path:ref>/body": Act(
+        lambda client, name: client.get(reverse("message_content", args=[_ref(client, name)])),
+        lambda caller, name: caller.get(f"/messages/{_ref(caller.client, name)}/body"),
+    ),
+    "GET api/v1/messages/<path:ref>/record": Act(
+        lambda client, name: client.get(reverse("message_raw", args=[_ref(client, name)])),
+        lambda caller, name: caller.get(f"/messages/{_ref(caller.client, name)}/record"),
+    ),
+}
+
+
+def _ref(client: Client, topic: str) -> str:
+    return str(client.get(f"/api/v1/topics/{topic}/messages").json()["items"][0]["offset_id"])
+
+
+@pytest.fixture
+def name(house: House) -> Callable[[], str]:
+    """A topic with a message and a group, of the same name, for each of two halves."""
+
+    def make() -> str:
+        made = next(NAMES)
+        house.admin.create_topic(made, read_queues=4, write_queues=4)
+        house.admin.create_group(made)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def person(client_as) -> Client:
+    """An administrator with all rights, who has just given the password."""
+    return client_as("admin", "may_read_bodies", "may_export")
+
+
+def test_whatever_changes_something_is_tried_below():
+    assert {key for key in PAGE_OF if not key.startswith("GET ")} <= set(ACTS)
+
+
+@pytest.mark.parametrize("operation", ACTS)
+def test_both_halves_ask_for_a_recent_password_or_neither_does(person, house, name, operation):
+    act = ACTS[operation]
+    first, second = name(), name()
+    for one in (first, second):
+        house.put(one, b"x")
+    age_login(person)
+    page = act.page(person, first)
+    page_asks = page.status_code == 302 and page.headers["Location"].startswith(reverse("confirm_password"))
+    answer = act.api(Caller(person), second)
+    api_asks = answer.status_code == 403
+    if api_asks:
+        problem_of(answer, 403, "confirm_password")
+    assert page_asks == api_asks, (page.status_code, answer.content)
+
+
+@pytest.mark.parametrize("operation", ACTS)
+def test_both_halves_leave_the_same_line_in_the_audit_log(person, house, name, operation):
+    act = ACTS[operation]
+    first, second = name(), name()
+    if "DELETE" not in operation:
+        house.put(first, b"x")
+        house.put(second, b"x")
+    said = []
+    for run in (lambda: act.page(person, first), lambda: act.api(Caller(person), second)):
+        AuditEntry.objects.all().delete()
+        response = run()
+        assert response.status_code in (200, 201, 302), response.content
+        said.append([(one.action, one.actor, one.actor_kind, one.result) for one in AuditEntry.objects.all()])
+    assert said[0] == said[1]
+    assert len(said[0]) == 1
+
+
+FAILING = {
+    "POST api/v1/topics": "create_topic",
+    "PATCH api/v1/topics/<topic>": "edit_topic",
+    "POST api/v1/groups": "create_group",
+    "PATCH api/v1/groups/<group>": "edit_group",
+    "PATCH api/v1/system/config": "change_configuration",
+    "POST api/v1/system/retention/clean": "clean",
+    "POST api/v1/topics/<topic>/messages": "send_test_message",
+}
+
+
+@pytest.mark.parametrize("operation", FAILING)
+def test_both_halves_write_down_what_did_not_come_to_its_end(person, house, name, operation, monkeypatch):
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise Unavailable("The disk did not answer.")
+
+    act = ACTS[operation]
+    first, second = name(), name()
+    monkeypatch.setattr(type(house.admin), FAILING[operation], fail)
+    for run in (lambda: act.page(person, first), lambda: act.api(Caller(person), second)):
+        AuditEntry.objects.all().delete()
+        run()
+        assert [one.result for one in AuditEntry.objects.all()] == ["failed"]
+
+
+@pytest.mark.parametrize("operation", ACTS)
+def test_a_page_asks_for_the_name_where_it_is_said_and_nowhere_else(person, name, operation):
+    act = ACTS[operation]
+    assert act.named == ((operation, "typed name") in DIFFERENT)
+    if act.named:
+        made = name()
+        address = reverse(PAGE_OF[operation], args=[made])
+        assert person.post(address, {"name": "another"}).status_code == 422
+        assert not AuditEntry.objects.exists()
+
+
+def test_only_who_may_export_takes_more_of_a_body_than_its_page_shows(by_token, house, topic):
+    house.put(topic, b"x" * 70_000)
+    reader = by_token("viewer", "may_read_bodies")
+    assert answer_of(reader.get(f"/messages/{topic}/0/0/body"))["truncated"]
+    problem_of(reader.get(f"/messages/{topic}/0/0/body?max_bytes=65537"), 403, "forbidden")
+    exporter = by_token("viewer", "may_read_bodies", "may_export")
+    assert not answer_of(exporter.get(f"/messages/{topic}/0/0/body?max_bytes=70000"))["truncated"]
+
+
+# --- tokens end with what they rest on
+
+
+def test_a_token_of_a_session_whose_password_was_given_long_ago_is_not_made(client_as):
+    client = client_as("admin")
+    age_login(client)
+    problem_of(Caller(client).post("/tokens", {"name": "stolen"}), 403, "confirm_password")
+    assert not ApiToken.objects.exists()

@@ -1,0 +1,433 @@
+"""Every page and every GET of the API while official clients hold pulls, locks and connections; see full_house.py.
+
+The tables below name each address of the server. A new page or operation fails here until it is in them.
+"""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import io
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+from django.urls import Resolver404, get_resolver, resolve
+
+from appliance.api.api import openapi, operations
+from tests.clients.full_house import (
+    LONG_NAME,
+    MEMBERS,
+    PRODUCERS,
+    SETTLE_LIMIT_S,
+    TOPICS,
+    WAITING,
+    FullHouse,
+    eventually,
+    full_house,
+)
+from tests.console.test_access import every_pattern
+
+pytestmark = pytest.mark.own
+
+LANGUAGES = {"en": "en", "zh-hans": "zh-hans,zh;q=0.9"}
+
+#: The name of an address -> what is asked of it. {small}, {large} and {dead} stand for messages' offset ids.
+PAGES: dict[str, list[str]] = {
+    "overview": ["/"],
+    "topics": ["/topics/", "/topics/?show=all", "/topics/?show=retry", "/topics/?show=dlq", "/topics/?q=no-such"],
+    "topic": ["/topics/orders/", "/topics/sequence/", "/topics/never-used/", "/topics/%25RETRY%25billing/"],
+    "topic_create": ["/create/topic/"],
+    "topic_edit": ["/topics/orders/edit/"],
+    "topic_delete": ["/topics/orders/delete/", "/topics/never-used/delete/"],
+    "groups": ["/groups/", "/groups/?system=on", "/groups/?online=yes", "/groups/?q=no-such"],
+    "group": [*(f"/groups/{group}/" for group in MEMBERS), "/groups/late/"],
+    "group_create": ["/create/group/"],
+    "group_edit": ["/groups/billing/edit/"],
+    "group_delete": ["/groups/billing/delete/", "/groups/late/delete/"],
+    "clients": ["/clients/", "/clients/?role=consumer", "/clients/?role=producer", "/clients/?group=wall",
+                "/clients/?q=no-such"],
+    "messages": ["/messages/", "/messages/?topic=orders", "/messages/?topic=orders&order=oldest",
+                 "/messages/?topic=orders&queue=1", "/messages/?topic=never-used"],
+    "message": ["/messages/{small}/", "/messages/{large}/", "/messages/{dead}/"],
+    "message_content": ["/messages/{small}/content/", "/messages/{large}/content/?as=hex", "/messages/{dead}/content/"],
+    "message_raw": ["/messages/{large}/raw/"],
+    "message_download": ["/messages/{large}/download/"],
+    "send_message": ["/messages/send/", "/messages/send/?topic=orders"],
+    "search": ["/search/", "/search/?q=second", "/search/?q=no-such-key", "/search/?q=text-1&topic=orders"],
+    "system": ["/system/"],
+    "system_checks": ["/system/checks/"],
+    "system_config": ["/system/config/", "/system/config/?q=flush"],
+    "system_config_change": ["/system/config/change/"],
+    "system_logs": ["/system/log/", "/system/log/?level=WARNING", "/system/log/?q=joined"],
+    "audit": ["/system/audit/", "/system/audit/?check=yes", "/system/audit/?q=no-such"],
+    "users": ["/system/users/"],
+    "user": ["/system/users/1/"],
+    "user_create": ["/system/users/new/"],
+    "tokens": ["/system/tokens/"],
+    "token_create": ["/system/tokens/new/"],
+    "account": ["/account/"],
+    "confirm_password": ["/confirm/"],
+    "api_docs": ["/api/v1/docs"],
+    "openapi": ["/api/v1/openapi.json"],
+    "healthz": ["/healthz"],
+    "readyz": ["/readyz"],
+    "metrics": ["/metrics"],
+    "nsaddr": ["/rocketmq/nsaddr"],
+    "nsaddr_unit": ["/rocketmq/nsaddr-unit?nofix=1"],
+    "static_file": ["/static/console.css"],
+}  # fmt: skip
+
+#: Those that show no page to one who has signed in, and what they answer instead.
+NO_PAGES: dict[str, tuple[str, int]] = {
+    # Nobody who has signed in is asked to do so again.
+    "login": ("/login/", 302),
+    # They change something and take a POST only.
+    "logout": ("/logout/", 405),
+    "set_language": ("/language/", 405),
+    "system_clean": ("/system/clean/", 405),
+    "token_revoke": ("/system/tokens/1/revoke/", 405),
+    "user_reset_password": ("/system/users/1/reset-password/", 405),
+    "user_set_active": ("/system/users/1/active/", 405),
+    # The set-up is done.
+    "setup": ("/setup/secret/", 404),
+    "setup_administrator": ("/setup/secret/administrator/", 404),
+    "setup_address": ("/setup/address/", 404),
+    "setup_message": ("/setup/message/", 404),
+    "setup_message_count": ("/setup/message/count/", 404),
+}
+
+#: A stream has a test of its own below.
+STREAMS = {"overview_live"}
+
+#: Pages that are tables, as files -> their first column.
+DOWNLOADS = {
+    "clients": ("/clients/?format=csv", "client_id"),
+    "topics": ("/topics/?show=all&format=csv", "topic"),
+    "groups": ("/groups/?format=csv", "group"),
+    "group": ("/groups/billing/?format=csv", "topic"),
+    "audit": ("/system/audit/?format=csv", "id"),
+}
+
+#: Route of each GET of the API -> what is asked below /api/v1. Parameters that are one of several words are tried with
+#: each of them besides.
+OPERATIONS: dict[str, list[str]] = {
+    "me": ["/me"],
+    "tokens": ["/tokens"],
+    "audit": ["/audit", "/audit?limit=1"],
+    "system": ["/system"],
+    "system/checks": ["/system/checks"],
+    "system/config": ["/system/config"],
+    "system/retention": ["/system/retention"],
+    "broker": ["/broker"],
+    "metrics/series": ["/metrics/series?metric=in", "/metrics/series?metric=out&group=billing",
+                       "/metrics/series?metric=in&topic=orders"],
+    "topics": ["/topics", "/topics?limit=1", "/topics?system=true"],
+    "topics/<topic>": ["/topics/orders"],
+    "topics/<topic>/stats": ["/topics/orders/stats"],
+    "topics/<topic>/queues": ["/topics/orders/queues"],
+    "topics/<topic>/route": ["/topics/orders/route"],
+    "topics/<topic>/groups": ["/topics/orders/groups", "/topics/notices/groups"],
+    "topics/<topic>/producers": ["/topics/orders/producers", "/topics/sequence/producers"],
+    "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages"],
+    "groups": ["/groups", "/groups?limit=1", "/groups?system=true", "/groups?online=true", "/groups?online=false"],
+    "groups/<group>": [*(f"/groups/{group}" for group in MEMBERS), "/groups/late"],
+    "groups/<group>/clients": [*(f"/groups/{group}/clients" for group in MEMBERS), "/groups/late/clients"],
+    "groups/<group>/progress": [*(f"/groups/{group}/progress" for group in MEMBERS), "/groups/late/progress"],
+    "clients": ["/clients", "/clients?limit=1", "/clients?group=wall"],
+    "search": ["/search?q=second", "/search?q={small}", "/search?q=orders/0/0"],
+    "messages/<path:ref>": ["/messages/{small}", "/messages/orders/0/0"],
+    "messages/<path:ref>/body": ["/messages/{small}/body", "/messages/{large}/body"],
+    "messages/<path:ref>/record": ["/messages/{small}/record"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullHouse]:
+    """Started once: the clients are at work through all of this file."""
+    with full_house(tmp_path_factory.mktemp("full-house")) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_wrong(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No traceback and no error in the server's log, and no template that asks for what does not exist."""
+    if "house" not in request.fixturenames:
+        yield
+        return
+    log = request.getfixturevalue("house").server.log_path
+    begin = log.stat().st_size
+    yield
+    said = log.read_bytes()[begin:].decode().splitlines()
+    wrong = [line for line in said if re.search(r" (ERROR|CRITICAL) |Traceback|^\w+Error", line)]
+    assert not wrong, "\n".join(wrong[:20])
+
+
+def names_of_addresses() -> set[str]:
+    return {
+        name for name, route in every_pattern() if not route.startswith("api/v1/") or name in ("openapi", "api_docs")
+    }
+
+
+def gets() -> dict[str, str]:
+    """Route of each GET of the API -> its path in the description."""
+    return {one.route.removeprefix("api/v1/"): one.path for one in operations() if one.method == "GET"}
+
+
+# --- nothing is left out
+
+
+def test_every_page_is_walked():
+    assert names_of_addresses() == {*PAGES, *NO_PAGES, *STREAMS}
+
+
+def test_every_address_of_the_walk_leads_where_its_name_says():
+    ids = dict.fromkeys(("small", "large", "dead"), "0" * 32)
+    for name, address in (
+        *((name, address) for name, addresses in PAGES.items() for address in addresses),
+        *((name, address) for name, (address, _) in (NO_PAGES | DOWNLOADS).items()),
+    ):
+        assert resolve(urlsplit(address.format(**ids)).path).url_name == name
+
+
+def test_every_get_of_the_api_is_walked():
+    assert set(gets()) == set(OPERATIONS)
+    ids = dict.fromkeys(("small", "large", "dead"), "0" * 32)
+    for route, addresses in OPERATIONS.items():
+        for address in addresses:
+            path = urlsplit(f"/api/v1{address.format(**ids)}").path
+            assert resolve(path).route == f"api/v1/{route}", address
+
+
+def test_every_table_that_can_be_downloaded_is_walked():
+    def names_in(view: Any) -> set[str]:
+        return set(inspect.unwrap(view).__code__.co_names)
+
+    patterns = {pattern.name: pattern.callback for pattern in _console_patterns()}
+    assert {name for name, view in patterns.items() if "wants_csv" in names_in(view)} == set(DOWNLOADS)
+
+
+def _console_patterns() -> list[Any]:
+    return list(next(one for one in get_resolver().url_patterns if str(one.pattern) == "").url_patterns)
+
+
+# --- each is shown
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_shown(house: FullHouse, name: str, language: str):
+    for address in PAGES[name]:
+        answer = house.visitor.get(address.format(**house.refs), LANGUAGES[language])
+        assert answer.status == 200, f"{address}: {answer.status}"
+        assert answer.body
+        assert answer.headers["Content-Language"] == language
+        if answer.headers["Content-Type"].startswith("text/html"):
+            assert f'lang="{language}"' in answer.text.lower()
+            assert "</html>" in answer.text
+
+
+@pytest.mark.parametrize("name", NO_PAGES)
+def test_what_is_no_page_says_so(house: FullHouse, name: str):
+    address, status = NO_PAGES[name]
+    assert house.visitor.get(address).status == status
+
+
+@pytest.mark.parametrize("name", DOWNLOADS)
+def test_a_table_is_downloaded(house: FullHouse, name: str):
+    address, first = DOWNLOADS[name]
+    answer = house.visitor.get(address)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    header, *rows = csv.reader(io.StringIO(answer.text))
+    assert header[0] == first
+    assert rows
+    assert {len(row) for row in rows} == {len(header)}
+
+
+@pytest.mark.parametrize("route", OPERATIONS)
+def test_an_operation_answers(house: FullHouse, route: str):
+    described = openapi()["paths"][gets()[route]]["get"]
+    addresses = list(OPERATIONS[route])
+    first = addresses[0]
+    for parameter in described["parameters"]:
+        for word in parameter["schema"].get("enum", ()):
+            addresses.append(f"{first}{'&' if '?' in first else '?'}{parameter['name']}={word}")
+    for address in addresses:
+        assert house.visitor.json(address.format(**house.refs)) is not None
+
+
+class Links(HTMLParser):
+    """Where a page leads to."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name in ("href", "src", "data-url") and value and not value.startswith(("#", "data:")):
+                self.found.add(value)
+
+
+def test_every_link_of_every_page_leads_somewhere(house: FullHouse):
+    """Sort orders, filters, pagers, messages, groups, topics, files: whatever the pages above offer."""
+    origin = f"http://{house.server.ready['http']}"
+    wanted = [address.format(**house.refs) for addresses in PAGES.values() for address in addresses]
+    seen = set(wanted)
+    found: dict[str, str] = {}
+    for address in wanted:
+        answer = house.visitor.get(address)
+        if answer.headers["Content-Type"].startswith("text/html"):
+            for link in Links(answer.text).found:
+                whole = urljoin(origin + address, link).partition("#")[0]
+                assert whole.startswith(origin + "/"), f"{address} leads elsewhere: {link}"
+                found.setdefault(whole.removeprefix(origin), address)
+    assert len(found) > 100
+    expected = dict(NO_PAGES.values())
+    for address, on in found.items():
+        if address in seen or _is_stream(address):
+            continue
+        status = house.visitor.get(address).status
+        assert status == expected.get(urlsplit(address).path, 200), f"{address} on {on}: {status}"
+
+
+def _is_stream(address: str) -> bool:
+    try:
+        return resolve(urlsplit(address).path).url_name in STREAMS
+    except Resolver404:
+        return False
+
+
+# --- and shows what there is
+
+
+def test_the_clients_page_names_all_clients_and_the_pulls_they_wait_in(house: FullHouse):
+    def wait(wanted: dict[str, int]) -> None:
+        what = f"these pulls wait: {wanted}"
+        eventually(lambda: all(house.waiting().get(one, 0) >= wanted[one] for one in wanted), what, SETTLE_LIMIT_S)
+
+    wait(WAITING)
+    house.hold_a_pull()
+    wait({"auditors": 1})
+    rows = house.clients()
+    page = house.visitor.get("/clients/").text
+    for row in rows:
+        assert row["client_id"] in page
+        assert row["address"] in page
+    assert any(LONG_NAME in row["client_id"] for row in rows)
+    assert {row["language"] for row in rows} == {"JAVA", "GO", "CPP"}
+    assert {"V5_3_3", "V4_9_8"} <= {row["version"] for row in rows}
+    consumers = [group for row in rows for group in row["consumer_groups"]]
+    assert {group: consumers.count(group) for group in consumers} == MEMBERS
+    producers = {group for row in rows for group in row["producer_groups"]}
+    assert producers - {"shop-cpp"} == set(PRODUCERS), "what Java clients send back with is no producer of anybody's"
+    assert {row["client_id"] for row in house.visitor.json("/clients?role=producer")["items"]} == {
+        row["client_id"] for row in rows if row["producer_groups"]
+    }
+
+
+def test_the_parked_pulls_of_all_clients_are_those_of_the_broker(house: FullHouse):
+    def same() -> bool:
+        total = house.metrics()["rocketbox_parked_pulls"]
+        rows = house.clients()
+        _, *lines = csv.reader(io.StringIO(house.visitor.get("/clients/?format=csv").text))
+        return sum(row["parked_pulls"] for row in rows) == total == sum(int(line[-1]) for line in lines) > 0
+
+    eventually(same, "API, file and metrics say the same: nothing comes, so clients only renew their pulls")
+
+
+@pytest.mark.parametrize("group", MEMBERS)
+def test_a_groups_page_shows_its_members(house: FullHouse, group: str):
+    members = house.visitor.json(f"/groups/{group}/clients")["items"]
+    assert len(members) == MEMBERS[group]
+    page = house.visitor.get(f"/groups/{group}/").text
+    for member in members:
+        assert member["client_id"] in page
+        assert member["address"] in page
+
+
+def test_the_page_of_an_ordered_group_shows_who_holds_its_queues(house: FullHouse):
+    holders = {row["held_by"] for row in house.progress("ledger", "sequence")}
+    assert len(holders) == 2
+    page = house.visitor.get("/groups/ledger/").text
+    for holder in holders:
+        assert page.count(f"<td>{holder}</td>") >= 1 + TOPICS["sequence"] // 2
+
+
+def test_members_that_subscribe_differently_are_told_of(house: FullHouse):
+    page = house.visitor.get("/groups/quarrel/").text
+    assert "Members subscribe differently to" in page
+    assert house.visitor.json("/groups/quarrel")["conflicts"][0]["topic"] == "disputed"
+
+
+def test_a_group_far_behind_shows_its_lag_and_is_on_the_front_page(house: FullHouse):
+    queues = house.progress("late", "orders")
+    assert [row["committed"] for row in queues] == [2, 1, 2, 2], "the reset is in force, fetched or not"
+    assert all(row["lag"] == row["max_offset"] - row["committed"] > 0 for row in queues)
+    lag = sum(row["lag"] for row in queues)
+    assert house.visitor.json("/groups/late")["row"]["lag"] == lag
+    assert f"{lag} messages behind" in house.visitor.get("/groups/late/").text
+    assert {"group": "late", "lag": lag} in [
+        {"group": row["group"], "lag": row["lag"]} for row in house.visitor.json("/broker")["behind"]
+    ]
+    front = house.visitor.get("/").text
+    assert "/groups/late/" in front
+    assert "/groups/shipping/" in front, "it has a message nobody could consume"
+
+
+def test_a_topics_page_shows_its_groups_and_its_producers(house: FullHouse):
+    page = house.visitor.get("/topics/orders/").text
+    for group in ("archive", "billing", "late", "shipping"):
+        assert f"/groups/{group}/" in page
+    names = {one["client_id"] for one in house.visitor.json("/topics/orders/producers")["items"]}
+    assert any(name is not None and name.endswith("@shop") for name in names), names
+
+
+def test_a_live_feed_yields_frames_whose_figures_fit(house: FullHouse):
+    first, second = house.visitor.frames(2)
+    assert second["number"] > first["number"]
+    assert second["put_total"] == house.sent
+    assert second["parked_pulls"] >= sum(WAITING.values())
+    assert second["consumer_clients"] == sum(MEMBERS.values())
+    assert second["producer_clients"] - len(PRODUCERS) in (0, 1), "the C++ one comes later"
+    assert "late" in [row["group"] for row in second["behind"]]
+
+
+SAMPLE = re.compile(r'rocketbox_[a-zA-Z0-9_]+(\{[a-zA-Z0-9_]+="[^"\\]*"(,[a-zA-Z0-9_]+="[^"\\]*")*\})? -?[0-9.e+-]+')
+
+
+def test_metrics_parse_and_fit_what_is_there(house: FullHouse):
+    answer = house.visitor.get("/metrics")
+    types: dict[str, str] = {}
+    for line in answer.text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, family, kind = line.split(" ")
+            assert family not in types, "the samples of a family stand together"
+            assert kind == ("counter" if family.endswith("_total") else "gauge")
+            types[family] = kind
+        else:
+            assert SAMPLE.fullmatch(line), line
+            assert re.split("[{ ]", line)[0] == list(types)[-1]
+    numbers = house.metrics()
+    clients = house.clients()
+    assert numbers["rocketbox_messages_put_total"] == house.sent
+    # Six members of six groups have read all of it, and a broadcast group's each the whole.
+    assert numbers["rocketbox_messages_pulled_total"] >= house.sent
+    assert numbers["rocketbox_pulls_found_total"] > 0
+    assert numbers["rocketbox_parked_pulls"] >= sum(WAITING.values())
+    assert numbers["rocketbox_connections"] >= len({row["address"] for row in clients})
+    assert numbers["rocketbox_topics"] == house.visitor.json("/topics?limit=500&system=true")["total"]
+    assert numbers["rocketbox_commit_log_writable"] == 1
+    assert numbers["rocketbox_commit_log_published_offset"] == numbers["rocketbox_bytes_put_total"]
+    assert numbers["rocketbox_namesrv_brokers"] == 1
+
+
+def test_the_description_of_the_api_is_json_and_has_every_operation(house: FullHouse):
+    described = json.loads(house.visitor.get("/api/v1/openapi.json").body)
+    assert set(described["paths"]) == {one.path for one in operations()}

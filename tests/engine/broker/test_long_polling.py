@@ -1,0 +1,200 @@
+"""Parked pulls in all their places: queue, bucket, connection and the counts of each."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.engine.broker.long_polling import BUCKET_MS, LongPolling, ParkedPull
+from appliance.engine.remoting.connection import Connection
+from appliance.engine.remoting.event_loop import EventLoop, Timer
+from appliance.engine.store.consume_queue import ConsumeQueue
+
+
+class Clock:
+    """What long polling asks of the loop; time is moved by hand."""
+
+    def __init__(self) -> None:
+        self.monotonic = 100.0
+        self.calls: list[Callable[[], None]] = []
+
+    def call_later(self, seconds, callback) -> Timer:
+        return Timer(callback, 0.0)
+
+    def call_soon(self, callback) -> None:
+        self.calls.append(callback)
+
+    def tick(self) -> bool:
+        """Run what was handed in; False when there is nothing."""
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+        return bool(calls)
+
+
+class Peers:
+    """Connections without sockets."""
+
+    def __init__(self, count: int) -> None:
+        self.loop = Clock()
+        self.all = [Connection(self, _Socket(), None, bytes(8)) for _ in range(count)]  # type: ignore[arg-type]
+
+
+class _Socket:
+    def fileno(self) -> int:
+        return -1
+
+
+def listed(conn: Connection) -> list[ParkedPull]:
+    """The connection's list, walked."""
+    found, one, before = [], conn.parked, None
+    while one is not None:
+        assert one.previous is before
+        found.append(one)
+        before, one = one, one.following
+    return found
+
+
+def test_the_loop_that_stands_in_speaks_as_the_real_one_does():
+    import inspect
+
+    for name in ("call_later", "call_soon"):
+        mine, real = getattr(Clock, name), getattr(EventLoop, name)
+        assert list(inspect.signature(mine).parameters) == list(inspect.signature(real).parameters)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["hold", "hold", "hold", "put", "wait", "close", "release"]), st.integers(0, 3)),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_a_connections_count_is_always_the_number_of_its_parked_pulls(steps):
+    """Whatever takes a pull out: a message, its deadline, a reset, the end of its connection, the end of the broker."""
+    peers = Peers(4)
+    queues = [ConsumeQueue("T", number) for number in range(3)]
+    woken: list[ParkedPull] = []
+    polling = LongPolling(peers.loop, woken.append)  # type: ignore[arg-type]
+    held = 0
+    for what, which in steps:
+        queue, conn = queues[which % 3], peers.all[which]
+        if what == "hold":
+            polling.hold(conn, held, f"g{held % 2}", queue, queue.max_offset, 32, None, BUCKET_MS * (1 + held % 5))
+            held += 1
+        elif what == "put":
+            queue.append(0, 100, 0)
+            queue.max_offset = queue.next_offset
+            polling.notify({queue: 1})
+        elif what == "wait":
+            peers.loop.monotonic += 0.25
+            polling._expire()
+            while peers.loop.tick():
+                pass
+        elif what == "close":
+            polling.forget(conn)
+        else:
+            polling.release(queue, "g0")
+        parked = [one for bucket in polling._buckets.values() for one in bucket]
+        counts = Counter(id(one.conn) for one in parked)
+        assert [conn.parked_count for conn in peers.all] == [counts[id(conn)] for conn in peers.all]
+        assert [len(listed(conn)) for conn in peers.all] == [counts[id(conn)] for conn in peers.all]
+        assert polling.count == len(parked) == sum(len(queue.waiters or ()) for queue in queues)
+    polling.release_all()
+    assert [conn.parked_count for conn in peers.all] == [0] * 4
+    assert polling.count == 0
+
+
+MANY = 20_000
+EVIL = frozenset((666,))
+
+
+def crowd(resume, codes=EVIL, hold_ms=60_000):
+    """(polling, its loop, a queue at which one connection has MANY pulls)."""
+    peers = Peers(1)
+    queue = ConsumeQueue("T", 0)
+    polling = LongPolling(peers.loop, resume)
+    for number in range(MANY):
+        assert polling.hold(peers.all[0], number, "g", queue, 0, 32, codes, hold_ms)
+    return polling, peers.loop, queue
+
+
+def publish(polling, queue, code):
+    queue.append(0, 100, code)
+    queue.max_offset = queue.next_offset
+    polling.notify({queue: 1})
+
+
+def slowest_tick(loop, begin):
+    """CPU seconds of the longest of `begin` and the ticks behind it, and how many there were."""
+    worst, count, more = 0.0, 0, True
+    while more:
+        began = time.thread_time()
+        more = begin() is not False if not count else loop.tick()
+        worst = max(worst, time.thread_time() - began)
+        count += 1
+    return worst, count
+
+
+def test_a_crowd_that_wants_something_else_does_not_stop_the_thread_at_each_message():
+    woken = []
+    polling, loop, queue = crowd(woken.append)
+    worst, _ = slowest_tick(loop, lambda: publish(polling, queue, 1))
+    assert worst < 0.01  # all at once takes some 0.03 s
+    assert not woken
+    assert {parked.offset for parked in queue.waiters} == {1}, "each was looked at"
+
+
+def test_a_pull_behind_a_crowd_is_woken_all_the_same_by_whatever_came_meanwhile():
+    woken = []
+    polling, loop, queue = crowd(woken.append)
+    other = Peers(1).all[0]
+    assert polling.hold(other, 1, "h", queue, 0, 32, frozenset((7,)), 60_000)
+    publish(polling, queue, 1)
+    loop.tick()
+    publish(polling, queue, 7)  # in the middle of the round
+    while loop.tick():
+        pass
+    assert [parked.conn for parked in woken] == [other]
+    assert polling.count == MANY
+    publish(polling, queue, 666)
+    while loop.tick():
+        pass
+    assert (len(woken), polling.count, queue.waiters) == (MANY + 1, 0, None)
+
+
+def test_pulls_whose_time_is_over_at_once_are_answered_a_slice_a_tick():
+    def answer(parked):
+        """Takes as long as a real one."""
+        ends = time.monotonic() + 10e-6
+        while time.monotonic() < ends:
+            pass
+        answered.append(parked.opaque)
+
+    answered = []
+    polling, loop, _ = crowd(answer, hold_ms=500)
+    loop.monotonic += 1.0
+    worst, ticks = slowest_tick(loop, polling._expire)
+    assert worst < 0.02  # all at once takes 0.2 s
+    assert ticks > 50
+    assert answered == list(range(MANY))
+    assert polling.count == 0
+
+
+def test_a_connection_that_closes_in_the_middle_of_a_round_is_left_out_of_it():
+    woken = []
+    polling, loop, queue = crowd(woken.append)
+    conn = next(iter(queue.waiters)).conn
+    publish(polling, queue, 666)
+    loop.tick()
+    before = len(woken)
+    assert 0 < before < MANY
+    polling.forget(conn)
+    while loop.tick():
+        pass
+    assert len(woken) == before
+    assert polling.count == 0

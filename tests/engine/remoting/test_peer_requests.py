@@ -1,0 +1,39 @@
+"""Questions of ours to clients: each is answered once, and there are only so many."""
+
+import socket
+
+import pytest
+
+from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.remoting import peer_requests
+from appliance.engine.remoting.connection import Connection
+from appliance.engine.remoting.dispatcher import Dispatcher
+from appliance.engine.remoting.event_loop import READABLE, EventLoop
+from appliance.engine.remoting.server import RemotingServer
+
+
+@pytest.fixture
+def conn():
+    loop = EventLoop()
+    server = RemotingServer(loop)
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    conn = Connection(server, near, Dispatcher({}), bytes(8))
+    loop.watch(conn.fd, READABLE, conn)
+    yield conn, peer_requests.PeerRequests(loop, server)
+    near.close()
+    far.close()
+    loop.close()
+
+
+def test_beyond_so_many_open_questions_there_is_no_answer_at_once(conn, monkeypatch):
+    conn, requests = conn
+    monkeypatch.setattr(peer_requests, "MAX_WAITING", 2)
+    answers = []
+    for number in range(3):
+        requests.ask(conn, RemotingCommand(307), 60, lambda answer, number=number: answers.append((number, answer)))
+    assert answers == [(2, None)]
+    requests._closed(conn)
+    assert sorted(answers) == [(0, None), (1, None), (2, None)]
+    requests.ask(conn, RemotingCommand(307), 60, lambda answer: answers.append((3, answer)))
+    assert len(answers) == 3

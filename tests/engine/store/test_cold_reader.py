@@ -1,0 +1,81 @@
+"""Entries that the pool reads for a pull."""
+
+import os
+import socket
+
+import pytest
+
+from appliance.engine.store import cold_reader
+from appliance.engine.store.cold_reader import ColdReader
+from appliance.engine.store.disk import _cached_pages
+from appliance.engine.store.results import GetStatus
+from tests.support.store import StoreUnderTest
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    yield store
+    store.stop()
+
+
+def test_descriptors_are_bounded_however_many_queues_are_read(store, monkeypatch):
+    monkeypatch.setattr(cold_reader, "_DESCRIPTORS", 5)
+    for queue_id in range(12):
+        store.write("T", queue_id, b"%d" % queue_id)
+    store.wait_recovery_position()
+    reader = ColdReader(store.store)
+    for queue_id in [*range(12), *range(12)]:
+        queue = store.store.find_queue("T", queue_id)
+        entries = reader.entries(queue, 0, 32, None)
+        result = store.store.get(queue, 0, 32, None, entries)
+        assert (result.status, result.message_count) == (GetStatus.FOUND, 1)
+        assert len(reader._files._open) <= 5
+    reader.close()
+    assert not reader._files._open
+
+
+def test_what_was_read_goes_on_into_the_tail(store):
+    """As one read from the page cache does."""
+    store.write("T", 0, *[b"%d" % i for i in range(10)])
+    store.wait_recovery_position()
+    queue = store.store.find_queue("T", 0)
+    entries = store.cold_reader.entries(queue, 4, 32, None)
+    assert len(entries) == 6 * 20
+    queue.tail_base = 8  # as if the last two had not been written when the answer is made
+    queue.tail[:] = entries[4 * 20 :]
+    result = store.store.get(queue, 4, 32, None, entries[: 4 * 20])
+    assert (result.message_count, result.next_offset) == (6, 10)
+    queue.tail_base = 10
+    del queue.tail[:]
+
+
+def test_a_queue_that_is_being_built_anew_has_no_entries_now(store):
+    store.write("T", 0, b"a", b"b")
+    store.wait_recovery_position()
+    queue = store.store.find_queue("T", 0)
+    queue.broken = True
+    entries = store.cold_reader.entries(queue, 0, 32, None)
+    assert entries == b""
+    queue.broken = False  # whole again before the answer is made
+    result = store.store.get(queue, 0, 32, None, entries)
+    assert (result.status, result.next_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, 0)
+    assert not queue.broken, "nothing read is no reason to build it anew"
+    assert store.bodies("T", 0) == [b"a", b"b"]
+
+
+def test_what_was_just_written_may_go_from_the_page_cache_to_the_socket(store):
+    """On tmpfs, too, whose pages cachestat(2) knows, though reads that never wait do not work there."""
+    log = store.store.log
+    physical = store.put("T", 0, b"x" * 20_000)
+    store.tick()
+    segment = log.segment_at(physical)
+    known = _cached_pages(segment.fd, 0, 1) >= 0
+    place = log.resident(physical, 20_000)
+    assert place == ((segment.fd, physical - segment.start) if known else None)
+    if place is not None:
+        left, right = socket.socketpair()
+        with left, right:
+            sent = os.sendfile(left.fileno(), *place, 20_000)
+            assert sent > 0
+            assert right.recv(sent, socket.MSG_WAITALL) == log.read(physical, sent)

@@ -1,0 +1,80 @@
+"""Frames that no client sends: a clear answer, a closed connection if need be, and everybody else goes on."""
+
+import re
+
+import pytest
+
+from appliance.engine import fastjson
+from appliance.engine.protocol.command import RemotingCommand, encode_command
+from tests.support.engine import Peer, pull_fields, send_fields, start_engine
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    engine = start_engine(tmp_path_factory.mktemp("data"))
+    yield engine
+    engine.stop()
+
+
+def framed(header: bytes, body: bytes = b"") -> bytes:
+    return (4 + len(header) + len(body)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + body
+
+
+LONG_NAMES = {
+    "producerGroup": "PG", "topic": "T", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0,
+    "sysFlag": 0, "bornTimestamp": 0, "flag": 0, "properties": "", "reconsumeTimes": 0, "unitMode": "false",
+}  # fmt: skip
+HOT = {
+    310: (send_fields("T"), b"x"),
+    320: (send_fields("T"), b"x"),
+    10: (LONG_NAMES, b"x"),
+    11: (pull_fields("T", 0, 0), b""),
+    361: (pull_fields("T", 0, 0), b""),
+}
+
+
+@pytest.mark.parametrize("number", [1 << 31, -(1 << 31) - 1, (1 << 63) - 1, 1 << 64])
+@pytest.mark.parametrize("field", ["opaque", "flag"])
+@pytest.mark.parametrize("code", HOT)
+def test_a_header_with_a_number_outside_32_bits_is_a_bad_frame(engine, code, field, number):
+    """Also where the header is read in place: an answer could not be matched to such a request."""
+    ext, body = HOT[code]
+    whole = encode_command(RemotingCommand(code, opaque=5, ext_fields={name: str(ext[name]) for name in ext}))[8:]
+    header = re.sub(rb'"%b":\d+,' % field.encode(), b'"%b":%d,' % (field.encode(), number), whole)
+    assert header.startswith(b'{"code":%d,"extF' % code)
+    assert header != whole
+    peer = Peer(engine.broker_address)
+    peer._sock.sendall(framed(header, body))
+    answer = peer.receive()
+    assert (answer.code, answer.opaque) == (1, 0)
+    assert answer.remark.startswith("bad frame: JSON header: ")
+    with pytest.raises(ConnectionError):
+        peer.receive()
+    peer.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"messageQueueTable":{{{{"a":1}:1}:1}:1}}',
+        b'{"messageQueueTable":{{"brokerName":"b","queueId":%b,"topic":"T"}:1}}' % (b'"' + b"9" * 4000 + b'"'),
+        b'{"messageQueueTable":{{"brokerName":"b","queueId":0,"topic":"T"}:"%b"}}' % (b"9" * 4000),
+        b'{"messageQueueTable":{{"brokerName":"\\ud800","queueId":0,"topic":"T"}:1}}',
+        b'{"messageQueueTable":{"\\"\\\\ud800\\"":1}}',
+        b'{"messageQueueTable":[]}',
+        b"[" * 100_000,
+        b"\xff",
+    ],
+    ids=range(8),
+)
+def test_what_a_client_says_of_its_offsets_is_left_out_when_it_cannot_be_read(engine, body):
+    client, asker = Peer(engine.broker_address), Peer(engine.broker_address)
+    heartbeat = b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[]}]}'
+    assert client.ask(34, body=heartbeat).code == 0
+    asked = asker.send(223, {"group": "G", "topic": "T"})
+    client.answer(next(frame for frame in iter(client.receive, None) if frame.code == 221), 0, None, body)
+    answer = asker.receive()
+    assert (answer.opaque, answer.code) == (asked, 0)
+    assert fastjson.loads(answer.body)["consumerTable"] == {"c": {}}
+    client.close()
+    asker.close()

@@ -1,0 +1,42 @@
+"""A stop ends in order or leaves things as a crash does; nothing in between."""
+
+import threading
+
+from appliance.engine import engine as engine_module
+from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
+from tests.support.offline import damage, verified
+
+
+def test_an_io_thread_that_does_not_end_keeps_its_store_to_itself(tmp_path, monkeypatch):
+    """What it does when it wakes up meets no closed file, and nobody who writes beside it."""
+    for name in ("LOOP_STOP_S", "LOOP_CALL_S", "ANSWER_S", "UNREGISTER_S"):
+        monkeypatch.setattr(engine_module, name, 0.1)
+    engine = start_engine(tmp_path)
+    peer = Peer(engine.broker_address)
+    for number in range(20):
+        assert peer.ask(310, send_fields("Stuck"), b"%d" % number).code == 0
+    stuck, go_on = threading.Event(), threading.Event()
+    engine.loop.call_soon(lambda: (stuck.set(), go_on.wait(30)))
+    assert stuck.wait(5)
+    for number in range(20, 40):
+        peer.send(310, send_fields("Stuck"), b"%d" % number)
+    engine.stop()
+    assert (tmp_path / "store" / "abort").exists()
+    assert engine.loop.alive
+    go_on.set()
+    assert engine.loop.stop(5)
+    store = engine.broker.store
+    for service in (store._flush, store._flush_queues, *store.services):
+        service.stop()
+    store.files.release()
+    peer.close()
+    assert not damage(tmp_path)
+    assert verified(tmp_path)[0].records >= 20
+    monkeypatch.undo()
+    engine = start_engine(tmp_path)
+    peer = Peer(engine.broker_address)
+    answer = peer.ask(11, pull_fields("Stuck", 0, 0))
+    assert [record.body for record in records(answer.body)][:20] == [b"%d" % number for number in range(20)]
+    peer.close()
+    engine.stop()
+    assert not (tmp_path / "store" / "abort").exists()

@@ -1,0 +1,80 @@
+"""The wall clock is set an hour forward or back while the broker runs: nobody's time is over for it, or never over."""
+
+import json
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from appliance.engine import clock as clock_module
+from appliance.engine.remoting import event_loop as loop_module
+from tests.support.engine import Peer, pull_fields, send_fields, start_engine
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def wall(monkeypatch):
+    """The wall clock's error in seconds, for all who ask it through these modules."""
+    error = SimpleNamespace(seconds=0)
+    shim = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
+    shim.time = lambda: time.time() + error.seconds
+    for module in (loop_module, clock_module):
+        monkeypatch.setattr(module, "time", shim)
+    return error
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_nobody_is_closed_no_broker_dropped_and_no_lock_freed(tmp_path, wall, hours):
+    engine = start_engine(tmp_path)
+    try:
+        peer = Peer(engine.broker_address)
+        assert peer.ask(310, send_fields("T"), b"before").code == 0
+        body = {"clientID": "c@1", "producerDataSet": [{"groupName": "PG"}], "consumerDataSet": []}
+        assert peer.ask(34, body=json.dumps(body).encode()).code == 0
+        assert peer.ask(11, pull_fields("T", 0, 0)).code == 0
+        queues = [{"topic": "T", "brokerName": "broker-a", "queueId": 0}]
+        lock = {"consumerGroup": "CG", "clientId": "c@1", "mqSet": queues}
+        assert json.loads(peer.ask(41, body=json.dumps(lock).encode()).body)["lockOKMQSet"]
+        wall.seconds = hours * HOUR_S
+        time.sleep(0.2)
+        for look in (engine.server._close_idle, engine.broker.clients.scan_expired):
+            engine._on_loop(look)
+        assert engine.namesrv.routes.expire() == []
+        assert engine.namesrv.routes.broker_count == 1
+        assert engine.broker.clients.producer_groups() == ["PG"]
+        other = json.dumps(lock | {"clientId": "c@2"}).encode()
+        assert not json.loads(peer.ask(41, body=other).body)["lockOKMQSet"], "the lock was freed early"
+        begin = time.monotonic()
+        parked = peer.send(11, pull_fields("T", 0, 1, sysFlag=6, suspendTimeoutMillis=400))
+        wall.seconds = -wall.seconds
+        assert peer.receive(5).opaque == parked
+        assert 0.2 < time.monotonic() - begin < 2
+        assert peer.ask(310, send_fields("T"), b"after").code == 0
+    finally:
+        engine.stop()
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_sync_is_late_when_its_time_is_over_not_when_the_clock_is_set(tmp_path, wall, monkeypatch, hours):
+    timeout_ms = 20_000 if hours > 0 else 500
+    engine = start_engine(tmp_path, store={"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": timeout_ms})
+    release = threading.Event()
+    try:
+        peer = Peer(engine.broker_address)
+        assert peer.ask(310, send_fields("T"), b"before").code == 0
+        real = engine.broker.store.log.sync
+        monkeypatch.setattr(engine.broker.store.log, "sync", lambda: (release.wait(10), real())[1])
+        peer.send(310, send_fields("T"), b"slow")
+        time.sleep(0.2)
+        wall.seconds = hours * HOUR_S
+        if hours > 0:
+            assert peer.is_silent(2.5), "it was given up early"
+            release.set()
+            assert peer.receive(5).code == 0
+        else:
+            assert peer.receive(5).code == 10, "nobody was told that it takes long"
+    finally:
+        release.set()
+        engine.stop()

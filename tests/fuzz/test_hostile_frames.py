@@ -1,0 +1,320 @@
+"""A stranger's frames against a whole engine: nobody else notices, nothing is held up, nothing stored is harmed.
+
+A frame that fails is printed with its seed, in hex. The long form (ROCKETBOX_TORTURE=1) sends a million of them, each
+50,000 to an engine of their own.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import logging
+import os
+import resource
+import select
+import socket
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from appliance.engine.engine import Engine
+from appliance.engine.errors import FrameError
+from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
+from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
+from tests.support.offline import damage
+
+from .hostile_frames import BOMBS, GROUPS, STATUS_REPLIES, TOPICS, Frames, Hostile
+
+FRAMES_A_LIFE = 50_000
+SEEDS = range(20 if os.environ.get("ROCKETBOX_TORTURE") else 1)
+#: Frames that are sent at once; then a question of ours must be answered.
+BATCH = 8
+#: In the I/O thread's own time, so that a loaded machine does not count: `BATCH` frames, whatever they hold.
+STALL_S = 0.25
+#: On the wall: the question behind a batch, and a pool's next job.
+ANSWER_S = 30.0
+#: What the process may grow by while a life's frames come, names being taken from a few hundred; and what it may ask
+#: for at any moment, so that a document that expands is an error here and not the end of the machine.
+GROWTH_BYTES = 150 << 20
+MOST_BYTES = 1 << 30
+#: After so many frames: a turn of a member of all groups, who answers questions; the honest client's turn; a look at
+#: the pools.
+MEMBER_EVERY, HONEST_EVERY, POOLS_EVERY = 16, 512, 4096
+_NO_SUCH_CODE = 31_999
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Excused(logging.Handler):
+    """Every exception that was logged: none is expected, whatever a stranger sends."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            self.found.append(f"{message}\n{''.join(traceback.format_exception(record.exc_info[1])[-3:])}")
+        elif "cannot be sent" in message:
+            self.found.append(message)
+
+
+class Stranger:
+    """Sends frames to one port and reads every answer; connects anew when it was closed.
+
+    Questions that the server has for it (221, 307, 309) are answered with the bodies of `replies`.
+    """
+
+    def __init__(self, address: str, replies: list[bytes]) -> None:
+        host, _, port = address.rpartition(":")
+        self._target = host, int(port)
+        self._replies = itertools.cycle(replies)
+        self._owed = b""
+        self.questions = 0
+        self._sock: socket.socket | None = None
+        self._buffer = bytearray()
+        self._opaque = 0x5EA70000
+        self.codes: Counter[int] = Counter()
+
+    def send(self, batch: list[Hostile]) -> None:
+        """Until a question behind them is answered, or the server has closed because of the last of them."""
+        if self._sock is None:
+            self._sock = socket.create_connection(self._target, timeout=ANSWER_S)
+            self._sock.setblocking(False)
+            self._buffer.clear()
+            self._owed = b""
+        self._opaque += 1
+        question = encode_command(RemotingCommand(_NO_SUCH_CODE, opaque=self._opaque))
+        left = memoryview(self._owed + b"".join([hostile.frame for hostile in batch]) + question)
+        self._owed = b""
+        deadline = time.monotonic() + ANSWER_S
+        answered = False
+        while not answered:
+            readable, writable, _ = select.select([self._sock], [self._sock] if left else [], [], 1.0)
+            assert time.monotonic() < deadline, "no answer"
+            try:
+                if writable:
+                    left = left[self._sock.send(left) :]
+                if readable:
+                    data = self._sock.recv(1 << 20)
+                    if not data:
+                        raise ConnectionResetError
+                    self._buffer += data
+                    answered = self._answered()
+            except BlockingIOError:
+                continue
+            except ConnectionError:
+                # Whoever sends no frame is left; a broken one may also hang until what it announced has come.
+                self.close()
+                assert batch[-1].closes, "closed, though all were frames"
+                return
+            if batch[-1].closes and not left and not answered and not select.select([self._sock], [], [], 0.05)[0]:
+                self.close()  # it waits for the rest of a frame
+                return
+
+    def _answered(self) -> bool:
+        """Take whole frames off the buffer; whether one answers our question."""
+        found = False
+        while len(self._buffer) >= 4:
+            end = 4 + int.from_bytes(self._buffer[:4], "big")
+            if len(self._buffer) < end:
+                break
+            answer = decode_frame(self._buffer[:end])
+            del self._buffer[:end]
+            if answer.is_response:
+                self.codes[answer.code] += 1
+                found = found or answer.opaque == self._opaque
+            elif not answer.is_oneway:
+                self.questions += 1
+                reply = RemotingCommand.response(0, body=next(self._replies))
+                reply.opaque = answer.opaque
+                self._owed += encode_command(reply)
+        return found
+
+    def close(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+
+class Honest:
+    """A producer and a consumer who must not notice anything."""
+
+    def __init__(self, address: str) -> None:
+        self._peer = Peer(address)
+        self.sent: list[bytes] = []
+        self._received = 0
+
+    def work(self) -> None:
+        """Send one message and receive it."""
+        body = b"control %d" % len(self.sent)
+        assert self._peer.ask(310, send_fields("Control"), body).code == 0
+        self.sent.append(body)
+        answer = self._peer.ask(11, pull_fields("Control", 0, self._received))
+        assert (answer.code, [record.body for record in records(answer.body)]) == (0, [body])
+        self._received += 1
+
+    def close(self) -> None:
+        self._peer.close()
+
+
+def heartbeat_of_a_member() -> Hostile:
+    """Of a client that is in every group."""
+    wanted = [{"topic": topic, "subString": "*", "subVersion": 1} for topic in TOPICS]
+    consumers = [{"groupName": group, "subscriptionDataSet": wanted} for group in GROUPS]
+    body = json.dumps({"clientID": "client1", "consumerDataSet": consumers}).encode()
+    return Hostile(34, encode_command(RemotingCommand(34, opaque=1, body=body)), False)
+
+
+HEARTBEAT = heartbeat_of_a_member()
+
+
+def everything(address: str, count: int) -> list[bytes]:
+    """The control messages that a broker serves."""
+    peer, found = Peer(address), []
+    while len(found) < count:
+        answer = peer.ask(11, pull_fields("Control", 0, len(found)))
+        assert answer.code == 0
+        found += [record.body for record in records(answer.body)]
+    peer.close()
+    return found
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+
+
+def wait_for_pools(engine: Engine) -> None:
+    """Until each pool has worked off what it was given."""
+    for name, pool in list(engine._pools.items()):
+        done = threading.Event()
+        deadline = time.monotonic() + ANSWER_S
+        while not pool.submit(done.set):
+            assert time.monotonic() < deadline, f"the pool {name} is stuck"
+            time.sleep(0.01)
+        assert done.wait(ANSWER_S), f"the pool {name} is stuck"
+
+
+def served_codes(engine: Engine) -> tuple[set[int], set[int]]:
+    """Request codes of the broker's and the name server's tables."""
+    broker, _vip, namesrv = (listener.dispatcher for listener in engine.server._listeners)
+    return broker.codes, namesrv.codes
+
+
+@contextmanager
+def at_most(count: int) -> Iterator[None]:
+    """Let this process take no more than so many bytes of address space beyond what it has."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    has = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (has + count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.fixture(autouse=True)
+def collected_as_in_service():
+    """No full collection of the tests' own heap on the I/O thread: `rocketbox serve` has none either."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(5_000, 20, 1_000_000_000)
+    yield
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+@pytest.fixture
+def excused():
+    handler = Excused()
+    logger = logging.getLogger("appliance")
+    level, logger.propagate = logger.level, False  # a report of everything that was logged would be hours long
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = True
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_strangers_frames_hold_up_nobody_and_harm_nothing(tmp_path, seed, excused):
+    engine = start_engine(tmp_path)
+    try:
+        with at_most(MOST_BYTES):
+            sent = attack(engine, seed, excused)
+    finally:
+        engine.stop()
+    assert not excused.found
+    assert damage(tmp_path) == []
+    engine = start_engine(tmp_path)
+    try:
+        assert everything(engine.broker_address, len(sent)) == sent
+    finally:
+        engine.stop()
+    assert not excused.found
+
+
+def attack(engine: Engine, seed: int, excused: Excused) -> list[bytes]:
+    """Send a life's frames; returns the bodies that were acknowledged to the honest client."""
+    broker_codes, namesrv_codes = served_codes(engine)
+    honest = Honest(engine.broker_address)
+    replies = BOMBS + STATUS_REPLIES
+    strangers = Stranger(engine.broker_address, replies), Stranger(engine.namesrv_address, replies)
+    member = Stranger(engine.broker_address, replies)
+    assert engine.loop._thread is not None
+    clock = time.pthread_getcpuclockid(engine.loop._thread.ident)
+    tried: Counter[int] = Counter()
+    batches: tuple[list[Hostile], list[Hostile]] = ([], [])
+    before = 0
+    for number, hostile in enumerate(Frames(seed, broker_codes | namesrv_codes)):
+        to_namesrv = hostile.code in namesrv_codes or (hostile.code not in broker_codes and number % 2)
+        batch, stranger = batches[to_namesrv], strangers[to_namesrv]
+        batch.append(hostile)
+        tried[hostile.code] += 1
+        if len(batch) == BATCH or hostile.closes:
+            used = time.clock_gettime(clock)
+            trouble = None
+            try:
+                stranger.send(batch)
+            except (AssertionError, FrameError) as error:
+                trouble = str(error)
+            used = time.clock_gettime(clock) - used
+            if used > STALL_S:
+                trouble = f"the I/O thread worked {used:.3f} s on these"
+            if excused.found:
+                trouble = excused.found[0]
+            if trouble is not None:
+                shown = "\n".join(f"{one.code}: {one.frame.hex()}" for one in batch)
+                pytest.fail(f"seed {seed}, frames up to {number}: {trouble}\n{shown}")
+            batch.clear()
+        if number % MEMBER_EVERY == 0:
+            member.send([HEARTBEAT])
+        if number % HONEST_EVERY == 0:
+            honest.work()
+        if number % POOLS_EVERY == 0:
+            wait_for_pools(engine)
+        if number == FRAMES_A_LIFE // 10:
+            before = resident_bytes()
+        if number == FRAMES_A_LIFE:
+            break
+    wait_for_pools(engine)
+    honest.work()
+    assert all(check["ok"] for check in engine.health().values())
+    assert resident_bytes() - before < GROWTH_BYTES, f"seed {seed}"
+    # It reaches what is behind the checks, too: every code was tried, and many requests were served.
+    assert min(tried[code] for code in broker_codes | namesrv_codes) >= FRAMES_A_LIFE // 500
+    assert sum(stranger.codes[0] for stranger in strangers) > FRAMES_A_LIFE // 20
+    assert member.questions > FRAMES_A_LIFE // 5000
+    honest.close()
+    for stranger in (*strangers, member):
+        stranger.close()
+    return honest.sent

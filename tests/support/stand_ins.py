@@ -1,0 +1,59 @@
+"""Whether a test's stand-in for a part of ours is like the part: what it hides otherwise, nobody sees."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import Any
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def differences(stand_in: object, real: type, own: frozenset[str] = frozenset()) -> list[str]:
+    """Sentences on what the stand-in offers and the part does not; empty when a caller cannot tell them apart.
+
+    stand_in: an instance, so that its attributes count. own: what is for tests only, on top of the part. Every other
+    public name must be one of the part's, and every method must take what the part's takes and nothing else: the same
+    parameters, by name, in order, required alike.
+    """
+    found = []
+    known = _names_of(real)
+    for name in sorted({*dir(type(stand_in)), *vars(stand_in)}):
+        if name.startswith("_") or name in own:
+            continue
+        if name not in known:
+            found.append(f"{real.__name__} has no {name}")
+            continue
+        ours, theirs = getattr(stand_in, name), getattr(real, name, None)
+        if callable(ours) and inspect.isroutine(theirs):
+            static = isinstance(inspect.getattr_static(real, name), staticmethod)
+            one, other = _parameters(ours), _parameters(theirs)[0 if static else 1 :]
+            if one != other:
+                found.append(f"{real.__name__}.{name} takes ({', '.join(other)}), the stand-in ({', '.join(one)})")
+    return found
+
+
+def _names_of(cls: type) -> set[str]:
+    """Names of a class, and of what its constructor sets."""
+    found = set(dir(cls))
+    for base in cls.__mro__[:-1]:
+        found |= set(vars(base).get("__annotations__", ()))
+        if "__init__" in vars(base):
+            tree = ast.parse(textwrap.dedent(inspect.getsource(vars(base)["__init__"])))
+            found |= {
+                node.attr
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Store)
+                and ast.unparse(node.value) == "self"
+            }
+    return found
+
+
+def _parameters(function: Any) -> list[str]:
+    """The parameters as text, without their types; those with a default are marked."""
+    return [
+        f"{'' if one.kind in _POSITIONAL else one.kind.name + ' '}{one.name}{'' if one.default is one.empty else '='}"
+        for one in inspect.signature(function).parameters.values()
+    ]

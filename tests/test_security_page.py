@@ -1,0 +1,36 @@
+"""docs/security.md names what is there: each constant is in its file, each test in its own."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "security.md").read_text()
+CONSTANTS = re.findall(r"`(_?[A-Z][A-Z0-9_]+)`, (appliance/[a-z_/]+\.py)", PAGE)
+TESTS = re.findall(r"(tests/[a-z_/]+\.py)(?:::(test_\w+))?", PAGE)
+
+
+def test_the_page_is_read():
+    assert len(CONSTANTS) > 60
+    assert len(TESTS) > 70
+
+
+@pytest.mark.parametrize(("name", "file"), sorted(set(CONSTANTS)), ids=lambda value: value)
+def test_a_bound_is_where_the_page_says(name, file):
+    assert re.search(rf"^[A-Z_, ]*\b{name}\b.*=", (ROOT / file).read_text(), re.MULTILINE), f"{file} has no {name}"
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(TESTS)), ids=lambda value: value or "whole")
+def test_a_bound_has_the_test_that_the_page_names(file, name):
+    path = ROOT / file
+    assert path.is_file(), f"there is no {file}"
+    assert not name or f"def {name}(" in path.read_text(), f"{file} has no {name}"
+
+
+def test_every_row_of_a_table_of_bounds_names_a_test():
+    rows = [line for line in PAGE.splitlines() if line.startswith("|") and line.count("|") == 5]
+    bounds = [row for row in rows if not row.startswith(("| what |", "|---"))]
+    assert len(bounds) > 60
+    for row in bounds:
+        assert "tests/" in row.split("|")[-2], row
