@@ -105,7 +105,7 @@ def _run_small(command: str, arguments: Sequence[str]) -> int:
             _check_installed("django")
         # What the store's readers warn of, with names that somebody else chose.
         write_to_stderr(logging.WARNING, "rocketbox: %(message)s")
-        status: int = import_module(f".{command}_command", __package__).run(arguments)
+        status: int = import_module(f".commands.{command}", __package__).run(arguments)
         return status
     except RocketBoxError as error:
         _say(error)

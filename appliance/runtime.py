@@ -13,8 +13,8 @@ from .engine.own_files import FILE_MODE
 
 if TYPE_CHECKING:
     from .command_line import ServeOptions
-    from .engine.admin import EngineAdmin
     from .engine.engine import Engine
+    from .engine.window import EngineAdmin
 
 
 # Below DATA/rocketbox/: the address for clients that was chosen in the console.
@@ -124,9 +124,9 @@ def running() -> Running:
     return _running
 
 
-def admin() -> EngineAdmin:
+def window() -> EngineAdmin:
     """The window into the engine, which is all that pages and API may use. Raises EngineNotRunning."""
-    return running().engine.admin
+    return running().engine.window
 
 
 def is_loopback(host: str) -> bool:

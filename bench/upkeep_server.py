@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 from appliance import runtime
-from appliance.engine.store.block_checksums import BlockChecksumService
-from appliance.engine.store.clean_service import CleanService
-from appliance.engine.store.index_service import IndexService
+from appliance.engine.store.index.index_service import IndexService
+from appliance.engine.store.log.block_checksums import BlockChecksumService
+from appliance.engine.store.retention.clean_service import CleanService
 from appliance.main import main
 
 LOOK_S = 0.02

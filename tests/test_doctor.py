@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from appliance import doctor_command
+from appliance.commands import doctor as doctor_command
 from appliance.doctor import machine, place
 from appliance.engine.store import disk
 from appliance.engine.store.findings import Finding

@@ -45,14 +45,14 @@ RULES = {
     "appliance/console": (
         tuple(
             f"{ENGINE}.{part}"
-            for part in ("engine", "remoting", "store", "broker", "namesrv", "protocol", "config", "admin")
+            for part in ("engine", "remoting", "store", "broker", "namesrv", "protocol", "config", "window")
         ),
         "the console reaches the engine through appliance.runtime and its window only",
     ),
     "appliance/api": (
         tuple(
             f"{ENGINE}.{part}"
-            for part in ("engine", "remoting", "store", "broker", "namesrv", "protocol", "config", "admin")
+            for part in ("engine", "remoting", "store", "broker", "namesrv", "protocol", "config", "window")
         ),
         "the API reaches the engine through appliance.runtime and its window only",
     ),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance import doctor_command
+from appliance.commands import doctor as doctor_command
 from appliance.engine import own_files
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from appliance.engine.admin import EngineAdmin
 from appliance.engine.broker.registration import Registration
 from appliance.engine.broker.stats import BrokerStats
 from appliance.engine.broker.topics import TopicConfigManager
@@ -25,6 +24,7 @@ from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.remoting.server import RemotingServer
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.message_store import MessageStore
+from appliance.engine.window import EngineAdmin
 from tests.console.test_live_feed import Window
 from tests.console.test_metrics import NAMES
 from tests.crash.recording_disk import RecordingDisk

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from appliance import store_command
+from appliance.commands import store as store_command
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.record import decode_record
 from tests.support.golden import extract_store, store_manifest

@@ -14,7 +14,7 @@ from ..engine.errors import AdminError, Blocked, Conflict, StoreBroken, Unavaila
 from .errors import Refused
 
 if TYPE_CHECKING:
-    from ..engine.admin.snapshots import Change
+    from ..engine.window.snapshots import Change
 
 IfMatch = Annotated[
     str | None, Header(None, alias="If-Match", max_length=256, description="The ETag that was read; 412 if it changed.")

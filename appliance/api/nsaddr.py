@@ -30,7 +30,7 @@ def nsaddr(request: HttpRequest, unit: str = "") -> HttpResponse:
 
 def namesrv_addresses() -> list[str]:
     """The name servers that know this broker, as clients reach them; else our own one."""
-    engine = runtime.admin().system()
+    engine = runtime.window().system()
     own = engine.namesrv_address
     if own is None:
         return list(engine.namesrvs)

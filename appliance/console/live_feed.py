@@ -49,7 +49,7 @@ class LiveFeed:
             idle = 0
             while idle < 2:  # a stream that has just been given something comes back at once
                 try:
-                    number, frame = runtime.admin().live_frame()
+                    number, frame = runtime.window().live_frame()
                 except (AdminError, runtime.EngineNotRunning):
                     await self._hand_out(None)
                     return

@@ -43,7 +43,7 @@ _series = ""
 def take_over() -> int:
     """Bring the audit log up to date; how many entries came. Raises Unavailable, EngineNotRunning, DatabaseError."""
     global _series
-    admin = runtime.admin()
+    admin = runtime.window()
     count = 0
     with _lock:
         while True:

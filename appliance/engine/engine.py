@@ -15,7 +15,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .admin import EngineAdmin
 from .clock import Clock
 from .config import EngineConfig
 from .errors import StartError
@@ -24,6 +23,7 @@ from .remoting.dispatcher import WorkerPool
 from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
 from .store.disk import disk_usage
+from .window import EngineAdmin
 from .wire_audit import NAMESRV_STEM, STEM, WireAudit
 from .wire_gate import WireGate
 
@@ -57,7 +57,7 @@ class Engine:
         self.server = RemotingServer(self.loop)
         self.broker: Broker | None = None
         self.namesrv: NameServer | None = None
-        self.admin = EngineAdmin(self)
+        self.window = EngineAdmin(self)
         self._pools: dict[str, WorkerPool] = {}
         self._clock = Clock()
         stem = STEM if "broker" in config.roles else NAMESRV_STEM
@@ -74,7 +74,7 @@ class Engine:
         sockets: list[socket.socket] = []
         try:
             self.server.keep_descriptors(raise_descriptor_limit())
-            self.admin.load_options()
+            self.window.load_options()
             self._build(sockets)
             self._open_wire_audit()
         except BaseException:
@@ -96,7 +96,7 @@ class Engine:
                 self._own_namesrv(), 5.0
             ):
                 logger.warning("engine: the own name server did not take the registration yet")
-        self.admin.start()
+        self.window.start()
         logger.info("engine: running broker=%s namesrv=%s", self.broker_address, self.namesrv_address)
 
     def _build(self, sockets: list[socket.socket]) -> None:
@@ -211,7 +211,7 @@ class Engine:
     def stop(self) -> None:
         """Stop within 10 s: nothing that was acknowledged is lost, held pulls are answered first."""
         broker = self.broker
-        self.admin.stop()
+        self.window.stop()
         if broker is not None:
             broker.unregister(UNREGISTER_S)
         if self.loop.alive:

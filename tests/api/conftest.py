@@ -15,7 +15,7 @@ from appliance import runtime
 from appliance.console import tokens
 from appliance.console.models import User
 from tests.console.conftest import _a_fresh_door, client_as, people, pretend_running
-from tests.engine.admin.conftest import House
+from tests.engine.window.conftest import House
 
 __all__ = ["_a_fresh_door", "client_as", "people"]
 
@@ -119,5 +119,5 @@ def admin(by_token: Callable[..., Caller]) -> Caller:
 def topic(house: House) -> str:
     """A topic of four queues that no other test uses, without messages."""
     name = next(NAMES)
-    house.admin.create_topic(name, read_queues=4, write_queues=4)
+    house.window.create_topic(name, read_queues=4, write_queues=4)
     return name

@@ -148,12 +148,12 @@ def test_a_pattern_keeps_a_token_to_its_names(by_token, house, topic):
         ("PATCH", "/system/config", {"longPollingEnable": True}),
     ]:
         problem_of(caller.ask(method, address, body), 403, "outside_pattern")
-    assert house.admin.topic_settings("Elsewhere")
+    assert house.window.topic_settings("Elsewhere")
 
 
 def test_a_pattern_cuts_lists_to_its_names(by_token, house, topic):
     for number in range(3):
-        house.admin.create_topic(f"{topic}-{number}")
+        house.window.create_topic(f"{topic}-{number}")
     caller = by_token("viewer", pattern=f"{topic}-*")
     first = answer_of(caller.get("/topics?limit=2"))
     assert [row["name"] for row in first["items"]] == [f"{topic}-0", f"{topic}-1"]

@@ -17,7 +17,7 @@ NAMES = (f"Billing-{number}" for number in itertools.count())
 @pytest.fixture
 def group(house) -> str:
     name = next(NAMES)
-    house.admin.create_group(name)
+    house.window.create_group(name)
     return name
 
 

@@ -32,14 +32,14 @@ def test_a_stranger_is_told_the_name_servers_in_one_line(house, people, address)
     ],
 )
 def test_the_own_one_by_the_address_that_clients_can_reach(house, monkeypatch, bind, own, known, told):
-    found = replace(house.admin.system(), bind=bind, namesrv_address=own, namesrvs=known)
-    monkeypatch.setattr(type(house.admin), "system", lambda _self: found)
+    found = replace(house.window.system(), bind=bind, namesrv_address=own, namesrvs=known)
+    monkeypatch.setattr(type(house.window), "system", lambda _self: found)
     assert Client().get("/rocketmq/nsaddr").content.decode() == told
 
 
 def test_nothing_to_name_and_nothing_running_is_no_answer(house, monkeypatch):
-    found = replace(house.admin.system(), bind="127.0.0.1", namesrv_address=None, namesrvs={})
-    monkeypatch.setattr(type(house.admin), "system", lambda _self: found)
+    found = replace(house.window.system(), bind="127.0.0.1", namesrv_address=None, namesrvs={})
+    monkeypatch.setattr(type(house.window), "system", lambda _self: found)
     response = Client().get("/rocketmq/nsaddr")
     assert (response.status_code, response.content) == (503, b"")
     runtime.set_running(None)

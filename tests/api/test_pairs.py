@@ -20,7 +20,7 @@ from appliance.console.models import ApiToken, AuditEntry, User
 from appliance.engine.errors import Unavailable
 from tests.console.conftest import age_login
 from tests.console.test_access import PAGES
-from tests.engine.admin.conftest import House
+from tests.engine.window.conftest import House
 
 from .conftest import NAMES, Caller, answer_of, problem_of
 
@@ -192,8 +192,8 @@ def name(house: House) -> Callable[[], str]:
 
     def make() -> str:
         made = next(NAMES)
-        house.admin.create_topic(made, read_queues=4, write_queues=4)
-        house.admin.create_group(made)
+        house.window.create_topic(made, read_queues=4, write_queues=4)
+        house.window.create_group(made)
         return made
 
     return make
@@ -260,7 +260,7 @@ def test_both_halves_write_down_what_did_not_come_to_its_end(person, house, name
 
     act = ACTS[operation]
     first, second = name(), name()
-    monkeypatch.setattr(type(house.admin), FAILING[operation], fail)
+    monkeypatch.setattr(type(house.window), FAILING[operation], fail)
     for run in (lambda: act.page(person, first), lambda: act.api(Caller(person), second)):
         AuditEntry.objects.all().delete()
         run()

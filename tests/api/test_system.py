@@ -27,8 +27,8 @@ def test_system_and_checks(viewer, house):
 
 
 def test_the_worst_check_is_told(viewer, house, monkeypatch):
-    found = tuple(replace(house.admin.checks()[0], name=level, level=level) for level in ("ok", "failed", "warning"))
-    monkeypatch.setattr(type(house.admin), "checks", lambda _self: found)
+    found = tuple(replace(house.window.checks()[0], name=level, level=level) for level in ("ok", "failed", "warning"))
+    monkeypatch.setattr(type(house.window), "checks", lambda _self: found)
     assert answer_of(viewer.get("/system/checks"))["worst"] == "failed"
 
 
@@ -100,7 +100,7 @@ def test_a_mistake_of_ours_is_a_problem_without_its_details(viewer, house, monke
     def broken(_self):
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr(type(house.admin), "system", broken)
+    monkeypatch.setattr(type(house.window), "system", broken)
     problem = problem_of(viewer.get("/system"), 500, "internal")
     assert "secret" not in str(problem)
     assert problem["request_id"] in caplog.text

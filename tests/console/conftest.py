@@ -141,7 +141,7 @@ def _one_broker(tmp_path_factory):
 def broker(_one_broker):
     """A real engine that pages see; its window."""
     pretend_running(_one_broker)
-    yield _one_broker.admin
+    yield _one_broker.window
     runtime.set_running(None)
 
 

@@ -20,7 +20,7 @@ def new_broker(tmp_path):
     """The window of a broker that has no message yet."""
     engine = start_engine(tmp_path / "broker")
     pretend_running(engine)
-    yield engine.admin
+    yield engine.window
     runtime.set_running(None)
     engine.stop()
 

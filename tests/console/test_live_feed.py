@@ -31,7 +31,7 @@ def window(monkeypatch):
 
     def show(*frames):
         made = Window(frames)
-        monkeypatch.setattr(runtime, "admin", lambda: made)
+        monkeypatch.setattr(runtime, "window", lambda: made)
         return made
 
     return show

@@ -9,7 +9,7 @@ from appliance.console import audit_seal
 from appliance.console.template_tags import as_duration
 from appliance.console.views import overview
 from appliance.console.words import AUDIT_SENTENCES, SENTENCES
-from appliance.engine.admin.sentences import TEMPLATES
+from appliance.engine.window.sentences import TEMPLATES
 
 
 def test_without_a_broker_the_page_tells_addresses_version_and_uptime(client_as, serve):
@@ -36,8 +36,8 @@ def test_the_page_shows_the_brokers_own_numbers(client_as, broker, topic):
 
 
 def test_what_needs_a_person_links_to_its_group(client_as, broker, topic, monkeypatch):
-    from appliance.engine.admin.sentences import say
-    from appliance.engine.admin.snapshots import Need
+    from appliance.engine.window.sentences import say
+    from appliance.engine.window.snapshots import Need
 
     needs = (Need("stuck", "group", "a|b%c", say("stuck", group="a|b%c", lag=12_904, minutes=18)),)
     real = broker.overview()
@@ -57,7 +57,7 @@ def test_a_sentence_is_told_in_the_readers_language_with_readable_sizes(language
     from django.utils import translation
 
     from appliance.console.templatetags.pages import said
-    from appliance.engine.admin.sentences import say
+    from appliance.engine.window.sentences import say
 
     with translation.override(language):
         assert said(say("disk_roomy", free_bytes=3 << 29, used_percent=50.0)) == words

@@ -15,9 +15,9 @@ from zlib import crc32
 from appliance.engine.errors import StartError, StoreBroken
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import decode_record
-from appliance.engine.store.flush_queues import TopicDeletion
 from appliance.engine.store.message_store import MessageStore, StoreSettings
 from appliance.engine.store.paths import StorePaths
+from appliance.engine.store.queues.flush_queues import TopicDeletion
 from appliance.engine.store.results import GetStatus
 from tests.crash.recording_disk import Image, RecordingDisk
 from tests.support.batches import put_batch

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from appliance.engine.protocol.record import decode_record
-from appliance.engine.store.consume_queue import ENTRY
 from appliance.engine.store.dispatch import entry_tag_code
+from appliance.engine.store.queues.consume_queue import ENTRY
 from tests.crash.broker_life import BrokerLife
 from tests.crash.life import BORN, BORN_IPV6, GONE, QUEUES, TOPICS, Recovered, Violation
 from tests.support.sending import Sender, hostile_send

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import StoreConfig
-from appliance.engine.store.index_query import IndexQuery
+from appliance.engine.store.index.index_query import IndexQuery
 from tests.crash.life import GONE, Life, Recovered, Violation, unique_key
 
 #: Of an index file: it is full after some twenty messages.

@@ -27,10 +27,10 @@ from appliance.engine.errors import RocketBoxError, StartError
 from appliance.engine.protocol.properties import java_hash
 from appliance.engine.protocol.record import decode_record
 from appliance.engine.store.checkpoint import SLOT_BYTES
-from appliance.engine.store.consume_queue import ENTRY
 from appliance.engine.store.findings import Finding
 from appliance.engine.store.message_store import MessageStore
 from appliance.engine.store.paths import StorePaths
+from appliance.engine.store.queues.consume_queue import ENTRY
 from appliance.engine.store_tools.offline_store import find_store
 from appliance.engine.store_tools.problems import Problems
 from appliance.engine.store_tools.verification import verify

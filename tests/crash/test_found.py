@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from appliance.engine.store.flush_queues import TopicDeletion
+from appliance.engine.store.queues.flush_queues import TopicDeletion
 from tests.crash.crashes import nothing
 from tests.crash.life import Life, properties_of
 from tests.crash.replayer import Wreck

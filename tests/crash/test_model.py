@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 )
 
 from appliance.engine.errors import StoreBroken
-from appliance.engine.store.flush_queues import TopicDeletion
-from appliance.engine.store.index_query import IndexQuery
+from appliance.engine.store.index.index_query import IndexQuery
+from appliance.engine.store.queues.flush_queues import TopicDeletion
 from appliance.engine.store.results import GetStatus
 from tests.crash.crashes import nothing
 from tests.crash.life import GONE, Queue, properties_of, unique_key

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from appliance.engine.store import queue_files, recovery
+from appliance.engine.store import recovery
+from appliance.engine.store.queues import queue_files
 from tests.crash.crashes import Crashes, nothing
 from tests.crash.life import Life, Violation
 from tests.crash.recording_disk import RecordingDisk

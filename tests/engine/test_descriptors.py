@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appliance.engine.remoting.server import RESERVED_DESCRIPTORS
-from appliance.engine.store.consume_queue_table import descriptors_below
+from appliance.engine.store.queues.consume_queue_table import descriptors_below
 from tests.support.engine import Peer, pull_fields, records, send_fields
 from tests.support.remoting import wait_until
 from tests.support.server import Server

@@ -346,7 +346,7 @@ def test_nothing_of_what_cannot_be_a_name_is_kept(engine):
     take_resets(client)
     after = sizes(engine)
     assert {name: (before[name], n) for name, n in after.items() if n > before[name]} == {}
-    roots = (engine.broker, engine.namesrv, engine.admin)
+    roots = (engine.broker, engine.namesrv, engine.window)
     found = [(path, text) for path, text in kept_texts(*roots) if (MARK if type(text) is str else b"JuNk") in text]
     told = [text for path, text in found if any(record in path for record in RECORDS)]
     kept = [(path, text[:80]) for path, text in found if text not in told]

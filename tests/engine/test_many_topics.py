@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from appliance.engine.store.consume_queue_table import DESCRIPTORS
+from appliance.engine.store.queues.consume_queue_table import DESCRIPTORS
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 
 # More queues than there may be descriptors for.
@@ -84,7 +84,7 @@ def test_many_topics_made_one_after_the_other_survive_a_restart(tmp_path):
         wait_flushed(engine.broker.store)
         check_messages(engine)
         assert open_files() - files < 2 * DESCRIPTORS + 200
-        sampler = engine.admin._parts.sampler
+        sampler = engine.window._parts.sampler
         ringed = [track for track in sampler.topics.values() if track.ring is not None]
         assert len(ringed) < TOPICS / 10, "a topic that had a few messages has no place for ten minutes of them"
         broker.close()

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from appliance.engine.admin import commands
 from appliance.engine.broker.wire_acts import broker_acts
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
@@ -19,9 +18,10 @@ from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.request_kinds import ADMIN, KINDS
 from appliance.engine.remoting import server as remoting_server
+from appliance.engine.window import commands
 from appliance.engine.wire_audit import WireAct
 from appliance.engine.wire_gate import MAX_NAMES, MAX_STATE_CHARS, Act, WireGate, bounded, is_loopback, plain
-from tests.engine.admin.conftest import wait_for
+from tests.engine.window.conftest import wait_for
 from tests.support.engine import ROOMY, Peer, send_fields
 
 LOOPBACK = ("127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1")
@@ -260,7 +260,7 @@ def test_off_refuses_loopback_too_and_the_window_goes_on(house):
     answer = Peer(str(engine.broker_address)).ask(17, {"topic": "T"} | TOPIC)
     assert answer.code == 16
     assert "--wire-admin loopback" in str(answer.remark)
-    assert engine.admin.create_topic("FromConsole").registered
+    assert engine.window.create_topic("FromConsole").registered
     assert [act.result for act in acts_of(engine, 1)] == ["refused"]
 
 
@@ -327,13 +327,13 @@ def test_each_act_tells_what_was_and_what_became(house):
 
 def test_what_the_window_does_is_not_written_down_here(house):
     engine = house()
-    engine.admin.create_topic("T")
-    engine.admin.edit_topic("T", read_queues=4)
-    engine.admin.create_group("CG")
-    engine.admin.delete_group("CG", force=True)
-    engine.admin.change_configuration({"brokerPermission": "4"})
-    engine.admin.clean("topics")
-    engine.admin.delete_topic("T", force=True)
+    engine.window.create_topic("T")
+    engine.window.edit_topic("T", read_queues=4)
+    engine.window.create_group("CG")
+    engine.window.delete_group("CG", force=True)
+    engine.window.change_configuration({"brokerPermission": "4"})
+    engine.window.clean("topics")
+    engine.window.delete_topic("T", force=True)
     assert commands.POOL in engine._pools
     assert Peer(str(engine.broker_address)).ask(17, {"topic": "Wire"} | TOPIC).code == 0
     assert [act.target for act in acts_of(engine, 1)] == ["Wire"]
@@ -351,9 +351,9 @@ def test_a_send_and_a_pull_pass_no_gate(house):
 
 def test_a_log_that_cannot_be_written_is_a_failed_check(house):
     engine = house()
-    assert "wire_audit" not in {check.name for check in engine.admin.checks()}
+    assert "wire_audit" not in {check.name for check in engine.window.checks()}
     engine.wire_audit.failure = "No space left on device"
-    (check,) = [check for check in engine.admin.checks() if check.name == "wire_audit"]
+    (check,) = [check for check in engine.window.checks() if check.name == "wire_audit"]
     assert (check.level, "No space left on device" in str(check.sentence)) == ("failed", True)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 from appliance.engine.broker.processors.batch_body import BatchRecords, Shapes
-from appliance.engine.store.consume_queue import ConsumeQueue
 from appliance.engine.store.message_store import MessageStore
+from appliance.engine.store.queues.consume_queue import ConsumeQueue
 
 
 def encode_member(body: bytes, properties: bytes = b"", flag: int = 0) -> bytes:

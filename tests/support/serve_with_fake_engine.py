@@ -26,7 +26,7 @@ class Admin:
 
 class Engine:
     def __init__(self, config: object) -> None:
-        self.admin = Admin()
+        self.window = Admin()
         self.broker_address = "127.0.0.1:10911"
         self.namesrv_address = None
 

@@ -12,10 +12,10 @@ from appliance.engine.config import StoreConfig
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import Record, decode_record
 from appliance.engine.store.cold_reader import ColdReader
-from appliance.engine.store.consume_queue import ConsumeQueue
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.message_store import MessageStore, StoreSettings
 from appliance.engine.store.paths import StorePaths
+from appliance.engine.store.queues.consume_queue import ConsumeQueue
 from appliance.engine.store.results import GetResult, GetStatus
 
 BORN = encode_host("10.0.0.1", 5000)

@@ -36,6 +36,6 @@ def list_clients(
         auth.need_everything(request)
     else:
         auth.touch(request, group)
-    admin = runtime.admin()
+    admin = runtime.window()
     page = lambda number, size: admin.clients(q, role, group, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("clients", q, role, group, sort), named=False)

@@ -33,7 +33,7 @@ def list_groups(
     sort: Sort = Query("name", description="`-` before it: the largest first."),
 ) -> Any:
     """Consumer groups with their lag in messages and in time."""
-    page = lambda number, size: runtime.admin().groups(q, system, online, sort, number, size)  # noqa: E731
+    page = lambda number, size: runtime.window().groups(q, system, online, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("groups", q, system, online, sort))
 
 
@@ -43,7 +43,7 @@ def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dr
     auth.touch(request, body.name)
     return created(request, response, make_change(
         request, response, "group.create", body.name,
-        lambda: runtime.admin().create_group(**body.model_dump(), dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().create_group(**body.model_dump(), dry_run=dry_run, by=by(request)),
     ))  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dr
 def group_detail(request: HttpRequest, response: HttpResponse, group: str) -> Any:
     """A group's lag, settings, subscriptions and their conflicts; the ETag is its settings' revision."""
     auth.touch(request, group)
-    detail = runtime.admin().group(group)
+    detail = runtime.window().group(group)
     set_etag(response, None if detail.settings is None else detail.settings.revision)
     return detail
 
@@ -65,7 +65,7 @@ def edit_group(
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "group.edit", group,
-        lambda: runtime.admin().edit_group(group, **change, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().edit_group(group, **change, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def delete_group(
     options: dict[str, Any] = {"revision": expected_revision(if_match), "offsets": offsets, "force": force}
     return make_change(
         request, response, "group.delete", group,
-        lambda: runtime.admin().delete_group(group, **options, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().delete_group(group, **options, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 
@@ -94,11 +94,11 @@ def delete_group(
 def group_clients(request: HttpRequest, group: str) -> Any:
     """Its connected members."""
     auth.touch(request, group)
-    return {"items": runtime.admin().group(group).clients}
+    return {"items": runtime.window().group(group).clients}
 
 
 @router.get("/groups/{group}/progress", response=ProgressList)
 def group_progress(request: HttpRequest, group: str) -> Any:
     """Offsets and lag of every queue of every topic it consumes."""
     auth.touch(request, group)
-    return {"items": runtime.admin().group(group).queues}
+    return {"items": runtime.window().group(group).queues}

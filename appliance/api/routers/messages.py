@@ -43,7 +43,7 @@ def topic_messages(
 ) -> Any:
     """Messages by the time they were stored, over a snapshot that new messages do not change. No bodies."""
     auth.touch(request, topic)
-    return runtime.admin().messages(
+    return runtime.window().messages(
         topic, queue_id=queue_id, from_ms=from_ms, to_ms=to_ms, newest_first=newest_first, cursor=cursor, limit=limit
     )
 
@@ -52,7 +52,7 @@ def topic_messages(
 def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_key: IdempotencyKey) -> HttpResponse:
     """Send a test message on the same path as a client's; answered when it is published."""
     auth.touch(request, topic)
-    send = lambda: runtime.admin().send_test_message(  # noqa: E731
+    send = lambda: runtime.window().send_test_message(  # noqa: E731
         topic, body.body_bytes(), tags=body.tags, keys=body.keys, properties=body.properties, queue_id=body.queue_id,
         by=by(request),
     )  # fmt: skip
@@ -75,7 +75,7 @@ def search(
     if topic is not None:
         auth.touch(request, topic)
     may_see = lambda name: auth.may_touch(request, name)  # noqa: E731
-    return runtime.admin().search(
+    return runtime.window().search(
         text, topic=topic, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, may_see=may_see
     )
 
@@ -87,7 +87,7 @@ def message_body(request: HttpRequest, ref: str, max_bytes: int = Query(65_536, 
     place = _reach(request, ref)
     if max_bytes > _SHOWN_BYTES:
         auth.need_export(request)
-    view = runtime.admin().message_body(ref, max_bytes)
+    view = runtime.window().message_body(ref, max_bytes)
     audit(request, "message.read", place)
     return view
 
@@ -96,7 +96,7 @@ def message_body(request: HttpRequest, ref: str, max_bytes: int = Query(65_536, 
 def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096, ge=0, le=65_536)) -> Any:
     """The record as it lies in the log. Shows the body: needs the right to read bodies, and is in the audit log."""
     place = _reach(request, ref)
-    record = runtime.admin().message_raw(ref, dump_bytes)
+    record = runtime.window().message_raw(ref, dump_bytes)
     audit(request, "message.read_raw", place)
     return record
 
@@ -104,13 +104,13 @@ def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096,
 @router.get("/messages/{path:ref}", response=MessageOut)
 def message(request: HttpRequest, ref: str) -> Any:
     """A message without its body. ref: its offset id (32 or 56 hex digits), or topic/queue/offset."""
-    detail = runtime.admin().message(ref)
+    detail = runtime.window().message(ref)
     auth.touch(request, detail.row.topic)
     return detail
 
 
 def _reach(request: HttpRequest, ref: str) -> str:
     """The message's place, for the audit log; an offset id says no topic. Refuses what is beyond a token's pattern."""
-    row = runtime.admin().message(ref).row
+    row = runtime.window().message(ref).row
     auth.touch(request, row.topic)
     return f"{row.topic}/{row.queue_id}/{row.queue_offset}"

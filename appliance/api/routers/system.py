@@ -31,20 +31,20 @@ _LEVELS = ("ok", "warning", "failed")
 @router.get("/system", response=SystemOut)
 def system(request: HttpRequest) -> Any:
     """Version, addresses, directories, disk and process."""
-    return runtime.admin().system()
+    return runtime.window().system()
 
 
 @router.get("/system/checks", response=ChecksOut)
 def system_checks(request: HttpRequest) -> Any:
     """Every health check, of the engine and of the audit log, as a sentence with a level."""
-    checks: list[Any] = [*runtime.admin().checks(), health_check()]
+    checks: list[Any] = [*runtime.window().checks(), health_check()]
     return {"worst": max((check.level for check in checks), key=_LEVELS.index, default="ok"), "items": checks}
 
 
 @router.get("/system/config", response=ConfigurationOut)
 def system_config(request: HttpRequest, response: HttpResponse) -> Any:
     """Every option in force, by its RocketMQ name; `hot` ones may be changed. The ETag is the revision."""
-    configuration = runtime.admin().configuration()
+    configuration = runtime.window().configuration()
     set_etag(response, configuration.revision)
     return configuration
 
@@ -62,14 +62,14 @@ def change_system_config(
     revision = expected_revision(if_match)
     return make_change(
         request, response, "config.change", ", ".join(values),
-        lambda: runtime.admin().change_configuration(values, revision=revision, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().change_configuration(values, revision=revision, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 
 @router.get("/system/retention", response=RetentionOut)
 def system_retention(request: HttpRequest) -> Any:
     """What is kept and for how long, and what the cleaner did last."""
-    found = runtime.admin().retention()
+    found = runtime.window().retention()
     shown = {name: getattr(found, name) for name in RetentionOut.model_fields}
     shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if auth.may_touch(request, name)}
     return shown
@@ -80,7 +80,7 @@ def clean(request: HttpRequest, what: Literal["log", "queues", "topics"]) -> Any
     """Delete now what may go: expired log files, queue files behind the log's begin, queues without a topic."""
     auth.need_everything(request)
     auth.need_recent_login(request)
-    act = lambda: runtime.admin().clean(what, by=by(request))  # noqa: E731
+    act = lambda: runtime.window().clean(what, by=by(request))  # noqa: E731
     topics = audited(request, "system.clean", what, act, lambda found: {"topics": len(found)})
     return {"what": what, "topics": topics}
 
@@ -88,7 +88,7 @@ def clean(request: HttpRequest, what: Literal["log", "queues", "topics"]) -> Any
 @router.get("/broker", response=BrokerOut)
 def broker(request: HttpRequest) -> Any:
     """Rates, totals, disk, what needs a person, and the groups furthest behind."""
-    overview = runtime.admin().overview()
+    overview = runtime.window().overview()
     shown = {name: getattr(overview, name) for name in BrokerOut.model_fields}
     shown["behind"] = auth.within_reach(request, overview.behind, "group")
     shown["needs"] = [one for one in overview.needs if one.kind == "system" or auth.may_touch(request, one.name)]
@@ -105,4 +105,4 @@ def metrics_series(
 ) -> Any:
     """A rate over the last seconds, a point a second: of the broker, of a topic, or of a group."""
     auth.touch(request, *(name for name in (topic, group) if name is not None))
-    return runtime.admin().series(metric, seconds, topic, group)
+    return runtime.window().series(metric, seconds, topic, group)

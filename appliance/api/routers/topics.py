@@ -46,7 +46,7 @@ def list_topics(
 ) -> Any:
     """Topics with rates, bytes and oldest message."""
     show = category or ("all" if system else "user")
-    page = lambda number, size: runtime.admin().topics(q, kind, show, sort, number, size)  # noqa: E731
+    page = lambda number, size: runtime.window().topics(q, kind, show, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("topics", q, kind, show, sort))
 
 
@@ -56,7 +56,7 @@ def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dr
     auth.touch(request, body.name)
     return created(request, response, make_change(
         request, response, "topic.create", body.name,
-        lambda: runtime.admin().create_topic(**body.model_dump(), dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().create_topic(**body.model_dump(), dry_run=dry_run, by=by(request)),
     ))  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dr
 def topic_settings(request: HttpRequest, response: HttpResponse, topic: str) -> Any:
     """A topic's configuration; the ETag is its revision."""
     auth.touch(request, topic)
-    settings = runtime.admin().topic_settings(topic)
+    settings = runtime.window().topic_settings(topic)
     set_etag(response, settings.revision)
     return settings
 
@@ -84,7 +84,7 @@ def edit_topic(
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "topic.edit", topic,
-        lambda: runtime.admin().edit_topic(topic, **change, force=force, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().edit_topic(topic, **change, force=force, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def delete_topic(
     revision = expected_revision(if_match)
     return make_change(
         request, response, "topic.delete", topic,
-        lambda: runtime.admin().delete_topic(topic, revision=revision, force=force, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().delete_topic(topic, revision=revision, force=force, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 
@@ -107,33 +107,33 @@ def delete_topic(
 def topic_stats(request: HttpRequest, topic: str) -> Any:
     """Rates, bytes, messages and oldest message of one topic, as in the list."""
     auth.touch(request, topic)
-    return runtime.admin().topic(topic).row
+    return runtime.window().topic(topic).row
 
 
 @router.get("/topics/{topic}/queues", response=QueueList)
 def topic_queues(request: HttpRequest, topic: str) -> Any:
     """Offsets, bytes and times of each queue."""
     auth.touch(request, topic)
-    return {"items": runtime.admin().topic_queues(topic)}
+    return {"items": runtime.window().topic_queues(topic)}
 
 
 @router.get("/topics/{topic}/route", response=RouteOut)
 def topic_route(request: HttpRequest, topic: str) -> Any:
     """What a client is told that asks our name server."""
     auth.touch(request, topic)
-    return runtime.admin().route(topic)
+    return runtime.window().route(topic)
 
 
 @router.get("/topics/{topic}/groups", response=TopicGroupList)
 def topic_groups(request: HttpRequest, topic: str) -> Any:
     """Groups that consume it, and how far they are."""
     auth.touch(request, topic)
-    return {"items": auth.within_reach(request, runtime.admin().topic_groups(topic), "group")}
+    return {"items": auth.within_reach(request, runtime.window().topic_groups(topic), "group")}
 
 
 @router.get("/topics/{topic}/producers", response=ProducerList)
 def topic_producers(request: HttpRequest, topic: str) -> Any:
     """Who sent its newest messages."""
     auth.touch(request, topic)
-    detail = runtime.admin().topic(topic)
+    detail = runtime.window().topic(topic)
     return {"items": detail.producers, "why": detail.producers_why}

@@ -24,7 +24,7 @@ from ..audit import audit
 from .window import refusal_text
 
 if TYPE_CHECKING:
-    from ...engine.admin.snapshots import Change
+    from ...engine.window.snapshots import Change
 
 
 class SettingsForm(forms.Form):

@@ -22,7 +22,7 @@ def clients(request: HttpRequest) -> HttpResponse:
     sort = request.GET.get("sort", "client_id")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.admin().clients(q=q, role=role, group=group, sort=sort, page=page, page_size=size)
+        return runtime.window().clients(q=q, role=role, group=group, sort=sort, page=page, page_size=size)
 
     if wants_csv(request):
         return csv_answer(

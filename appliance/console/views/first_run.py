@@ -117,7 +117,7 @@ def _steps(present: int) -> list[bool]:
 
 
 def _count() -> int:
-    return int(runtime.admin().metrics().get("messages_put_total", 0))
+    return int(runtime.window().metrics().get("messages_put_total", 0))
 
 
 def _host_of(address_text: str) -> str:

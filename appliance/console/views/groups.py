@@ -55,11 +55,11 @@ class GroupForm(changes.SettingsForm):
 
 def _edit(name: str, *, force: bool, **values: Any) -> Any:
     """Changing a group loses nothing, so there is nothing to force."""
-    return runtime.admin().edit_group(name, **values)
+    return runtime.window().edit_group(name, **values)
 
 
 def _settings(name: str) -> Any:
-    settings = runtime.admin().group(name).settings
+    settings = runtime.window().group(name).settings
     if settings is None:
         raise NotFound("group", name)
     return settings
@@ -91,9 +91,9 @@ NOUN = changes.Noun(
     },
     settings=_settings,
     initial=lambda settings: {name: getattr(settings, name) for name in _FIRST},
-    create=lambda name, **values: runtime.admin().create_group(name, **values),
+    create=lambda name, **values: runtime.window().create_group(name, **values),
     edit=_edit,
-    delete=lambda name, **options: runtime.admin().delete_group(name, **options),
+    delete=lambda name, **options: runtime.window().delete_group(name, **options),
 )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def groups(request: HttpRequest) -> HttpResponse:
     sort = request.GET.get("sort", "name")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.admin().groups(
+        return runtime.window().groups(
             q=q, system=system, online=_ONLINE.get(online), sort=sort, page=page, page_size=size
         )
 
@@ -130,7 +130,7 @@ def groups(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def group(request: HttpRequest, name: str) -> HttpResponse:
     """One group; the queues furthest behind come first. `format=csv` for its queues."""
-    detail = runtime.admin().group(name)
+    detail = runtime.window().group(name)
     queues = sorted(
         detail.queues, key=lambda queue: (-(queue.lag_ms or 0), -(queue.lag or 0), queue.topic, queue.queue_id)
     )

@@ -25,7 +25,7 @@ SHOWN_BYTES = 64 << 10
 @asks_the_engine
 def message(request: HttpRequest, ref: str) -> HttpResponse:
     """What happened to it and who has it; no body."""
-    detail = runtime.admin().message(ref)
+    detail = runtime.window().message(ref)
     properties = sorted(detail.properties.items())
     context = {"detail": detail, "row": detail.row, "tab": "story", "properties": properties}
     return render(request, "message/story.html", context)
@@ -35,7 +35,7 @@ def message(request: HttpRequest, ref: str) -> HttpResponse:
 @asks_the_engine
 def message_content(request: HttpRequest, ref: str) -> HttpResponse:
     """Its body, decoded by its sys flag, as JSON, text, hex or base64: what it is when `as` does not say."""
-    admin = runtime.admin()
+    admin = runtime.window()
     detail = admin.message(ref)
     body = admin.message_body(ref, SHOWN_BYTES)
     audit(request, "message.read", _place(detail.row))
@@ -51,7 +51,7 @@ def message_content(request: HttpRequest, ref: str) -> HttpResponse:
 @asks_the_engine
 def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
     """The record as it lies in the log."""
-    admin = runtime.admin()
+    admin = runtime.window()
     detail = admin.message(ref)
     audit(request, "message.read_raw", _place(detail.row))
     context = {"detail": detail, "row": detail.row, "tab": "raw", "raw": admin.message_raw(ref)}
@@ -62,7 +62,7 @@ def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
 @asks_the_engine
 def message_download(request: HttpRequest, ref: str) -> HttpResponse:
     """The body as stored, for a file."""
-    admin = runtime.admin()
+    admin = runtime.window()
     row = admin.message(ref).row
     body = admin.message_bytes(ref)
     audit(request, "message.export", _place(row))

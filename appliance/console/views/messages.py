@@ -30,7 +30,7 @@ def messages(request: HttpRequest) -> HttpResponse:
             queue = asked["queue"]
             if queue and not (queue.isascii() and queue.isdigit() and len(queue) < 10):
                 raise InvalidInput("queue", _("A queue is a number."))
-            context["page"] = runtime.admin().messages(
+            context["page"] = runtime.window().messages(
                 topic,
                 queue_id=int(queue) if queue else None,
                 from_ms=begin,

@@ -40,7 +40,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "uptime_s": running.uptime_s,
     }
     try:
-        shown = engine.admin.overview()
+        shown = engine.window.overview()
     except Unavailable as error:
         health = engine.health()
         context |= {"why": refusal_text(error), "health": sorted(health.items()), "well": _well(health)}
@@ -63,7 +63,7 @@ def worst(checks: Any) -> str:
 
 def history() -> str:
     """The last ten minutes as JSON: [[seconds since 1970], [received a second], [delivered a second]]."""
-    admin = runtime.admin()
+    admin = runtime.window()
     came, went = admin.series("in", HISTORY_S), admin.series("out", HISTORY_S)
     delivered = dict(zip(went.times_at_ms, went.values, strict=True))
     times = [at // 1000 for at in came.times_at_ms]
@@ -81,7 +81,7 @@ async def overview_live(request: HttpRequest) -> HttpResponse:
     if _streams[who] >= STREAMS_EACH:
         return HttpResponse(_("Too many live pages are open."), status=429, headers={"Retry-After": "30"})
     try:
-        runtime.admin().live_frame()
+        runtime.window().live_frame()
     except AdminError as error:
         return HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")
     response = StreamingHttpResponse(_frames(who), content_type="text/event-stream")

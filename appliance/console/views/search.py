@@ -34,7 +34,7 @@ def search(request: HttpRequest) -> HttpResponse:
         asked["from"], asked["to"] = time_shown(begin), time_shown(end)
         if text:
             cursor = request.GET.get("cursor") or None
-            found = runtime.admin().search(
+            found = runtime.window().search(
                 text, topic=topic or None, from_ms=begin, to_ms=end, cursor=cursor, limit=LIMIT
             )
             # Many messages may share a key or a unique id; only what can be but one is opened at once.

@@ -71,7 +71,7 @@ class SendForm(Form):
 @asks_the_engine
 def send_message(request: HttpRequest) -> HttpResponse:
     """The form; a sent message is told about on its own page."""
-    admin = runtime.admin()
+    admin = runtime.window()
     form = SendForm(request.POST or None, initial={"topic": request.GET.get("topic", "")})
     if request.method == "POST" and form.is_valid():
         values: dict[str, Any] = form.cleaned_data

@@ -27,7 +27,7 @@ LOG_LINES = 200
 @asks_the_engine
 def system(request: HttpRequest) -> HttpResponse:
     """Version, addresses, directories, process; with a broker also what is kept and for how long."""
-    admin = runtime.admin()
+    admin = runtime.window()
     context: dict[str, Any] = {"info": admin.system(), "tab": "about"}
     with contextlib.suppress(Unavailable):
         kept = admin.retention()
@@ -43,7 +43,7 @@ def system_clean(request: HttpRequest) -> HttpResponse:
     """Delete now what has expired, whatever the hour."""
     what = request.POST.get("what", "log")
     with failing(request, "system.clean", what):
-        runtime.admin().clean(what, by=request.user.label)
+        runtime.window().clean(what, by=request.user.label)
     audit(request, "system.clean", what)
     messages.success(request, _("What has expired is being deleted."))
     return HttpResponseRedirect(reverse("system"))
@@ -53,7 +53,7 @@ def system_clean(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def system_checks(request: HttpRequest) -> HttpResponse:
     """Every check of the engine, and the audit log's end; what each saw."""
-    checks = [*runtime.admin().checks(), health_check()]
+    checks = [*runtime.window().checks(), health_check()]
     return render(request, "system/checks.html", {"checks": checks, "tab": "checks"})
 
 
@@ -63,7 +63,7 @@ def system_config(request: HttpRequest) -> HttpResponse:
     """Every option in force; `q` for part of a name, `changed` for those that are not the default."""
     q = request.GET.get("q", "").strip()
     changed = request.GET.get("changed") == "yes"
-    configuration = runtime.admin().configuration()
+    configuration = runtime.window().configuration()
     options = [
         option
         for option in configuration.options
@@ -77,7 +77,7 @@ def system_config(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def system_config_change(request: HttpRequest) -> HttpResponse:
     """Change what may be changed while the broker runs: fill in, look at the difference, apply."""
-    admin = runtime.admin()
+    admin = runtime.window()
     configuration = admin.configuration()
     hot = [option for option in configuration.options if option.hot]
     posted = request.method == "POST"
@@ -117,6 +117,6 @@ def system_logs(request: HttpRequest) -> HttpResponse:
     """The newest lines of this process's log that fit, the newest first."""
     level = request.GET.get("level", "INFO")
     q = request.GET.get("q", "")
-    lines = runtime.admin().log_lines(level if level in LEVELS else "INFO", q, limit=LOG_LINES)
+    lines = runtime.window().log_lines(level if level in LEVELS else "INFO", q, limit=LOG_LINES)
     context = {"lines": lines[::-1], "level": level, "levels": LEVELS, "q": q, "limit": LOG_LINES, "tab": "logs"}
     return render(request, "system/logs.html", context)

@@ -113,11 +113,11 @@ NOUN = changes.Noun(
         "not its name": gettext_lazy("This is not the topic's name."),
         "deleted": gettext_lazy("The topic %(name)s is deleted."),
     },
-    settings=lambda name: runtime.admin().topic_settings(name),
+    settings=lambda name: runtime.window().topic_settings(name),
     initial=_initial,
-    create=lambda name, **values: runtime.admin().create_topic(name, **values),
-    edit=lambda name, **values: runtime.admin().edit_topic(name, **values),
-    delete=lambda name, **options: runtime.admin().delete_topic(name, **options),
+    create=lambda name, **values: runtime.window().create_topic(name, **values),
+    edit=lambda name, **values: runtime.window().edit_topic(name, **values),
+    delete=lambda name, **options: runtime.window().delete_topic(name, **options),
     more=_kinds,
 )  # fmt: skip
 
@@ -132,7 +132,7 @@ def topics(request: HttpRequest) -> HttpResponse:
     sort = request.GET.get("sort", "name")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.admin().topics(q=q, kind=kind, show=show, sort=sort, page=page, page_size=size)
+        return runtime.window().topics(q=q, kind=kind, show=show, sort=sort, page=page, page_size=size)
 
     if wants_csv(request):
         return csv_answer(
@@ -152,7 +152,7 @@ def topics(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def topic(request: HttpRequest, name: str) -> HttpResponse:
     """One topic: queues, consumers, producers, settings."""
-    return render(request, "topics/topic.html", {"topic": runtime.admin().topic(name)})
+    return render(request, "topics/topic.html", {"topic": runtime.window().topic(name)})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

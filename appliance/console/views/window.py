@@ -19,7 +19,7 @@ from ...engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFou
 from ..templatetags.pages import said
 
 if TYPE_CHECKING:
-    from ...engine.admin.snapshots import Page
+    from ...engine.window.snapshots import Page
 
 PAGE_SIZE = 50
 #: Rows of a CSV; it says so when there were more.
@@ -71,7 +71,7 @@ def page_number(request: HttpRequest) -> int:
 
 def topic_names() -> list[str]:
     """The first topics by name, for the list below an input."""
-    rows: tuple[Any, ...] = runtime.admin().topics(page_size=200).rows
+    rows: tuple[Any, ...] = runtime.window().topics(page_size=200).rows
     return [row.name for row in rows]
 
 

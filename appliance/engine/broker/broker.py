@@ -23,11 +23,11 @@ from ..remoting.dispatcher import Dispatcher, WorkerPool
 from ..remoting.event_loop import EventLoop
 from ..remoting.peer_requests import PeerRequests
 from ..remoting.server import RemotingServer
-from ..store.consume_queue_table import descriptors_below
 from ..store.disk import Disk
 from ..store.dispatch import parse_delay_levels
 from ..store.message_store import MessageStore, StoreSettings
 from ..store.paths import StorePaths
+from ..store.queues.consume_queue_table import descriptors_below
 from ..wire_gate import Act
 from .clients import ClientManager
 from .durability import Durability

@@ -13,8 +13,8 @@ from ..protocol.codes import ResponseCode
 from ..protocol.command import RemotingCommand, decode_frame, encode_command
 from ..remoting.connection import Connection
 from ..remoting.event_loop import EventLoop
-from ..store.consume_queue import ConsumeQueue
 from ..store.message_store import MessageStore, Tick
+from ..store.queues.consume_queue import ConsumeQueue
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from itertools import islice
 
 from ..remoting.connection import Connection, HeldRequest
 from ..remoting.event_loop import EventLoop, Timer
-from ..store.consume_queue import ConsumeQueue, unpack_entries
+from ..store.queues.consume_queue import ConsumeQueue, unpack_entries
 
 #: Deadlines are kept in steps of this size, rounded down: early, never late.
 BUCKET_MS = 100

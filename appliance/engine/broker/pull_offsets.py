@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ..store.consume_queue import ConsumeQueue
+from ..store.queues.consume_queue import ConsumeQueue
 
 logger = logging.getLogger(__name__)
 

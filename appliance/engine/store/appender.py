@@ -16,8 +16,8 @@ from ..protocol.record import (
     SYS_STORE_IPV6,
     TAIL,
 )
-from .commit_log import CommitLog
-from .consume_queue import ENTRY, ConsumeQueue
+from .log.commit_log import CommitLog
+from .queues.consume_queue import ENTRY, ConsumeQueue
 from .settings import Scheduler
 
 #: (first queue offset, first physical offset, store time) -> (records, queue entries, physical offsets)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import QueueBroken
-from .consume_queue import ENTRY, ConsumeQueue
-from .queue_extension import QueueExtension, is_address
+from .queues.consume_queue import ENTRY, ConsumeQueue
+from .queues.queue_extension import QueueExtension, is_address
 
 if TYPE_CHECKING:
     from .message_store import MessageStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..protocol.record import store_time_ms
-from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
-from .queue_extension import MIN_CODE, QueueExtension
+from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
+from .queues.queue_extension import MIN_CODE, QueueExtension
 from .results import GetResult, GetStatus
 
 if TYPE_CHECKING:

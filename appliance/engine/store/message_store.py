@@ -14,18 +14,18 @@ from collections.abc import Callable
 
 from ..errors import StartError, StoreBroken
 from .appender import Appender, Tick
-from .block_checksums import BlockChecksumService
-from .clean_service import CleanService
-from .commit_log import CommitLog
-from .consume_queue import ENTRY_BYTES, ConsumeQueue
-from .consume_queue_table import ConsumeQueueTable
 from .disk import Disk
-from .flush import FlushCommitLogService
-from .flush_queues import FlushConsumeQueueService, TopicDeletion
-from .index_service import IndexService
+from .index.index_service import IndexService
+from .log.block_checksums import BlockChecksumService
+from .log.commit_log import CommitLog
+from .log.flush import FlushCommitLogService
 from .message_reader import MessageReader
 from .paths import StorePaths
-from .queue_ledger import QueueLedger
+from .queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from .queues.consume_queue_table import ConsumeQueueTable
+from .queues.flush_queues import FlushConsumeQueueService, TopicDeletion
+from .queues.queue_ledger import QueueLedger
+from .retention.clean_service import CleanService
 from .settings import Scheduler, Service, StoreSettings
 from .store_files import StoreFiles
 from .store_format import check_format, write_format

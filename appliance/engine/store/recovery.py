@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import CorruptFile
 from ..protocol.record import Record, decode_record, store_time_ms
-from .consume_queue import ENTRY_BYTES, ConsumeQueue
-from .deleted_topics import limit_deleted_topics, load_deleted_topics
 from .dispatch import entry_tag_code, has_queue_entry
 from .findings import Finding
-from .log_scan import LogScan
-from .queue_files import QueueFiles
-from .queue_inspector import QueueInspector
-from .queue_ledger import LedgerPlace
-from .queue_order import QueueOrder
+from .log.log_scan import LogScan
+from .queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from .queues.queue_files import QueueFiles
+from .queues.queue_inspector import QueueInspector
+from .queues.queue_ledger import LedgerPlace
+from .queues.queue_order import QueueOrder
+from .retention.deleted_topics import limit_deleted_topics, load_deleted_topics
 
 if TYPE_CHECKING:
     from .checkpoint import RecoveryPosition

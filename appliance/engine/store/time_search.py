@@ -11,7 +11,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from ..protocol.record import MAGIC_V1, MAGIC_V2, store_time_ms
-from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 
 if TYPE_CHECKING:
     from .message_store import MessageStore

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..protocol.record import SYS_ROLLBACK, SYS_TRANSACTION_MASK, Record
-from ..store.index_keys import key_hash, keys_of
+from ..store.index.index_keys import key_hash, keys_of
 from .offline_store import OfflineStore
 from .problems import Problems
 

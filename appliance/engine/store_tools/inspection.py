@@ -8,8 +8,8 @@ from typing import Any
 from .. import fastjson
 from ..plain_text import plain
 from ..protocol.record import store_time_ms
-from ..store.block_checksums import BlockChecksums
-from ..store.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
+from ..store.log.block_checksums import BlockChecksums
+from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from .index_check import IndexReader, index_paths
 from .offline_store import OfflineStore
 from .small_files_check import (

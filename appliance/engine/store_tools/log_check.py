@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from ..errors import CorruptFile
 from ..protocol.record import Record, decode_record
-from ..store.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
-from ..store.log_scan import LogScan
+from ..store.log.log_scan import LogScan
+from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from .offline_store import OfflineStore
 from .problems import Problems
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from ..errors import StartError
 from ..store.disk import Disk
-from ..store.log_scan import LogScan
+from ..store.log.log_scan import LogScan
 from ..store.paths import StorePaths, queue_id_of, segment_offset
-from ..store.queue_files import QueueFiles
+from ..store.queues.queue_files import QueueFiles
 
 #: Open queue files at a time.
 DESCRIPTORS = 256

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from ..errors import CorruptFile
 from ..protocol.properties import TAGS, find_property
 from ..protocol.record import Record, decode_record
-from ..store.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from ..store.dispatch import SCHEDULE_TOPIC, has_queue_entry, tag_code
 from ..store.paths import segment_name
-from ..store.queue_extension import QueueExtension, is_address
+from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
+from ..store.queues.queue_extension import QueueExtension, is_address
 from .offline_store import OfflineStore
 from .problems import Problems
 

@@ -10,10 +10,12 @@ from .. import fastjson
 from ..config_journal import decode_line
 from ..errors import CorruptFile, StartError
 from ..protocol.record import decode_record
-from ..store import deleted_topics, index_recovery, store_format
+from ..store import store_format
 from ..store.checkpoint import SLOT_BYTES, RecoveryPosition, RecoveryPositionFile
 from ..store.findings import Finding, Findings
-from ..store.queue_ledger import PREFIX, LedgerPlace, ledger_matches
+from ..store.index import index_recovery
+from ..store.queues.queue_ledger import PREFIX, LedgerPlace, ledger_matches
+from ..store.retention import deleted_topics
 from .offline_store import OfflineStore
 from .problems import Problems
 

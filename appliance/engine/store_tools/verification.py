@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ..errors import CorruptFile
 from ..protocol.record import decode_record
-from ..store.batch_queue import DIRECTORY, batch_queue_files, units_of
-from ..store.block_checksums import BlockChecksums, mismatches
+from ..store.log.block_checksums import BlockChecksums, mismatches
+from ..store.queues.batch_queue import DIRECTORY, batch_queue_files, units_of
 from .index_check import IndexCheck
 from .log_check import CheckingScan
 from .offline_store import OfflineStore

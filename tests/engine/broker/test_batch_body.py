@@ -10,8 +10,8 @@ from appliance.engine.errors import MessageTooLarge, RefusedRequest
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import MAGIC_V1, Record, body_crc, decode_record, encode_record
-from appliance.engine.store.consume_queue import ENTRY
 from appliance.engine.store.dispatch import entry_tag_code
+from appliance.engine.store.queues.consume_queue import ENTRY
 from tests.support.batches import encode_member
 
 TOPIC = b"\x05Batch"

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
-from appliance.engine.store.queue_repair import QueueRepair
+from appliance.engine.store.queues.queue_repair import QueueRepair
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 
 UNIQ = "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02"

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
-from appliance.engine.store import commit_log
 from appliance.engine.store.disk import NO_SUCH_READ
+from appliance.engine.store.log import commit_log
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 from tests.support.page_cache import refuse_reads_that_never_wait
 

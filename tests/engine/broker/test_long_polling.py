@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from appliance.engine.broker.long_polling import BUCKET_MS, LongPolling, ParkedPull
 from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.event_loop import EventLoop, Timer
-from appliance.engine.store.consume_queue import ConsumeQueue
+from appliance.engine.store.queues.consume_queue import ConsumeQueue
 
 
 class Clock:

@@ -7,7 +7,7 @@ import pytest
 from appliance.engine import fastjson
 from appliance.engine.broker import pull_offsets
 from appliance.engine.broker.pull_offsets import PullOffsets
-from appliance.engine.store.consume_queue import ConsumeQueue
+from appliance.engine.store.queues.consume_queue import ConsumeQueue
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
 
 TOPIC, GROUP = "InFlight", "CG"

@@ -40,7 +40,7 @@ def shape(value: Any) -> Any:
 def test_the_hand_made_questions_are_answered_alike(engine, peer):
     for _ in range(4):
         assert peer.ask(310, send_fields("ProducerTopic", 0, "TAGS\x01TagA\x02"), b"text").code == 0
-    engine.admin._running().sampler.sample()  # so that the topic's messages are counted
+    engine.window._running().sampler.sample()  # so that the topic's messages are counted
     asked = set()
     for line, request, theirs in conversation("errors"):
         if request.code == 34 and b"CG_Raw" in request.body:

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from appliance.engine.admin import checks
 from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.store.disk import Disk, DiskUsage
+from appliance.engine.window import checks
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 
 from .test_recorded_tables import conversation
@@ -221,7 +221,7 @@ def test_a_full_disk_refuses_sends_and_nothing_else_and_comes_back(peer, store, 
     fields = {"topic": "Made", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
     assert peer.ask(17, fields | {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}).code == 0
     assert b'"commitLogDiskRatio":"0.9' in peer.ask(28).body
-    said = {check.name: check for check in engine.admin.checks()}
+    said = {check.name: check for check in engine.window.checks()}
     assert said["disk"].level == "failed"
     assert str(said["disk"].sentence) == "The disk is 93.0 % full: sends are refused until it is below 90 %."
     assert all(check["ok"] for check in engine.health().values()), "it serves its consumers"

@@ -16,8 +16,8 @@ from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.properties import TAGS, find_property, java_hash
 from appliance.engine.protocol.record import SYS_INNER_BATCH, decode_record
-from appliance.engine.store.consume_queue import ENTRY, ENTRY_BYTES
 from appliance.engine.store.dispatch import entry_tag_code, has_queue_entry, properties_tag_code, tag_code
+from appliance.engine.store.queues.consume_queue import ENTRY, ENTRY_BYTES
 from appliance.engine.store.results import GetStatus
 from tests.support.sending import HostileSend, Sender, good_properties
 from tests.support.store import BORN, StoreUnderTest

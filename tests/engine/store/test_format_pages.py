@@ -7,18 +7,18 @@ from zlib_ng.zlib_ng import crc32
 
 from appliance.engine.protocol.record import decode_record
 from appliance.engine.store import findings
-from appliance.engine.store.batch_queue import units_of
-from appliance.engine.store.block_checksums import BLOCK_BYTES, decode_checksums, encode_checksums
 from appliance.engine.store.checkpoint import RecoveryPosition, RecoveryPositionFile
-from appliance.engine.store.consume_queue import ENTRY, ConsumeQueue
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.dispatch import entry_tag_code
 from appliance.engine.store.findings import Finding, Findings
-from appliance.engine.store.index_file import IndexFile, IndexHeader
-from appliance.engine.store.index_keys import key_hash
+from appliance.engine.store.index.index_file import IndexFile, IndexHeader
+from appliance.engine.store.index.index_keys import key_hash
+from appliance.engine.store.log.block_checksums import BLOCK_BYTES, decode_checksums, encode_checksums
 from appliance.engine.store.paths import StorePaths
-from appliance.engine.store.queue_extension import address_of, decode_unit, is_address
-from appliance.engine.store.queue_ledger import QueueLedger
+from appliance.engine.store.queues.batch_queue import units_of
+from appliance.engine.store.queues.consume_queue import ENTRY, ConsumeQueue
+from appliance.engine.store.queues.queue_extension import address_of, decode_unit, is_address
+from appliance.engine.store.queues.queue_ledger import QueueLedger
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "formats"
 

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from appliance.engine.protocol.properties import java_hash
-from appliance.engine.store.consume_queue import ENTRY
+from appliance.engine.store.queues.consume_queue import ENTRY
 from tests.support.golden import extract_store, store_manifest, store_names
 from tests.support.store import StoreUnderTest
 

@@ -9,9 +9,9 @@ import pytest
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.properties import java_hash
 from appliance.engine.protocol.record import SYS_INNER_BATCH
-from appliance.engine.store.batch_queue import DIRECTORY, UNIT
-from appliance.engine.store.consume_queue import ENTRY, HOLE_SIZE
-from appliance.engine.store.queue_extension import QueueExtension, address_of, decode_unit, is_address
+from appliance.engine.store.queues.batch_queue import DIRECTORY, UNIT
+from appliance.engine.store.queues.consume_queue import ENTRY, HOLE_SIZE
+from appliance.engine.store.queues.queue_extension import QueueExtension, address_of, decode_unit, is_address
 from appliance.engine.store_tools.offline_store import find_store
 from appliance.engine.store_tools.verification import verify
 from tests.support.golden import extract_store, store_manifest, store_names

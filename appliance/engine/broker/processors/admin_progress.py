@@ -17,8 +17,8 @@ from ...protocol.command import RemotingCommand
 from ...protocol.fields import optional_bool, optional_int, optional_long, require_int, require_str
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
-from ...store.consume_queue import unpack_entries
 from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import unpack_entries
 from ...store.time_search import TimeSearch
 from ..clients import ClientManager
 from ..groups import SubscriptionGroupManager

@@ -22,8 +22,8 @@ from ...protocol.properties import (
     encode_properties,
 )
 from ...protocol.record import MAGIC_V1, SECTOR_BYTES, SYS_BORN_IPV6, SYS_STORE_IPV6, UNWRITTEN
-from ...store.consume_queue import ENTRY
 from ...store.dispatch import properties_tag_code
+from ...store.queues.consume_queue import ENTRY
 
 _HEAD = struct.Struct(">iiiii")
 _UNIQUE_KEY = b"UNIQ_KEY\x01"

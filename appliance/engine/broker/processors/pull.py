@@ -22,8 +22,8 @@ from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher, WorkerPool
 from ...remoting.event_loop import EventLoop
 from ...store.cold_reader import ColdReader
-from ...store.consume_queue import ConsumeQueue
 from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import ConsumeQueue
 from ...store.results import GetResult, GetStatus
 from ..long_polling import LongPolling, ParkedPull
 from ..topic_config import refuse_batch_queues

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import MAX_FRAME_BYTES, RemotingCommand
 from ...protocol.fields import optional_bool, require_int, require_long, require_str
-from ...store.index_query import IndexQuery
+from ...store.index.index_query import IndexQuery
 
 if TYPE_CHECKING:
     from ...config import BrokerConfig, StoreConfig

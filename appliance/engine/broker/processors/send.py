@@ -47,9 +47,9 @@ from ...protocol.properties import (
 from ...protocol.record import SYS_BORN_IPV6, SYS_INNER_BATCH, SYS_STORE_IPV6, SYS_TRANSACTION_MASK, UNWRITTEN
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
-from ...store.consume_queue import ConsumeQueue
 from ...store.dispatch import has_queue_entry, properties_tag_code
 from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import ConsumeQueue
 from ..topic_config import refuse_batch_queues
 from .batch_body import BatchRecords, Shapes
 from .send_fields import SendFields, decode_letters, decode_long, fields_of

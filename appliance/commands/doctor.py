@@ -1,0 +1,79 @@
+"""`rocketbox doctor`: one look at a whole installation, beside a running broker or with none. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+
+from ..doctor.audit import look_at_audit_log
+from ..doctor.diagnosis import FAIL, WARN, Diagnosis
+from ..doctor.machine import look_at_machine
+from ..doctor.place import existing, look_at_place, look_at_ports
+from ..doctor.store import look_at_store, open_store
+from ..engine.errors import StartError
+
+USAGE = """\
+usage: rocketbox doctor [--json] [options of serve, as --data-dir DIR or -c FILE]
+
+Looks at configuration, directories, disk, ports, kernel, clock, store and audit log, and says what to do about each.
+Nothing is changed. Exit status: 0 nothing keeps a broker from running, 1 something does or is damaged, 2 the command is
+wrong."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit status."""
+    if {"--help", "-h"} & set(arguments):
+        print(USAGE)
+        return 0
+    as_json = "--json" in arguments
+    found = examine([argument for argument in arguments if argument != "--json"])
+    if as_json:
+        print(json.dumps([line._asdict() for line in found.lines], indent=1))
+    else:
+        for line in found.lines:
+            print(line)
+        failed, warned = found.count(FAIL), found.count(WARN)
+        print(f"{len(found.lines)} checks: {failed} failed, {warned} warnings" if failed + warned else "All is well.")
+    return 1 if found.count(FAIL) else 0
+
+
+def examine(arguments: Sequence[str]) -> Diagnosis:
+    """Look at everything that the options of `serve` name."""
+    from ..command_line import load
+
+    found = Diagnosis()
+    try:
+        config, options = load(arguments, os.environ)
+    except StartError as error:
+        found.fail("config", str(error), "rocketbox serve refuses it, too")
+        try:
+            config, options = load([], {})
+        except StartError:
+            return found
+        look_at_machine(found, existing(config.data_dir), console=True)
+        return found
+    for notice in options.notices:
+        found.warn("config", notice, "leave them out if nobody else reads this file")
+    if not options.notices:
+        found.ok(
+            "config", f"The options can be read; the roles are {', '.join(_roles(config.roles, options.console))}."
+        )
+    look_at_machine(found, existing(config.data_dir), options.console)
+    store = open_store(found, config) if "broker" in config.roles else None
+    try:
+        running = store is not None and store.lock_holder() is not None
+        look_at_place(found, config, running)
+        look_at_ports(found, config, options, running)
+        if store is not None:
+            look_at_store(found, store, config)
+        if options.console:
+            look_at_audit_log(found, config.data_dir / "rocketbox")
+    finally:
+        if store is not None:
+            store.close()
+    return found
+
+
+def _roles(roles: frozenset[str], console: bool) -> list[str]:
+    return sorted({*roles, *(["console"] if console else [])})

@@ -1,0 +1,61 @@
+"""`rocketbox user reset-password NAME`: for whoever can reach the data directory and lost the password."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from ..engine.errors import StartError
+from ..engine.plain_text import plain
+from .offline_console import open_console, who
+
+USAGE = """\
+usage: rocketbox user reset-password NAME [--password-stdin] [options of serve, as --data-dir DIR]
+
+Prints a new first password, to be changed at the next sign-in; with --password-stdin takes the one on standard input.
+All sessions and API tokens of the user end. The server may run meanwhile."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit status. Raises StartError for what cannot be done."""
+    if len(arguments) < 2 or arguments[0] != "reset-password" or arguments[1].startswith("-"):
+        print(USAGE, file=sys.stderr)
+        return 0 if {"--help", "-h"} & set(arguments) else 2
+    name, *rest = arguments[1:]
+    from_stdin = "--password-stdin" in rest
+    open_console([one for one in rest if one != "--password-stdin"])
+    _reset(name, sys.stdin.readline().rstrip("\r\n") if from_stdin else None)
+    return 0
+
+
+def _reset(name: str, password: str | None) -> None:
+    from django.db import transaction
+
+    from ..console.audit import record
+    from ..console.models import User
+    from ..console.password_rules import made_password, problem_with
+    from ..console.tokens import revoke_all
+
+    user = User.objects.named(name)
+    if user is None:
+        known = ", ".join(User.objects.values_list("username", flat=True)) or "none"
+        raise StartError(f"There is no user {name!r}; there are: {known}.")
+    if password is not None and (problem := problem_with(password, user)):
+        raise StartError(f"The password is refused: {problem}")
+    new = password if password is not None else made_password()
+    user.set_password(new)
+    user.must_change_password = password is None
+    note = partial(record, actor=who(), actor_kind="command line")
+    with transaction.atomic():
+        user.save(update_fields=["password", "must_change_password"])
+        note("user.reset_password", user.username)
+        ended = revoke_all(user, note)
+    if password is None:
+        print(f"New password of {user.username}: {new}")
+    else:
+        print(f"The password of {user.username} is changed.")
+    if ended:
+        print(f"API tokens that ended: {plain(', '.join(ended))}")
+    if not user.is_active:
+        print(f"{user.username} is disabled and still cannot sign in.", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""The index from keys to physical offsets."""

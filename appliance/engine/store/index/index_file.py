@@ -1,0 +1,348 @@
+"""One index file: a header, hash slots, entries in the order they came. docs/formats/index-file.md draws it.
+
+Apache's format to the byte, header quirks included, so either broker goes on where the other stopped. All numbers are
+big-endian; entry 0 is never used, so `count` (the number the next entry gets) starts at 1.
+
+Entries and header are written with one pwrite for each run. Slots are written one by one while little happens (no
+memory), and live in a table of native ints while much does, which `checkpoint` writes out: until then the file's slots
+are older than its entries, and after a crash they are made anew from these (`rebuild_slots`).
+Source: RocketMQ `IndexFile`, `IndexHeader`.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..disk import Disk
+from .index_keys import IndexKey
+
+HEADER = struct.Struct(">qqqqii")
+ENTRY = struct.Struct(">iqii")
+SLOT_BYTES = 4
+FIRST_ENTRY = 1
+MAX_SECONDS = (1 << 31) - 1
+#: Entries are given disk ahead of being written, so that a full disk shows before any of them is.
+AHEAD_BYTES = 4 * 1024 * 1024
+#: A table of slots is written, read and rebuilt in pieces of this many, so that none holds the GIL long.
+PIECE = 32 * 1024
+#: Entries read at a time when slots are made anew.
+REBUILD = 2000
+_SLOT = struct.Struct(">i")
+
+
+def file_bytes(slots: int, entries: int) -> int:
+    """The size of a file; `entries` is maxIndexNum, one more than it can hold."""
+    return HEADER.size + slots * SLOT_BYTES + entries * ENTRY.size
+
+
+class IndexHeader(NamedTuple):
+    """begin_*, end_*: store time in ms and physical offset of the first and last entry. used: slots that have one.
+    next_number: what the next entry gets."""
+
+    begin_ms: int
+    end_ms: int
+    begin_offset: int
+    end_offset: int
+    used: int
+    next_number: int
+
+
+class IndexFile:
+    """Belongs to who holds the index service's lock. Raises OSError; then nothing counts that was not written."""
+
+    def __init__(self, path: Path, disk: Disk, slots: int, entries: int, create: IndexHeader | None = None) -> None:
+        """Open `path`, or make it with what a new file's header begins with."""
+        self.path = path
+        self.slot_count = slots
+        self.max_entries = entries
+        self._disk = disk
+        self._entries_at = HEADER.size + slots * SLOT_BYTES
+        self._table: memoryview | None = None
+        #: Entries below this number had their slots written.
+        self.slots_count = FIRST_ENTRY
+        self.closed = False
+        self.fd = disk.open(path, create=create is not None)
+        try:
+            if create is None:
+                raw = disk.pread(self.fd, HEADER.size, 0)
+                header = IndexHeader(*HEADER.unpack(raw.ljust(HEADER.size, b"\0")))
+                self._allocated = disk.size(self.fd)
+            else:
+                header = create
+                self._allocate(self._entries_at)
+                disk.write_all(self.fd, HEADER.pack(*header), 0)
+        except BaseException:
+            disk.close(self.fd)
+            raise
+        self._take(header)
+        self.slots_count = self.count
+
+    def _take(self, header: IndexHeader) -> None:
+        self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used, self.count = header
+
+    @property
+    def header(self) -> IndexHeader:
+        return IndexHeader(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used, self.count)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def full(self) -> bool:
+        return self.count >= self.max_entries
+
+    @property
+    def size(self) -> int:
+        return self._disk.size(self.fd)
+
+    @property
+    def in_memory(self) -> bool:
+        return self._table is not None
+
+    def fault(self) -> str | None:
+        """Why this is no index file of these sizes, or its header contradicts itself."""
+        expected = file_bytes(self.slot_count, self.max_entries)
+        if self.size != expected:
+            return f"{self.size} bytes instead of {expected}"
+        # Apache's file that nothing was put into yet counts from 0 or 1.
+        if not 0 <= self.count <= self.max_entries:
+            return f"{self.count} entries of {self.max_entries}"
+        if self.count > FIRST_ENTRY and not (
+            0 <= self.begin_offset <= self.end_offset and 0 <= self.used <= min(self.slot_count, self.count)
+        ):
+            return f"a header that contradicts itself: {self.header}"
+        return None
+
+    # --- putting
+
+    def put(self, keys: Sequence[IndexKey], begin: int) -> int:
+        """Add keys from `keys[begin]` on, as far as there is room, in one write; returns how many were added."""
+        first = number = max(self.count, FIRST_ENTRY)
+        keys = keys[begin : begin + self.max_entries - number]
+        if not keys:
+            return 0
+        table = self._table
+        if table is None:
+            return self._put_few(keys, number)
+        slot_count, used, begin_ms = self.slot_count, self.used, self.begin_ms
+        pack = ENTRY.pack
+        entries = []
+        last_ms, seconds = -1, 0
+        touched = []
+        for code, physical, time_ms in keys:
+            if time_ms != last_ms:
+                seconds = _seconds(begin_ms, time_ms)
+                last_ms = time_ms
+            slot = code % slot_count
+            previous = table[slot]
+            if previous <= 0:
+                previous = 0
+                used += 1
+            entries.append(pack(code, physical, seconds, previous))
+            table[slot] = number
+            touched.append((slot, previous))
+            if number == FIRST_ENTRY:
+                begin_ms, last_ms = time_ms, -1
+            number += 1
+        try:
+            self._write(b"".join(entries), first, keys, used)
+        except OSError:
+            for slot, previous in reversed(touched):
+                table[slot] = previous
+            raise
+        return len(keys)
+
+    def _put_few(self, keys: Sequence[IndexKey], number: int) -> int:
+        """The same with slots in the file: entries, header, slots; a chain that a crash left short is made anew."""
+        first, used, begin_ms = number, self.used, self.begin_ms
+        slots: dict[int, int] = {}
+        entries = []
+        for code, physical, time_ms in keys:
+            slot = code % self.slot_count
+            previous = slots.get(slot)
+            if previous is None:
+                previous = self.slot(slot)
+            if previous <= 0 or previous > number:
+                previous = 0
+                used += 1
+            entries.append(ENTRY.pack(code, physical, _seconds(begin_ms, time_ms), previous))
+            slots[slot] = number
+            if number == FIRST_ENTRY:
+                begin_ms = time_ms
+            number += 1
+        self._write(b"".join(entries), first, keys, used)
+        for slot, value in slots.items():
+            self._disk.write_all(self.fd, _SLOT.pack(value), HEADER.size + slot * SLOT_BYTES)
+        self.slots_count = self.count
+        self.write_header()
+        return len(keys)
+
+    def _write(self, entries: bytes, first: int, keys: Sequence[IndexKey], used: int) -> None:
+        position = self._entries_at + first * ENTRY.size
+        end = position + len(entries)
+        if end > self._allocated:
+            ahead = min(max(end, self._allocated + AHEAD_BYTES), file_bytes(self.slot_count, self.max_entries))
+            self._allocate(ahead)
+        self._disk.write_all(self.fd, entries, position)
+        if first == FIRST_ENTRY:
+            _, self.begin_offset, self.begin_ms = keys[0]
+        _, self.end_offset, self.end_ms = keys[-1]
+        self.used = used
+        self.count = first + len(keys)
+
+    def _allocate(self, size: int) -> None:
+        """Give the file's first bytes disk; the file has its full length, whatever allocating does elsewhere."""
+        self._disk.allocate(self.fd, size)
+        self._disk.truncate(self.fd, file_bytes(self.slot_count, self.max_entries))
+        self._allocated = size
+
+    # --- slots
+
+    def slot(self, slot: int) -> int:
+        """The number of the newest entry of a slot; 0 when it has none."""
+        if self._table is not None:
+            return self._table[slot]
+        raw = self._disk.pread(self.fd, SLOT_BYTES, HEADER.size + slot * SLOT_BYTES)
+        value = int.from_bytes(raw, "big", signed=True)
+        return value if value <= self.count else 0
+
+    def new_table(self) -> None:
+        """Keep the slots of a file without entries in memory."""
+        assert self.count <= FIRST_ENTRY
+        self._table = _new_table(self.slot_count)
+
+    def load_table(self) -> Iterator[None]:
+        """Take the slots into memory, a piece a step. Nothing may be put meanwhile."""
+        table = _new_table(self.slot_count)
+        for begin in range(0, self.slot_count, PIECE):
+            count = min(PIECE, self.slot_count - begin)
+            raw = self._disk.pread(self.fd, count * SLOT_BYTES, HEADER.size + begin * SLOT_BYTES)
+            if raw.count(0) != len(raw):
+                piece = array("i", raw.ljust(count * SLOT_BYTES, b"\0"))
+                if sys.byteorder == "little":
+                    piece.byteswap()
+                table[begin : begin + count] = memoryview(piece)
+            yield
+        self._table = table
+
+    def rebuild_slots(self) -> Iterator[None]:
+        """Make the slots anew from the entries, in memory; a piece a step. Nothing may be put meanwhile."""
+        table = _new_table(self.slot_count)
+        used = 0
+        number = FIRST_ENTRY
+        while number < self.count:
+            raw = self.entries(number, min(REBUILD, self.count - number))
+            for code, _, _, _ in ENTRY.iter_unpack(raw):
+                slot = code % self.slot_count
+                used += not table[slot]
+                table[slot] = number
+                number += 1
+            yield
+            if not raw:
+                break
+        self._table, self.used, self.slots_count = table, used, FIRST_ENTRY
+
+    def write_slots(self) -> Iterator[None]:
+        """Bring the file's slots up to `count`; a piece a step, between which more may be put."""
+        table = self._table
+        if table is None or self.slots_count == self.count:
+            return
+        count = self.count
+        if self.slots_count > FIRST_ENTRY and count - self.slots_count < self.slot_count // 1000:
+            raw = self.entries(self.slots_count, count - self.slots_count)
+            for slot in {code % self.slot_count for code, _, _, _ in ENTRY.iter_unpack(raw)}:
+                self._disk.write_all(self.fd, _SLOT.pack(table[slot]), HEADER.size + slot * SLOT_BYTES)
+        else:
+            for begin in range(0, self.slot_count, PIECE):
+                piece = array("i")
+                piece.frombytes(table[begin : begin + PIECE].cast("B"))
+                if sys.byteorder == "little":
+                    piece.byteswap()
+                self._disk.write_all(self.fd, memoryview(piece).cast("B"), HEADER.size + begin * SLOT_BYTES)
+                yield
+        self.slots_count = count
+
+    def drop_table(self) -> None:
+        """Give the memory back; the file's slots must be up to `count`."""
+        assert self.slots_count == self.count
+        self._table = None
+
+    def write_header(self) -> None:
+        self._disk.write_all(self.fd, HEADER.pack(*self.header), 0)
+
+    def sync(self) -> None:
+        self._disk.fdatasync(self.fd)
+
+    # --- reading
+
+    def entries(self, number: int, count: int) -> bytes:
+        """Whole entries from `number` on, below `count`."""
+        count = min(count, self.count - number)
+        if count <= 0:
+            return b""
+        raw = self._disk.pread(self.fd, count * ENTRY.size, self._entries_at + number * ENTRY.size)
+        return raw[: len(raw) // ENTRY.size * ENTRY.size]
+
+    def chain(self, code: int, number: int | None, steps: int) -> tuple[list[tuple[int, int]], int]:
+        """([(physical offset, entry time in ms)] of entries with this hash, newest first, and where to go on).
+
+        number: None to begin. Looks at `steps` entries at most; 0 to go on means that the chain has ended.
+        """
+        number = self.slot(code % self.slot_count) if number is None else number
+        found: list[tuple[int, int]] = []
+        while 0 < number < self.count and steps > 0:
+            raw = self.entries(number, 1)
+            if len(raw) < ENTRY.size:
+                return found, 0
+            stored, physical, seconds, previous = ENTRY.unpack(raw)
+            if stored == code and seconds >= 0:
+                # The first entry counts from the end of the file before.
+                found.append((physical, self.begin_ms + (seconds * 1000 if number > FIRST_ENTRY else 0)))
+            # Entries point back; one that does not is damage, and would be a circle.
+            number = previous if previous < number else 0
+            steps -= 1
+        return found, number if number > 0 and number < self.count else 0
+
+    def first_behind(self, offset: int) -> int:
+        """The number of the first entry whose record lies at or behind `offset`; physical offsets ascend."""
+        low, high = FIRST_ENTRY, self.count
+        while low < high:
+            middle = (low + high) // 2
+            raw = self.entries(middle, 1)
+            if len(raw) == ENTRY.size and ENTRY.unpack(raw)[1] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def cut(self, count: int) -> None:
+        """Forget the entries from number `count` on. The slots have to be made anew."""
+        self.count = max(count, FIRST_ENTRY)
+        self._table = None
+        self.slots_count = FIRST_ENTRY
+        if self.count == FIRST_ENTRY:
+            self.end_ms, self.end_offset, self.used = self.begin_ms, self.begin_offset, 0
+            return
+        _, self.end_offset, seconds, _ = ENTRY.unpack(self.entries(self.count - 1, 1))
+        self.end_ms = self.begin_ms + seconds * 1000
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._disk.close(self.fd)
+
+
+def _seconds(begin_ms: int, time_ms: int) -> int:
+    """What an entry says of its time. A new file's first entry counts from the last file's end, as Apache's does."""
+    return min(max((time_ms - begin_ms) // 1000, 0), MAX_SECONDS) if begin_ms > 0 else 0
+
+
+def _new_table(slots: int) -> memoryview:
+    """Zeroed memory that costs nothing until it is touched."""
+    return memoryview(bytearray(slots * SLOT_BYTES)).cast("i")

@@ -1,0 +1,318 @@
+"""Which index files are trusted at a start, and from where on the log is indexed again.
+
+Index files are derived: one that does not fit is thrown away with those behind it, and the log is read from there, in
+the background. `index-position` in our own directory says how far the files were on disk:
+
+    {"files": [[name, entries' end number, offset of the last entry's record], ...], "next": 12345, "stopped": true,
+     "crc32": of the object's text without it}
+
+`next`: the log is indexed below it. `stopped`: the index was closed as it says; a second opening by Apache in between
+shows in headers that differ. Without this file, or when it is not true any more, the headers count, as for Apache.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from zlib_ng.zlib_ng import crc32
+
+from .index_file import ENTRY, FIRST_ENTRY, IndexFile
+from .index_keys import IndexKey, KeyScanner
+
+if TYPE_CHECKING:
+    from ..message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+NAME = "index-position"
+#: yyyyMMddHHmmssSSS of the broker's clock when the file was made.
+_FILE_NAME = re.compile(r"[0-9]{17}\Z", re.ASCII)
+#: Between two files of Apache's lies no more than the records without keys; looked at up to this many bytes.
+_GAP_BYTES = 8 * 1024 * 1024
+
+
+class IndexPosition(NamedTuple):
+    """What `index-position` says. files: (name, count, end_offset), oldest first."""
+
+    files: list[tuple[str, int, int]]
+    next: int
+    stopped: bool
+
+
+class OpenedIndex(NamedTuple):
+    """files: oldest first. position: where indexing goes on; of the record there `skip` keys are already in the last
+    file. stale_slots: the last file's slots have to be made anew before anything is put."""
+
+    files: list[IndexFile]
+    position: int
+    skip: int
+    stale_slots: bool
+
+    def told(self) -> list[tuple[str, int, int]]:
+        """The files as `index-position` names them; without the record that is read again."""
+        told = [_told(file) for file in self.files]
+        if self.skip:
+            last = self.files[-1]
+            count = last.count - self.skip
+            told[-1:] = [(last.name, count, _offset_of(last, count - 1))] if count > FIRST_ENTRY else []
+        return told
+
+
+def load_position(store: MessageStore) -> IndexPosition | None:
+    """What was saved last; None when there is nothing that can be believed."""
+    try:
+        fd = store.disk.open(store.paths.own / NAME, read_only=True)
+    except FileNotFoundError:
+        return None
+    try:
+        found = json.loads(store.disk.pread(fd, store.disk.size(fd), 0))
+        if found.pop("crc32") != crc32(json.dumps(found).encode()):
+            raise ValueError("the checksum does not match")
+        files = [(str(name), int(count), int(end)) for name, count, end in found["files"]]
+        return IndexPosition(files, int(found["next"]), bool(found["stopped"]))
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        logger.warning("index: %s cannot be read: %s", NAME, error)
+        return None
+    finally:
+        store.disk.close(fd)
+
+
+def save_position(store: MessageStore, position: IndexPosition) -> None:
+    """Replace the file, durably. Raises OSError."""
+    disk, path = store.disk, store.paths.own / NAME
+    found: dict[str, object] = {"files": position.files, "next": position.next, "stopped": position.stopped}
+    found["crc32"] = crc32(json.dumps(found).encode())
+    temporary = path.with_suffix(".tmp")
+    fd = disk.open(temporary, create=True)
+    try:
+        disk.truncate(fd, 0)
+        disk.write_all(fd, json.dumps(found).encode(), 0)
+        disk.fdatasync(fd)
+    finally:
+        disk.close(fd)
+    disk.rename(temporary, path)
+    disk.sync_directory(path.parent)
+
+
+def open_index(store: MessageStore, slots: int, entries: int, end: int) -> OpenedIndex:
+    """Open what is there; `end`: of the log as recovery found it. Files that do not fit are deleted.
+
+    An OSError is not passed on: what cannot be read is left alone, and not part of the index.
+    """
+    saved = load_position(store)
+    files = _load(store, slots, entries)
+    try:
+        return _Opening(store, saved, files, end).run()
+    except BaseException:
+        for file in files:
+            file.close()
+        raise
+
+
+def _load(store: MessageStore, slots: int, entries: int) -> list[IndexFile]:
+    """All files up to the first that is none; that and those behind it are deleted."""
+    disk, directory = store.disk, store.paths.index
+    try:
+        names = disk.names(directory)
+    except FileNotFoundError:
+        return []
+    files: list[IndexFile] = []
+    fault: str | None = None
+    for name in names:
+        path = directory / name
+        if not _FILE_NAME.match(name) or disk.is_directory(path):
+            logger.warning("index: foreign file left alone path=%s", path)
+            continue
+        if fault is not None:
+            _delete(store, path, f"behind one that was deleted: {fault}")
+            continue
+        try:
+            file = IndexFile(path, disk, slots, entries)
+            fault = file.fault()
+        except OSError as error:
+            fault = f"cannot be read: {error.strerror}"
+            _delete(store, path, fault)
+            continue
+        if fault is not None:
+            file.close()
+            _delete(store, path, fault)
+        else:
+            files.append(file)
+    return files
+
+
+def _delete(store: MessageStore, path: Path, reason: str) -> None:
+    logger.warning("index: file deleted, what it held is indexed again file=%s: %s", path.name, reason)
+    try:
+        store.disk.unlink(path)
+    except OSError as error:
+        logger.error("index: %s stays: %s", path, error)
+
+
+class _Opening:
+    """One decision; `files` shrinks to those that are kept."""
+
+    def __init__(self, store: MessageStore, saved: IndexPosition | None, files: list[IndexFile], end: int) -> None:
+        self._store = store
+        self._saved = saved
+        self._files = files
+        self._end = end
+        self._begin = store.log.min_offset
+        self._stale = False
+        #: Where indexing goes on, when the saved position tells.
+        self._next: int | None = None
+
+    def run(self) -> OpenedIndex:
+        clean, saved = self._store.files.left_clean, self._saved
+        if saved is not None and not (clean and saved.stopped):
+            self._as_saved(saved)
+        elif not clean:
+            self._as_apache_after_a_crash()
+        elif saved is not None and saved.files == [_told(file) for file in self._files]:
+            self._next = saved.next
+        self._drop_expired()
+        self._drop_unconnected()
+        self._drop_empty()
+        self._cut_to_log()
+        return self._result()
+
+    def _drop_from(self, index: int, reason: str) -> None:
+        for file in self._files[index:]:
+            file.close()
+            _delete(self._store, file.path, reason)
+        if index < len(self._files):
+            del self._files[index:]
+            self._next, self._stale = None, False
+
+    def _as_saved(self, saved: IndexPosition) -> None:
+        """After a crash, or a stop that came too early: files up to the saved state, the last one's slots anew."""
+        self._next = saved.next
+        known = {name: (count, end) for name, count, end in saved.files}
+        for index, file in enumerate(self._files):
+            last = bool(saved.files) and file.name == saved.files[-1][0]
+            count, end = known.get(file.name, (-1, -1))
+            if not last:
+                if (file.count, file.end_offset) != (count, end):
+                    self._drop_from(index, "not as it was saved before a crash")
+                    return
+                continue
+            if file.count < count or (count > FIRST_ENTRY and _offset_of(file, count - 1) != end):
+                self._drop_from(index, "not as it was saved before a crash")
+                return
+            file.cut(count)
+            self._stale = True
+            self._drop_behind(index, saved.next)
+            return
+        if saved.files:
+            self._drop_from(len(self._files), "")
+            self._next = None  # the last one is missing
+
+    def _drop_behind(self, index: int, position: int) -> None:
+        """Delete files behind one, and keep what is known of that one."""
+        stale = self._stale
+        self._drop_from(index + 1, "made after the index was last saved before a crash")
+        self._next, self._stale = position, stale
+
+    def _as_apache_after_a_crash(self) -> None:
+        """Apache's own rule: what was not yet synced by its checkpoint goes."""
+        synced_ms = self._store.files.checkpoint.index_time_ms
+        for index, file in enumerate(self._files):
+            if file.end_ms > synced_ms:
+                self._drop_from(index, "not synced before a crash")
+                return
+
+    def _drop_expired(self) -> None:
+        """Files but the last whose records have left the log."""
+        while len(self._files) > 1 and self._files[0].end_offset < self._begin:
+            file = self._files.pop(0)
+            file.close()
+            _delete(self._store, file.path, "its records have expired")
+
+    def _drop_unconnected(self) -> None:
+        """A deleted file in the middle or at the front is missed: what lies between the others has keys."""
+        if self._next is not None and self._saved is not None:
+            # Names and numbers are as saved; only the front may have gone, with the log's.
+            names = [name for name, _, end in self._saved.files if end >= self._begin]
+            kept = [file.name for file in self._files]
+            if kept[-len(names) :] == names if names else True:
+                return
+            self._next = None
+        before = self._begin
+        for index, file in enumerate(self._files):
+            if file.count > FIRST_ENTRY:
+                if file.begin_offset >= self._begin and self._has_keys(before, file.begin_offset, index > 0):
+                    self._drop_from(index, "the one before it is missing")
+                    return
+                before = max(before, file.end_offset)
+
+    def _has_keys(self, begin: int, end: int, behind: bool) -> bool:
+        """Whether records in [begin, end) have keys; behind: but for the one at `begin`."""
+        if end - begin > _GAP_BYTES:
+            return True
+        scanner = KeyScanner()
+        while begin < end:
+            segment = self._store.log.segment_at(begin)
+            if segment is None:
+                return False
+            size = min(segment.end, end) - begin
+            data = self._store.disk.pread(segment.fd, size, begin - segment.start)
+            found: list[IndexKey] = []
+            scanner.scan(data, 0, begin, found, 1 << 30)
+            if any(physical != begin or not behind for _, physical, _ in found):
+                return True
+            begin, behind = begin + size, False
+        return False
+
+    def _drop_empty(self) -> None:
+        """Apache leaves a new file that nothing was put into; ours begin with their first key."""
+        while self._files and self._files[-1].count <= FIRST_ENTRY:
+            file = self._files.pop()
+            file.close()
+            _delete(self._store, file.path, "it is empty")
+
+    def _cut_to_log(self) -> None:
+        """No entry may lie behind the log's end."""
+        files = self._files
+        while files and files[-1].begin_offset >= self._end:
+            file = files.pop()
+            file.close()
+            _delete(self._store, file.path, "its records lie behind the log's end")
+            self._next, self._stale = None, False
+        if files and files[-1].end_offset >= self._end:
+            logger.warning("index: cut to the log's end file=%s end=%d", files[-1].name, self._end)
+            files[-1].cut(files[-1].first_behind(self._end))
+            self._stale = True
+            self._next = None
+        if self._next is not None:
+            self._next = min(self._next, self._end)
+        self._drop_empty()
+
+    def _result(self) -> OpenedIndex:
+        files = self._files
+        position, skip = self._next, 0
+        if position is None:
+            position = self._begin
+            if files:
+                position = files[-1].end_offset
+                skip = _entries_of_last(files[-1])
+        if position < self._begin:
+            position, skip = self._begin, 0
+        return OpenedIndex(files, position, skip, self._stale)
+
+
+def _told(file: IndexFile) -> tuple[str, int, int]:
+    return file.name, file.count, file.end_offset
+
+
+def _offset_of(file: IndexFile, number: int) -> int:
+    raw = file.entries(number, 1)
+    return int(ENTRY.unpack(raw)[1]) if len(raw) == ENTRY.size else -1
+
+
+def _entries_of_last(file: IndexFile) -> int:
+    """How many entries the last entry's record has in this file."""
+    return file.count - file.first_behind(file.end_offset)

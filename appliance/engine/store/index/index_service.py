@@ -1,0 +1,433 @@
+"""Builds the key index behind the published log, in slices, and knows the list of index files (D8).
+
+Sends pay nothing for it but processor time: a record is published first, its keys follow within INTERVAL_S. A query
+works off what is missing by itself, so that it finds what was published before it (`index_query.py`).
+Source: RocketMQ `IndexService`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
+from ...service_thread import ServiceThread
+from .index_file import FIRST_ENTRY, IndexFile, IndexHeader
+from .index_keys import IndexKey, KeyScanner
+from .index_recovery import IndexPosition, load_position, open_index, save_position
+
+if TYPE_CHECKING:
+    from ..message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+#: How long records gather before they are indexed.
+INTERVAL_S = 0.1
+#: Records of a slice: well under 1 ms, and the lock is held no longer (D10).
+SLICE = 400
+#: Read at a time: below the 128 KiB from which malloc maps memory anew each time, which doubled the cost of a record.
+WINDOW_BYTES = 120 * 1024
+#: Rest after a slice, as a multiple of the time it took, by how far the index is behind in bytes.
+_RESTS = ((32 << 20, 2.0), (256 << 20, 1.0), (1 << 62, 0.5))
+_REST_MIN_S = 0.0002
+#: More keys than this an interval, within a second, or bytes to work off at a round's begin, and slots are kept in
+#: memory (20 MB with Apache's number of them), since two calls a key cost others the GIL as often. When nothing has
+#: come for half of IDLE_S the memory is given back.
+TABLE_AT = 300
+TABLE_WINDOW_S = 1.0
+TABLE_AT_BYTES = 256 * 1024
+#: The state on disk is brought up to date at least so often while keys come, and when none come any more.
+CHECKPOINT_S = 30.0
+IDLE_S = 20.0
+RETRY_S = 1.0
+#: What a stop waits for the index to catch up; the rest is done after the next start.
+STOP_S = 2.0
+_MAGIC_BEGIN = MAGIC_V1.to_bytes(4, "big")[:3]
+
+
+class IndexService(ServiceThread):
+    """The thread `index`. Anyone may query; only it, and a query under the lock, puts."""
+
+    def __init__(self, store: MessageStore) -> None:
+        super().__init__("index")
+        self._store = store
+        settings = store.settings
+        self.enabled = settings.index_enabled
+        self._slots, self._entries = settings.index_slots, settings.index_entries
+        #: Held for a slice, for a step of a query, and while the list of files changes; never during a sync.
+        self.lock = threading.Lock()
+        # Guarded by lock; the list is replaced, never changed.
+        self.files: list[IndexFile] = []
+        self.position = 0
+        self._skip = 0
+        self._scanner = KeyScanner()
+        self._window = (b"", 0)
+        #: Full files that were not synced yet.
+        self._unsynced: list[IndexFile] = []
+        self._new_names = False
+        #: Slots are what the entries say; until then chains may be short, and nothing is put.
+        self.ready = False
+        self._keys_put = 0
+        self._saving = threading.Lock()
+        # Owned by the thread; what is on disk, by who holds _saving.
+        self._stale_slots = False
+        self._saved_at = 0.0
+        self._saved_position = -1
+        self._put_at = 0.0
+        # Written by remoting-io and the thread.
+        self._dirty = False
+        #: Why the index stands still; health shows it. It is tried again.
+        self.failure: str | None = None
+
+    # --- life
+
+    def open(self, end: int) -> None:
+        """Open the files as recovery left the log, which ends at `end`. Raises OSError."""
+        opened = open_index(self._store, self._slots, self._entries, end)
+        self.files, self.position, self._skip = opened.files, opened.position, opened.skip
+        self._stale_slots = opened.stale_slots
+        checkpoint = self._store.files.checkpoint
+        checkpoint.index_time_ms = min(checkpoint.index_time_ms, self.files[-1].end_ms if self.files else 0)
+        if self.enabled:
+            # Before anything is written: what was cut with the log's end would else be believed again, once the log
+            # has grown past it with other records.
+            state = IndexPosition(opened.told(), self.position, False)
+            if load_position(self._store) != state:
+                save_position(self._store, state)
+            self._dirty = True
+        self.ready = not self._stale_slots
+
+    @property
+    def behind(self) -> int:
+        """Bytes of the published log that are not indexed yet."""
+        return max(0, self._store.published - self.position) if self.enabled else 0
+
+    def published(self) -> None:
+        """On remoting-io: a tick was published."""
+        if not self._dirty:
+            self._dirty = True
+            self.wakeup()
+
+    def removed(self, min_offset: int) -> None:
+        """On the cleaner's thread: the log begins at `min_offset` now. Files but the last go with their records."""
+        gone = []
+        with self.lock:
+            # One that still waits for its sync goes the next time.
+            while len(self.files) > 1 and self.files[0].end_offset < min_offset and self.files[0] not in self._unsynced:
+                gone.append(self.files[0])
+                self.files = self.files[1:]
+            for file in gone:
+                file.close()
+        for file in gone:
+            try:
+                self._store.disk.unlink(file.path)
+                logger.info("index: file deleted, its records have expired file=%s", file.name)
+            except OSError as error:
+                logger.error("index: %s cannot be deleted: %s", file.path, error)
+
+    def run(self) -> None:
+        if not self.enabled:
+            return
+        if self.behind > TABLE_AT_BYTES:
+            logger.info("index: %d bytes of the log are to be indexed", self.behind)
+        while not self.stopped:
+            if not self._dirty:
+                self.wait(self._until_checkpoint())
+            if self._dirty and self.ready and not self.stopped:
+                self.wait(INTERVAL_S)
+            self._dirty = False
+            if not self.stopped and not self._round():
+                self._dirty = True
+                self.wait(RETRY_S)
+
+    def _until_checkpoint(self) -> float | None:
+        """Seconds until there is something to do without a new record; None for ever."""
+        if self._saved_position == self.position and not (self.files and self.files[-1].in_memory):
+            return None
+        return IDLE_S
+
+    def _round(self) -> bool:
+        """Catch up, and checkpoint when it is time; False when the disk refused."""
+        try:
+            self._prepare()
+            if not self.ready:
+                return True
+            before = self._keys_put
+            if self.behind > TABLE_AT_BYTES:
+                self._hold_slots()
+            # With records coming all the time a round does not end: what counts is how many come in a window.
+            window_at, counted = time.monotonic() - INTERVAL_S, before
+            while not self.stopped:
+                begin = time.monotonic()
+                if not self.work():
+                    break
+                now = time.monotonic()
+                if self._keys_put - counted > TABLE_AT * max(TABLE_WINDOW_S, now - window_at) / INTERVAL_S:
+                    self._hold_slots()
+                if now - window_at >= TABLE_WINDOW_S:
+                    window_at, counted = now, self._keys_put
+                self._rest(now - begin)
+            now = time.monotonic()
+            if self._keys_put != before:
+                self._put_at = now
+            idle = now - self._put_at > IDLE_S / 2
+            if self._saved_position != self.position and (idle or now - self._saved_at > CHECKPOINT_S):
+                self.checkpoint()
+            if idle and self._saved_position == self.position:
+                self._release_slots()
+            if self.failure is not None:
+                logger.info("index: goes on")
+                self.failure = None
+        except OSError as error:
+            self._fail(error)
+            return False
+        return True
+
+    def _fail(self, error: OSError) -> None:
+        text = f"the index cannot be written: {error.strerror or error}"
+        if text != self.failure:
+            logger.error("index: %s", text)
+        self.failure = text
+
+    def stop(self, deadline: float = 5.0) -> bool:
+        """Catch up for a moment, write and close; what is missing is made after the next start."""
+        ended = super().stop(deadline)
+        try:
+            if self.enabled and ended and self.ready:
+                end = time.monotonic() + STOP_S
+                while time.monotonic() < end and self.work():
+                    pass
+                self.checkpoint(stopped=True)
+        except OSError as error:
+            self._fail(error)
+        if ended:  # else it still writes, and nobody else may get its descriptors
+            self.close()
+        return ended
+
+    def abandon(self) -> None:
+        """End as a killed process does: nothing more is written."""
+        super().stop()
+        self.close()
+
+    def close(self) -> None:
+        """Close the files as they are."""
+        with self.lock:
+            self.ready = False
+            for file in self.files:
+                file.close()
+            self.files = []
+
+    # --- building
+
+    def work(self) -> bool:
+        """Index the next slice of the log; False when there is nothing (it could do). Raises OSError."""
+        if not self.enabled:
+            return False
+        with self.lock:
+            limit = self._store.published
+            if not self.ready or self.position >= limit:
+                return False
+            begin = self._store.log.min_offset
+            if self.position < begin:
+                self.position, self._skip = begin, 0
+            found: list[IndexKey] = []
+            following = self._collect(self.position, limit, found)
+            while len(found) < SLICE and following < limit:
+                following = self._collect(following, limit, found)
+            if self._skip:
+                same = sum(1 for key in found if key[1] == self.position)
+                del found[: min(self._skip, same)]
+            self._put(found)
+            self.position, self._skip = following, 0
+            return True
+
+    def _collect(self, position: int, limit: int, found: list[IndexKey]) -> int:
+        """The keys of some records from `position` on; returns where the next record begins."""
+        data, base = self._window
+        at = position - base
+        if 0 <= at < len(data):
+            stop = self._scanner.scan(data, at, base, found, SLICE)
+            if stop > at:
+                return base + stop
+        log = self._store.log
+        segment = log.segment_at(position)
+        if segment is None:
+            return limit
+        room = min(segment.end, limit) - position
+        data = log.read(position, min(WINDOW_BYTES, room))
+        if not data:  # its file was removed meanwhile
+            return min(limit, max(log.min_offset, position + 1))
+        if len(data) >= 8:
+            size, magic = SIZE_MAGIC.unpack_from(data)
+            if magic == MAGIC_BLANK and position + size == segment.end:
+                return segment.end
+            if magic in (MAGIC_V1, MAGIC_V2) and len(data) < size <= room:
+                data = log.read(position, size)
+        self._window = (data, position)
+        stop = self._scanner.scan(data, 0, position, found, SLICE)
+        if stop:
+            return position + stop
+        # No record is here: damage that recovery stepped over, or a file's last bytes.
+        return self._next_record(data, position) or min(segment.end, limit, position + max(len(data) - 7, 1))
+
+    def _next_record(self, data: bytes, position: int) -> int:
+        """Where the next record behind `position` begins in `data`; 0 when none does."""
+        at = data.find(_MAGIC_BEGIN, 5)
+        while at >= 0:
+            probe: list[IndexKey] = []
+            if KeyScanner().scan(data, at - 4, position, probe, 1) > at - 4:
+                return position + at - 4
+            at = data.find(_MAGIC_BEGIN, at + 1)
+        return 0
+
+    def _put(self, keys: list[IndexKey]) -> None:
+        """Add keys to the last file, and to new ones as it gets full. After an OSError `position` is where to go on."""
+        done = 0
+        try:
+            while done < len(keys):
+                if not self.files or self.files[-1].full:
+                    self._add_file()
+                done += self.files[-1].put(keys, done)
+                if self.files[-1].full:
+                    self._unsynced = [*self._unsynced, self.files[-1]]
+        except OSError:
+            physical = keys[done][1]
+            self._skip = sum(1 for key in keys[:done] if key[1] == physical) + (
+                self._skip if physical == self.position else 0
+            )
+            self.position = physical
+            raise
+        self._keys_put += done
+
+    def _add_file(self) -> None:
+        """Make the next file; its header begins with where the last one ended, as Apache's does."""
+        disk, directory = self._store.disk, self._store.paths.index
+        last = self.files[-1] if self.files else None
+        disk.make_directory(directory)
+        header = IndexHeader(0, 0, 0, 0, 0, FIRST_ENTRY)
+        if last is not None:
+            header = IndexHeader(last.end_ms, last.end_ms, last.end_offset, last.end_offset, 0, FIRST_ENTRY)
+        path = directory / _new_name(last.name if last else "")
+        try:
+            file = IndexFile(path, disk, self._slots, self._entries, header)
+        except OSError:
+            try:
+                disk.unlink(path)
+            except OSError:
+                logger.warning("index: half-made file stays path=%s", path)
+            raise
+        if self.behind > TABLE_AT_BYTES or (last is not None and last.in_memory):
+            file.new_table()
+        self.files = [*self.files, file]
+        self._new_names = True
+        logger.info("index: created file=%s", path.name)
+
+    def _prepare(self) -> None:
+        """Make the last file's slots anew when they are not to be trusted; puts wait for it."""
+        if self._stale_slots:
+            if not self._run_steps(self.files[-1].rebuild_slots(), abandon=True):
+                return
+            self._stale_slots = False
+        self.ready = True
+
+    def _hold_slots(self) -> None:
+        """Keep the slots of the last file in memory from now on."""
+        file = self.files[-1] if self.files else None
+        if file is not None and not file.in_memory and not file.full:
+            self.ready = False
+            try:
+                self._run_steps(file.load_table())
+            finally:
+                self.ready = True
+
+    def _release_slots(self) -> None:
+        with self.lock:
+            if self.files and self.files[-1].in_memory and self.files[-1].slots_count == self.files[-1].count:
+                self.files[-1].drop_table()
+
+    def _run_steps(self, steps: Iterator[None], abandon: bool = False) -> bool:
+        """Take them one by one with rests; abandon: a stop ends it, and False is returned."""
+        begin = time.monotonic()
+        for _ in steps:
+            if abandon and self.stopped:
+                return False
+            self._rest(time.monotonic() - begin)
+            begin = time.monotonic()
+        return True
+
+    def _rest(self, spent: float) -> None:
+        """Let others have the GIL; less of it the further the index is behind."""
+        if not self.stopped:
+            share = next(share for bytes_, share in _RESTS if self.behind < bytes_)
+            time.sleep(max(_REST_MIN_S, spent * share))
+
+    # --- on disk
+
+    def checkpoint(self, stopped: bool = False) -> None:
+        """Bring files, our position and Apache's checkpoint up to date. Raises OSError.
+
+        A file whose sync failed is made anew: what the kernel holds of it cannot be trusted (D6).
+        """
+        with self._saving:
+            while not self._checkpoint(stopped):
+                pass
+
+    def _checkpoint(self, stopped: bool) -> bool:
+        """False when the list of files changed meanwhile, and nothing was saved."""
+        with self.lock:
+            position, files, finished = self.position, self.files, self._unsynced
+        current = files[-1] if files and files[-1] not in finished else None
+        for file in [*finished, *([current] if current else [])]:
+            self._run_steps(file.write_slots())
+            with self.lock:
+                if self.files is not files:
+                    return False
+                position = self.position if file is current else position
+                file.write_header()
+                told = [(file.name, file.count, file.end_offset) for file in files]
+            try:
+                file.sync()
+            except OSError:
+                self._drop_from(file)
+                raise
+        if finished or self._new_names:
+            self._new_names = False
+            self._store.disk.sync_directory(self._store.paths.index)
+        save_position(self._store, IndexPosition(told if files else [], position, stopped))
+        synced = files if stopped else files[: len(files) - (current is not None)]
+        if synced:
+            self._store.files.checkpoint.save_index(synced[-1].end_ms)
+        with self.lock:
+            self._unsynced = [file for file in self._unsynced if file not in finished]
+            for file in finished:
+                if file.in_memory:
+                    file.drop_table()
+        self._saved_position, self._saved_at = position, time.monotonic()
+        return True
+
+    def _drop_from(self, file: IndexFile) -> None:
+        """Delete a file and those behind it; they are made anew."""
+        with self.lock:
+            index = self.files.index(file)
+            gone, self.files = self.files[index:], self.files[:index]
+            self._unsynced = [other for other in self._unsynced if other in self.files]
+            self.position = self.files[-1].end_offset if self.files else self._store.log.min_offset
+            self._skip = _entries_of_record(self.files[-1]) if self.files else 0
+            for other in gone:
+                other.close()
+        for other in gone:
+            self._store.disk.unlink(other.path)
+
+
+def _entries_of_record(file: IndexFile) -> int:
+    return file.count - file.first_behind(file.end_offset)
+
+
+def _new_name(after: str) -> str:
+    """yyyyMMddHHmmssSSS of now, later than `after` whatever the clock does."""
+    now = time.time()
+    name = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{int(now * 1000) % 1000:03d}"
+    return name if name > after else f"{int(after) + 1:017d}"

@@ -1,0 +1,362 @@
+"""The only appender of records: a row of equal files, written in one piece a tick.
+
+Records are packed into a staging buffer whose first byte will lie at `stage_base`; `write` puts the buffer into the
+file with one pwrite and moves `written`. Invariant: durable <= written, and every byte below `written` was written.
+After a failed write nothing moves and the log is read-only (`broken`) until a restart.
+
+A file ends with a blank record: 4 bytes of what is left, 4 bytes 0xCBD43194. A record never crosses files.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ...errors import MessageTooLarge, StartError, StoreBroken
+from ...protocol.record import BLANK_BYTES, MAGIC_BLANK, SIZE_MAGIC
+from ..disk import Disk
+from ..paths import segment_name, segment_offset
+from .segments import WARM_BYTES, Segment, SegmentAllocator
+
+logger = logging.getLogger(__name__)
+
+#: A tick writes at most this much at once (D6), one larger record or batch excepted.
+STAGE_BYTES = 1024 * 1024
+#: Kept free beside a new file, for queue files, tables and the journal; as much as a file where those are smaller.
+RESERVE_BYTES = 16 * 1024 * 1024
+#: Room in the stage that no record fits, not even at its beginning.
+_NO_ROOM = -(1 << 62)
+#: Taken for cached where the file system cannot tell (D2): it was written a moment ago, and memory is rarely so short.
+RECENT_BYTES = 64 * 1024 * 1024
+#: The next file is prepared when this share of the current one is used.
+PREPARE_AT = 0.5
+
+
+class CommitLog:
+    """Append, write, read. Appending belongs to the remoting-io thread; anyone may read below `written`."""
+
+    def __init__(self, directory: Path, disk: Disk, segment_bytes: int) -> None:
+        # Constant after construction.
+        self.directory = directory
+        self.segment_bytes = segment_bytes
+        #: What has to be free for the next file to be made.
+        self.room_bytes = segment_bytes + min(segment_bytes, RESERVE_BYTES)
+        self._disk = disk
+        # Written by remoting-io (start() before it runs), read by anyone; the list is replaced, never changed.
+        self.segments: list[Segment] = []
+        self.written = 0
+        # Written by the flush-commitlog thread, read by anyone; only grows.
+        self.durable = 0
+        #: What must be durable before the log is: runs in each sync, on its thread. Set before start().
+        self.before_sync: Callable[[], None] = lambda: None
+        #: The next file could not be made: something has to go. From any thread; set before start().
+        self.on_no_room: Callable[[], None] = lambda: None
+        # Written once by whoever meets the failure.
+        self.broken: str | None = None
+        #: Which directory it was opened in, set by load().
+        self._place: object = None
+        # Owned by remoting-io.
+        self.stage = bytearray(STAGE_BYTES)
+        self.staged = 0
+        self.stage_base = 0
+        self._stage_room = STAGE_BYTES
+        #: Why nothing is taken for now; `reserve` comes to look at it only because there is no room in the stage then.
+        self.refused: str | None = None
+        self._segment_end = 0
+        self._allocator = SegmentAllocator(self)
+
+    # --- opening
+
+    def load(self) -> None:
+        """Open the files that are there. Raises StartError when their names or sizes make no log."""
+        self._disk.make_directory(self.directory)
+        self._place = self._disk.identity(self.directory)
+        # A process that died may have left names it had not synced yet.
+        self._disk.sync_directory(self.directory)
+        found: list[Segment] = []
+        self.segments = found
+        for name in self._disk.names(self.directory):
+            path = self.directory / name
+            start = segment_offset(name)
+            if start is None or self._disk.is_directory(path):
+                logger.warning("commit log: foreign file left alone path=%s", path)
+                continue
+            if found and found[-1].end != start:
+                raise StartError(f"The commit log has a gap: {path.name} does not follow {found[-1].path.name}.")
+            fd = self._disk.open(path)
+            found.append(Segment(path, fd, start, self.segment_bytes, self._disk))
+            size = self._disk.size(fd)
+            if size != self.segment_bytes:
+                if size == 0 or self._is_blank(fd, size):
+                    # A file whose allocation a crash cut short: nothing was ever acknowledged in it.
+                    self._disk.allocate(fd, self.segment_bytes)
+                    self._disk.fsync(fd)
+                else:
+                    raise StartError(
+                        f"{path} has {size} bytes, but mappedFileSizeCommitLog is {self.segment_bytes}: "
+                        "set it to the size the store was made with."
+                    )
+
+    def _is_blank(self, fd: int, size: int) -> bool:
+        position = 0
+        while position < size:
+            chunk = self._disk.pread(fd, 1 << 20, position)
+            if not chunk or chunk.strip(b"\0"):
+                return not chunk
+            position += len(chunk)
+        return True
+
+    def start(self, end: int) -> None:
+        """Begin appending at `end`, where recovery found the log's end; makes the first file of an empty store."""
+        self.written = self.durable = self.stage_base = end
+        if not self.segments or self.segments[-1].end == end:
+            start = self.segments[-1].end if self.segments else end - end % self.segment_bytes
+            self.add_segment(self.create_segment(start))
+        self._segment_end = next(s.end for s in self.segments if s.end > end)
+        self._allocator.start()
+        self._prepare_ahead()
+
+    def create_segment(self, start: int) -> Segment:
+        """Make one file in full and sync it and its directory; OSError when the disk has no room."""
+        path = self.directory / segment_name(start)
+        self.check_place()
+        # Looked at first: an allocation that fails takes for a moment what others need.
+        if self._disk.free_bytes(self.directory) < self.room_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        fd = self._disk.open(path, create=True)
+        try:
+            self._disk.allocate(fd, self.segment_bytes)
+            self._disk.fsync(fd)
+            self._disk.sync_directory(self.directory)
+        except OSError:
+            self._disk.close(fd)
+            try:
+                self._disk.unlink(path)
+            except OSError as error:
+                logger.warning("commit log: half-made file stays path=%s: %s", path, error)
+            raise
+        logger.info("commit log: created file=%s size_bytes=%d", path.name, self.segment_bytes)
+        return Segment(path, fd, start, self.segment_bytes, self._disk)
+
+    def check_place(self) -> None:
+        """The log is where it was opened; else it takes no more, and OSError. From any thread.
+
+        A disk that was unmounted leaves a directory of that name: a file made there would be missing in the log.
+        """
+        try:
+            if self._disk.identity(self.directory) == self._place:
+                return
+            reason = "it is another directory now"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        self.fail(f"the directory {self.directory} has vanished: {reason}")
+        raise OSError(errno.ESTALE, f"it has vanished: {reason}", str(self.directory))
+
+    def add_segment(self, segment: Segment) -> None:
+        self.segments = [*self.segments, segment]
+
+    # --- appending, on remoting-io
+
+    def reserve(self, size: int) -> int:
+        """Room for one record of `size` bytes in `stage`; returns its index there.
+
+        The record's physical offset is `stage_base` + index. Writes and rolls first when it does not fit.
+        Raises StoreBroken when the log is or becomes unable to take it, MessageTooLarge when no file could.
+        """
+        at = self.staged
+        if at + size > self._stage_room or self.stage_base + at + size + BLANK_BYTES > self._segment_end:
+            at = self._make_room(size)
+        self.staged = at + size
+        return at
+
+    def _make_room(self, size: int) -> int:
+        if self.refused is not None:
+            raise StoreBroken(self.refused)
+        if size + BLANK_BYTES > self.segment_bytes:
+            raise MessageTooLarge(f"{size} bytes do not fit a commit log file of {self.segment_bytes}")
+        self.write()
+        if self.written + size + BLANK_BYTES > self._segment_end:
+            self._roll()
+        self._stage_room = max(size, STAGE_BYTES)
+        if len(self.stage) != self._stage_room:
+            self.stage = bytearray(self._stage_room)
+        return 0
+
+    def write(self) -> None:
+        """Put what is staged into the file. Raises StoreBroken; then nothing of it counts as written."""
+        if self.broken is not None:
+            self.staged = 0
+            raise StoreBroken(self.broken)
+        size = self.staged
+        if not size:
+            return
+        segment = self.segment_at(self.stage_base)
+        assert segment is not None
+        assert self.stage_base + size + BLANK_BYTES <= segment.end
+        self._write_all(segment, memoryview(self.stage)[:size], self.stage_base)
+        self.written = self.stage_base = self.stage_base + size
+        self.staged = 0
+
+    def _write_all(self, segment: Segment, data: memoryview, offset: int) -> None:
+        try:
+            self._disk.write_all(segment.fd, data, offset - segment.start)
+        except OSError as error:
+            self.staged = 0
+            self.fail(f"writing {segment.path.name} failed: {error.strerror or error}")
+            raise StoreBroken(self.broken) from None
+
+    def _roll(self) -> None:
+        """Close the current file with a blank record and go on in the next one."""
+        current = self.segment_at(self.written)
+        assert current is not None
+        following = self.segment_at(current.end)
+        if following is None:
+            try:
+                following = self._allocator.obtain(current.end)
+            except OSError as error:
+                # Nothing was written: the log stays usable and tries again at the next record.
+                self.on_no_room()
+                raise StoreBroken(f"no room for the next commit log file: {error.strerror or error}") from None
+            self.add_segment(following)
+        left = current.end - self.written
+        blank = SIZE_MAGIC.pack(left, MAGIC_BLANK)
+        self._write_all(current, memoryview(blank), self.written)
+        self.written = self.stage_base = following.start
+        self._segment_end = following.end
+        logger.info("commit log: rolled file=%s", following.path.name)
+
+    def _prepare_ahead(self) -> None:
+        """Have the next file made when half of this one is used."""
+        if self._segment_end - self.written < self.segment_bytes * (1 - PREPARE_AT):
+            last = self.segments[-1]
+            if last.end == self._segment_end:
+                self._allocator.prepare(last.end)
+
+    def after_write(self) -> None:
+        """Once a tick, after `write`."""
+        if self._segment_end - self.written < self.segment_bytes * (1 - PREPARE_AT):
+            self._prepare_ahead()
+        if self._allocator.warmed - self.written < WARM_BYTES // 2:
+            self._allocator.keep_warm()
+
+    def fail(self, reason: str) -> None:
+        """The log takes no more appends: what the kernel holds cannot be trusted after a failed write or sync (D6)."""
+        if self.broken is None:
+            self.broken = reason
+            logger.error("commit log: read-only from now on: %s", reason)
+
+    # --- removing, on remoting-io
+
+    def refuse(self, reason: str | None) -> None:
+        """Take no more records, for a reason that passes; None: take them again. What is staged is still written."""
+        if reason != self.refused:
+            self.refused = reason
+            self._stage_room = _NO_ROOM if reason is not None else len(self.stage)
+
+    def remove_before(self, offset: int) -> list[Segment]:
+        """Take the files off the front that end at or below `offset`; the caller unlinks and releases them, in order.
+
+        The file being written stays, and so does what is not durable. Readers find nothing below `min_offset` any more;
+        those that are at it hold their file.
+        """
+        limit = min(offset, self.durable)
+        gone = [segment for segment in self.segments[:-1] if segment.end <= limit]
+        if gone:
+            self.segments = self.segments[len(gone) :]
+        return gone
+
+    # --- reading, from any thread
+
+    @property
+    def min_offset(self) -> int:
+        segments = self.segments
+        return segments[0].start if segments else 0
+
+    def segment_at(self, offset: int) -> Segment | None:
+        """The file that holds physical offset `offset`."""
+        segments = self.segments
+        if not segments:
+            return None
+        index = (offset - segments[0].start) // self.segment_bytes
+        return segments[index] if 0 <= index < len(segments) else None
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes below `written`; may wait for the disk. Empty when no file holds the offset."""
+        segment = self.segment_at(offset)
+        if segment is None or not segment.hold():
+            return b""
+        try:
+            size = min(size, segment.end - offset, self.written - offset)
+            return self._disk.pread(segment.fd, size, offset - segment.start) if size > 0 else b""
+        finally:
+            segment.release()
+
+    def read_nowait(self, offset: int, buffer: memoryview) -> bool:
+        """Fill `buffer` from the page cache; False when that would have to wait or is not there. On remoting-io.
+
+        Where the file system cannot tell what is cached, the log's last RECENT_BYTES count as cached (D2).
+        """
+        segment = self.segment_at(offset)
+        if segment is None:
+            return False
+        try:
+            return self._disk.read_nowait(segment.fd, buffer, offset - segment.start) == len(buffer)
+        except OSError:
+            return self._is_recent(offset) and self._read_recent(segment, offset, buffer)
+
+    def _is_recent(self, offset: int) -> bool:
+        """Whether an offset counts as cached since nobody can tell."""
+        return not self._disk.reads_without_waiting and offset >= self.written - RECENT_BYTES
+
+    def _read_recent(self, segment: Segment, offset: int, buffer: memoryview) -> bool:
+        try:
+            data = self._disk.pread(segment.fd, len(buffer), offset - segment.start)
+        except OSError:
+            return False
+        buffer[: len(data)] = data
+        return len(data) == len(buffer)
+
+    def resident(self, offset: int, size: int) -> tuple[int, int] | None:
+        """(descriptor, position in the file) of a range of one file, if the page cache is known to hold all of it.
+
+        On remoting-io, and good for the current call only: the file may be removed later. A file system without reads
+        that never wait may wait for more than the disk (a network's server): there only what is recent is believed.
+        """
+        segment = self.segment_at(offset)
+        if segment is None or offset + size > segment.end:
+            return None
+        disk = self._disk
+        if not disk.reads_without_waiting and not self._is_recent(offset):
+            return None
+        position = offset - segment.start
+        return (segment.fd, position) if disk.is_resident(segment.fd, position, size) else None
+
+    # --- syncing, on flush-commitlog
+
+    def sync(self) -> int:
+        """Make everything written so far durable; returns the new durable position. Raises StoreBroken."""
+        target = self.written  # read before the sync is called (D6)
+        self.before_sync()
+        if self.broken is not None:
+            raise StoreBroken(self.broken)
+        if target > self.durable:
+            for segment in self.segments:
+                if segment.end > self.durable and segment.start < target:
+                    try:
+                        self._disk.fdatasync(segment.fd)
+                    except OSError as error:
+                        self.fail(f"syncing {segment.path.name} failed: {error.strerror or error}")
+                        raise StoreBroken(self.broken) from None
+            self.durable = target
+        return target
+
+    def close(self) -> None:
+        """Stop preparing files and close all; the prepared file stays, as Apache's does."""
+        self._allocator.stop()
+        prepared = self._allocator.take_any()
+        for segment in [*self.segments, *([prepared] if prepared else [])]:
+            segment.release()
+        self.segments = []

@@ -1,0 +1,58 @@
+"""Group commit: one thread makes what was written durable.
+
+Sync flush: woken at the end of every tick that wrote; one fdatasync serves all ticks written before it was called.
+Async flush: 500 ms after the first unsynced byte, or at 16 MiB, so that the kernel's dirty throttling never stops the
+appender (D6).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...errors import StoreBroken
+from ...service_thread import ServiceThread
+from .commit_log import CommitLog
+
+logger = logging.getLogger(__name__)
+
+ASYNC_INTERVAL_S = 0.5
+ASYNC_BYTES = 16 * 1024 * 1024
+
+
+class FlushCommitLogService(ServiceThread):
+    """The thread `flush-commitlog`. Owns `durable`. Woken by the end of a tick; `on_progress` runs on this thread."""
+
+    def __init__(self, log: CommitLog, synchronous: bool, on_progress: Callable[[], None]) -> None:
+        super().__init__("flush-commitlog")
+        self._log = log
+        self._synchronous = synchronous
+        self._on_progress = on_progress
+        # Written by remoting-io and this thread; a lost race costs one extra wake-up.
+        self._dirty = False
+
+    def tick_written(self) -> None:
+        """Called by remoting-io after it wrote."""
+        if self._synchronous:
+            self.wakeup()
+        elif not self._dirty:
+            self._dirty = True
+            self.wakeup()
+        elif self._log.written - self._log.durable >= ASYNC_BYTES:
+            self.wakeup()
+
+    def run(self) -> None:
+        log = self._log
+        while not self.stopped:
+            self.wait(None)
+            if not self._synchronous:
+                if not self.stopped:
+                    self.wait(ASYNC_INTERVAL_S)
+                self._dirty = False
+            if log.written > log.durable:
+                try:
+                    log.sync()
+                except StoreBroken:
+                    self._on_progress()
+                    return
+                self._on_progress()

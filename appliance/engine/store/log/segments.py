@@ -1,0 +1,160 @@
+"""The commit log's files: one of them, and the thread that makes the next one ahead of need."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...service_thread import ServiceThread
+from ..disk import Disk
+
+if TYPE_CHECKING:
+    from .commit_log import CommitLog
+
+logger = logging.getLogger(__name__)
+
+#: A file that could not be prepared is tried again after this long.
+RETRY_S = 1.0
+#: While the log grows faster than this, pages behind its end are taken into the page cache so far ahead. A page that is
+#: not there costs the appender up to ten times what copying into it does: where the kernel has to ask a hypervisor for
+#: memory, 98 us for 40 KB instead of 7. For slower growth that is not worth another thread's time.
+WARM_BYTES_PER_S = 100 * 1024 * 1024
+WARM_BYTES = 8 * 1024 * 1024
+_WARM_PIECE = 128 * 1024
+
+
+class Segment:
+    """One file: `start` is the physical offset of its first byte, `end` of the byte behind it.
+
+    The log holds it once, a reader on another thread than remoting-io while it reads; whoever lets go last closes it.
+    remoting-io needs no hold: what leaves the log leaves it there.
+    """
+
+    __slots__ = ("_disk", "_holds", "_lock", "end", "fd", "path", "start")
+
+    def __init__(self, path: Path, fd: int, start: int, size: int, disk: Disk) -> None:
+        self.path = path
+        self.fd = fd
+        self.start = start
+        self.end = start + size
+        self._disk = disk
+        self._lock = threading.Lock()
+        # Guarded by _lock.
+        self._holds = 1
+
+    def hold(self) -> bool:
+        """Keep the descriptor open until `release`; False when it is closed already."""
+        with self._lock:
+            if not self._holds:
+                return False
+            self._holds += 1
+            return True
+
+    def touch(self, offset: int, size: int) -> None:
+        """Read a range into the page cache; by who holds the segment. Raises OSError."""
+        self._disk.pread(self.fd, size, offset - self.start)
+
+    def release(self) -> None:
+        """Let go; the last one closes the descriptor."""
+        with self._lock:
+            self._holds -= 1
+            last = not self._holds
+        if last:
+            self._disk.close(self.fd)
+
+
+class SegmentAllocator(ServiceThread):
+    """The thread `allocate-commitlog`: makes the next file and warms the next pages ahead of need. Woken by prepare()
+    and keep_warm()."""
+
+    def __init__(self, log: CommitLog) -> None:
+        super().__init__("allocate-commitlog")
+        self._log = log
+        # Written by remoting-io, read by this thread.
+        self._wanted = -1
+        self._cold = False
+        #: Written by this thread, read by remoting-io: where pages begin that were not looked at.
+        self.warmed = 0
+        # Owned by this thread: when and where the log's end was seen last.
+        self._looked_at, self._looked_from = 0.0, 0
+        # Held while a file is made: remoting-io waits for it rather than make the same file a second time.
+        self._making = threading.Lock()
+        # Guarded by _making. `taken`: the start of the last file handed out.
+        self._ready: Segment | None = None
+        self._taken = -1
+
+    def prepare(self, start: int) -> None:
+        if self._wanted != start:
+            self._wanted = start
+            self.wakeup()
+
+    def obtain(self, start: int) -> Segment:
+        """The file that begins at `start`, prepared or made now; OSError when the disk has no room."""
+        with self._making:
+            ready = self._ready
+            if ready is None or ready.start != start:
+                ready = self._log.create_segment(start)
+            else:
+                self._ready = None
+            self._taken = start
+            return ready
+
+    def take_any(self) -> Segment | None:
+        with self._making:
+            ready, self._ready = self._ready, None
+            return ready
+
+    def make_wanted(self) -> bool:
+        """Make the file that was asked for; False when the disk refused."""
+        with self._making:
+            wanted = self._wanted
+            if wanted <= self._taken or self._ready is not None:
+                return True
+            try:
+                self._ready = self._log.create_segment(wanted)
+            except OSError as error:
+                logger.error("commit log: the next file cannot be prepared: %s", error)
+                self._log.on_no_room()
+                return False
+            return True
+
+    def keep_warm(self) -> None:
+        """On remoting-io: less than half of WARM_BYTES is left before `warmed`. Costs a wake-up every 4 MiB."""
+        if not self._cold:
+            self._cold = True
+            self.wakeup()
+
+    def warm(self) -> None:
+        """Read what lies behind the log's end: the file was allocated in full and holds zeros there, so that the page
+        cache gets clean pages and the disk is not asked."""
+        log = self._log
+        now, written = time.monotonic(), log.written
+        seconds, grown = now - self._looked_at, written - self._looked_from
+        self._looked_at, self._looked_from = now, written
+        end = written + WARM_BYTES
+        position = max(self.warmed, written) if grown > seconds * WARM_BYTES_PER_S else end
+        while position < end and not self.stopped:
+            segment = log.segment_at(position)
+            if segment is None or not segment.hold():
+                break
+            try:
+                size = min(_WARM_PIECE, segment.end - position)
+                segment.touch(position, size)
+            except OSError:
+                break  # nothing is lost; a write that fails will say so
+            finally:
+                segment.release()
+            position += size
+        self.warmed = end
+        self._cold = False
+
+    def run(self) -> None:
+        while not self.stopped:
+            self.wait(None)
+            if self._cold:
+                self.warm()
+            while not self.stopped and not self.make_wanted():
+                self.wait(RETRY_S)

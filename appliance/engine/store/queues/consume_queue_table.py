@@ -1,0 +1,136 @@
+"""All consume queues: created on first use, loaded at start, deleted with their topic."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from ...errors import QueueBroken
+from ..disk import Disk
+from ..paths import StorePaths, queue_id_of
+from .consume_queue import ConsumeQueue, has_zeros
+from .queue_files import QueueFiles
+
+logger = logging.getLogger(__name__)
+
+#: Open descriptors of queue files on the reading and on the writing side; fewer below a low limit of open files.
+DESCRIPTORS = 1024
+
+
+def descriptors_below(limit: int) -> int:
+    """How many of them there may be on each side below a limit of open files: with the smaller sets of other threads
+    they stay within what the server keeps back from its peers."""
+    return max(16, min(DESCRIPTORS, limit // 16))
+
+
+class ConsumeQueueTable:
+    """(topic, queue id) -> ConsumeQueue. Changed by remoting-io, read by anyone."""
+
+    def __init__(self, paths: StorePaths, disk: Disk, file_bytes: int, descriptors: int = DESCRIPTORS) -> None:
+        self._paths = paths
+        self._disk = disk
+        self._file_bytes = file_bytes
+        self._descriptors = descriptors
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._topics: dict[str, list[ConsumeQueue]] = {}
+        # Counts deletions of files; written by flush-consumequeue, read by every QueueFiles.
+        self._deletions = [0]
+        # Owned by remoting-io.
+        self.files = QueueFiles(paths, disk, file_bytes, descriptors, self._deletions)
+        #: Something of them is not in files yet, or not in the ledger.
+        self.dirty: list[ConsumeQueue] = []
+        #: Called, from any thread, with a queue whose files lack entries. Set by the store.
+        self.on_broken: Callable[[ConsumeQueue], None] = lambda queue: None
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.get((topic, queue_id))
+
+    def get_or_create(self, topic: str, queue_id: int, offset: int = 0) -> ConsumeQueue:
+        """The queue; a new one is in memory only until its first entries are flushed (D5)."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            queue = self._queues[topic, queue_id] = ConsumeQueue(topic, queue_id, offset)
+            self._topics.setdefault(topic, []).append(queue)
+        return queue
+
+    def all(self) -> list[ConsumeQueue]:
+        return list(self._queues.values())
+
+    def touch(self, queue: ConsumeQueue) -> None:
+        """On remoting-io: the next round notes the queue's minimum offset in the ledger, if something else moves it."""
+        if not queue.dirty:
+            queue.dirty = True
+            self.dirty.append(queue)
+
+    def on_disk(self, topics: Iterable[str] | None = None) -> list[tuple[str, int]]:
+        """The (topic, queue id) of every queue directory, or of those of some topics."""
+        found = []
+        disk = self._disk
+        if topics is None:
+            try:
+                topics = disk.names(self._paths.consume_queues)
+            except FileNotFoundError:
+                return []
+        for topic in topics:
+            directory = self._paths.consume_queues / topic
+            if not disk.is_directory(directory):
+                continue
+            for name in disk.names(directory):
+                queue_id = queue_id_of(name)
+                if queue_id is None:
+                    logger.warning("consume queue: foreign directory left alone path=%s", directory / name)
+                else:
+                    found.append((topic, queue_id))
+        return found
+
+    def new_files(self, capacity: int = DESCRIPTORS) -> QueueFiles:
+        """A set of descriptors for one more thread."""
+        capacity = min(capacity, self._descriptors)
+        return QueueFiles(self._paths, self._disk, self._file_bytes, capacity, self._deletions)
+
+    def files_deleted(self) -> None:
+        """Files are gone, or others came in their place: readers let their descriptors go before they look again."""
+        self._deletions[0] += 1
+
+    def read_entries(self, queue: ConsumeQueue, offset: int, count: int, files: QueueFiles | None = None) -> bytes:
+        """Published entries from `offset`, waiting for the disk if need be; fewer where a file or the queue ends.
+
+        Raises QueueBroken while the queue's files lack entries: none is not the same as none yet. Empty when the queue
+        has been deleted. On remoting-io without `files`; another thread brings its own.
+        """
+        while True:
+            base = queue.tail_base
+            if offset < base:
+                if not queue.broken:
+                    data = (files or self.files).read(queue.topic, queue.queue_id, offset, min(count, base - offset))
+                    if offset < queue.min_offset or not has_zeros(data):
+                        return data
+                if self.find(queue.topic, queue.queue_id) is not queue:
+                    return b""
+                if not queue.broken:
+                    self.on_broken(queue)
+                raise QueueBroken(f"the files of {queue.topic}-{queue.queue_id} are being built anew, try again later")
+            if files is None:
+                return queue.tail_entries(offset, count)
+            found = queue.tail_entries_shared(offset, count)
+            if found is not None:
+                return found
+
+    def remove_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Forget a topic's queues, on remoting-io; the files are the caller's to delete."""
+        gone = self._topics.pop(topic, [])
+        for queue in gone:
+            del self._queues[topic, queue.queue_id]
+        self.files.forget_topic(topic)
+        return gone
+
+    def forget(self, queue: ConsumeQueue) -> None:
+        del self._queues[queue.topic, queue.queue_id]
+        self._topics[queue.topic].remove(queue)
+
+    def clear(self) -> None:
+        self._queues.clear()
+        self._topics.clear()
+
+    def close(self) -> None:
+        self.files.close()

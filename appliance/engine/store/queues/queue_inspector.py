@@ -1,0 +1,205 @@
+"""Looking into queue files: where a queue ends, whether its entries are true, what lies behind them.
+
+Used by recovery, which has the store for itself, and by QueueRepair beside the running broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...errors import CorruptFile
+from ...protocol.record import decode_record
+from ..log.log_scan import LogScan
+from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, has_zeros
+from .queue_files import QueueFiles
+
+if TYPE_CHECKING:
+    from ..message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+#: What a disk writes whole: an entry that crosses such a border may be torn.
+_SECTOR_BYTES = 512
+
+
+class QueueInspector:
+    """Belongs to one thread. files: for reading. writing: for what is zeroed, the same unless given."""
+
+    def __init__(
+        self, store: MessageStore, files: QueueFiles, scan: LogScan, writing: QueueFiles | None = None
+    ) -> None:
+        self._store = store
+        self._log = store.log
+        self._files = files
+        self._writing = writing or files
+        self._scan = scan
+
+    def is_whole(self, queue: ConsumeQueue) -> bool:
+        """Whether the files have what they should, as far as their names, lengths, first and last entries tell.
+
+        What lies behind the end is zeroed.
+        """
+        files, per_file = self._files, self._files.entries_per_file
+        topic, queue_id, end = queue.topic, queue.queue_id, queue.tail_base
+        if queue.min_offset >= end:
+            return True
+        try:
+            there = files.numbers(topic, queue_id)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        for number in range(queue.min_offset // per_file, (end - 1) // per_file + 1):
+            if number not in there:
+                return False
+            first = max(queue.min_offset, number * per_file)
+            last = min(end, (number + 1) * per_file) - 1
+            entry = files.read(topic, queue_id, last, 1)
+            if has_zeros(entry) or has_zeros(files.read(topic, queue_id, first, 1)):
+                return False
+        physical, size, _ = ENTRY.unpack(entry)
+        if not self.is_true(topic, queue_id, physical, size, end - 1):
+            return False
+        self.cut(queue, end, there)
+        return True
+
+    def first_physical(self, topic: str, queue_id: int) -> int:
+        """Where the record of a queue's first entry lies, fillers aside; -1 when it has none."""
+        numbers = self._files.numbers(topic, queue_id)
+        per_file = self._files.entries_per_file
+        entries = self._files.read(topic, queue_id, numbers[0] * per_file, per_file) if numbers else b""
+        for physical, size, _ in ENTRY.iter_unpack(entries[: len(entries) - len(entries) % ENTRY_BYTES]):
+            if size <= 0:
+                break
+            if (physical, size) != (0, HOLE_SIZE):
+                return int(physical)
+        return -1
+
+    def load(self, topic: str, queue_id: int, limit: int) -> None:
+        """Find a queue's offsets from its files; entries below physical offset `limit` count."""
+        numbers = self._files.numbers(topic, queue_id)
+        if not numbers:
+            return
+        per_file = self._files.entries_per_file
+        self._files.check_size(topic, queue_id, numbers[-1])
+        end = numbers[0] * per_file
+        for number in reversed(numbers):
+            end = self._end_in_file(topic, queue_id, number, limit)
+            self._collect(topic, queue_id, end, limit)
+            if end > number * per_file:
+                break
+        queue = self._store.queues.get_or_create(topic, queue_id, end)
+        queue.min_offset = numbers[0] * per_file
+
+    def _end_in_file(self, topic: str, queue_id: int, number: int, limit: int) -> int:
+        """The offset behind the last entry of a file that lies below `limit`; entries ascend, zeros follow the last."""
+        end = self._search_end(topic, queue_id, number, lambda physical, size, _: size > 0 and physical < limit)
+        begin = number * self._files.entries_per_file
+        at = (end - 1 - begin) * ENTRY_BYTES
+        if end > begin and at // _SECTOR_BYTES != (at + ENTRY_BYTES - 1) // _SECTOR_BYTES:
+            # It may be half an entry, whose numbers say anything: then only entries count that the log bears out.
+            def counts(physical: int, size: int, offset: int) -> bool:
+                return size > 0 and physical < limit and self.is_true(topic, queue_id, physical, size, offset)
+
+            physical, size, _ = ENTRY.unpack(self._files.read(topic, queue_id, end - 1, 1))
+            if not counts(physical, size, end - 1):
+                end = self._search_end(topic, queue_id, number, counts)
+        return end
+
+    def _search_end(self, topic: str, queue_id: int, number: int, counts: Callable[[int, int, int], bool]) -> int:
+        """The offset behind the last entry for which counts(physical offset, size, queue offset)."""
+        per_file = self._files.entries_per_file
+        low, high = number * per_file, (number + 1) * per_file
+        while low < high:
+            middle = (low + high) // 2
+            entry = self._files.read(topic, queue_id, middle, 1)
+            physical, size, _ = ENTRY.unpack(entry) if len(entry) == ENTRY_BYTES else (0, 0, 0)
+            if counts(physical, size, middle):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def is_true(self, topic: str, queue_id: int, physical: int, size: int, offset: int) -> bool:
+        """Whether the log has, where an entry says, the record it stands for; nothing to say of what has expired."""
+        if physical < self._log.min_offset or size == HOLE_SIZE:
+            return True
+        try:
+            record = decode_record(self._scan.read(physical, size), check_crc=False)
+        except CorruptFile:
+            return False
+        return (record.physical_offset, record.size, record.topic, record.queue_id, record.queue_offset) == (
+            physical,
+            size,
+            topic,
+            queue_id,
+            offset,
+        )
+
+    def collect_hints(self, topic: str, queue_id: int) -> None:
+        per_file = self._files.entries_per_file
+        for number in self._files.numbers(topic, queue_id):
+            self._collect(topic, queue_id, number * per_file, self._log.min_offset)
+
+    def _collect(self, topic: str, queue_id: int, offset: int, limit: int) -> None:
+        """Remember where a file's entries from `offset` on say that records lie, as far as they could be true."""
+        count = 64
+        while True:
+            data = self._files.read(topic, queue_id, offset, count)
+            for physical, size, _ in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
+                if size <= 0:
+                    return
+                if physical >= limit and size != HOLE_SIZE:
+                    self._scan.hints.append(physical)
+            offset += len(data) // ENTRY_BYTES
+            if len(data) < ENTRY_BYTES or offset % self._files.entries_per_file == 0:
+                return
+            count = 20_000
+
+    def cut(self, queue: ConsumeQueue, end: int, numbers: list[int] | None = None) -> None:
+        """Zero entries behind the queue's end: stale ones would be taken for real after a later crash.
+
+        numbers: of its files, if they are known.
+        """
+        files, per_file = self._files, self._files.entries_per_file
+        try:
+            numbers = files.numbers(queue.topic, queue.queue_id) if numbers is None else numbers
+        except FileNotFoundError:
+            return
+        for number in numbers:
+            if number * per_file >= end and number * per_file + per_file > end and number != end // per_file:
+                self._writing.unlink(queue.topic, queue.queue_id, number)
+        if end // per_file not in numbers:
+            return
+        file_end = (end // per_file + 1) * per_file
+        offset = end
+        while (offset := files.next_data(queue.topic, queue.queue_id, offset)) < file_end:
+            count = min(file_end - offset, 1024)
+            data = files.read(queue.topic, queue.queue_id, offset, count)
+            if not data:
+                return
+            if data.strip(b"\0"):
+                logger.warning("recovery: %r had stale entries behind its end", queue)
+                self._writing.write(queue.topic, queue.queue_id, offset, bytes(count * ENTRY_BYTES))
+            offset += count
+
+    def first_offset(self, queue: ConsumeQueue, end: int) -> int:
+        """The first entry, below `end`, whose record the log still has. Fillers at the front have size HOLE_SIZE and
+        offset 0."""
+        low, high = queue.min_offset, end
+        if low >= high or not self._is_gone(queue, low):
+            return low
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_gone(queue, middle):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _is_gone(self, queue: ConsumeQueue, offset: int) -> bool:
+        entry = self._files.read(queue.topic, queue.queue_id, offset, 1)
+        if len(entry) < ENTRY_BYTES:
+            return True
+        physical, size, _ = ENTRY.unpack(entry)
+        return size <= 0 or physical < self._log.min_offset or (physical == 0 and size == HOLE_SIZE)

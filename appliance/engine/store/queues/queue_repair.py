@@ -1,0 +1,311 @@
+"""Looks at queue files behind the running broker, and builds anew from the log what they lack.
+
+A start by the queue ledger opens no queue file. So each is looked at afterwards, a little at a time; one that is
+missing, cut short or empty where it should not be makes its queue `broken`, as a reader does that meets one. A broken
+queue takes sends (its offsets are known) and serves what is in its tail; what is below waits: pulls are held or
+answered like those of a queue without news, so that clients ask again. The ledger says that a queue is broken before
+its files are written to, so that a crash in between begins again.
+
+One pass over the log builds all queues anew that are broken when it begins. All of it runs on flush-consumequeue, which
+alone writes queue files, in steps between its rounds.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...protocol.record import Record
+from ..dispatch import entry_tag_code, has_queue_entry
+from ..findings import Finding
+from ..log.log_scan import LogScan
+from ..retention.deleted_topics import load_deleted_topics
+from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from .queue_files import QueueFiles
+from .queue_inspector import QueueInspector
+
+if TYPE_CHECKING:
+    from ..message_store import MessageStore
+    from .flush_queues import FlushConsumeQueueService
+
+logger = logging.getLogger(__name__)
+
+#: CPU time at a time, time at most with what the disk takes, and the pause after it.
+STEP_S = 0.002
+LONGEST_S = 0.05
+PAUSE_S = 0.008
+#: After the disk refused.
+RETRY_S = 5.0
+#: Entries found are written to files when they take this much.
+_WRITE_BYTES = 16 * 1024 * 1024
+#: Queues named one by one in the findings; beyond that their number is.
+_NAMED = 20
+#: Served again at a time, so that remoting-io is not held long.
+_SLICE = 500
+_HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
+
+
+class _Rebuilt:
+    """One queue's entries up to `end`; those from `at` on are not written yet. first: the first with a record."""
+
+    __slots__ = ("at", "data", "doubt", "first", "last_physical", "queue", "until")
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self.queue = queue
+        #: What is behind it is in the tail, or written from there.
+        self.until = queue.tail_base
+        self.first = self.at = -1
+        #: Where its last record lies.
+        self.last_physical = 0
+        self.data = bytearray()
+        #: (offset, entry) of the last record whose offset was there before; see QueueOrder for what that may mean.
+        self.doubt: tuple[int, bytes] | None = None
+
+    @property
+    def end(self) -> int:
+        return self.at + len(self.data) // ENTRY_BYTES
+
+
+class QueueRepair:
+    """Belongs to flush-consumequeue; `ask` may be called by anyone."""
+
+    def __init__(self, store: MessageStore, files: QueueFiles, service: FlushConsumeQueueService) -> None:
+        """files: the service's own, the writing side."""
+        self._store = store
+        self._files = files
+        self._service = service
+        self._asked = False
+        self._unchecked = False
+        self._job: Generator[None, None, None] | None = None
+        self._not_before = 0.0
+
+    def ask(self, queue: ConsumeQueue) -> None:
+        """The queue's files lack entries: nothing below its tail is served until they are built anew."""
+        if not self._is_known(queue):  # it was deleted, and so were its files
+            return
+        if not queue.broken:
+            queue.broken = True
+            logger.error("consume queue: %r lacks entries in its files, building it anew", queue)
+        self._asked = True
+        self._service.wakeup()
+
+    def check_all(self) -> None:
+        """Look at the files of every queue, beginning with those that are known to be broken."""
+        self._unchecked = True
+        self._asked = any(queue.broken for queue in self._store.queues.all())
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to do."""
+        return self._job is not None or self._asked or self._unchecked
+
+    @property
+    def broken(self) -> int:
+        """Queues that wait for it."""
+        return sum(1 for queue in self._store.queues.all() if queue.broken)
+
+    def step(self, seconds: float = STEP_S) -> bool:
+        """Work for so long; False when nothing is left, or the disk refused a moment ago."""
+        begin, worked = time.monotonic(), time.thread_time()
+        if begin < self._not_before:
+            return False
+        while True:
+            if self._job is None:
+                if self._asked:
+                    self._asked, self._job = False, self._rebuild()
+                elif self._unchecked:
+                    self._unchecked, self._job = False, self._check()
+                else:
+                    return False
+            try:
+                next(self._job)
+            except StopIteration:
+                self._job = None
+            except OSError as error:
+                logger.error("consume queue: building anew failed, later again: %s", error)
+                self._job, self._asked = None, True
+                self._not_before = time.monotonic() + RETRY_S
+                return False
+            if time.thread_time() - worked >= seconds or time.monotonic() - begin >= LONGEST_S:
+                return True
+
+    def retry_in(self) -> float:
+        """Seconds until `step` may work again."""
+        return max(0.0, self._not_before - time.monotonic())
+
+    def close(self) -> None:
+        """Drop what is under way; a broken queue is known as such by the ledger."""
+        if self._job is not None:
+            self._job.close()
+        self._job, self._asked, self._unchecked = None, False, False
+
+    def _is_known(self, queue: ConsumeQueue) -> bool:
+        return self._store.find_queue(queue.topic, queue.queue_id) is queue
+
+    # --- looking
+
+    def _check(self) -> Generator[None, None, None]:
+        store = self._store
+        files = store.queues.new_files(64)
+        inspector = QueueInspector(store, files, LogScan(store, None), self._files)
+        begin = time.monotonic()
+        try:
+            queues = store.queues.all()
+            for queue in queues:
+                if self._is_known(queue) and not queue.broken:
+                    if inspector.is_whole(queue):
+                        self._correct_min_offset(inspector, queue)
+                    elif self._is_known(queue):
+                        self.ask(queue)
+                yield
+        finally:
+            files.close()
+        logger.info("consume queue: %d queues checked in %.1f s", len(queues), time.monotonic() - begin)
+
+    def _correct_min_offset(self, inspector: QueueInspector, queue: ConsumeQueue) -> None:
+        """Files may have left the log since the ledger was told."""
+        first = inspector.first_offset(queue, queue.tail_base)
+        if first <= queue.min_offset:
+            return
+
+        def correct() -> None:
+            if self._is_known(queue) and first > queue.min_offset:
+                queue.min_offset = first
+                self._store.queues.touch(queue)
+
+        self._service.call(correct, self._service.alive)
+
+    # --- building anew
+
+    def _rebuild(self) -> Generator[None, None, None]:
+        store, service = self._store, self._service
+        broken = [queue for queue in store.queues.all() if queue.broken and queue.tail_base > 0]
+        if not broken:
+            return
+        # The ledger has to know before files are written to, and the log is read up to where it stands then.
+        position = service.save_for(broken)
+        if position is None:
+            raise OSError(errno.EAGAIN, service.failure or "the recovery position cannot be saved")
+        found = {(queue.topic, queue.queue_id): _Rebuilt(queue) for queue in broken if self._is_known(queue)}
+        self._files.let_go(found)
+        self._report(found)
+        yield
+        deleted = load_deleted_topics(store)
+        levels = store.settings.delay_levels_ms
+        held = 0
+        begin = time.monotonic()
+        for offset, record in LogScan(store, position).records(store.log.min_offset):
+            if record is not None and has_queue_entry(record.sys_flag):
+                rebuilt = found.get((record.topic, record.queue_id))
+                if (
+                    rebuilt is not None
+                    and record.queue_offset < rebuilt.until
+                    and record.physical_offset >= deleted.get(record.topic, 0)
+                ):
+                    self._take(rebuilt, record, entry_tag_code(record, levels))
+                    held += ENTRY_BYTES
+                    if held >= _WRITE_BYTES:
+                        held = 0
+                        yield from self._write(found)
+            if offset >= position:
+                break
+            yield
+        for rebuilt in found.values():
+            self._complete(rebuilt)
+        yield from self._write(found)
+        self._files.sync()
+        self._finish(list(found.values()))
+        logger.info("consume queue: %d queues built anew in %.1f s", len(found), time.monotonic() - begin)
+
+    def _report(self, found: dict[tuple[str, int], _Rebuilt]) -> None:
+        store = self._store
+        places = [str(store.paths.queue_dir(*key).relative_to(store.paths.root)) for key in list(found)[:_NAMED]]
+        if len(found) > _NAMED:
+            places = [f"{store.paths.consume_queues.name}: {len(found)} queues"]
+        for place in places:
+            reason = "files lacked entries; built anew from the log"
+            store.files.add_finding(Finding(store.scheduler.wall_ms, "queue", place, -1, -1, "", reason))
+
+    def _take(self, rebuilt: _Rebuilt, record: Record, code: int) -> None:
+        """Put a record's entry where it belongs; what is missing before becomes holes."""
+        offset = record.queue_offset
+        entry = ENTRY.pack(record.physical_offset, record.size, code)
+        if rebuilt.first < 0:
+            self._begin(rebuilt, offset)
+        elif offset < rebuilt.end:
+            doubt = rebuilt.doubt
+            if doubt is None or offset != doubt[0] + 1:
+                rebuilt.doubt = offset, entry
+                return
+            self._go_back(rebuilt, doubt)
+        elif offset > rebuilt.end:
+            rebuilt.data += ENTRY.pack(record.physical_offset, HOLE_SIZE, 0) * (offset - rebuilt.end)
+        rebuilt.doubt = None
+        rebuilt.data += entry
+        rebuilt.last_physical = record.physical_offset
+
+    def _begin(self, rebuilt: _Rebuilt, offset: int) -> None:
+        rebuilt.first = offset
+        rebuilt.at = offset - offset % self._files.entries_per_file
+        rebuilt.data = bytearray(_HOLE * (offset - rebuilt.at))
+
+    def _go_back(self, rebuilt: _Rebuilt, doubt: tuple[int, bytes]) -> None:
+        """Two records in a row went on from there: the topic was made anew, or what came before was the odd one."""
+        offset, entry = doubt
+        if offset <= rebuilt.first:
+            self._begin(rebuilt, offset)
+        elif offset < rebuilt.at:
+            rebuilt.at, rebuilt.data = offset, bytearray()
+        else:
+            del rebuilt.data[(offset - rebuilt.at) * ENTRY_BYTES :]
+        rebuilt.data += entry
+
+    def _complete(self, rebuilt: _Rebuilt) -> None:
+        """The log has no record for what is still missing.
+
+        Behind the last record the holes say its place: they expire with it, and are not older than it. Only those in
+        front of the first one say 0, which is how fillers are known.
+        """
+        if rebuilt.doubt is not None and rebuilt.doubt[0] + 1 == rebuilt.until:
+            self._go_back(rebuilt, rebuilt.doubt)  # the queue ends with it, and it is the later one
+            rebuilt.last_physical = ENTRY.unpack(rebuilt.doubt[1])[0]
+        if rebuilt.first < 0:
+            rebuilt.first = rebuilt.until
+            rebuilt.at = rebuilt.until - rebuilt.until % self._files.entries_per_file
+        filler = ENTRY.pack(max(rebuilt.last_physical, 1), HOLE_SIZE, 0) if rebuilt.first < rebuilt.until else _HOLE
+        rebuilt.data += filler * (rebuilt.until - rebuilt.end)
+
+    def _write(self, found: dict[tuple[str, int], _Rebuilt]) -> Generator[None, None, None]:
+        service = self._service
+        for (topic, queue_id), rebuilt in found.items():
+            if not rebuilt.data:
+                continue
+            with service.removing:
+                if self._is_known(rebuilt.queue):
+                    self._files.write(topic, queue_id, rebuilt.at, bytes(rebuilt.data))
+            rebuilt.at = rebuilt.end
+            rebuilt.data = bytearray()
+            yield
+        self._files.incomplete.clear()
+
+    def _finish(self, done: list[_Rebuilt]) -> None:
+        """Serve them again, on remoting-io."""
+        store = self._store
+        store.queues.files_deleted()  # a reader may have one open that was lost
+
+        def serve(part: list[_Rebuilt]) -> None:
+            for rebuilt in part:
+                queue = rebuilt.queue
+                if self._is_known(queue):
+                    queue.min_offset = max(queue.min_offset, rebuilt.first)
+                    queue.broken = False
+                    store.queues.touch(queue)
+                    store.on_repaired(queue)
+            self._service.published(0)
+
+        for at in range(0, len(done), _SLICE):
+            self._service.call(partial(serve, done[at : at + _SLICE]), self._service.alive)

@@ -1,0 +1,162 @@
+"""Queues follow the log: minimum offsets move forward when files or a topic's time are gone, and queue files go.
+
+A minimum offset is written by recovery, then by the cleaner's thread alone, and only grows. A queue's last file stays,
+whatever is left of it: its offsets go on from there.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...errors import QueueBroken
+from ..queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from ..time_search import Boundary, TimeSearch
+
+if TYPE_CHECKING:
+    from ..message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+#: Queues looked at between two pauses of PAUSE_S, so that other threads get their turn.
+_SLICE = 500
+PAUSE_S = 0.002
+
+
+def first_kept(read: Callable[[int], bytes], low: int, high: int, log_begin: int) -> int:
+    """The first offset in [low, high) whose entry names a record the log still has, `high` without one.
+
+    read: an offset -> its entry, b"" where no file has it. Fillers and lost files stand at a queue's front only.
+    """
+
+    def is_gone(offset: int) -> bool:
+        entry = read(offset)
+        if len(entry) < ENTRY_BYTES:
+            return True
+        physical, size, _ = ENTRY.unpack(entry)
+        return size <= 0 or physical < log_begin or (physical == 0 and size == HOLE_SIZE)
+
+    if low >= high or not is_gone(low):
+        return low
+    if is_gone(high - 1):  # as in each queue that nobody writes to any more
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if is_gone(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+class QueueTrimmer:
+    """Belongs to the cleaner's thread. `pause`: sleeps some seconds, False when it is time to stop."""
+
+    def __init__(self, store: MessageStore, pause: Callable[[float], bool]) -> None:
+        self._store = store
+        self._pause = pause
+        self._files = store.queues.new_files(64)
+        self._times = TimeSearch(store)
+        #: Where the record of a queue's first entry lies, as far as it was looked up.
+        self._first_physical: dict[ConsumeQueue, int] = {}
+        #: Below this number a queue has no files any more, or has to keep its last.
+        self._first_file: dict[ConsumeQueue, int] = {}
+
+    def follow_log(self, file_pause_s: float) -> int:
+        """Correct every queue's minimum offset to what the log has; returns the queue files deleted. OSError."""
+        log_begin = self._store.log.min_offset
+        queues = self._store.queues.all()
+        current = set(queues)
+        for known in (self._first_physical, self._first_file):
+            for queue in known.keys() - current:
+                del known[queue]
+        for count, queue in enumerate(queues, 1):
+            if count % _SLICE == 0 and not self._pause(PAUSE_S):
+                return 0
+            low, high = queue.min_offset, queue.max_offset
+            if queue.broken:  # its turn comes when its files are whole again
+                continue
+            if low < high and self._first_physical.get(queue, -1) < log_begin:
+                try:
+                    self._raise(queue, first_kept(partial(self._entry, queue), low, high, log_begin))
+                    entry = self._entry(queue, queue.min_offset) if queue.min_offset < high else b""
+                except QueueBroken:  # found out just now
+                    continue
+                if len(entry) == ENTRY_BYTES:
+                    self._first_physical[queue] = ENTRY.unpack(entry)[0]
+        return self._delete_files(queues, file_pause_s)
+
+    def follow_times(self, keep_from_ms: Mapping[str, int], file_pause_s: float) -> int:
+        """Move the queues of topics (name -> store time) to their first message not older; files deleted. OSError."""
+        looked_at = []
+        for queue in self._store.queues.all():
+            begin_ms = keep_from_ms.get(queue.topic)
+            if begin_ms is None or queue.broken or queue.min_offset >= queue.max_offset:
+                continue
+            if not self._pause(0.0):
+                return 0
+            try:
+                if self._times.time_of(queue.topic, queue.queue_id, queue.min_offset) < begin_ms:
+                    found = self._times.offset_at(queue.topic, queue.queue_id, begin_ms, Boundary.LOWER)
+                    self._raise(queue, found)
+                    self._first_physical.pop(queue, None)
+            except QueueBroken:
+                continue
+            looked_at.append(queue)
+        return self._delete_files(looked_at, file_pause_s)
+
+    def _entry(self, queue: ConsumeQueue, offset: int) -> bytes:
+        return self._store.queues.read_entries(queue, offset, 1, self._files)
+
+    @staticmethod
+    def _raise(queue: ConsumeQueue, offset: int) -> None:
+        offset = min(offset, queue.max_offset)
+        if offset > queue.min_offset and not queue.broken:  # whose entries nobody can read
+            logger.debug("consume queue: %s-%d begins at %d now", queue.topic, queue.queue_id, offset)
+            queue.min_offset = offset
+
+    def _delete_files(self, queues: list[ConsumeQueue], file_pause_s: float) -> int:
+        """Delete what lies below the minimum offsets, when the ledger has these: it would miss the files."""
+        per_file = self._files.entries_per_file
+        due = [queue for queue in queues if queue.min_offset // per_file > self._first_file.get(queue, 0)]
+        if due and not self._store._flush_queues.record(due, lambda: self._pause(0.0)):
+            if not self._pause(0.0):
+                return 0
+            raise OSError(errno.EAGAIN, "the queue ledger could not be saved", str(self._store.paths.own))
+        deleted = 0
+        for queue in due:
+            deleted += self._delete_below(queue, queue.min_offset // per_file, file_pause_s)
+            if not self._pause(0.0):
+                break
+        if deleted:  # every thread closes what it still has open of them
+            self._store.queues.files_deleted()
+        return deleted
+
+    def _delete_below(self, queue: ConsumeQueue, first: int, file_pause_s: float) -> int:
+        """Delete a queue's files with numbers below `first`, but for the last one there is."""
+        deleted = 0
+        while True:
+            with self._store._flush_queues.removing:
+                if self._store.find_queue(queue.topic, queue.queue_id) is not queue:
+                    return deleted
+                try:
+                    numbers = self._files.numbers(queue.topic, queue.queue_id)
+                except FileNotFoundError:  # its entries are in memory only
+                    return deleted
+                if len(numbers) < 2 or numbers[0] >= first:
+                    self._first_file[queue] = first
+                    break
+                self._files.unlink(queue.topic, queue.queue_id, numbers[0])
+                deleted += 1
+            if not self._pause(file_pause_s):
+                break
+        if deleted:
+            self._store.disk.sync_directory(self._store.paths.queue_dir(queue.topic, queue.queue_id))
+        return deleted
+
+    def close(self) -> None:
+        self._files.close()
+        self._times.close()

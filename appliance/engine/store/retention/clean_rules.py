@@ -1,0 +1,85 @@
+"""When the cleaner deletes: the hours, the stages of a disk that fills up, the time by which things are old.
+
+Source: RocketMQ `DefaultMessageStore.CleanCommitLogService`. Differs: a clock that was set forward is not believed at
+once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...clock import Clock
+from ...config import parse_hours
+
+if TYPE_CHECKING:
+    from ...config import StoreConfig
+
+logger = logging.getLogger(__name__)
+
+HOUR_MS = 3_600_000
+#: A wall clock that gets this far ahead of the steady one between two looks was set, not slewed.
+JUMP_MS = 10 * 60_000
+#: Set forward, it is believed when it has stayed there so long: time to notice and put it right.
+BELIEVED_AFTER_S = 3600.0
+
+
+class Watermarks(NamedTuple):
+    """Shares of the disk in use beyond which: expired files go at any hour; any file goes; sends are refused."""
+
+    clean: float
+    force: float
+    refuse: float
+
+
+def watermarks(options: StoreConfig) -> Watermarks:
+    """The stages in force. Lower bounds are Apache's; 100 switches one of the last two off."""
+    clean = min(max(options.disk_max_used_space_ratio, 10), 95) / 100
+    force = max(options.disk_space_clean_forcibly_ratio, 30) / 100
+    refuse = max(options.disk_space_warning_level_ratio, 35) / 100
+    return Watermarks(clean, force, refuse)
+
+
+def is_cleaning_hour(delete_when: str, now_ms: int) -> bool:
+    """Whether the local hour is one of `deleteWhen`."""
+    return time.localtime(now_ms / 1000).tm_hour in parse_hours(delete_when)
+
+
+class AgeClock:
+    """The time by which things are old. Belongs to one thread.
+
+    Back is believed at once, since it keeps more. Forward counts only after BELIEVED_AFTER_S: until then time goes on
+    at the steady clock's pace, so that a wrong year deletes nothing.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wall_ms = clock.wall_ms()
+        self._steady = clock.steady()
+        self._ahead_ms = 0
+        self._jumped_at = 0.0
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far the wall clock is ahead of what is believed; 0 when it is believed."""
+        return self._ahead_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch. To be asked now and then, so that drift is not taken for a jump."""
+        wall_ms, steady = self._clock.wall_ms(), self._clock.steady()
+        expected_ms = self._wall_ms + int((steady - self._steady) * 1000)
+        ahead_ms = wall_ms - expected_ms
+        if ahead_ms > JUMP_MS:
+            if abs(ahead_ms - self._ahead_ms) > JUMP_MS:
+                logger.warning(
+                    "cleaner: the clock was set %d s forward; ages do not follow before it has stayed so for %d s",
+                    ahead_ms // 1000,
+                    BELIEVED_AFTER_S,
+                )
+                self._ahead_ms, self._jumped_at = ahead_ms, steady
+            if steady - self._jumped_at < BELIEVED_AFTER_S:
+                return expected_ms
+            logger.warning("cleaner: the clock is believed from now on")
+        self._wall_ms, self._steady, self._ahead_ms = wall_ms, steady, 0
+        return wall_ms

@@ -1,0 +1,362 @@
+"""Deletes what is old or has no room, and refuses sends while the disk is too full: the thread `clean-store`.
+
+Whole log files go, oldest first, never the one being written and never one that recovery may still need:
+
+    remoting-io takes it off the log -> unlinked -> directory synced -> descriptor released -> on_removed -> queues
+
+One unlink is synced before the next, so that a crash leaves the log without a gap. Readers that hold the file read on.
+Source: RocketMQ `DefaultMessageStore.CleanCommitLogService`, `CleanConsumeQueueService`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...clock import Clock
+from ...config import StoreConfig
+from ...errors import RocketBoxError
+from ...protocol.record import store_time_ms
+from ...service_thread import ServiceThread
+from ..disk import DiskUsage
+from ..log.commit_log import Segment
+from .clean_queues import QueueTrimmer
+from .clean_rules import HOUR_MS, AgeClock, Watermarks, is_cleaning_hour, watermarks
+
+if TYPE_CHECKING:
+    from ..message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+#: Nothing is deleted by its age so soon after the start. Source: the first delay of Apache's task.
+FIRST_AFTER_S = 60.0
+#: Rounds at any hour that one request for cleaning asks for (`MAX_MANUAL_DELETE_FILE_TIMES`).
+REQUESTED_ROUNDS = 20
+#: How often topics with a time of their own are looked at.
+TOPICS_EVERY_S = 60.0
+#: Up to the store time behind a 20-byte born host.
+_HEAD_BYTES = 76
+
+
+class CleanStatus(NamedTuple):
+    """What the cleaner saw and did last. Times in ms since the epoch, -1 for never.
+
+    refusing: why sends are refused, None when they are not. failure: why the last round could not do its work.
+    clock_ahead_ms: how far the wall clock is ahead of what ages are judged by.
+    """
+
+    looked_at_ms: int = -1
+    used_share: float = 0.0
+    stages: Watermarks = Watermarks(0.75, 0.85, 0.90)
+    refusing: str | None = None
+    failure: str | None = None
+    log_files_deleted: int = 0
+    queue_files_deleted: int = 0
+    deleted_at_ms: int = -1
+    clock_ahead_ms: int = 0
+
+
+class CleanService(ServiceThread):
+    """Owns the files that have left the log, and the queues' minimum offsets. Woken by its interval, a request, or a
+    log file that could not be made."""
+
+    def __init__(self, store: MessageStore, clock: Clock | None = None) -> None:
+        super().__init__("clean-store")
+        self._store = store
+        # Set by the owner before start(); values are read at each use.
+        self.options = StoreConfig()
+        self.clock = clock or Clock()
+        #: Topic -> hours that its messages are shown, where shorter than fileReservedTime.
+        self.topic_hours: Callable[[], Mapping[str, int]] = dict
+        # Written by any thread, worked off by this one.
+        self._rounds = 0
+        self._no_room = False
+        self._all_queues = False
+        #: Replaced whole by this thread, read by anyone.
+        self.status = CleanStatus()
+        # Owned by this thread.
+        self._ages: AgeClock
+        self._trimmer: QueueTrimmer
+        self._leaving: list[Segment] = []
+        self._unlinked = False  # the first of _leaving, its directory not synced yet
+        self._retry_at = 0.0
+        self._first_seen_ms: dict[int, int] = {}
+        #: What the queues and `on_removed` were told last.
+        self._log_begin = self._told_begin = -1
+        self._topics_at = 0.0
+        self._topics: Mapping[str, int] = {}
+        self._started = 0.0
+        store.log.on_no_room = self.no_room
+
+    def start(self) -> None:
+        self._prepare()
+        super().start()
+
+    def _prepare(self) -> None:
+        self._ages = AgeClock(self.clock)
+        self._trimmer = QueueTrimmer(self._store, self._pause)
+        self._log_begin = self._told_begin = self._store.log.min_offset
+        self._started = self.clock.monotonic()
+        self._topics_at = self._started - TOPICS_EVERY_S
+
+    # --- from any thread
+
+    def request(self) -> None:
+        """Delete expired files in the next rounds, whatever the hour."""
+        self._rounds = REQUESTED_ROUNDS
+        self.wakeup()
+
+    def request_queues(self) -> None:
+        """Look at every queue's minimum offset and files in the next round."""
+        self._all_queues = True
+        self.wakeup()
+
+    def no_room(self) -> None:
+        """The next log file could not be made."""
+        self._no_room = True
+        self.wakeup()
+
+    # --- the thread
+
+    def run(self) -> None:
+        while not self.stopped:
+            self.look()
+            self.wait(self.options.clean_resource_interval_ms / 1000)
+
+    def stop(self, deadline: float = 5.0) -> bool:
+        ended = super().stop(deadline)
+        if ended:
+            for segment in self._leaving:  # their names stay, and are the log's again after the next start
+                segment.release()
+            self._leaving = []
+            if hasattr(self, "_trimmer"):
+                self._trimmer.close()
+        return ended
+
+    def _pause(self, seconds: float) -> bool:
+        """Sleep, in pieces; False when the thread is to end."""
+        end = time.monotonic() + seconds
+        while not self.stopped and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+        return not self.stopped
+
+    def look(self) -> None:
+        """One round."""
+        failure = None
+        deleted = queue_files = 0
+        try:
+            self._store.log.check_place()
+            stages = watermarks(self.options)
+            usage = self._look_at_disk(stages)
+            deleted = self._delete_log_files(usage, stages)
+            if deleted:
+                usage = self._look_at_disk(stages)
+            queue_files = self._look_at_queues() + self._look_at_topics()
+        except OSError as error:
+            failure = f"cleaning failed: {error.strerror or error} ({error.filename or self._store.paths.root})"
+        except RocketBoxError as error:  # odd names among a queue's files, a queue that is being built anew
+            failure = f"cleaning failed: {error}"
+        if failure is not None and failure != self.status.failure:
+            logger.error("cleaner: %s", failure)
+        old = self.status
+        self.status = old._replace(
+            looked_at_ms=self.clock.wall_ms(),
+            failure=failure,
+            log_files_deleted=old.log_files_deleted + deleted,
+            queue_files_deleted=old.queue_files_deleted + queue_files,
+            deleted_at_ms=self.clock.wall_ms() if deleted else old.deleted_at_ms,
+            clock_ahead_ms=self._ages.ahead_ms,
+        )
+
+    # --- the disk
+
+    def _look_at_disk(self, stages: Watermarks) -> DiskUsage:
+        """Refuse sends, or take them again, by the fuller one of log and queues; the log's disk."""
+        disk, paths = self._store.disk, self._store.paths
+        usage = disk.usage(paths.commit_log)
+        share = usage.share
+        if disk.exists(paths.consume_queues):
+            share = max(share, disk.usage(paths.consume_queues).share)
+        refusing = None
+        if share > stages.refuse:
+            text = f"{share:5.2f}"
+            refusing = (
+                f"the broker's disk is full [CL: {text} CQ: {text} INDEX: {text}], "
+                f"more than {stages.refuse:.0%} of it is in use"
+            )
+        old, log = self.status, self._store.log
+        if refusing is None and old.refusing is not None:
+            logger.warning("cleaner: sends are taken again, %.1f %% of the disk in use", share * 100)
+        if refusing is not None and old.refusing is None:
+            logger.error("cleaner: sends are refused: %s", refusing)
+        if refusing != log.refused:
+            self._store.scheduler.call_soon(lambda: log.refuse(refusing))
+        self.status = old._replace(used_share=share, stages=stages, refusing=refusing)
+        return usage
+
+    # --- log files
+
+    def _delete_log_files(self, usage: DiskUsage, stages: Watermarks) -> int:
+        """Decide and delete; returns how many are gone. OSError when one could not be deleted, which ends the round."""
+        options = self.options
+        deleted = self._unlink_leaving()
+        wanted = 0
+        now_ms = self._ages.now_ms()
+        if self._may_expire(now_ms) or self.status.used_share > stages.clean:
+            wanted = self._count_expired(now_ms, options.delete_file_batch_max)
+        if self._rounds:
+            self._rounds -= 1
+        forced = 0
+        if options.clean_file_forcibly_enable:
+            forced = min(self._count_forced(usage, stages), options.delete_file_batch_max)
+        self._no_room = False
+        if forced > wanted:
+            logger.warning(
+                "cleaner: %.1f %% of the disk in use, up to %d log files go before their time",
+                usage.share * 100,
+                forced,
+            )
+            wanted = forced
+        for _ in range(wanted):
+            if not self._take_first():
+                break
+            deleted += self._unlink_leaving()
+            if not self._pause(options.delete_commit_log_files_interval_ms / 1000):
+                break
+        return deleted
+
+    def _may_expire(self, now_ms: int) -> bool:
+        if self._rounds:
+            return True
+        return self.clock.monotonic() - self._started >= FIRST_AFTER_S and is_cleaning_hour(
+            self.options.delete_when, now_ms
+        )
+
+    def _count_expired(self, now_ms: int, limit: int) -> int:
+        """How many files at the front have been left alone for fileReservedTime."""
+        segments = self._store.log.segments
+        reserved_ms = self.options.file_reserved_time_hours * HOUR_MS
+        first_seen = self._first_seen_ms
+        self._first_seen_ms = {s.start: first_seen.get(s.start, now_ms) for s in segments[:-1]}
+        count = 0
+        for segment, following in pairwise(segments[: limit + 1]):
+            if now_ms - self._last_written_ms(segment, following, now_ms) < reserved_ms:
+                break
+            count += 1
+        return count
+
+    def _last_written_ms(self, segment: Segment, following: Segment, now_ms: int) -> int:
+        """When a file's last record was stored, rather too late than too early.
+
+        The later one of its modification and of the next file's first record; a time still to come says nothing, and
+        without any other it counts from when this process first saw the file.
+        """
+        times = [self._store.disk.modified_ms(segment.fd)]
+        head = self._store.log.read(following.start, _HEAD_BYTES)
+        if len(head) == _HEAD_BYTES:
+            times.append(store_time_ms(head))
+        return max((at for at in times if at <= now_ms), default=self._first_seen_ms[segment.start])
+
+    def _count_forced(self, usage: DiskUsage, stages: Watermarks) -> int:
+        """How many files have to go for the disk to be below the forced stage, or to hold the next file."""
+        log = self._store.log
+        size = log.segment_bytes
+        known = usage.used_bytes + usage.free_bytes
+        excess = usage.used_bytes - int(known * min(stages.force, stages.refuse)) if stages.force < 1 else 0
+        if self._no_room:
+            excess = max(excess, log.room_bytes - usage.free_bytes)
+        return -(-excess // size) if excess > 0 else 0
+
+    def _take_first(self) -> bool:
+        """Take the oldest file off the log, on remoting-io; False when it must stay."""
+        store = self._store
+        segments = store.log.segments
+        if len(segments) < 2 or segments[0].end > self._needed_from():
+            return False
+        taken: list[Segment] = []
+        if not self._call(lambda: taken.extend(store.log.remove_before(segments[0].end))):
+            return False
+        self._leaving.extend(taken)
+        return bool(taken)
+
+    def _needed_from(self) -> int:
+        """What recovery would read: from the saved position's record on.
+
+        Without a position it is all that was published since the start: entries in no file yet are all that says where
+        a queue goes on. What recovery left is in files.
+        """
+        store = self._store
+        position = store.files.recovery_position.position
+        if position is not None:
+            return min(store.published, position.record_offset)
+        return 0 if store.put_count else min(store.published, store.log.durable)
+
+    def _call(self, callback: Callable[[], object]) -> bool:
+        """Run it on remoting-io and wait; False when that has ended."""
+        done, taken = threading.Event(), threading.Lock()
+
+        def run() -> None:
+            if taken.acquire(blocking=False):
+                callback()
+                done.set()
+
+        self._store.scheduler.call_soon(run)
+        while not done.wait(0.2):
+            if self.stopped and taken.acquire(blocking=False):
+                return False
+        return True
+
+    def _unlink_leaving(self) -> int:
+        """Delete the files that have left the log, in order; returns how many. After a failure not before its time."""
+        if not self._leaving or self.clock.monotonic() < self._retry_at:
+            return 0
+        disk, deleted = self._store.disk, 0
+        try:
+            while self._leaving:
+                segment = self._leaving[0]
+                if not self._unlinked:
+                    disk.unlink(segment.path)
+                    self._unlinked = True
+                disk.sync_directory(segment.path.parent)
+                self._unlinked = False
+                self._leaving.pop(0)
+                segment.release()
+                deleted += 1
+                logger.info("commit log: deleted file=%s", segment.path.name)
+        except OSError:
+            self._retry_at = self.clock.monotonic() + self.options.redelete_hanged_file_interval_ms / 1000
+            raise
+        return deleted
+
+    # --- queues
+
+    def _look_at_queues(self) -> int:
+        """Bring queues and whatever else follows the log to its new beginning; returns the queue files deleted."""
+        begin = self._store.log.min_offset
+        if begin != self._told_begin:
+            for removed in self._store.on_removed:
+                removed(begin)
+            self._told_begin = begin
+        if begin == self._log_begin and not self._all_queues:
+            return 0
+        deleted = self._trimmer.follow_log(self._queue_file_pause_s())
+        self._log_begin, self._all_queues = begin, False
+        return deleted
+
+    def _look_at_topics(self) -> int:
+        """Move the queues of topics that keep their messages for less time."""
+        topics = self.topic_hours()
+        now = self.clock.monotonic()
+        if not topics or (topics == self._topics and now - self._topics_at < TOPICS_EVERY_S):
+            return 0
+        self._topics, self._topics_at = topics, now
+        now_ms = self._ages.now_ms()
+        keep_from = {topic: now_ms - hours * HOUR_MS for topic, hours in topics.items()}
+        return self._trimmer.follow_times(keep_from, self._queue_file_pause_s())
+
+    def _queue_file_pause_s(self) -> float:
+        return self.options.delete_consume_queue_files_interval_ms / 1000

@@ -1,0 +1,138 @@
+"""How far a group is behind: in messages from two numbers, in time from the store time of its next message."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ..store.queues.consume_queue import ConsumeQueue
+from .measures import Measures
+from .queue_reader import QueueReader
+from .sentences import Sentence, say
+
+if TYPE_CHECKING:
+    from ..broker.broker import Broker
+    from ..broker.clients import ConsumerGroupInfo
+    from ..broker.offsets import QueueOffsets
+    from .queue_index import QueueIndex
+
+BROADCASTING = "BROADCASTING"
+
+
+class Backlog(NamedTuple):
+    """A group's lag before anything was read. lagging: (queue, next offset) of each queue that is behind."""
+
+    lag: int | None
+    why: Sentence | None
+    lagging: list[tuple[ConsumeQueue, int]]
+    retries: int
+
+
+class LagBook:
+    """One look at all groups' offsets; made for one question, so that the tables are copied once."""
+
+    def __init__(self, broker: Broker, index: QueueIndex) -> None:
+        self._topics = broker.topics
+        self.queues = index.by_topic()
+        self.online: dict[str, ConsumerGroupInfo] = {info.group_name: info for info in broker.clients.consumer_groups()}
+        #: group -> topic -> its offsets.
+        self.entries: dict[str, dict[str, QueueOffsets]] = {}
+        for entry in broker.offsets.all():
+            own = self.entries.get(entry.group)
+            if own is None:
+                own = self.entries[entry.group] = {}
+            own[entry.topic] = entry
+        self._readable: dict[str, list[ConsumeQueue]] = {}
+        self._backlogs: dict[tuple[str, str | None], Backlog] = {}
+
+    def topics_of(self, group: str) -> list[str]:
+        """What it has offsets of or subscribes to, its own retry topic left out; sorted."""
+        names = set(self.entries.get(group, ()))
+        info = self.online.get(group)
+        if info is not None:
+            names.update(list(info.subscriptions))
+        return sorted(name for name in names if not name.startswith(RETRY_PREFIX))
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """queue id -> offset; a copy."""
+        entry = self.entries.get(group, {}).get(topic)
+        return {} if entry is None else entry.queues.copy()
+
+    def readable(self, topic: str) -> list[ConsumeQueue]:
+        """The topic's queues that consumers can take."""
+        found = self._readable.get(topic)
+        if found is None:
+            config = self._topics.get(topic)
+            count = 0 if config is None else config.read_queue_nums
+            found = [queue for queue in self.queues.get(topic, ()) if queue.queue_id < count]
+            self._readable[topic] = found
+        return found
+
+    def backlog(self, group: str, only_topic: str | None = None) -> Backlog:
+        """How many messages a group is behind, of all its topics or of one."""
+        key = (group, only_topic)
+        found = self._backlogs.get(key)
+        if found is None:
+            found = self._backlogs[key] = self._backlog(group, only_topic)
+        return found
+
+    def _backlog(self, group: str, only_topic: str | None) -> Backlog:
+        retries = self.retries(group) if only_topic is None else 0
+        info = self.online.get(group)
+        if info is not None and info.message_model == BROADCASTING:
+            return Backlog(None, say("broadcast_keeps_offsets"), [], retries)
+        lag = uncommitted = 0
+        known = False
+        lagging: list[tuple[ConsumeQueue, int]] = []
+        for topic in self.topics_of(group) if only_topic is None else [only_topic]:
+            offsets = self.committed(group, topic)
+            known = known or bool(offsets)
+            for queue in self.readable(topic):
+                high = queue.max_offset
+                offset = offsets.get(queue.queue_id)
+                if offset is None:
+                    uncommitted += queue.min_offset < high
+                    continue
+                if offset < high:
+                    offset = max(offset, queue.min_offset)
+                    lag += high - offset
+                    lagging.append((queue, offset))
+        if not known:
+            return Backlog(None, say("never_committed"), [], retries)
+        why = say("some_never_committed", queues=uncommitted) if uncommitted else None
+        return Backlog(lag, why, lagging, retries)
+
+    def retries(self, group: str) -> int:
+        """Messages in the group's retry topic that it has not consumed."""
+        topic = RETRY_PREFIX + group
+        queues = self.readable(topic)
+        if not queues:
+            return 0
+        offsets = self.committed(group, topic)
+        return sum(max(0, queue.max_offset - max(offsets.get(queue.queue_id, 0), queue.min_offset)) for queue in queues)
+
+    def dead_letters(self, group: str) -> int:
+        """Messages in the group's dead letter topic."""
+        return sum(queue.max_offset - queue.min_offset for queue in self.queues.get(DLQ_PREFIX + group, ()))
+
+
+def lag_time_ms(
+    backlog: Backlog, reader: QueueReader, measures: Measures, now_ms: int | None = None
+) -> tuple[int | None, Sentence | None]:
+    """(age in ms of the oldest message not consumed, why it is not known); 0 when nothing is behind."""
+    if backlog.lag is None:
+        return None, backlog.why
+    if not backlog.lagging:
+        return 0, None
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    # Physical offsets are in the order of store times: the lowest one is the oldest, and one time is read.
+    oldest = None
+    for queue, offset in backlog.lagging:
+        physical = measures.place(reader, queue, offset)
+        if physical is not None and (oldest is None or physical < oldest[0]):
+            oldest = (physical, queue, offset)
+    stored = None if oldest is None else measures.stored_at_ms(reader, oldest[1], oldest[2])
+    if stored is None:
+        return None, say("message_gone")
+    return max(0, now - stored), None

@@ -1,0 +1,142 @@
+"""Sizes and ages of queues, read from the log and remembered: what a message's store time is never changes."""
+
+from __future__ import annotations
+
+import time
+
+from ..store.queues.consume_queue import ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
+from .queue_reader import QueueReader
+
+#: Queues up to this long are summed; of longer ones so many entries are sampled in so many places.
+EXACT_ENTRIES = 512
+SAMPLE_ENTRIES = 64
+SAMPLE_PLACES = 4
+#: An estimate is made anew when a queue has changed by this share.
+STALE_SHARE = 0.1
+#: Facts kept; the table is emptied beyond it.
+FACTS_KEPT = 50_000
+
+
+class Measures:
+    """Any thread: each step on its dicts is one C call, and a fact found twice is the same fact."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[ConsumeQueue, int], int] = {}
+        self._places: dict[tuple[ConsumeQueue, int], int] = {}
+        # queue -> (min offset, max offset, bytes, exact)
+        self._sizes: dict[ConsumeQueue, tuple[int, int, int, bool]] = {}
+
+    def stored_at_ms(self, reader: QueueReader, queue: ConsumeQueue, offset: int) -> int | None:
+        """Store time of a queue's message; None when it is not in the log."""
+        key = (queue, offset)
+        known = self._times.get(key)
+        if known is None:
+            known = reader.stored_at_ms(queue, offset)
+            if known is not None:
+                if len(self._times) >= FACTS_KEPT:
+                    self._times.clear()
+                self._times[key] = known
+        return known
+
+    def place(self, reader: QueueReader, queue: ConsumeQueue, offset: int) -> int | None:
+        """Physical offset of a queue's message; None when it has none."""
+        key = (queue, offset)
+        known = self._places.get(key)
+        if known is None:
+            for physical, size, _ in reader.entries(queue, offset, 1):
+                if 0 < size < HOLE_SIZE:
+                    known = physical
+                    if len(self._places) >= FACTS_KEPT:
+                        self._places.clear()
+                    self._places[key] = physical
+        return known
+
+    def oldest_at_ms(self, reader: QueueReader, queues: list[ConsumeQueue]) -> int | None:
+        """Store time of the oldest message of several queues; None when they have none."""
+        found = None
+        for queue in queues:
+            low = queue.min_offset
+            if low < queue.max_offset:
+                at = self.stored_at_ms(reader, queue, low)
+                if at is not None and (found is None or at < found):
+                    found = at
+        return found
+
+    def known_oldest(self, queues: list[ConsumeQueue]) -> tuple[bool, int | None]:
+        """(whether it is known without reading, the same)."""
+        found = None
+        for queue in queues:
+            low = queue.min_offset
+            if low < queue.max_offset:
+                at = self._times.get((queue, low))
+                if at is None:
+                    return False, None
+                if found is None or at < found:
+                    found = at
+        return True, found
+
+    def size(self, reader: QueueReader, queue: ConsumeQueue) -> tuple[int, bool]:
+        """(bytes of a queue's records, exact?)."""
+        low, high = queue.min_offset, queue.max_offset
+        if low >= high:
+            return 0, True
+        known = self._sizes.get(queue)
+        if known is not None and known[0] == low and known[1] == high:
+            return known[2], known[3]
+        if known is not None and high - low > EXACT_ENTRIES:
+            known_low, known_high, size, _ = known
+            count = known_high - known_low
+            if abs(low - known_low) + abs(high - known_high) <= count * STALE_SHARE:
+                return size * (high - low) // count, False
+        size, exact = self._measure(reader, queue, low, high)
+        if len(self._sizes) >= FACTS_KEPT:
+            self._sizes.clear()
+        self._sizes[queue] = (low, high, size, exact)
+        return size, exact
+
+    def known_size(self, queues: list[ConsumeQueue]) -> int | None:
+        """Bytes of several queues as far as that was measured before; None when one was not."""
+        total = 0
+        for queue in queues:
+            if queue.min_offset < queue.max_offset:
+                known = self._sizes.get(queue)
+                if known is None:
+                    return None
+                total += known[2] * (queue.max_offset - queue.min_offset) // (known[1] - known[0])
+        return total
+
+    @staticmethod
+    def _measure(reader: QueueReader, queue: ConsumeQueue, low: int, high: int) -> tuple[int, bool]:
+        count = high - low
+        if count <= EXACT_ENTRIES:
+            total, at = 0, low
+            while at < high:
+                data = reader.raw_entries(queue, at, high - at)
+                got = len(data) // ENTRY_BYTES
+                if not got:
+                    return total, False
+                _, sizes = split_entries(data, got)
+                total += sum(size for size in sizes if 0 < size < HOLE_SIZE)
+                at += got
+            return total, True
+        total = seen = 0
+        for place in range(SAMPLE_PLACES):
+            at = low + (count - SAMPLE_ENTRIES) * place // (SAMPLE_PLACES - 1)
+            data = reader.raw_entries(queue, at, SAMPLE_ENTRIES)
+            got = len(data) // ENTRY_BYTES
+            if got:
+                _, sizes = split_entries(data, got)
+                total += sum(size for size in sizes if 0 < size < HOLE_SIZE)
+                seen += got
+        return (total * count // seen if seen else 0), False
+
+
+class Budget:
+    """How long a question may go on reading."""
+
+    def __init__(self, milliseconds: float) -> None:
+        self._end = time.monotonic() + milliseconds / 1000
+
+    @property
+    def spent(self) -> bool:
+        return time.monotonic() >= self._end

@@ -1,0 +1,307 @@
+"""Messages of a topic by time, and one message by its place.
+
+Pages walk a fixed snapshot. Records lie in the log in the order of their store times, so a span of time is a span of
+physical offsets, and so is the rest of a snapshot: a cursor holds a few numbers however many queues a topic has, and
+each queue's place is found again by a binary search over its entries.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ..errors import InvalidInput, NotFound
+from ..protocol.message_id import decode_offset_id, encode_host, encode_offset_id
+from ..protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
+from ..protocol.record import MAGIC_V1, MAGIC_V2, Record
+from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
+from . import message_snapshots as m
+from .lag import LagBook
+from .measures import Budget
+from .message_story import detail_of
+from .queue_reader import QueueReader
+from .raw_record import raw_of
+from .sentences import say
+from .topic_views import host_text
+
+if TYPE_CHECKING:
+    from ..broker.broker import Broker
+    from .queue_index import QueueIndex
+
+MAX_LIMIT = 500
+#: A page ends early after so long.
+PAGE_BUDGET_MS = 250.0
+#: Entries read at a time of each queue.
+CHUNK = 64
+_CURSOR_VERSION = 1
+_MAX_I64 = (1 << 63) - 1
+
+
+class Cursor(NamedTuple):
+    """Where a walk stands. The snapshot is [low, high) in the log; position: the next record lies before (newest first)
+    or at or behind it. queue_id -1: all queues."""
+
+    topic_crc: int
+    newest_first: bool
+    queue_id: int
+    low: int
+    high: int
+    position: int
+    seen: int
+    total: int
+    snapshot_at_ms: int
+
+
+def encode_cursor(cursor: Cursor) -> str:
+    """As text for a URL: some 60 characters."""
+    raw = msgspec.msgpack.encode([_CURSOR_VERSION, *map(int, cursor)])
+    return (raw + zlib.crc32(raw).to_bytes(4, "big")).hex()
+
+
+def decode_cursor(text: str, topic: str) -> Cursor:
+    """Raises InvalidInput unless it is a cursor of this topic."""
+    try:
+        raw = bytes.fromhex(text)
+        body, crc = raw[:-4], int.from_bytes(raw[-4:], "big")
+        version, *fields = msgspec.msgpack.decode(body, type=list[int])
+        cursor = Cursor(fields[0], bool(fields[1]), *fields[2:])
+    except (ValueError, TypeError, IndexError, msgspec.MsgspecError):
+        raise InvalidInput("cursor", say("bad_cursor")) from None
+    if zlib.crc32(body) != crc or version != _CURSOR_VERSION or min(fields[3:]) < 0:
+        raise InvalidInput("cursor", say("bad_cursor"))
+    if cursor.topic_crc != zlib.crc32(topic.encode()):
+        raise InvalidInput("cursor", say("foreign_cursor"))
+    return cursor
+
+
+class MessageViews:
+    """Any thread; reads in the caller's."""
+
+    def __init__(self, broker: Broker, index: QueueIndex) -> None:
+        self._broker = broker
+        self._store = broker.store
+        self._index = index
+
+    # --- by time
+
+    def page(
+        self,
+        topic: str,
+        queue_id: int | None,
+        from_ms: int | None,
+        to_ms: int | None,
+        newest_first: bool,
+        cursor_text: str | None,
+        limit: int,
+    ) -> m.MessagePage:
+        begin = time.monotonic()
+        if not 1 <= limit <= MAX_LIMIT:
+            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
+        if self._broker.topics.get(topic) is None:
+            raise NotFound("topic", topic)
+        with QueueReader(self._store, 64) as reader:
+            if cursor_text is None:
+                cursor = self._begin(topic, queue_id, from_ms, to_ms, newest_first, reader)
+            else:
+                cursor = decode_cursor(cursor_text, topic)
+            rows, cursor, skipped, truncated = self._walk(topic, cursor, limit, reader)
+            return m.MessagePage(
+                rows=tuple(rows),
+                next_cursor=encode_cursor(cursor) if cursor.seen < cursor.total else None,
+                total=cursor.total,
+                seen=cursor.seen,
+                skipped=skipped,
+                truncated=truncated,
+                scanned_bytes=reader.read_bytes,
+                took_ms=(time.monotonic() - begin) * 1000,
+                snapshot_at_ms=cursor.snapshot_at_ms,
+            )
+
+    def _queues(self, topic: str, queue_id: int) -> list[ConsumeQueue]:
+        return [queue for queue in self._index.of(topic) if queue_id < 0 or queue.queue_id == queue_id]
+
+    def _begin(
+        self,
+        topic: str,
+        queue_id: int | None,
+        from_ms: int | None,
+        to_ms: int | None,
+        newest_first: bool,
+        reader: QueueReader,
+    ) -> Cursor:
+        """Fix the snapshot: what is published now and was stored in the span of time."""
+        for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
+            if value is not None and not 0 <= value < _MAX_I64:
+                raise InvalidInput(name, say("not_a_time", field=name))
+        if from_ms is not None and to_ms is not None and from_ms > to_ms:
+            raise InvalidInput("to_ms", say("times_reversed"))
+        wanted = -1 if queue_id is None else queue_id
+        config = self._broker.topics.get(topic)
+        count = 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
+        queues = self._queues(topic, wanted)
+        if queue_id is not None and not queues and not 0 <= queue_id < count:
+            raise NotFound("queue", f"{topic}/{queue_id}")
+        low, high, total = _MAX_I64, 0, 0
+        for queue in queues:
+            end = queue.max_offset if to_ms is None else reader.offset_at(queue, to_ms + 1)
+            first = queue.min_offset if from_ms is None else reader.offset_at(queue, from_ms)
+            if first < end:
+                low = min(low, _edge(queue, range(first, min(end, first + CHUNK)), reader, _MAX_I64))
+                high = max(high, _edge(queue, range(end - 1, max(first, end - CHUNK) - 1, -1), reader, -1) + 1)
+                total += end - first
+        low = min(low, high)
+        at = high if newest_first else low
+        return Cursor(
+            zlib.crc32(topic.encode()), newest_first, wanted, low, high, at, 0, total, int(time.time() * 1000)
+        )
+
+    def _walk(
+        self, topic: str, cursor: Cursor, limit: int, reader: QueueReader
+    ) -> tuple[list[m.MessageRow], Cursor, int, bool]:
+        """(rows, where it stands then, entries skipped, whether time ran out)."""
+        budget = Budget(PAGE_BUDGET_MS)
+        walks = [
+            _entries_of(queue, cursor, min(limit, CHUNK), reader) for queue in self._queues(topic, cursor.queue_id)
+        ]
+        rows: list[m.MessageRow] = []
+        position, seen, skipped, truncated = cursor.position, 0, 0, False
+        ended = True
+        for _, physical, size, queue, offset in heapq.merge(*walks, key=lambda step: step[0]):
+            if len(rows) >= limit or truncated:
+                ended = False
+                break
+            seen += 1
+            position = physical if cursor.newest_first else physical + 1
+            found = reader.record_at(physical, size)
+            if found is not None and not reader.belongs(found[0], queue, offset):
+                found = reader.record(queue, offset)
+            if found is None:
+                skipped += 1
+            else:
+                rows.append(row_of(found[0]))
+            truncated = budget.spent
+        # At the end of the walk everything was seen, also what retention took away meanwhile.
+        seen = cursor.total if ended else min(cursor.total, cursor.seen + seen)
+        return rows, cursor._replace(position=position, seen=seen), skipped, truncated and not ended
+
+    # --- one message
+
+    def record(self, ref: str) -> tuple[Record, bytes]:
+        """(record, its bytes) of an offset id or `topic/queue/offset`. InvalidInput, NotFound."""
+        with QueueReader(self._store, 4) as reader:
+            found = self._by_place(ref, reader) if "/" in ref else self._by_offset_id(ref, reader)
+        if found is None:
+            raise NotFound("message", ref[:200])
+        return found
+
+    def _by_place(self, ref: str, reader: QueueReader) -> tuple[Record, bytes] | None:
+        parts = ref.split("/")
+        if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 19 for part in parts[1:]):
+            raise InvalidInput("ref", say("bad_place"))
+        queue = self._store.find_queue(parts[0], int(parts[1]))
+        return None if queue is None else reader.record(queue, int(parts[2]))
+
+    def _by_offset_id(self, ref: str, reader: QueueReader) -> tuple[Record, bytes] | None:
+        """Bytes in the middle of somebody's body can look like a record; the one meant is in a queue, too."""
+        try:
+            host, port, physical = decode_offset_id(ref.strip())
+        except ValueError:
+            raise InvalidInput("ref", say("bad_offset_id")) from None
+        if not self._store.log.min_offset <= physical < self._store.published:
+            return None
+        head = reader.bytes_at(physical, 8)
+        if len(head) < 8 or int.from_bytes(head[4:], "big") not in (MAGIC_V1, MAGIC_V2):
+            return None
+        found = reader.record_at(physical, int.from_bytes(head[:4], "big", signed=True))
+        if found is None or found[0].store_host != (host, port):
+            return None
+        record = found[0]
+        queue = self._store.find_queue(record.topic, record.queue_id)
+        if queue is None or [at for _, at, _ in reader.span(queue, record.queue_offset, record.queue_offset + 1)] != [
+            physical
+        ]:
+            return None
+        return found
+
+    def detail(self, ref: str, book: LagBook) -> m.MessageDetail:
+        record, _ = self.record(ref)
+        return detail_of(record, row_of(record), book)
+
+    def raw(self, ref: str, dump_bytes: int) -> m.RawRecord:
+        if not 0 <= dump_bytes <= 1 << 16:
+            raise InvalidInput("dump_bytes", say("out_of_range", field="dump_bytes", low=0, high=1 << 16))
+        record, data = self.record(ref)
+        return raw_of(record, data, dump_bytes)
+
+
+def row_of(record: Record) -> m.MessageRow:
+    """A record as a line of a list."""
+    properties = decode_properties(record.properties)
+    host, port = record.store_host
+    return m.MessageRow(
+        topic=record.topic,
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        offset_id=encode_offset_id(encode_host(host, port), record.physical_offset),
+        unique_id=properties.get(UNIQUE_KEY),
+        stored_at_ms=record.store_time_ms,
+        born_at_ms=record.born_time_ms,
+        born_host=host_text(record.born_host),
+        size_bytes=record.size,
+        body_bytes=len(record.body),
+        tags=properties.get(TAGS),
+        keys=tuple(properties.get(KEYS, "").split()),
+        reconsume_times=record.reconsume_times,
+    )
+
+
+#: (order, physical offset, size, queue, queue offset)
+_Step = tuple[int, int, int, ConsumeQueue, int]
+
+
+def _entries_of(queue: ConsumeQueue, cursor: Cursor, chunk: int, reader: QueueReader) -> Iterator[_Step]:
+    """The queue's entries of the snapshot from the cursor on, in its direction. Holes are left out."""
+    if cursor.newest_first:
+        low, end = _first_at(queue, cursor.low, reader), _first_at(queue, min(cursor.position, cursor.high), reader)
+        while low < end:
+            begin = max(low, end - chunk)
+            for offset, physical, size in reversed(reader.span(queue, begin, end)):
+                if 0 < size < HOLE_SIZE:
+                    yield -physical, physical, size, queue, offset
+            end = begin
+        return
+    at, end = _first_at(queue, max(cursor.position, cursor.low), reader), _first_at(queue, cursor.high, reader)
+    while at < end:
+        following = min(end, at + chunk)
+        for offset, physical, size in reader.span(queue, at, following):
+            if 0 < size < HOLE_SIZE:
+                yield physical, physical, size, queue, offset
+        at = following
+
+
+def _edge(queue: ConsumeQueue, offsets: range, reader: QueueReader, otherwise: int) -> int:
+    """Physical offset of the first of these messages that has one; damage may have left holes at the edge."""
+    for offset in offsets:
+        for _, physical, size in reader.span(queue, offset, offset + 1):
+            if 0 < size < HOLE_SIZE:
+                return physical
+    return otherwise
+
+
+def _first_at(queue: ConsumeQueue, physical: int, reader: QueueReader) -> int:
+    """The queue's first offset whose record lies at or behind a physical offset."""
+    low, high = queue.min_offset, queue.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        found = reader.entries(queue, middle, 1)
+        if not found or found[0][0] < physical:
+            low = middle + 1
+        else:
+            high = middle
+    return low

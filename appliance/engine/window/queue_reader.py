@@ -1,0 +1,165 @@
+"""Reads entries and records of queues for people: waits for the disk, in the thread of whoever asks.
+
+What it reads is checked: a record must say the queue and the offset it was looked up by. Another thread may trim a
+queue's tail or delete files meanwhile; then the look-up is made again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from types import TracebackType
+
+from ..errors import CorruptFile, QueueBroken
+from ..protocol.record import (
+    FIXED_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    Record,
+    decode_record,
+    store_time_ms,
+)
+from ..store.message_store import MessageStore
+from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+
+logger = logging.getLogger(__name__)
+
+#: Up to the store time behind a 20-byte born host.
+_HEAD_BYTES = 76
+_TRIES = 5
+
+Entry = tuple[int, int, int]  # physical offset, size, tag code
+
+
+class QueueReader:
+    """One question's descriptors; `with` closes them. Belongs to one thread."""
+
+    def __init__(self, store: MessageStore, descriptors: int = 16) -> None:
+        self._store = store
+        self._files = store.queues.new_files(descriptors)
+        self.read_bytes = 0
+
+    def __enter__(self) -> QueueReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._files.close()
+
+    def raw_entries(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
+        """Published entries from `offset`, in one piece; fewer where a file, the tail or the queue ends.
+
+        remoting-io may be trimming the tail: an answer counts only if the tail was whole and the same before and after.
+        """
+        for _ in range(_TRIES):
+            base = queue.tail_base
+            wanted = min(count, queue.max_offset - offset)
+            if wanted <= 0 or offset < queue.min_offset:
+                return b""
+            try:
+                data = self._store.queues.read_entries(queue, offset, wanted, self._files)
+            except OSError as error:
+                logger.warning("admin: entries of %r cannot be read at=%d: %s", queue, offset, error)
+                return b""
+            except QueueBroken:
+                return b""
+            whole = len(queue.tail) // ENTRY_BYTES >= queue.next_offset - base
+            if queue.tail_base == base and (whole or offset < base):
+                self.read_bytes += len(data)
+                return data
+            time.sleep(0.0005)
+        return b""
+
+    def entries(self, queue: ConsumeQueue, offset: int, count: int) -> list[Entry]:
+        """As `raw_entries`, unpacked."""
+        data = self.raw_entries(queue, offset, count)
+        return list(ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]))
+
+    def span(self, queue: ConsumeQueue, begin: int, end: int) -> list[tuple[int, int, int]]:
+        """(queue offset, physical offset, size) of all entries in [begin, end) that can be read."""
+        found = []
+        at = begin
+        while at < end:
+            part = self.entries(queue, at, end - at)
+            if not part:
+                at += 1
+                if at < queue.min_offset:
+                    at = queue.min_offset
+                continue
+            for physical, size, _ in part:
+                found.append((at, physical, size))
+                at += 1
+        return found
+
+    def stored_at_ms(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """Store time of one message; None when it is not in the log."""
+        for _ in range(_TRIES):
+            for physical, size, _ in self.entries(queue, offset, 1):
+                if not 0 < size < HOLE_SIZE:
+                    return None
+                found = self._time_at(physical, queue.queue_id, offset)
+                if found is not None:
+                    return found
+        return None
+
+    def _time_at(self, physical: int, queue_id: int, queue_offset: int) -> int | None:
+        head = self._read(physical, _HEAD_BYTES)
+        if len(head) < _HEAD_BYTES or int.from_bytes(head[4:8], "big") not in (MAGIC_V1, MAGIC_V2):
+            return None
+        if int.from_bytes(head[12:16], "big") != queue_id or int.from_bytes(head[20:28], "big") != queue_offset:
+            return None
+        return store_time_ms(head)
+
+    def bytes_at(self, physical: int, size: int) -> bytes:
+        """A published record's bytes; empty or short when it is gone."""
+        return self._read(physical, size) if physical + size <= self._store.published else b""
+
+    def _read(self, physical: int, size: int) -> bytes:
+        """Of the log; empty when its file has just been deleted or cannot be read: a page shows what it can."""
+        try:
+            data = self._store.log.read(physical, size)
+        except OSError as error:
+            logger.warning("admin: the log cannot be read at=%d size=%d: %s", physical, size, error)
+            return b""
+        self.read_bytes += len(data)
+        return data
+
+    def record(self, queue: ConsumeQueue, offset: int) -> tuple[Record, bytes] | None:
+        """(record, its bytes) of one message; None when it is not there or cannot be read."""
+        for _ in range(_TRIES):
+            for physical, size, _ in self.entries(queue, offset, 1):
+                found = self.record_at(physical, size)
+                if found is not None and self.belongs(found[0], queue, offset):
+                    return found
+        return None
+
+    @staticmethod
+    def belongs(record: Record, queue: ConsumeQueue, offset: int) -> bool:
+        return record.queue_offset == offset and record.queue_id == queue.queue_id and record.topic == queue.topic
+
+    def record_at(self, physical: int, size: int) -> tuple[Record, bytes] | None:
+        """(record, its bytes) at a physical offset; None when there is no record of that size."""
+        if not FIXED_BYTES <= size < HOLE_SIZE:
+            return None
+        data = self.bytes_at(physical, size)
+        if len(data) != size:
+            return None
+        try:
+            record = decode_record(data, check_crc=False)
+        except CorruptFile:
+            return None
+        return (record, data) if record.physical_offset == physical and record.size == size else None
+
+    def offset_at(self, queue: ConsumeQueue, time_ms: int) -> int:
+        """The first offset whose message is not older than the time, within [min, max].
+
+        One that cannot be read counts as older.
+        """
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored = self.stored_at_ms(queue, middle)
+            if stored is None or stored < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low

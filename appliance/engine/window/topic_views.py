@@ -1,0 +1,344 @@
+"""Topics as the window shows them: the list, one topic, its route."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..broker.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, permission_text
+from ..errors import NotFound, Unavailable
+from ..protocol.codes import version_name
+from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ..store.queues.consume_queue import ConsumeQueue
+from . import snapshots as s
+from .client_views import producer_groups_of
+from .lag import LagBook, lag_time_ms
+from .measures import Budget, Measures
+from .queue_reader import QueueReader
+from .sentences import say
+from .tables import cut, page_of, sorted_by
+
+if TYPE_CHECKING:
+    from ..broker.broker import Broker
+    from ..broker.clients import ClientChannel
+    from ..namesrv.namesrv import NameServer
+    from .sampler import Sampler
+
+#: How long a list may read to sort by something that has to be read.
+SORT_BUDGET_MS = 80.0
+#: Newest messages of each queue, and of all queues, that say who sends to a topic.
+PRODUCER_SAMPLE = 16
+PRODUCER_QUEUES = 16
+
+
+def category_of(name: str, system: bool) -> str:
+    """ "retry", "dlq", "system" or "user"."""
+    if name.startswith(RETRY_PREFIX):
+        return "retry"
+    if name.startswith(DLQ_PREFIX):
+        return "dlq"
+    return "system" if system else "user"
+
+
+def revision_of(config: Any) -> str:
+    """A short text that changes with a configuration."""
+    return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:16]
+
+
+def kind_of(config: TopicConfig) -> str:
+    return config.attributes.get("message.type", "UNSPECIFIED")
+
+
+def settings_of(config: TopicConfig) -> s.TopicSettings:
+    return s.TopicSettings(
+        name=config.topic_name,
+        kind=kind_of(config),
+        read_queues=config.read_queue_nums,
+        write_queues=config.write_queue_nums,
+        readable=bool(config.perm & PERM_READ),
+        writable=bool(config.perm & PERM_WRITE),
+        inherited=bool(config.perm & PERM_INHERIT),
+        order=config.order,
+        filter_type=config.topic_filter_type,
+        attributes=dict(config.attributes),
+        revision=revision_of(config),
+    )
+
+
+class TopicViews:
+    """Any thread."""
+
+    def __init__(self, broker: Broker, sampler: Sampler, measures: Measures) -> None:
+        self._broker = broker
+        self._sampler = sampler
+        self._measures = measures
+
+    # --- the list
+
+    def page(
+        self, q: str, kind: str | None, categories: frozenset[str], sort: str, page: int, page_size: int
+    ) -> s.Page:
+        broker, sampler = self._broker, self._sampler
+        needle = q.strip().lower()
+        is_system = broker.topics.is_system_topic
+        configs = []
+        for config in broker.topics.all():
+            name = config.topic_name
+            if needle and needle not in name.lower():
+                continue
+            if kind is not None and kind_of(config) != kind:
+                continue
+            if category_of(name, is_system(name)) in categories:
+                configs.append(config)
+        queues = sampler.index.by_topic()
+        consumers = self._consumers()
+        out = sampler.topic_out_rates()
+        span = sampler.span()
+        tracks = sampler.topics
+        measures = self._measures
+        with QueueReader(broker.store) as reader:
+            budget = Budget(SORT_BUDGET_MS)
+
+            def size(config: TopicConfig) -> int | None:
+                found = queues.get(config.topic_name, [])
+                if budget.spent:
+                    return measures.known_size(found)
+                return sum(measures.size(reader, queue)[0] for queue in found)
+
+            def oldest(config: TopicConfig) -> int | None:
+                found = queues.get(config.topic_name, [])
+                if budget.spent:
+                    return measures.known_oldest(found)[1]
+                return measures.oldest_at_ms(reader, found)
+
+            rows = sorted_by(
+                configs,
+                sort,
+                {
+                    "name": lambda c: c.topic_name,
+                    "kind": lambda c: (kind_of(c), c.topic_name),
+                    "queues": lambda c: (max(c.read_queue_nums, c.write_queue_nums), c.topic_name),
+                    "messages": lambda c: (_messages(queues.get(c.topic_name, ())), c.topic_name),
+                    "in_rate": lambda c: (sampler.rate(tracks.get(c.topic_name), span) or 0.0, c.topic_name),
+                    "out_rate": lambda c: (out.get(c.topic_name, 0.0), c.topic_name),
+                    "consumers": lambda c: (len(consumers.get(c.topic_name, ())), c.topic_name),
+                    "bytes": size,
+                    "oldest": oldest,
+                },
+            )
+            shown, page, pages, page_size = cut(rows, page, page_size)
+            made = [self._row(config, queues, consumers, out, span, reader) for config in shown]
+        return page_of(rows, made, page, pages, page_size)
+
+    def _consumers(self) -> dict[str, set[str]]:
+        """topic -> groups that have offsets of it or subscribe to it."""
+        found: dict[str, set[str]] = {}
+        for entry in self._broker.offsets.all():
+            found.setdefault(entry.topic, set()).add(entry.group)
+        for info in self._broker.clients.consumer_groups():
+            for topic in list(info.subscriptions):
+                found.setdefault(topic, set()).add(info.group_name)
+        return found
+
+    def _row(
+        self,
+        config: TopicConfig,
+        queues: dict[str, list[ConsumeQueue]],
+        consumers: dict[str, set[str]],
+        out: dict[str, float],
+        span: tuple[int, float],
+        reader: QueueReader,
+    ) -> s.TopicRow:
+        name = config.topic_name
+        own = queues.get(name, [])
+        messages = _messages(own)
+        size, exact = 0, True
+        for queue in own:
+            part, part_exact = self._measures.size(reader, queue)
+            size += part
+            exact = exact and part_exact
+        oldest = self._measures.oldest_at_ms(reader, own)
+        rate = self._sampler.rate(self._sampler.topics.get(name), span)
+        return s.TopicRow(
+            name=name,
+            kind=kind_of(config),
+            category=category_of(name, self._broker.topics.is_system_topic(name)),
+            read_queues=config.read_queue_nums,
+            write_queues=config.write_queue_nums,
+            perm=permission_text(config.perm),
+            messages=messages,
+            in_rate=rate,
+            out_rate=None if rate is None else out.get(name, 0.0),
+            bytes=size,
+            bytes_estimated=not exact,
+            bytes_why=None,
+            oldest_at_ms=oldest,
+            oldest_why=None if oldest is not None else say("message_gone" if messages else "no_messages"),
+            consumers=len(consumers.get(name, ())),
+        )
+
+    # --- one topic
+
+    def config(self, name: str) -> TopicConfig:
+        config = self._broker.topics.get(name)
+        if config is None:
+            raise NotFound("topic", name)
+        return config
+
+    def detail(self, name: str) -> s.TopicDetail:
+        config = self.config(name)
+        sampler = self._sampler
+        queues = sampler.index.by_topic()
+        with QueueReader(self._broker.store) as reader:
+            row = self._row(config, queues, self._consumers(), sampler.topic_out_rates(), sampler.span(), reader)
+            return s.TopicDetail(
+                row=row,
+                settings=settings_of(config),
+                queues=self._queue_rows(config, reader),
+                consumers=self._consumer_rows(name, reader),
+                producers=self._producers(name, reader),
+                producers_why=say("producers_name_no_topic"),
+                editable=not self._broker.topics.is_system_topic(name),
+            )
+
+    def queue_rows(self, name: str) -> tuple[s.QueueRow, ...]:
+        config = self.config(name)
+        with QueueReader(self._broker.store) as reader:
+            return self._queue_rows(config, reader)
+
+    def _queue_rows(self, config: TopicConfig, reader: QueueReader) -> tuple[s.QueueRow, ...]:
+        known = {queue.queue_id: queue for queue in self._sampler.index.of(config.topic_name)}
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        rows = []
+        for queue_id in sorted(known.keys() | set(range(count))):
+            queue = known.get(queue_id)
+            low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+            size, exact = (0, True) if queue is None else self._measures.size(reader, queue)
+            oldest = newest = None
+            if queue is not None and low < high:
+                oldest = self._measures.stored_at_ms(reader, queue, low)
+                newest = self._measures.stored_at_ms(reader, queue, high - 1)
+            why = None if oldest is not None and newest is not None else "message_gone" if low < high else "no_messages"
+            rows.append(
+                s.QueueRow(
+                    queue_id=queue_id,
+                    min_offset=low,
+                    max_offset=high,
+                    messages=high - low,
+                    bytes=size,
+                    bytes_estimated=not exact,
+                    bytes_why=None,
+                    oldest_at_ms=oldest,
+                    newest_at_ms=newest,
+                    time_why=None if why is None else say(why),
+                    readable=queue_id < config.read_queue_nums and bool(config.perm & PERM_READ),
+                    writable=queue_id < config.write_queue_nums and bool(config.perm & PERM_WRITE),
+                )
+            )
+        return tuple(rows)
+
+    def consumer_rows(self, name: str) -> tuple[s.TopicConsumer, ...]:
+        self.config(name)
+        with QueueReader(self._broker.store) as reader:
+            return self._consumer_rows(name, reader)
+
+    def _consumer_rows(self, name: str, reader: QueueReader) -> tuple[s.TopicConsumer, ...]:
+        book = LagBook(self._broker, self._sampler.index)
+        span = self._sampler.span()
+        rows = []
+        for group in sorted(self._consumers().get(name, ())):
+            info = book.online.get(group)
+            wanted = None if info is None else info.subscriptions.get(name)
+            backlog = book.backlog(group, name)
+            lag_ms, lag_ms_why = lag_time_ms(backlog, reader, self._measures)
+            rows.append(
+                s.TopicConsumer(
+                    group=group,
+                    clients=0 if info is None else len(info.channels),
+                    subscription=None if wanted is None else wanted.sub_string,
+                    subscription_type=None if wanted is None else wanted.expression_type,
+                    model=None if info is None else info.message_model,
+                    lag=backlog.lag,
+                    lag_why=backlog.why,
+                    lag_ms=lag_ms,
+                    lag_ms_why=lag_ms_why,
+                    out_rate=self._sampler.rate(self._sampler.pairs.get((name, group)), span),
+                )
+            )
+        return tuple(rows)
+
+    def _producers(self, name: str, reader: QueueReader) -> tuple[s.TopicProducer, ...]:
+        """Who sent the newest messages of each queue, the latest sender first."""
+        seen: dict[str, list[int]] = {}
+        queues = [queue for queue in self._sampler.index.of(name) if queue.min_offset < queue.max_offset]
+        for queue in queues[:PRODUCER_QUEUES]:
+            high = queue.max_offset
+            for offset in range(max(queue.min_offset, high - PRODUCER_SAMPLE), high):
+                found = reader.record(queue, offset)
+                if found is not None:
+                    record = found[0]
+                    seen.setdefault(host_text(record.born_host), []).append(record.store_time_ms)
+        by_host: dict[str, list[tuple[str, ClientChannel]]] = {}
+        for group in producer_groups_of(self._broker.clients):
+            for channel in self._broker.clients.producer_channels(group):
+                by_host.setdefault(channel.conn.remote_host, []).append((group, channel))
+        rows = []
+        for host, times in sorted(seen.items(), key=lambda item: -max(item[1])):
+            channels = by_host.get(host, [])
+            last = channels[0][1] if channels else None
+            rows.append(
+                s.TopicProducer(
+                    born_host=host,
+                    client_id=None if last is None else last.client_id,
+                    language=None if last is None else last.language,
+                    version=None if last is None else version_name(last.version),
+                    groups=tuple(group for group, _ in channels),
+                    messages_seen=len(times),
+                    last_at_ms=max(times),
+                )
+            )
+        return tuple(rows)
+
+    def tracks(self, name: str) -> tuple[list[Any], list[Any]]:
+        """(tracks of what comes in, of what goes out) of a topic."""
+        self.config(name)
+        track = self._sampler.topics.get(name)
+        return (
+            [track] if track is not None else [],
+            [track for (topic, _), track in list(self._sampler.pairs.items()) if topic == name],
+        )
+
+
+def host_text(host: tuple[str, int]) -> str:
+    """(address, port) as connections are named."""
+    address, port = host
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _messages(queues: Any) -> int:
+    return sum(queue.max_offset - queue.min_offset for queue in queues)
+
+
+def route_of(namesrv: NameServer | None, topic: str) -> s.Route:
+    """The own name server's answer; Unavailable without one, NotFound when it knows no such topic."""
+    if namesrv is None:
+        raise Unavailable(say("no_name_server"))
+    body = namesrv.routes.route(topic)
+    if body is None:
+        raise NotFound("topic", topic)
+    answer = msgspec.json.decode(body)
+    return s.Route(
+        topic,
+        tuple(
+            s.RouteBroker(data["brokerName"], data["cluster"], {str(i): a for i, a in data["brokerAddrs"].items()})
+            for data in answer["brokerDatas"]
+        ),
+        tuple(
+            s.RouteQueues(
+                data["brokerName"], data["readQueueNums"], data["writeQueueNums"], permission_text(data["perm"])
+            )
+            for data in answer["queueDatas"]
+        ),
+    )

@@ -1,0 +1,234 @@
+"""Topics and groups are made, changed and deleted: previewed, blocked, durable, known to the name server."""
+
+import pytest
+
+from appliance.engine.errors import Blocked, Conflict, InvalidInput, NotFound, Unavailable
+
+from .conftest import wait_for
+
+GET_ROUTE = 105
+
+
+def fields(change):
+    return {difference.field: (difference.before, difference.after) for difference in change.differences}
+
+
+def codes(sentences):
+    return [sentence.code for sentence in sentences]
+
+
+def test_a_topic_is_made_and_clients_find_it(house):
+    change = house.window.create_topic("Orders", kind="FIFO", read_queues=3, write_queues=2)
+    assert change.applied
+    assert list(change.registered.values()) == [True]
+    settings = house.window.topic_settings("Orders")
+    assert (settings.kind, settings.read_queues, settings.write_queues) == ("FIFO", 3, 2)
+    assert settings.revision == change.revision
+    assert house.engine.namesrv.routes.route("Orders") is not None
+
+
+def test_it_is_there_after_a_restart(house):
+    house.window.create_topic("Orders", kind="FIFO")
+    house.window.create_group("CG", retry_max_times=3)
+    house.restart()
+    assert house.window.topic_settings("Orders").kind == "FIFO"
+    assert house.window.group("CG").settings.retry_max_times == 3
+
+
+def test_it_is_in_the_journal_when_the_command_returns(house):
+    house.window.create_topic("Orders")
+    assert b'"Orders"' in (house.data_dir / "rocketbox" / "config.journal").read_bytes()
+
+
+def test_a_preview_changes_nothing(house):
+    preview = house.window.create_topic("Orders", dry_run=True)
+    assert not preview.applied
+    assert fields(preview)["read_queues"] == (None, "8")
+    with pytest.raises(NotFound):
+        house.window.topic("Orders")
+    house.window.create_topic("Orders")
+    assert fields(house.window.edit_topic("Orders", order=True, dry_run=True)) == {"order": ("false", "true")}
+    assert not house.window.topic_settings("Orders").order
+    house.window.delete_topic("Orders", dry_run=True)
+    assert house.window.topic("Orders").row.messages == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "options"),
+    [
+        ("name", {"name": "not legal"}),
+        ("name", {"name": ""}),
+        ("name", {"name": "x" * 128}),
+        ("name", {"name": "../x"}),
+        ("name", {"name": "TBW102"}),
+        ("name", {"name": "rmq_sys_x"}),
+        ("name", {"name": "%RETRY%CG"}),
+        ("name", {"name": "%DLQ%CG"}),
+        ("kind", {"kind": "MIXED"}),
+        ("kind", {"kind": "fifo"}),
+        ("read_queues", {"read_queues": -1}),
+        ("write_queues", {"write_queues": 65_537}),
+        ("read_queues", {"read_queues": True}),
+    ],
+)
+def test_what_makes_no_topic(house, field, options):
+    with pytest.raises(InvalidInput) as refused:
+        house.window.create_topic(**({"name": "Orders"} | options))
+    assert refused.value.field == field
+
+
+def test_a_topic_is_made_once(house):
+    house.window.create_topic("Orders")
+    with pytest.raises(Conflict):
+        house.window.create_topic("Orders")
+
+
+def test_consequences_are_said(house):
+    def said(**options):
+        return codes(house.window.create_topic("Orders", dry_run=True, **options).warnings)
+
+    assert said() == []
+    assert said(kind="DELAY") == ["type_not_served"]
+    assert said(kind="FIFO") == ["order_one_queue"]
+    assert said(readable=False, writable=False) == ["unreadable", "unwritable"]
+
+
+def test_only_what_is_given_changes(house):
+    house.window.create_topic("Orders", kind="FIFO", read_queues=5, write_queues=4)
+    assert fields(house.window.edit_topic("Orders", write_queues=0)) == {"write_queues": ("4", "0")}
+    assert fields(house.window.edit_topic("Orders", writable=False)) == {"writable": ("true", "false")}
+    assert fields(house.window.edit_topic("Orders", kind="UNSPECIFIED")) == {"kind": ("FIFO", "UNSPECIFIED")}
+    settings = house.window.topic_settings("Orders")
+    assert (settings.read_queues, settings.write_queues, settings.readable, settings.writable) == (5, 0, True, False)
+    assert settings.attributes == {}
+    unchanged = house.window.edit_topic("Orders")
+    assert (unchanged.differences, unchanged.revision) == ((), settings.revision)
+
+
+def test_an_edit_of_what_was_changed_meanwhile_is_refused(house):
+    house.window.create_topic("Orders")
+    revision = house.window.topic_settings("Orders").revision
+    house.window.edit_topic("Orders", revision=revision, write_queues=3)
+    with pytest.raises(Conflict):
+        house.window.edit_topic("Orders", revision=revision, write_queues=5)
+    with pytest.raises(Conflict):
+        house.window.delete_topic("Orders", revision=revision)
+    assert house.window.topic_settings("Orders").write_queues == 3
+
+
+def test_queues_with_messages_are_not_taken_away_by_accident(house):
+    house.put("Orders", b"x", queue=3)
+    with pytest.raises(Blocked) as blocked:
+        house.window.edit_topic("Orders", read_queues=2)
+    assert str(blocked.value.blockers[0]) == "Queues 2 to 3 can no longer be read; they hold 1 messages."
+    assert fields(blocked.value.change) == {"read_queues": ("4", "2")}
+    assert house.window.topic_settings("Orders").read_queues == 4
+    house.window.edit_topic("Orders", read_queues=2, force=True)
+    assert house.window.topic_settings("Orders").read_queues == 2
+
+
+def test_a_topic_goes_with_its_queues_offsets_and_route(house):
+    house.put("Orders", b"x")
+    house.engine.broker.groups.find("CG")
+    house.commit("CG", "Orders", 0, 1)
+    change = house.window.delete_topic("Orders")
+    assert codes(change.warnings) == ["topic_has_messages"]
+    with pytest.raises(NotFound):
+        house.window.topic("Orders")
+    assert house.engine.broker.offsets.get("CG", "Orders", 0) == -1
+    assert house.engine.broker.store.find_queue("Orders", 0) is None
+    wait_for(lambda: house.engine.namesrv.routes.route("Orders") is None, "the name server forgets it")
+    house.put("Orders", b"new")
+    assert [row.queue_offset for row in house.window.messages("Orders").rows] == [0]
+    assert house.window.message_bytes("Orders/0/0") == b"new"
+
+
+def test_a_topic_in_use_is_not_deleted_by_accident(house):
+    house.put("Orders", b"x", b"y")
+    house.join("c-1", "CG")
+    house.commit("CG", "Orders", 0, 1)
+    with pytest.raises(Blocked) as blocked:
+        house.window.delete_topic("Orders")
+    assert [str(sentence) for sentence in blocked.value.blockers] == [
+        "Messages of Orders that CG has not read: 1.",
+        "Connected clients of CG: 1.",
+    ]
+    assert house.window.delete_topic("Orders", force=True).applied
+
+
+def test_topics_of_the_system_stay_as_they_are(house):
+    for act in (house.window.edit_topic, house.window.delete_topic):
+        with pytest.raises(InvalidInput):
+            act("SELF_TEST_TOPIC")
+        with pytest.raises(NotFound):
+            act("Nope")
+
+
+def test_a_group_is_made_changed_and_deleted(house):
+    admin = house.window
+    assert admin.create_group("CG", retry_max_times=5).applied
+    with pytest.raises(Conflict):
+        admin.create_group("CG")
+    change = admin.edit_group("CG", consume_enable=False)
+    assert fields(change) == {"consume_enable": ("true", "false")}
+    assert codes(change.warnings) == ["consumption_off"]
+    settings = admin.group("CG").settings
+    assert (settings.retry_max_times, settings.consume_enable, settings.revision) == (5, False, change.revision)
+    assert admin.delete_group("CG").applied
+    with pytest.raises(NotFound):
+        admin.group("CG")
+
+
+@pytest.mark.parametrize(
+    ("field", "options"),
+    [
+        ("name", {"name": "a b"}),
+        ("name", {"name": "x" * 121}),
+        ("name", {"name": "TOOLS_CONSUMER"}),
+        ("retry_queue_nums", {"retry_queue_nums": -1}),
+        ("retry_max_times", {"retry_max_times": -2}),
+        ("retry_max_times", {"retry_max_times": 10**10}),
+    ],
+)
+def test_what_makes_no_group(house, field, options):
+    with pytest.raises(InvalidInput) as refused:
+        house.window.create_group(**({"name": "CG"} | options))
+    assert refused.value.field == field
+
+
+def test_a_group_in_use_is_not_deleted_by_accident(house):
+    house.put("Orders", b"x", b"y")
+    house.put("%RETRY%CG", b"r", j=1)
+    house.join("c-1", "CG")
+    house.commit("CG", "Orders", 0, 1)
+    preview = house.window.delete_group("CG", dry_run=True)
+    assert codes(preview.blockers) == ["group_unread", "group_online"]
+    assert codes(preview.warnings) == ["offsets_removed", "leftover_topic"]
+    with pytest.raises(Blocked):
+        house.window.delete_group("CG")
+    house.window.delete_group("CG", force=True)
+    assert house.engine.broker.offsets.get("CG", "Orders", 0) == -1
+
+
+def test_offsets_may_stay_behind(house):
+    house.put("Orders", b"x")
+    house.window.create_group("CG")
+    house.commit("CG", "Orders", 0, 1)
+    assert codes(house.window.delete_group("CG", offsets=False).warnings) == ["offsets_kept"]
+    assert house.engine.broker.offsets.get("CG", "Orders", 0) == 1
+
+
+def test_a_journal_that_cannot_be_written_is_the_callers_error(house, monkeypatch):
+    def fail(ticket):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(house.engine.broker.journal, "wait_durable", fail)
+    with pytest.raises(InvalidInput, match="may be lost again"):
+        house.window.create_topic("Orders")
+
+
+def test_nothing_is_done_after_the_stop(house):
+    admin = house.window
+    house.engine._pools["admin"].stop()
+    with pytest.raises(Unavailable):
+        admin.create_topic("Orders")

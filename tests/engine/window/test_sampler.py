@@ -1,0 +1,135 @@
+"""The sampler stays cheap on a large broker, whatever moves."""
+
+import random
+import time
+
+import pytest
+
+from appliance.engine.window.sampler import Sampler
+from appliance.engine.window.track import FEW, KEPT
+
+from .conftest import wait_for
+
+TOPICS, QUEUES, GROUPS, TOPICS_A_GROUP = 2000, 8, 500, 4
+
+
+@pytest.fixture
+def crowd(house):
+    """2,000 topics of 8 queues, 500 groups with offsets of four topics each."""
+    broker = house.engine.broker
+    made = []
+
+    def make():
+        for n in range(TOPICS):
+            for queue_id in range(QUEUES):
+                broker.store.queues.get_or_create(f"topic-{n}", queue_id)
+        for group in range(GROUPS):
+            for n in range(TOPICS_A_GROUP):
+                for queue_id in range(QUEUES):
+                    broker.offsets.commit(f"group-{group}", f"topic-{group * TOPICS_A_GROUP + n}", queue_id, 0)
+        made.append(True)
+
+    house.engine.loop.call_soon(make)
+    wait_for(lambda: made, "the crowd")
+    house.window._parts.sampler.stop()
+    return house
+
+
+def advance(queues, entries):
+    for queue in queues:
+        queue.max_offset += 1
+    for entry in entries:
+        for queue_id in entry.queues:
+            entry.queues[queue_id] += 1
+        entry.changes += 1
+
+
+def cost_ms(sampler: Sampler, step, rounds=15):
+    """Median CPU of a sample in ms, each after `step`."""
+    costs = []
+    for _ in range(rounds):
+        step()
+        begin = time.thread_time()
+        sampler.sample()
+        costs.append((time.thread_time() - begin) * 1000)
+    return sorted(costs)[rounds // 2]
+
+
+def test_a_sample_takes_less_than_five_milliseconds_of_cpu(crowd):
+    broker = crowd.engine.broker
+    sampler = Sampler(broker)
+    sampler.sample()
+    queues, entries = broker.store.queues.all(), broker.offsets.all()
+    assert (len(queues), len(entries)) == (TOPICS * QUEUES, GROUPS * TOPICS_A_GROUP)
+    quiet = cost_ms(sampler, lambda: None)
+    busy = cost_ms(sampler, lambda: advance(random.sample(queues, 2000), random.sample(entries, 400)))
+    print(f"sampler: CPU of one sample quiet={quiet:.2f} ms, with 20k sends/s over 2,000 queues={busy:.2f} ms")
+    # 0.5 and 2 ms here; the bound leaves room for a slower machine.
+    assert quiet < 5
+    assert busy < 10
+    rates = [sampler.rate(track) for track in sampler.topics.values()]
+    assert sum(rates) * sampler.span()[1] == pytest.approx(10 * 2000, rel=0.01)
+
+
+def test_queues_that_come_and_go_are_followed(crowd):
+    broker = crowd.engine.broker
+    sampler = Sampler(broker)
+    sampler.sample()
+    queue = broker.store.queues.get_or_create("new", 0)
+    queue.max_offset = 7
+    sampler.sample()
+    assert sampler.topics["new"].moved(sampler.count) == 7, "what a new queue holds has just come"
+    broker.store.queues.forget(queue)
+    sampler.sample()
+    assert "new" not in sampler.topics
+    sampler.sample()
+
+
+def test_a_topic_that_moves_seldom_has_no_ring(crowd):
+    broker = crowd.engine.broker
+    sampler = Sampler(broker)
+    sampler.sample()
+    seldom, often = broker.store.queues.all()[0], broker.store.queues.all()[-1]
+    for _ in range(FEW + 1):
+        often.max_offset += 2
+        sampler.sample()
+    seldom.max_offset += 3
+    sampler.sample()
+    few, ringed = sampler.topics[seldom.topic], sampler.topics[often.topic]
+    assert few.ring is None
+    assert ringed.few is None
+    assert ringed.moved(sampler.count) == 2 * (FEW + 1), "what came before the ring counts"
+    assert [track.moved(sampler.count, 1) for track in (few, ringed)] == [3, 0]
+    assert sampler.rate(few) > 0
+    both = sampler.track_history([few, ringed], KEPT)
+    elapsed = [seconds for _, _, seconds in sampler.times(KEPT)]
+    moves = [rate * seconds for (_, rate), seconds in zip(both, elapsed, strict=True)]
+    assert moves == pytest.approx([2] * (FEW + 1) + [3])
+    for _ in range(KEPT - 1):
+        sampler.sample()
+    assert few.moved(sampler.count) == 3
+    assert not few.resting
+    sampler.sample()
+    assert few.resting
+    assert ringed.resting
+    assert not sampler._few
+    assert not sampler._ringed
+    assert sampler.rate(few) == 0
+
+
+def test_new_queues_join_those_that_are_known(crowd):
+    broker = crowd.engine.broker
+    sampler = Sampler(broker)
+    sampler.sample()
+    before = sampler.index.by_topic()
+    known = before["topic-0"]
+    broker.store.queues.get_or_create("topic-0", QUEUES).max_offset = 2
+    broker.store.queues.get_or_create("new", 0).max_offset = 5
+    sampler.sample()
+    assert [sampler.topics[name].moved(sampler.count) for name in ("topic-0", "new", "topic-1")] == [2, 5, 0]
+    after = sampler.index.by_topic()
+    assert [queue.queue_id for queue in after["topic-0"]] == list(range(QUEUES + 1))
+    assert len(after["new"]) == 1
+    assert "new" not in before, "what was given out stays as it is"
+    assert len(known) == QUEUES
+    assert after["topic-1"] is before["topic-1"]

@@ -1,0 +1,163 @@
+"""One box: places, offset ids, unique ids and keys over all topics, over a snapshot, page by page."""
+
+import pytest
+
+from appliance.engine.errors import InvalidInput, NotFound
+
+UNIQUE = "7F0000016AB14E0E2F2A69208FBA%04X"
+
+
+def keyed(keys="", unique=""):
+    return (f"KEYS\x01{keys}\x02" if keys else "") + (f"UNIQ_KEY\x01{unique}\x02" if unique else "")
+
+
+def pages(admin, text, between=lambda: None, **options):
+    found, cursor, count = [], None, 0
+    while True:
+        page = admin.search(text, cursor=cursor, **options)
+        found += page.hits
+        cursor, count = page.next_cursor, count + 1
+        if cursor is None:
+            return found, count
+        between()
+        assert count < 1000
+
+
+def told(hits):
+    return [(hit.matched, hit.row.topic, hit.row.queue_offset) for hit in hits]
+
+
+@pytest.fixture
+def shop(house):
+    """Three topics, each with a message of the key `order-1`; its number is the queue offset."""
+    for number, topic in enumerate(("Carts", "Orders", "Returns")):
+        house.put(topic, b"a", b"b", properties=keyed("other", UNIQUE % number))
+        house.put(topic, b"c", properties=keyed("order-1 vip", UNIQUE % (100 + number)))
+    return house
+
+
+def test_a_key_is_found_in_every_topic(shop):
+    page = shop.window.search("order-1")
+    assert told(page.hits) == [("key", "Carts", 2), ("key", "Orders", 2), ("key", "Returns", 2)]
+    assert (page.kinds, page.text, page.next_cursor, page.truncated) == (("key",), "order-1", None, False)
+    assert page.searched_topics == page.topics >= 3
+    assert told(shop.window.search("  vip ", topic="Orders").hits) == [("key", "Orders", 2)]
+    assert shop.window.search("order").hits == shop.window.search("ORDER-1").hits == ()
+
+
+def test_a_unique_id_an_offset_id_and_a_place_are_recognised(shop):
+    [hit] = shop.window.search(UNIQUE % 101).hits
+    assert told([hit]) == [("unique_id", "Orders", 2)]
+    page = shop.window.search(hit.row.offset_id)
+    assert (page.kinds, told(page.hits)) == (("unique_id", "offset_id", "key"), [("offset_id", "Orders", 2)])
+    page = shop.window.search("Orders/0/2")
+    assert (page.kinds, told(page.hits)) == (("place", "key"), [("place", "Orders", 2)])
+    for nothing in ("Orders/0/3", "Orders/9/0", "Nowhere/0/0", "F" * 32, "0" * 56, "/1/2", "Orders/0/" + "9" * 19):
+        assert shop.window.search(nothing).hits == (), nothing
+
+
+def test_a_key_that_looks_like_something_else_is_found_too(house):
+    house.put("T", b"x", properties=keyed("2024/1/17 " + "A" * 32))
+    house.put("T", b"y", properties=keyed("T/0/0"))
+    assert told(house.window.search("2024/1/17").hits) == [("key", "T", 0)]
+    assert told(house.window.search("A" * 32).hits) == [("key", "T", 0)]
+    assert told(house.window.search("T/0/0").hits) == [("place", "T", 0), ("key", "T", 1)]
+    # Once, although the unique id is a key of the same message as well.
+    house.put("T", b"z", properties=keyed("same", "same"))
+    assert told(house.window.search("same").hits) == [("unique_id", "T", 2)]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 500])
+def test_pages_hold_every_hit_once_while_messages_come(house, limit):
+    for number in range(12):
+        house.put(f"T{number % 3}", b"x", properties=keyed("k"))
+    late = lambda: house.put("T2", b"late", properties=keyed("k"))  # noqa: E731
+    hits, count = pages(house.window, "k", late, limit=limit)
+    assert told(hits) == [("key", f"T{n}", offset) for n in range(3) for offset in (3, 2, 1, 0)]
+    assert count >= 12 // limit
+
+
+def test_a_page_that_runs_out_of_time_goes_on(shop, monkeypatch):
+    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 0.0)
+    page = shop.window.search("order-1")
+    assert (page.hits, page.truncated) == ((), True)
+    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 250.0)
+    page = shop.window.search("order-1", cursor=page.next_cursor)
+    assert len(page.hits) == 3
+    assert not page.truncated
+
+
+def test_times_bound_keys(shop):
+    at = shop.window.search("vip", topic="Orders").hits[0].row.stored_at_ms
+    assert [h.row.topic for h in shop.window.search("vip", from_ms=at, to_ms=at).hits].count("Orders") == 1
+    assert shop.window.search("vip", from_ms=at + 60_000).hits == ()
+    assert shop.window.search("vip", to_ms=at - 60_000).hits == ()
+    assert len(shop.window.search("Orders/0/2", to_ms=1).hits) == 1, "a place is named, not sought"
+
+
+def test_topics_out_of_reach_are_not_told(shop):
+    reach = lambda topic: topic != "Orders"  # noqa: E731
+    page = shop.window.search("order-1", may_see=reach)
+    assert [hit.row.topic for hit in page.hits] == ["Carts", "Returns"]
+    assert page.topics == shop.window.search("order-1").topics - 1
+    place = shop.window.search("Orders/0/2").hits[0].row
+    for text in ("Orders/0/2", place.offset_id, place.unique_id):
+        assert shop.window.search(text, may_see=reach).hits == ()
+    assert shop.window.search("order-1", topic="Orders", may_see=reach).hits == ()
+
+
+def test_nothing_to_search_finds_nothing(shop):
+    for text in ("", "   ", "x" * 1025):
+        page = shop.window.search(text)
+        assert (page.text, page.kinds, page.hits, page.next_cursor, page.truncated) == ("", (), (), None, False)
+
+
+def test_what_is_wrong_is_said(shop):
+    cursor = shop.window.search("order-1", limit=1).next_cursor
+    assert cursor is not None
+    for options, field in (
+        ({"limit": 0}, "limit"),
+        ({"limit": 501}, "limit"),
+        ({"from_ms": -1}, "from_ms"),
+        ({"to_ms": 1 << 63}, "to_ms"),
+        ({"from_ms": 2, "to_ms": 1}, "to_ms"),
+        ({"cursor": "00"}, "cursor"),
+        ({"cursor": "xyz"}, "cursor"),
+        ({"cursor": cursor[:-1] + ("0" if cursor[-1] != "0" else "1")}, "cursor"),
+        ({"cursor": cursor, "from_ms": 5}, "cursor"),
+    ):
+        with pytest.raises(InvalidInput) as error:
+            shop.window.search("order-1", **options)
+        assert error.value.field == field
+    with pytest.raises(InvalidInput):
+        shop.window.search("vip", cursor=cursor)
+    with pytest.raises(NotFound):
+        shop.window.search("order-1", topic="Nowhere")
+
+
+def test_without_an_index_places_are_still_found(make_house):
+    house = make_house(store={"message_index_enable": False})
+    house.put("T", b"x", properties=keyed("k"))
+    page = house.window.search("k")
+    assert (page.hits, page.index_enabled) == ((), False)
+    assert len(house.window.search("T/0/0").hits) == 1
+
+
+def test_a_check_says_how_the_index_is(house, make_house):
+    def check(house):
+        return next(check for check in house.window.checks() if check.name == "index")
+
+    house.put("T", b"x", properties=keyed("k"))
+    assert (check(house).level, check(house).sentence.code) == ("ok", "index_current")
+    index = house.engine.broker.store.index
+    index.failure = "no room"
+    assert (check(house).level, str(check(house).sentence)) == (
+        "failed",
+        "The key index cannot be written and is retried: no room.",
+    )
+    index.failure = None
+    house.window.search("k")
+    assert house.window.metrics()["index_behind_bytes"] == 0
+    assert house.window.metrics()["index_files"] == 1
+    off = make_house(store={"message_index_enable": False})
+    assert check(off).sentence.code == "index_off"
