@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..protocol.message_id import decode_host
+from ..protocol.message_id import host_text
 from .event_loop import READABLE, WRITABLE
 
 if TYPE_CHECKING:
@@ -265,8 +265,7 @@ class Outbox:
     @property
     def remote_host(self) -> str:
         """ "address:port" as messages name it."""
-        host, port = decode_host(self.born_host)
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return host_text(self.born_host)
 
     @property
     def unread(self) -> bool:
