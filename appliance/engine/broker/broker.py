@@ -32,7 +32,6 @@ from ..wire_gate import Act
 from .clients import ClientManager
 from .durability import Durability
 from .groups import SubscriptionGroupManager
-from .local_sends import LocalSends
 from .offsets import ConsumerOffsetManager
 from .processors.admin_broker import AdminBrokerProcessor
 from .processors.admin_clients import AdminClientsProcessor
@@ -46,10 +45,15 @@ from .processors.consumer import ConsumerProcessor
 from .processors.pull import PullProcessor
 from .processors.query import QueryMessageProcessor
 from .processors.queue_offsets import QueueOffsetProcessor
-from .processors.send import SendProcessor
+from .processors.send import SendAnswers, SendProcessor
 from .processors.send_back import SendBackProcessor
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
+from .sending.admission import SendAdmission
+from .sending.own_appends import OwnAppends
+from .sending.properties import SendProperties
+from .sending.retry_policy import RetryPolicy
+from .sending.send_path import SendPath
 from .stats import SAMPLE_S, BrokerStats
 from .stored_records import record_bytes
 from .topics import TopicConfigManager
@@ -149,9 +153,20 @@ class Broker:
             config, address, ha_address, namesrv_addrs, self.topics, self.topics.take_orders
         )
         keys = UniqueKeys(store_host[:4], os.getpid(), hash(address), _month_start_ms())
-        self.send = SendProcessor(
-            self.store, self.topics, self.groups, self.locks, broker, store_host, store.max_message_size, keys
+        self.send_properties = SendProperties(broker.region_id, broker.cluster_name, broker.trace_on, keys)
+        self.send_path = SendPath(
+            self.store,
+            SendAdmission(
+                self.topics,
+                self.store.queues,
+                RetryPolicy(self.topics, self.groups, self.locks),
+                lambda: broker.broker_permission,
+            ),
+            self.send_properties,
+            store.max_message_size,
         )
+        self.send_answers = SendAnswers(store_host, broker.region_id, broker.trace_on)
+        self.send = SendProcessor(self.send_path, self.send_answers)
         self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold"))
         self.pull = PullProcessor(
             self.store,
@@ -168,11 +183,10 @@ class Broker:
             self.store,
             loop,
             lambda: store.sync_flush_timeout_ms,
-            self.send.send_ext,
             server.flush_dirty,
             self.pull.long_polling.notify,
         )
-        self.local_sends = LocalSends(self.send, loop, store_host)
+        self.own_appends = OwnAppends(self.store, self.topics.get, loop.call_soon, lambda: loop.alive)
         self.stats = BrokerStats(self.store, self.pull, clock)
         self.admin_topics = AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration)
         self.admin_groups = AdminGroupsProcessor(self.groups, self.offsets)
@@ -222,8 +236,14 @@ class Broker:
         """Options were changed: make anew what was made of them. Everything else is read at each use. Any thread."""
         before = self.store.settings
         self.store.settings = _store_settings(store, before.delay_levels_ms, before.queue_descriptors)
-        self._loop.call_soon(lambda: self.send.take_options(store.max_message_size))
+        self._loop.call_soon(lambda: self._take_send_options(store.max_message_size, self._config.broker.trace_on))
         self.offsets.save_soon()
+
+    def _take_send_options(self, max_message_size: int, trace_on: bool) -> None:
+        """On remoting-io."""
+        self.send_path.max_message_size = max_message_size
+        self.send_properties.take_trace(trace_on)
+        self.send_answers.take_trace(trace_on)
 
     def _open_store(self, config_dir: Path) -> None:
         try:
