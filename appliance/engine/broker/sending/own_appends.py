@@ -57,11 +57,11 @@ class _Batch:
         self._missing = len(messages)
 
     def put_ended(self, index: int, outcome: PutOutcome) -> None:
-        if self._outcomes[index] is None:
-            self._outcomes[index] = outcome
-            self._missing -= 1
-            if not self._missing:
-                self.future.set_result([one for one in self._outcomes if one is not None])
+        assert self._outcomes[index] is None
+        self._outcomes[index] = outcome
+        self._missing -= 1
+        if not self._missing:
+            self.future.set_result([one for one in self._outcomes if one is not None])
 
 
 class _Place:

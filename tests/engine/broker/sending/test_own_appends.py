@@ -46,6 +46,12 @@ def test_every_field_reaches_the_record(engine, appends):
     assert (record.reconsume_times, record.prepared_transaction_offset, record.body) == (3, 1 << 40, b"x")
 
 
+def test_the_flags_of_hosts_are_the_brokers_own(engine, appends):
+    [outcome] = appends.submit([message(b"x", sys_flag=0x38)]).result(5)
+    record = decode_record(engine.broker.store.log.read(outcome.physical_offsets[0], 300))
+    assert (record.sys_flag, record.body) == (0x8, b"x")
+
+
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [
