@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from ..filter.message_filter import MessageFilter
 from ..remoting.connection import Connection, HeldRequest
 from ..remoting.event_loop import EventLoop, Timer
 from ..store.queues.consume_queue import ConsumeQueue, unpack_entries
@@ -32,12 +33,12 @@ _SLICE_S, _STEP = 0.001, 20
 
 
 class ParkedPull(HeldRequest):
-    """One pull that waits. codes: tag codes it wants, None for all. offset: nothing below it is wanted.
+    """One pull that waits. offset: nothing below it is wanted.
 
     Ten thousand of them are common: no header, no dictionary, no text of its own.
     """
 
-    __slots__ = ("bucket", "codes", "group", "max_count", "offset", "opaque", "queue")
+    __slots__ = ("bucket", "group", "max_count", "offset", "opaque", "queue", "wanted")
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class ParkedPull(HeldRequest):
         queue: ConsumeQueue,
         offset: int,
         max_count: int,
-        codes: frozenset[int] | None,
+        wanted: MessageFilter,
         bucket: int,
     ) -> None:
         self.conn = conn
@@ -56,7 +57,7 @@ class ParkedPull(HeldRequest):
         self.queue = queue
         self.offset = offset
         self.max_count = max_count
-        self.codes = codes
+        self.wanted = wanted
         self.bucket = bucket
         self.previous = None
         self.following = None
@@ -85,7 +86,7 @@ class LongPolling:
         queue: ConsumeQueue,
         offset: int,
         max_count: int,
-        codes: frozenset[int] | None,
+        wanted: MessageFilter,
         timeout_ms: int,
     ) -> bool:
         """Park a pull for at most `timeout_ms`; False when there is no room. group: the table's own text, so that it is
@@ -94,7 +95,7 @@ class LongPolling:
             return False
         now = int(self._loop.monotonic * 1000)
         bucket = max(now + min(timeout_ms, LONGEST_HOLD_MS), now + BUCKET_MS) // BUCKET_MS
-        parked = ParkedPull(conn, opaque, group, queue, offset, max_count, codes, bucket)
+        parked = ParkedPull(conn, opaque, group, queue, offset, max_count, wanted, bucket)
         if queue.waiters is None:
             queue.waiters = {}
         queue.waiters[parked] = None
@@ -197,7 +198,7 @@ class LongPolling:
     @staticmethod
     def _matches(parked: ParkedPull, queue: ConsumeQueue) -> bool:
         """Whether an entry the pull has not seen carries one of its tags; moves its offset behind those that do not."""
-        codes = parked.codes
+        codes = parked.wanted.codes
         if codes is None or parked.offset < queue.tail_base:
             return True
         entries = queue.tail_entries(parked.offset, queue.max_offset - parked.offset)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.engine.broker.long_polling import BUCKET_MS, LongPolling, ParkedPull
+from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.event_loop import EventLoop, Timer
 from appliance.engine.store.queues.consume_queue import ConsumeQueue
@@ -84,7 +85,9 @@ def test_a_connections_count_is_always_the_number_of_its_parked_pulls(steps):
     for what, which in steps:
         queue, conn = queues[which % 3], peers.all[which]
         if what == "hold":
-            polling.hold(conn, held, f"g{held % 2}", queue, queue.max_offset, 32, None, BUCKET_MS * (1 + held % 5))
+            polling.hold(
+                conn, held, f"g{held % 2}", queue, queue.max_offset, 32, EVERYTHING, BUCKET_MS * (1 + held % 5)
+            )
             held += 1
         elif what == "put":
             queue.append(0, 100, 0)
@@ -110,16 +113,16 @@ def test_a_connections_count_is_always_the_number_of_its_parked_pulls(steps):
 
 
 MANY = 20_000
-EVIL = frozenset((666,))
+EVIL = MessageFilter(frozenset((666,)))
 
 
-def crowd(resume, codes=EVIL, hold_ms=60_000):
+def crowd(resume, wanted=EVIL, hold_ms=60_000):
     """(polling, its loop, a queue at which one connection has MANY pulls)."""
     peers = Peers(1)
     queue = ConsumeQueue("T", 0)
     polling = LongPolling(peers.loop, resume)
     for number in range(MANY):
-        assert polling.hold(peers.all[0], number, "g", queue, 0, 32, codes, hold_ms)
+        assert polling.hold(peers.all[0], number, "g", queue, 0, 32, wanted, hold_ms)
     return polling, peers.loop, queue
 
 
@@ -153,7 +156,7 @@ def test_a_pull_behind_a_crowd_is_woken_all_the_same_by_whatever_came_meanwhile(
     woken = []
     polling, loop, queue = crowd(woken.append)
     other = Peers(1).all[0]
-    assert polling.hold(other, 1, "h", queue, 0, 32, frozenset((7,)), 60_000)
+    assert polling.hold(other, 1, "h", queue, 0, 32, MessageFilter(frozenset((7,))), 60_000)
     publish(polling, queue, 1)
     loop.tick()
     publish(polling, queue, 7)  # in the middle of the round

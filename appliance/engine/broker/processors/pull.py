@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import RefusedRequest
-from ...filter.tags import tag_codes
+from ...filter.message_filter import MessageFilter
+from ...filter.tags import tag_filter
 from ...protocol.codes import VERSION, RequestCode, ResponseCode
 from ...protocol.command import FLAG_ONEWAY, RemotingCommand
 from ...protocol.names import PERM_READ
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher, WorkerPool
 from ...remoting.event_loop import EventLoop
-from ...store.cold_reader import ColdReader
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from ...store.results import GetResult, GetStatus
@@ -102,7 +102,7 @@ class PullProcessor:
         self.long_polling = LongPolling(loop, self._resume)
         self._pulled = offsets.pulled.note
         # Owned by the pool's thread.
-        self._cold_reader = ColdReader(store)
+        self._cold_reader = store.new_cold_reader()
         # Owned by remoting-io.
         self._buffer = memoryview(bytearray(_READ_BUFFER_BYTES))
         self.found_count = 0
@@ -152,7 +152,7 @@ class PullProcessor:
     def _pull(self, conn: Connection, opaque: int, fields: PullFields) -> None:
         """Answer it, park it, or hand it to the cold pool."""
         try:
-            topic, group, codes = self._check(fields, conn)
+            topic, group, wanted = self._check(fields, conn)
         except RefusedRequest as refusal:
             ext = {"forbiddenType": refusal.kind} if isinstance(refusal, _Forbidden) else {}
             conn.answer(opaque, RemotingCommand.response(refusal.code, str(refusal), ext))
@@ -162,9 +162,9 @@ class PullProcessor:
         if fields.sys_flag & COMMIT_OFFSET:
             self._offsets.commit(fields.group, fields.topic, fields.queue_id, fields.commit_offset)
         queue = self._store.find_queue(fields.topic, fields.queue_id)
-        result = self._store.get(queue, fields.offset, min(fields.max_count, _MAX_COUNT), codes)
+        result = self._store.get(queue, fields.offset, min(fields.max_count, _MAX_COUNT), wanted)
         if result is None:
-            self._get_cold(conn, opaque, fields.group, fields.offset, fields.max_count, queue, codes)
+            self._get_cold(conn, opaque, fields.group, fields.offset, fields.max_count, queue, wanted)
             return
         self._pulled(group.group_name, queue, result.next_offset)
         code = _code_of(result.status, fields.offset)
@@ -174,7 +174,7 @@ class PullProcessor:
                 if queue is None:
                     queue = self._store.queues.get_or_create(fields.topic, fields.queue_id)
                 if not self.long_polling.hold(
-                    conn, opaque, group.group_name, queue, fields.offset, fields.max_count, codes, timeout_ms
+                    conn, opaque, group.group_name, queue, fields.offset, fields.max_count, wanted, timeout_ms
                 ):
                     # A client waits after this code; told that nothing was found it would ask again at once.
                     remark = "[HELD]too many pulls of this client, or of all, are being held"
@@ -184,8 +184,8 @@ class PullProcessor:
 
     def _check(
         self, fields: PullFields, conn: Connection
-    ) -> tuple[TopicConfig, SubscriptionGroupConfig, frozenset[int] | None]:
-        """(topic, group, wanted tag codes); refuses as 5.3.3's PullMessageProcessor does."""
+    ) -> tuple[TopicConfig, SubscriptionGroupConfig, MessageFilter]:
+        """(topic, group, filter); refuses as 5.3.3's PullMessageProcessor does."""
         if not self._config.broker_permission & PERM_READ:
             raise _Forbidden(f"the broker[{self._advertised_ip}] pulling message is forbidden", ForbiddenType.BROKER)
         group = self._groups.find(fields.group)
@@ -219,7 +219,7 @@ class PullProcessor:
             raise RefusedRequest(
                 ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
             )
-        return topic, group, tag_codes(expression)
+        return topic, group, tag_filter(expression)
 
     def _subscribed(self, fields: PullFields, group: SubscriptionGroupConfig) -> tuple[str | None, str | None]:
         """(expression, type) the group's heartbeats said."""
@@ -250,10 +250,10 @@ class PullProcessor:
             return
         # The topic may have been deleted and made anew meanwhile.
         queue = self._store.find_queue(parked.queue.topic, parked.queue.queue_id)
-        result = self._store.get(queue, parked.offset, min(parked.max_count, _MAX_COUNT), parked.codes)
+        result = self._store.get(queue, parked.offset, min(parked.max_count, _MAX_COUNT), parked.wanted)
         if result is None:
             self._get_cold(
-                parked.conn, parked.opaque, parked.group, parked.offset, parked.max_count, queue, parked.codes
+                parked.conn, parked.opaque, parked.group, parked.offset, parked.max_count, queue, parked.wanted
             )
             return
         self._pulled(parked.group, queue, result.next_offset)
@@ -369,7 +369,7 @@ class PullProcessor:
         offset: int,
         max_count: int,
         queue: ConsumeQueue | None,
-        codes: frozenset[int] | None,
+        wanted: MessageFilter,
         tries: int = _COLD_TRIES,
     ) -> None:
         """Have the pool read the queue's entries, and answer from what it read: one round, whatever is cached."""
@@ -381,7 +381,7 @@ class PullProcessor:
             if conn.closed:
                 return
             try:
-                entries = self._cold_reader.entries(queue, offset, max_count, codes)
+                entries = self._cold_reader.entries(queue, offset, max_count, wanted)
             except OSError as error:
                 logger.error("pull: the entries of %r cannot be read at %d: %s", queue, offset, error)
                 self._loop.call_soon(lambda: self._unreadable(conn, opaque))
@@ -393,14 +393,14 @@ class PullProcessor:
                 return
             now = store.find_queue(queue.topic, queue.queue_id)
             if now is queue:
-                result = store.get(queue, offset, max_count, codes, entries)
+                result = store.get(queue, offset, max_count, wanted, entries)
             else:  # deleted, and perhaps made anew, meanwhile
-                result = store.get(now, offset, max_count, codes)
+                result = store.get(now, offset, max_count, wanted)
             if result is not None:
                 self._pulled(group, now, result.next_offset)
                 self._finish(conn, opaque, group, queue.topic, offset, result)
             elif tries > 1:
-                self._get_cold(conn, opaque, group, offset, max_count, now, codes, tries - 1)
+                self._get_cold(conn, opaque, group, offset, max_count, now, wanted, tries - 1)
             else:
                 self._busy(conn, opaque)
 
