@@ -7,7 +7,7 @@ a sender that asked WAIT=false was answered when its tick was written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..protocol.codes import ResponseCode
 from ..protocol.command import RemotingCommand, decode_frame, encode_command
@@ -17,9 +17,6 @@ from ..store.message_store import MessageStore, Tick
 from ..store.queues.consume_queue import ConsumeQueue
 
 logger = logging.getLogger(__name__)
-
-#: Who sent is answered before more than this many are woken, not after them.
-_MANY_WAITERS = 32
 
 Ack = tuple[Connection, int, bytes]
 
@@ -33,14 +30,12 @@ class Durability:
         loop: EventLoop,
         sync_flush_timeout_ms: Callable[[], int],
         send_ext: dict[str, str],
-        flush_answers: Callable[[], None],
-        on_new_messages: Callable[[dict[ConsumeQueue, int]], None],
+        on_new_messages: Callable[[Iterable[ConsumeQueue]], None],
     ) -> None:
         self._store = store
         self._loop = loop
         self._timeout_ms = sync_flush_timeout_ms
         self._send_ext = send_ext
-        self._flush_answers = flush_answers
         self._on_new_messages = on_new_messages
         store.on_written = self._written
         store.on_published = self._published
@@ -57,11 +52,7 @@ class Durability:
     def _published(self, tick: Tick) -> None:
         for conn, _, frame in tick.acks:
             conn.send(frame)
-        waiting = sum(len(queue.waiters) for queue in tick.touched if queue.waiters)
-        if waiting:
-            if waiting > _MANY_WAITERS:
-                self._flush_answers()
-            self._on_new_messages(tick.touched)
+        self._on_new_messages(tick.touched)
 
     def _failed(self, tick: Tick, reason: str) -> None:
         """Nothing of the tick is promised: 14 makes a client try another broker (D6)."""

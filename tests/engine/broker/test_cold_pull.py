@@ -38,7 +38,7 @@ def topic(request, engine, peer):
 @pytest.fixture
 def jobs(engine, monkeypatch):
     """What was handed to the pool."""
-    pool = engine.broker.pull._cold
+    pool = engine.broker.pull._cold._pool
     found = []
     real = pool.submit
 
@@ -54,7 +54,7 @@ def jobs(engine, monkeypatch):
 def hold(engine):
     """Keeps the pool's thread busy until it is set."""
     go_on, busy = threading.Event(), threading.Event()
-    pool = engine.broker.pull._cold
+    pool = engine.broker.pull._cold._pool
     type(pool).submit(pool, lambda: (busy.set(), go_on.wait(10)))
     assert busy.wait(5)
     yield go_on
@@ -167,13 +167,13 @@ def test_a_pull_whose_client_has_gone_is_dropped(topic, engine, cold, jobs, hold
     going.send(11, pull_fields(topic, 0, 0))
     eventually(lambda: len(jobs) == 1, "the pull never came to the pool")
     read = []
-    monkeypatch.setattr(engine.broker.pull._cold_reader, "entries", lambda *args: read.append(args) or b"")
+    monkeypatch.setattr(engine.broker.pull._cold._reader, "entries", lambda *args: read.append(args) or b"")
     before = len(engine.server.connections)
     going.close()
     eventually(lambda: len(engine.server.connections) < before, "the broker did not see it go")
     hold.set()
     done = threading.Event()
-    engine.broker.pull._cold.submit(done.set)
+    engine.broker.pull._cold._pool.submit(done.set)
     assert done.wait(5)
     assert not read, "nothing is read for nobody"
     assert len(jobs) == 2, "the pull's one job and this test's"
@@ -265,7 +265,7 @@ def test_the_engine_stops_while_pulls_wait_for_the_pool(tmp_path, monkeypatch):
     eventually(lambda: engine.broker.store.find_queue("T", 0).tail_base == COUNT, "the entries were never written")
     refuse_reads_that_never_wait(monkeypatch, errno.EAGAIN)
     go_on = threading.Event()
-    engine.broker.pull._cold.submit(lambda: go_on.wait(5))
+    engine.broker.pull._cold._pool.submit(lambda: go_on.wait(5))
     for _ in range(20):
         peer.send(11, pull_fields("T", 0, 0))
     stopper = threading.Thread(target=engine.stop)
