@@ -31,12 +31,15 @@ class ReplyTo(Protocol):
         """Answer that it cannot be served, or not now."""
 
 
-class PullRequest(msgspec.Struct, eq=False):
+class PullRequest(msgspec.Struct, eq=False, gc=False):
     """One pull. Owned by remoting-io; the pool only reads what it asks for.
 
     opaque: how `reply_to` tells its answer from others on the connection. group, topic: as they were when it was
-    admitted. offset: nothing below it is wanted. Ten thousand of them may be held at once, so nothing here is a text
-    of its own, a header or a dictionary; a Struct is made faster than a class with slots.
+    admitted. offset: nothing below it is wanted.
+
+    Ten thousand of them may be held at once, so nothing here is a text of its own, a header or a dictionary, and a
+    Struct is made faster than a class with slots. The garbage collector passes them by: who links two of them, or has
+    one wait at its connection, unlinks them again.
     """
 
     reply_to: ReplyTo

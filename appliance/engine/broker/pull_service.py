@@ -52,7 +52,7 @@ class PullService:
             self._read(request, queue)
             return
         self._pulled(request.group.group_name, queue, result.next_offset)
-        code = _code_of(result.status, request.offset)
+        code = ResponseCode.SUCCESS if result.runs else _code_of(result.status, request.offset)
         if code != ResponseCode.PULL_NOT_FOUND or hold_ms is None or not self._hold(request, queue, hold_ms):
             request.reply_to.found(request, code, result)
 

@@ -266,6 +266,6 @@ def test_a_held_pull_is_small():
     import sys
 
     request = pull_at(ConsumeQueue("T", 0), Peers(1).all[0], 1)
-    assert sys.getsizeof(request) <= 144
+    assert sys.getsizeof(request) <= 128
     assert not hasattr(request, "__dict__")
     assert "following" not in repr(request), "a list of ten thousand is not printed through its links"
