@@ -131,7 +131,7 @@ class Broker:
         disk.private = own_dir
         self.store = MessageStore(settings, StorePaths(config.store_dir, own_dir), disk, loop, store_host)
         self.store.on_pressure = server.hold_producers
-        self.store.on_repaired = lambda queue: self.pull.long_polling.notify({queue: queue.max_offset})
+        self.store.on_repaired = lambda queue: self.pull.long_polling.notify((queue,))
         self.store.cleaner.options = store
         self._open_store(config_dir)
 
@@ -178,16 +178,16 @@ class Broker:
             loop,
             self._cold_pool,
             ip,
+            server.flush_dirty,
         )
         self.durability = Durability(
             self.store,
             loop,
             lambda: store.sync_flush_timeout_ms,
-            server.flush_dirty,
             self.pull.long_polling.notify,
         )
         self.own_appends = OwnAppends(self.store, self.topics.get, loop.call_soon, lambda: loop.alive)
-        self.stats = BrokerStats(self.store, self.pull, clock)
+        self.stats = BrokerStats(self.store, self.pull.answers, clock)
         self.admin_topics = AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration)
         self.admin_groups = AdminGroupsProcessor(self.groups, self.offsets)
         self.admin_broker = AdminBrokerProcessor(config, self.stats, address, clock, self.topics)

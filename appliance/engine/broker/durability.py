@@ -7,7 +7,7 @@ send, and answers in the protocol that asked. A sender that asked WAIT=false was
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -19,9 +19,6 @@ from .sending.outcome import store_unavailable
 
 logger = logging.getLogger(__name__)
 
-#: Who sent is answered before more than this many are woken, not after them.
-_MANY_WAITERS = 32
-
 
 class Durability:
     """Waits for the store on behalf of senders. Owned by remoting-io."""
@@ -31,13 +28,11 @@ class Durability:
         store: MessageStore,
         loop: EventLoop,
         sync_flush_timeout_ms: Callable[[], int],
-        flush_answers: Callable[[], None],
-        on_new_messages: Callable[[dict[ConsumeQueue, int]], None],
+        on_new_messages: Callable[[Iterable[ConsumeQueue]], None],
     ) -> None:
         self._store = store
         self._loop = loop
         self._timeout_ms = sync_flush_timeout_ms
-        self._flush_answers = flush_answers
         self._on_new_messages = on_new_messages
         store.on_written = self._written
         store.on_published = self._published
@@ -54,11 +49,7 @@ class Durability:
     def _published(self, tick: Tick) -> None:
         for reply_to, outcome in tick.acks:
             reply_to.put_ended(outcome)
-        waiting = sum(len(queue.waiters) for queue in tick.touched if queue.waiters)
-        if waiting:
-            if waiting > _MANY_WAITERS:
-                self._flush_answers()
-            self._on_new_messages(tick.touched)
+        self._on_new_messages(tick.touched)
 
     @staticmethod
     def _failed(tick: Tick, reason: str) -> None:

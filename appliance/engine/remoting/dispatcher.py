@@ -108,6 +108,8 @@ class WorkerPool(ServiceThread):
                 job.run()
             except Exception:
                 logger.exception("pool: job failed name=%s", self.name)
+                if conn is not None and job.answered:
+                    conn.close()  # it would wait for an answer that does not come
             if not job.resumed:
                 with self._lock:
                     self._held -= job.size

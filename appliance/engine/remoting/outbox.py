@@ -344,14 +344,20 @@ class Outbox:
     # --- from pools' threads
 
     def post(self, deliver: Callable[[], None], size: int) -> None:
-        """Call `deliver` on the I/O thread with an answer of `size` bytes, which counts from now on."""
+        """Call `deliver` on the I/O thread with an answer of `size` bytes, which counts from now on.
+
+        An error of ours there closes the connection: its peer would wait for an answer that does not come.
+        """
         with self._server.pool_lock:
             self._posted += size
 
         def arrived() -> None:
             with self._server.pool_lock:
                 self._posted -= size
-            deliver()
+            try:
+                deliver()
+            except Exception:
+                self.fail()
 
         self._server.loop.call_soon(arrived)
 

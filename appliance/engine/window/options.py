@@ -41,11 +41,11 @@ HOT = frozenset(
     (
         ("broker", "autoCreateTopicEnable"),  # TopicConfigManager.create_from_default
         ("broker", "autoCreateSubscriptionGroup"),  # SubscriptionGroupManager.find
-        ("broker", "longPollingEnable"),  # PullProcessor._pull
-        ("broker", "shortPollingTimeMills"),  # PullProcessor._pull
+        ("broker", "longPollingEnable"),  # PullService._hold
+        ("broker", "shortPollingTimeMills"),  # PullService._hold
         ("broker", "notifyConsumerIdsChangedEnable"),  # ClientManager._notify
         ("broker", "litePullMessageEnable"),  # PullProcessor.hot_lite_pull, handle_pull
-        ("broker", "brokerPermission"),  # PullProcessor._check, SendProcessor's routes, TableText
+        ("broker", "brokerPermission"),  # PullAdmission.admit, SendProcessor's routes, TableText
         ("broker", "defaultQueryMaxNum"),  # QueryMessageProcessor.handle_query
         ("broker", "flushConsumerOffsetInterval"),  # TableSaver.run
         ("broker", "registerBrokerTimeoutMills"),  # NameServerLink

@@ -116,3 +116,25 @@ def test_a_peer_within_the_bound_is_not_closed_for_what_waits_for_it(
         assert pool.submit(lambda: None, 2000 - 1024, peer)  # type: ignore[arg-type]
         wait_until(lambda number=number: len(peer.put_off) == number + 1, "it was not put off")
     assert peer.closed
+
+
+class ReadyPeer(FullPeer):
+    """Takes everything at once."""
+
+    def must_wait(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_job_that_fails_costs_the_connection_that_waits_for_its_answer(pool: WorkerPool, answered: bool) -> None:
+    """Whoever is not answered waits for a timeout, or for ever."""
+
+    def fail() -> None:
+        raise KeyError("planted")
+
+    peer, done = ReadyPeer(), threading.Event()
+    assert pool.submit(fail, 1, peer, answered)  # type: ignore[arg-type]
+    assert pool.submit(done.set)
+    assert done.wait(5.0)
+    assert peer.closed is answered
+    assert not peer.places
