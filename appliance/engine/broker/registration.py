@@ -21,9 +21,9 @@ from ..config import EngineConfig
 from ..errors import FrameError, RemotingError
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
+from ..protocol.data_version import DataVersion
 from ..remoting.client import RemotingClient
 from ..service_thread import ServiceThread
-from .data_version import DataVersion
 from .registration_body import TableText
 from .topic_config import TopicConfig
 from .topics import TopicConfigManager

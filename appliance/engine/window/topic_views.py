@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..broker.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, permission_text
+from ..broker.topic_config import TopicConfig
 from ..errors import NotFound, Unavailable
 from ..protocol.codes import version_name
-from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ..protocol.names import DLQ_PREFIX, PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY_PREFIX, permission_text
 from ..store.queues.consume_queue import ConsumeQueue
 from . import snapshots as s
 from .client_views import producer_groups_of

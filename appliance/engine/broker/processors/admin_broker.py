@@ -18,10 +18,10 @@ from ...config_file import parse_properties
 from ...errors import AdminError, RefusedRequest, Unavailable
 from ...protocol.codes import VERSION, RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
+from ...protocol.data_version import DataVersion
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...upstream_options import BROKER as KNOWN_UPSTREAM
-from ..data_version import DataVersion
 from ..heartbeat import MAX_BODY_BYTES
 
 logger = logging.getLogger(__name__)
