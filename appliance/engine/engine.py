@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from .clock import Clock
 from .config import EngineConfig
 from .errors import StartError
+from .host_port import EVERYWHERE, join_host_port, local_host, split_host_port
 from .own_files import tighten_at_start
 from .remoting.dispatcher import WorkerPool
 from .remoting.event_loop import EventLoop
@@ -106,14 +107,14 @@ class Engine:
         if "namesrv" in config.roles:
             namesrv_socket = listen(config.bind, config.namesrv_port)
             sockets.append(namesrv_socket)
-            self.namesrv_address = _join(advertised, namesrv_socket.getsockname()[1])
+            self.namesrv_address = join_host_port(advertised, namesrv_socket.getsockname()[1])
         if "broker" in config.roles:
             main, vip = self._listen_broker(sockets)
             port = main.getsockname()[1]
-            self.broker_address = _join(advertised, port)
+            self.broker_address = join_host_port(advertised, port)
             self._check_disk()
             tighten_at_start(config.data_dir / "rocketbox")
-            self._build_broker(main, vip, _join(advertised, port + 1))
+            self._build_broker(main, vip, join_host_port(advertised, port + 1))
         else:
             tighten_at_start(config.data_dir / "rocketbox")
         if namesrv_socket is not None:
@@ -155,8 +156,7 @@ class Engine:
     def _own_namesrv(self) -> str:
         """Where this process reaches its own name server: the bind address, not the advertised one."""
         assert self.namesrv_address is not None
-        host = self.config.bind if self.config.bind not in ("0.0.0.0", "::", "") else "127.0.0.1"
-        return _join(host, int(self.namesrv_address.rpartition(":")[2]))
+        return join_host_port(local_host(self.config.bind), split_host_port(self.namesrv_address)[1])
 
     def _listen_broker(self, sockets: list[socket.socket]) -> tuple[socket.socket, socket.socket]:
         """The main and the VIP socket; port 0 looks for three free neighbours."""
@@ -268,13 +268,9 @@ class Engine:
         return found
 
 
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _advertised(bind: str) -> str:
     """What to tell others when we listen everywhere: the address of the default route."""
-    if bind not in ("0.0.0.0", "::", ""):
+    if bind not in EVERYWHERE:
         return bind
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:

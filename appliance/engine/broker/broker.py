@@ -16,6 +16,7 @@ from ..clock import Clock
 from ..config import EngineConfig, StoreConfig, broker_properties
 from ..config_journal import ConfigJournal
 from ..errors import StartError
+from ..host_port import split_host_port
 from ..protocol.codes import RequestCode
 from ..protocol.message_id import UniqueKeys, encode_host
 from ..remoting.connection import Connection
@@ -110,9 +111,8 @@ class Broker:
         clock: Clock,
     ) -> None:
         broker, store = config.broker, config.store
-        host, _, port = address.rpartition(":")
-        ip = host.strip("[]")
-        store_host = encode_host(ip, int(port))
+        ip, port = split_host_port(address)
+        store_host = encode_host(ip, port)
         try:
             levels = parse_delay_levels(store.message_delay_level)
         except ValueError as error:

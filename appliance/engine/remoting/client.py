@@ -12,6 +12,7 @@ import threading
 import time
 
 from ..errors import CallTimeout, ConnectError, FrameError
+from ..host_port import split_host_port
 from ..protocol.command import FLAG_ONEWAY, MAX_FRAME_BYTES, RemotingCommand, decode_frame, encode_command
 
 logger = logging.getLogger(__name__)
@@ -19,14 +20,6 @@ logger = logging.getLogger(__name__)
 #: A host that answers at all does so within milliseconds; Java waits 3 s.
 CONNECT_TIMEOUT_MS = 3000
 _RECEIVE_BYTES = 64 * 1024
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """(host, port) of "host:port" or "[v6]:port". Raises ValueError."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host:
-        raise ValueError(f"{address!r} is not host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 class RemotingClient:
@@ -39,7 +32,7 @@ class RemotingClient:
     def __init__(self, address: str, connect_timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
         # Constant after construction.
         self.address = address
-        self._target = parse_address(address)
+        self._target = split_host_port(address)
         self._connect_timeout_ms = connect_timeout_ms
         # Serialises calls: it is held while one waits for its answer, since the connection serves one call at a time.
         self._turn = threading.Lock()

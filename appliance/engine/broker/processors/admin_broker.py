@@ -16,6 +16,7 @@ from ...clock import Clock
 from ...config import EngineConfig, broker_properties
 from ...config_file import parse_properties
 from ...errors import AdminError, RefusedRequest, Unavailable
+from ...host_port import bracketed, split_host_port
 from ...protocol.codes import VERSION, RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.data_version import DataVersion
@@ -85,8 +86,8 @@ class AdminBrokerProcessor:
     def _text(self) -> bytes:
         properties = broker_properties(self._config)
         if self._address is not None:
-            host, _, port = self._address.rpartition(":")
-            properties |= {"brokerIP1": host, "listenPort": port, "haListenPort": str(int(port) + 1)}
+            host, port = split_host_port(self._address)
+            properties |= {"brokerIP1": bracketed(host), "listenPort": str(port), "haListenPort": str(port + 1)}
         return "".join(f"{name}={_one_line(properties[name])}\n" for name in sorted(properties)).encode()
 
     def register(self, dispatcher: Dispatcher) -> None:
