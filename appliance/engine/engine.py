@@ -12,6 +12,7 @@ import random
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,13 @@ from .config import EngineConfig
 from .errors import StartError
 from .host_port import EVERYWHERE, join_host_port, local_host, split_host_port
 from .own_files import tighten_at_start
-from .remoting.dispatcher import WorkerPool
+from .remoting.dispatcher import Dispatcher, Gate, WorkerPool
 from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
 from .store.disk import disk_usage
 from .window import EngineAdmin
 from .wire_audit import NAMESRV_STEM, STEM, WireAudit
-from .wire_gate import WireGate
+from .wire_gate import Act, WireGate
 
 if TYPE_CHECKING:
     from .broker.broker import Broker
@@ -49,7 +50,8 @@ _PICKED_PORTS = range(12_000, 32_000)
 class Engine:
     """The broker and the name server of this process."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, gates: tuple[Gate, ...] = ()) -> None:
+        """gates: asked on every port, behind the one for administration, which writes down what they refuse."""
         # A section of our own: hot options are changed in it while we run.
         self.config = config = replace(config, broker=replace(config.broker))
         self.broker_address: str | None = None
@@ -63,7 +65,7 @@ class Engine:
         self._clock = Clock()
         stem = STEM if "broker" in config.roles else NAMESRV_STEM
         self.wire_audit = WireAudit(config.data_dir / "rocketbox", self._clock, stem=stem)
-        self._gate = WireGate(config.wire_admin, self.wire_audit, self._clock)
+        self._gates = gates
 
     # --- start
 
@@ -121,7 +123,7 @@ class Engine:
             from .namesrv.namesrv import NameServer
 
             self.namesrv = NameServer(config, self.loop, self.server, self._clock)
-            dispatcher = self._gate.table(self._pools, self.namesrv.wire_acts())
+            dispatcher = self._dispatcher(self.namesrv.wire_acts())
             self.namesrv.register(dispatcher)
             self.server.listen(namesrv_socket, dispatcher)
 
@@ -148,10 +150,14 @@ class Engine:
             namesrv_addrs,
             self._clock,
         )
-        dispatcher = self._gate.table(self._pools, self.broker.wire_acts())
+        dispatcher = self._dispatcher(self.broker.wire_acts())
         vip_dispatcher = self.broker.register(dispatcher)
         self.server.listen(main, dispatcher)
         self.server.listen(vip, vip_dispatcher)
+
+    def _dispatcher(self, acts: Mapping[int, Act]) -> Dispatcher:
+        wire_gate = WireGate(self.config.wire_admin, self.wire_audit, self._clock, acts)
+        return Dispatcher(self._pools, (wire_gate, *self._gates))
 
     def _own_namesrv(self) -> str:
         """Where this process reaches its own name server: the bind address, not the advertised one."""

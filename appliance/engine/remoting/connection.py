@@ -69,6 +69,7 @@ class Connection(Outbox):
         "parked",
         "parked_count",
         "partial_magnitude",
+        "principal",
         "version",
     )
 
@@ -78,6 +79,8 @@ class Connection(Outbox):
         self.client_id: str | None = None
         self.language = "JAVA"
         self.version = 0
+        #: Who the peer has proved to be, for the gates of the dispatcher; None while nobody asks.
+        self.principal: str | None = None
         self.parked: HeldRequest | None = None
         self.parked_count = 0
         #: Which of the server's lists of partial frames it is in; the server's own.
@@ -92,6 +95,8 @@ class Connection(Outbox):
 
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Answer `request`; nothing is sent when it was one-way."""
+        if request.witness is not None:
+            request.witness.answered(response)
         if not request.flag & FLAG_ONEWAY:
             self.answer(request.opaque, response)
 
