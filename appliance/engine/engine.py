@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import random
 import socket
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from .clock import Clock
 from .config import EngineConfig
 from .errors import StartError
 from .host_port import EVERYWHERE, join_host_port, local_host, split_host_port
+from .loop_calls import run_on_loop
 from .own_files import tighten_at_start
 from .remoting.dispatcher import Dispatcher, Gate, WorkerPool
 from .remoting.event_loop import EventLoop
@@ -247,22 +247,13 @@ class Engine:
 
     def _drain(self, seconds: float) -> None:
         """Give slow readers a moment to take their last answers."""
-        end = time.monotonic() + seconds
-        while self.server.connections and time.monotonic() < end:
+        end = self._clock.monotonic() + seconds
+        while self.server.connections and self._clock.monotonic() < end:
             time.sleep(0.01)
 
-    def _on_loop(self, function: object) -> None:
-        """Run a function on the I/O thread and wait for it."""
-        done = threading.Event()
-
-        def run() -> None:
-            try:
-                function()  # type: ignore[operator]
-            finally:
-                done.set()
-
-        self.loop.call_soon(run)
-        done.wait(LOOP_CALL_S)
+    def _on_loop(self, function: Callable[[], object]) -> None:
+        end = self._clock.monotonic() + LOOP_CALL_S
+        run_on_loop(self.loop.call_soon, function, lambda: self._clock.monotonic() >= end)
 
     def health(self) -> dict[str, dict[str, object]]:
         """Check -> {"ok", "detail"}; details are for the operator only."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +16,7 @@ from ..config import EngineConfig, StoreConfig, broker_properties
 from ..config_journal import ConfigJournal
 from ..errors import StartError
 from ..host_port import split_host_port
+from ..loop_calls import run_on_loop
 from ..protocol.codes import RequestCode
 from ..protocol.message_id import UniqueKeys, encode_host
 from ..remoting.connection import Connection
@@ -121,6 +121,7 @@ class Broker:
         settings = _store_settings(store, levels, descriptors_below(server.descriptor_limit))
         config_dir = config.store_dir / "config"
         self._loop = loop
+        self._clock = clock
         self._config = config
         self.address = address
         disk = Disk()
@@ -268,17 +269,14 @@ class Broker:
     def answer_everything(self, deadline_s: float) -> None:
         """Answer parked pulls, and wait until every stored message was acknowledged."""
         self._loop.call_soon(self.pull.long_polling.release_all)
-        end = time.monotonic() + deadline_s
-        while time.monotonic() < end:
-            quiet = threading.Event()
-            result = [False]
+        end = self._clock.monotonic() + deadline_s
+        quiet: list[bool] = []
 
-            def look(result: list[bool] = result, quiet: threading.Event = quiet) -> None:
-                result[0] = not self.store.pending and self.store.tick.last_offset < 0
-                quiet.set()
+        def look() -> None:
+            quiet[:] = [not self.store.pending and self.store.tick.last_offset < 0]
 
-            self._loop.call_soon(look)
-            if quiet.wait(0.5) and result[0]:
+        while self._clock.monotonic() < end:
+            if run_on_loop(self._loop.call_soon, look, lambda: self._clock.monotonic() >= end) and quiet == [True]:
                 return
             time.sleep(0.01)
         logger.warning("broker: stopping with unacknowledged messages")
