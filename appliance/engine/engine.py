@@ -50,19 +50,19 @@ _PICKED_PORTS = range(12_000, 32_000)
 class Engine:
     """The broker and the name server of this process."""
 
-    def __init__(self, config: EngineConfig, gates: tuple[Gate, ...] = ()) -> None:
+    def __init__(self, config: EngineConfig, gates: tuple[Gate, ...] = (), clock: Clock | None = None) -> None:
         """gates: asked on every port, behind the one for administration, which writes down what they refuse."""
         # A section of our own: hot options are changed in it while we run.
         self.config = config = replace(config, broker=replace(config.broker))
         self.broker_address: str | None = None
         self.namesrv_address: str | None = None
-        self.loop = EventLoop()
+        self._clock = clock or Clock()
+        self.loop = EventLoop(self._clock)
         self.server = RemotingServer(self.loop)
         self.broker: Broker | None = None
         self.namesrv: NameServer | None = None
         self.window = EngineAdmin(self)
         self._pools: dict[str, WorkerPool] = {}
-        self._clock = Clock()
         stem = STEM if "broker" in config.roles else NAMESRV_STEM
         self.wire_audit = WireAudit(config.data_dir / "rocketbox", self._clock, stem=stem)
         self._gates = gates
@@ -157,7 +157,7 @@ class Engine:
 
     def _dispatcher(self, acts: Mapping[int, Act]) -> Dispatcher:
         wire_gate = WireGate(self.config.wire_admin, self.wire_audit, self._clock, acts)
-        return Dispatcher(self._pools, (wire_gate, *self._gates))
+        return Dispatcher(self._pools, (wire_gate, *self._gates), self._clock)
 
     def _own_namesrv(self) -> str:
         """Where this process reaches its own name server: the bind address, not the advertised one."""

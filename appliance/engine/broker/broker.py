@@ -153,7 +153,7 @@ class Broker:
         self.send = SendProcessor(
             self.store, self.topics, self.groups, self.locks, broker, store_host, store.max_message_size, keys
         )
-        self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold"))
+        self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold", clock=clock))
         self.pull = PullProcessor(
             self.store,
             self.topics,
@@ -174,7 +174,7 @@ class Broker:
             self.pull.long_polling.notify,
         )
         self.local_sends = LocalSends(self.send, loop, store_host)
-        self.stats = BrokerStats(self.store, self.pull, clock)
+        self.stats = BrokerStats(self.store, self.pull, server, pools, clock)
         self.admin_topics = AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration)
         self.admin_groups = AdminGroupsProcessor(self.groups, self.offsets)
         self.admin_broker = AdminBrokerProcessor(config, self.stats, address, clock, self.topics)

@@ -204,7 +204,7 @@ class Connection(Outbox):
             stop = position + 4 + length
             if producers_held and self.dispatcher.is_send(view, position + 8, min(stop, end), meta, whole=stop <= end):
                 self._held_back = self.halted = True
-                self._server.held_back[self] = None
+                self._server.held_back[self] = self._server.loop.monotonic
                 return position
             if stop > end:
                 break

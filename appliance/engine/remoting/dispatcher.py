@@ -13,9 +13,11 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ..clock import Clock
 from ..errors import FrameError, QueueBroken, RefusedRequest
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import (
@@ -74,16 +76,26 @@ class _Job(NamedTuple):
     resumed: bool = False
 
 
+class Waiting(NamedTuple):
+    """How many wait in a queue, and for how long the first of them does."""
+
+    number: int
+    first_ms: int
+
+
 class WorkerPool(ServiceThread):
     """One thread `pool-<name>` that works off a bounded queue of cold requests, in order."""
 
-    def __init__(self, name: str, capacity: int = 10_000) -> None:
+    def __init__(self, name: str, capacity: int = 10_000, clock: Clock | None = None) -> None:
         super().__init__(f"pool-{name}")
-        self._capacity = capacity
+        # Constant after construction.
+        self.capacity = capacity
+        self._clock = clock or Clock()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        # Guarded by _lock: jobs that wait here; bytes that those and the running one hold; bytes of jobs put off.
-        self._waiting = 0
+        # Guarded by _lock: since when each job waits here, in order; bytes that those and the running one hold; bytes
+        # of jobs put off.
+        self._since: deque[float] = deque()
         self._held = 0
         self._put_off = 0
 
@@ -95,14 +107,20 @@ class WorkerPool(ServiceThread):
         A job that is answered to `conn` begins when that peer has taken enough of its earlier answers, or has gone.
         """
         with self._lock:
-            if self._waiting >= self._capacity or (self._held and self._held + size > MAX_WAITING_BYTES):
+            if len(self._since) >= self.capacity or (self._held and self._held + size > MAX_WAITING_BYTES):
                 return False
             if conn is not None and not conn.take_place(size):
                 return False
-            self._waiting += 1
+            self._since.append(self._clock.monotonic())
             self._held += size
         self._jobs.put(_Job(job, size, conn, answered))
         return True
+
+    def waiting(self) -> Waiting:
+        """What waits here now. Any thread."""
+        with self._lock:
+            number, since = len(self._since), self._since[0] if self._since else 0.0
+        return Waiting(number, int((self._clock.monotonic() - since) * 1000) if number else 0)
 
     def run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -114,7 +132,7 @@ class WorkerPool(ServiceThread):
                 if job.resumed:
                     self._put_off -= job.size + _REQUEST_BYTES
                 else:
-                    self._waiting -= 1
+                    self._since.popleft()
             try:
                 job.run()
             except Exception:
@@ -130,7 +148,7 @@ class WorkerPool(ServiceThread):
     def _keep_for_later(self, job: _Job, conn: Connection) -> None:
         """The job gives its place up, so that a peer that takes nothing keeps nobody else out of the pool."""
         with self._lock:
-            self._waiting -= 1
+            self._since.popleft()
             self._held -= job.size
             self._put_off += job.size + _REQUEST_BYTES
             too_much = self._put_off > MAX_PUT_OFF_BYTES
@@ -169,13 +187,14 @@ class _Entry(NamedTuple):
 class Dispatcher:
     """The table of one listening port; ports may share handlers, pools and gates, not tables."""
 
-    def __init__(self, pools: dict[str, WorkerPool], gates: tuple[Gate, ...] = ()) -> None:
-        """gates: asked in their order; one refusal is enough."""
+    def __init__(self, pools: dict[str, WorkerPool], gates: tuple[Gate, ...] = (), clock: Clock | None = None) -> None:
+        """gates: asked in their order; one refusal is enough. clock: of the pools that are made here."""
         # Filled before the first connection, constant afterwards.
         self._handlers: dict[int, _Entry] = {}
         self._hot: dict[bytes, HotHandler] = {}
         self._pools = pools
         self._gates = gates
+        self._clock = clock
 
     def add(self, code: int, handler: Handler, pool: str | None = None) -> None:
         """Serve `code`: inline (under 0.2 ms, never blocking) or in the pool of that name, made on first use."""
@@ -188,7 +207,7 @@ class Dispatcher:
         """The pool of that name, made on first use."""
         worker = self._pools.get(name)
         if worker is None:
-            worker = self._pools[name] = WorkerPool(name)
+            worker = self._pools[name] = WorkerPool(name, clock=self._clock)
         return worker
 
     def add_hot(self, code: int, handler: HotHandler) -> None:
@@ -205,7 +224,7 @@ class Dispatcher:
 
     def without(self, *codes: int) -> Dispatcher:
         """A copy for a port that does not serve `codes` (pulls on the VIP port)."""
-        copy = Dispatcher(self._pools, self._gates)
+        copy = Dispatcher(self._pools, self._gates, self._clock)
         copy._handlers = {code: entry for code, entry in self._handlers.items() if code not in codes}
         gone = {_hot_prefix(code) for code in codes}
         copy._hot = {prefix: handler for prefix, handler in self._hot.items() if prefix not in gone}
