@@ -66,8 +66,8 @@ def _physical_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _month_start_ms() -> int:
-    now = time.localtime()
+def _month_start_ms(now_ms: int) -> int:
+    now = time.localtime(now_ms / 1000)
     return int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1)) * 1000)
 
 
@@ -133,7 +133,7 @@ class Broker:
         self._open_store(config_dir)
 
         try:
-            self.journal = ConfigJournal(own_dir / "config.journal")
+            self.journal = ConfigJournal(own_dir / "config.journal", clock=clock)
         except OSError as error:
             raise StartError(f"{own_dir / 'config.journal'} cannot be opened: {error.strerror}.") from None
         # A message in a topic made for it is acknowledged when the topic's entry is durable, too.
@@ -147,9 +147,9 @@ class Broker:
         self.clients = ClientManager(broker, self.groups, clock, loop.call_soon)
         self.locks = RebalanceLockManager(clock)
         self.registration = Registration(
-            config, address, ha_address, namesrv_addrs, self.topics, self.topics.take_orders
+            config, address, ha_address, namesrv_addrs, self.topics, self.topics.take_orders, clock
         )
-        keys = UniqueKeys(store_host[:4], os.getpid(), hash(address), _month_start_ms())
+        keys = UniqueKeys(store_host[:4], os.getpid(), hash(address), _month_start_ms(clock.wall_ms()))
         self.send = SendProcessor(
             self.store, self.topics, self.groups, self.locks, broker, store_host, store.max_message_size, keys
         )
