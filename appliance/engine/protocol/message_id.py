@@ -24,12 +24,6 @@ def decode_host(raw: bytes) -> tuple[str, int]:
     return str(ipaddress.ip_address(raw[:-4])), int.from_bytes(raw[-4:], "big")
 
 
-def host_text(raw: bytes) -> str:
-    """ "address:port" of 8 or 20 bytes as messages name a peer, an IPv6 address in brackets."""
-    host, port = decode_host(raw)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def encode_offset_id(host: bytes, physical_offset: int) -> str:
     """The offset id of a record stored by `host` (as `encode_host` writes it)."""
     return f"{host.hex().upper()}{physical_offset:016X}"

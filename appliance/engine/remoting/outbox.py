@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..protocol.message_id import host_text
+from ..host_port import join_host_port
+from ..protocol.message_id import decode_host
 from .event_loop import READABLE, WRITABLE
 
 if TYPE_CHECKING:
@@ -265,7 +266,7 @@ class Outbox:
     @property
     def remote_host(self) -> str:
         """ "address:port" as messages name it."""
-        return host_text(self.born_host)
+        return join_host_port(*decode_host(self.born_host))
 
     @property
     def unread(self) -> bool:

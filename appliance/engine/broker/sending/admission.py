@@ -9,8 +9,9 @@ import random
 from collections.abc import Callable
 
 from ...errors import RefusedRequest
+from ...host_port import join_host_port
 from ...protocol.codes import ResponseCode
-from ...protocol.message_id import host_text
+from ...protocol.message_id import decode_host
 from ...protocol.names import NO_SEND_TOPICS, PERM_WRITE, RETRY_PREFIX, topic_name_error
 from ...store.queues.consume_queue import ConsumeQueue
 from ...store.queues.consume_queue_table import ConsumeQueueTable
@@ -84,9 +85,10 @@ class SendAdmission:
         if queue_id < 0:
             queue_id = random.randrange(max(1, route.write_queues))
         if queue_id >= len(route.queues):
+            producer = join_host_port(*decode_host(born_host))
             raise RefusedRequest(
                 ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{queue_id}] is illegal, {route.text} Producer: {host_text(born_host)}",
+                f"request queueId[{queue_id}] is illegal, {route.text} Producer: {producer}",
             )
         queue = route.queues[queue_id]
         if queue is None:
