@@ -6,8 +6,9 @@ import logging
 import secrets
 import time
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TYPE_CHECKING
 
+from ..broker.local_sends import LocalSends
+from ..broker.topics import TopicConfigManager
 from ..errors import InvalidInput, NotFound, RefusedRequest, Unavailable
 from ..protocol.codes import ResponseCode
 from ..protocol.names import NO_SEND_TOPICS, PERM_WRITE
@@ -21,11 +22,8 @@ from ..protocol.properties import (
     encode_properties,
 )
 from .message_snapshots import SentMessage
+from .options import Options
 from .sentences import say
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
-    from ..engine import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +48,11 @@ class TestSender:
     #: pytest: this is no test.
     __test__ = False
 
-    def __init__(self, engine: Engine, broker: Broker) -> None:
-        self._engine = engine
-        self._broker = broker
+    def __init__(self, topics: TopicConfigManager, sends: LocalSends, options: Options) -> None:
+        # Constant after construction.
+        self._topics = topics
+        self._sends = sends
+        self._options = options
 
     def send(
         self,
@@ -83,7 +83,7 @@ class TestSender:
             "k": "false",
             "m": "false",
         }
-        future = self._broker.local_sends.submit(fields, body)
+        future = self._sends.submit(fields, body)
         try:
             answer = future.result(timeout_s)
         except FutureTimeout:
@@ -110,7 +110,7 @@ class TestSender:
         )
 
     def _check(self, topic: str, body: bytes, queue_id: int | None) -> None:
-        config = self._broker.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None:
             raise NotFound("topic", topic)
         if topic in NO_SEND_TOPICS:
@@ -120,7 +120,7 @@ class TestSender:
         if queue_id is not None and not 0 <= queue_id < config.write_queue_nums:
             last = config.write_queue_nums - 1
             raise InvalidInput("queue_id", say("out_of_range", field="queue_id", low=0, high=last))
-        limit = self._engine.config.store.max_message_size
+        limit = self._options.config.store.max_message_size
         if not body:
             raise InvalidInput("body", say("body_missing"), ResponseCode.MESSAGE_ILLEGAL)
         if len(body) > limit:

@@ -110,6 +110,10 @@ class PullProcessor:
         self.message_count = 0
         self.message_bytes = 0
 
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        self._config = config
+
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.PULL_MESSAGE, self.handle_pull)
         dispatcher.add(RequestCode.LITE_PULL_MESSAGE, self.handle_pull)

@@ -107,7 +107,6 @@ class SendProcessor:
         self._topics = topics
         self._groups = groups
         self._locks = locks
-        self._config = config
         self._unique_keys = unique_keys
         self._host_hex = store_host.hex().upper().encode()
         self._region = config.region_id
@@ -115,14 +114,15 @@ class SendProcessor:
         #: Every answer to a send carries these, refusals too; Java reads them without a null check.
         self.send_ext: dict[str, str] = {}
         # Owned by remoting-io.
-        self.take_options(max_message_size)
+        self.take_options(config, max_message_size)
         self._routes: dict[str, TopicRoute] = {}
         self._shapes = Shapes()
-        self._generation = -1
 
-    def take_options(self, max_message_size: int) -> None:
-        """Make anew what follows from traceOn and maxMessageSize. On remoting-io, or before it starts."""
-        region, trace = self._region, "true" if self._config.trace_on else "false"
+    def take_options(self, config: BrokerConfig, max_message_size: int) -> None:
+        """Make anew what follows from options. On remoting-io, or before it starts."""
+        self._config = config
+        self._generation = -1  # routes hold the broker's permission
+        region, trace = self._region, "true" if config.trace_on else "false"
         self._max_message_size = max_message_size
         self._trace = trace
         self.send_ext |= {TRACE_SWITCH: trace, MSG_REGION: region}
