@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ..address_check import AddressCheck, check_address
 from ..broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
 from ..broker.broker import Broker
 from ..errors import InvalidInput, Unavailable
@@ -370,6 +371,10 @@ class EngineAdmin:
     def addresses(self) -> Addresses:
         """(broker, namesrv): "host:port" as clients are told; None for a role that does not run."""
         return self._system.addresses()
+
+    def check_address(self, host: str) -> AddressCheck:
+        """Whether clients that are told this host would reach this process. Blocks for 5 s at most."""
+        return check_address(host, self._options.config.bind, *self._system.addresses())
 
     def max_message_bytes(self) -> int:
         """The largest body that a message may have now (maxMessageSize)."""
