@@ -84,7 +84,7 @@ SENTENCES: dict[str, str] = {
     "io_ended": gettext_noop("The network thread has stopped. Restart the broker."),
     "store_writable": gettext_noop("The message log accepts messages."),
     "store_broken": gettext_noop(
-        "The message log has been read-only since a write failed: %(reason)s. Restart the broker to write to it again."
+        "The message log is read-only because a write failed: %(reason)s. Restart the broker."
     ),
     "queues_written": gettext_noop("Queue files are being written."),
     "queues_failing": gettext_noop("Queue files cannot be written; trying again: %(reason)s."),
@@ -97,7 +97,7 @@ SENTENCES: dict[str, str] = {
     "tables_saved": gettext_noop("Topics, groups and offsets are saved."),
     "tables_failing": gettext_noop("The table of %(table)s cannot be saved: %(reason)s."),
     "wire_audit_failing": gettext_noop(
-        "What admin tools did cannot be written to the audit file; it is kept in memory for now: %(reason)s."
+        "What admin tools did cannot be saved; it is kept in memory for now: %(reason)s."
     ),
     "namesrv_registered": gettext_noop("Registered with name server %(address)s."),
     "namesrv_lost": gettext_noop(
@@ -132,7 +132,7 @@ SENTENCES: dict[str, str] = {
         "Problems found in the store in the last week: %(count)d, the latest in %(place)s: %(reason)s"
     ),
     "bytes_changed": gettext_noop(
-        "Parts of closed log files that changed after they were written: %(count)d, the first in %(place)s."
+        "Parts of closed log files that have changed since: %(count)d, the first in %(place)s."
     ),
     "dead_letters": gettext_noop("Dead letters of %(group)s: %(count)d."),
     "nobody_consumes": gettext_noop("%(group)s is %(lag)d messages behind and none of its clients is connected."),
@@ -200,12 +200,8 @@ SENTENCES: dict[str, str] = {
     "system_topic": gettext_noop("%(name)s is a system topic."),
     "system_group": gettext_noop("%(name)s is a system group."),
     "made_with_group": gettext_noop("Retry and dead letter topics are created with their group."),
-    "bad_topic_name": gettext_noop(
-        "A topic name has 1 to %(length)d of the characters a-z, A-Z, 0-9, _, -, %% and |."
-    ),
-    "bad_group_name": gettext_noop(
-        "A group name has 1 to %(length)d of the characters a-z, A-Z, 0-9, _, -, %% and |."
-    ),
+    "bad_topic_name": gettext_noop("A topic name has 1 to %(length)d of the characters a-z, A-Z, 0-9, _, -, %% and |."),
+    "bad_group_name": gettext_noop("A group name has 1 to %(length)d of the characters a-z, A-Z, 0-9, _, -, %% and |."),
     "topic_kept": gettext_noop("This topic is reserved for the broker."),
     "topic_not_writable": gettext_noop("Writing to this topic is not allowed."),
     "body_missing": gettext_noop("A message needs a body."),
@@ -215,7 +211,7 @@ SENTENCES: dict[str, str] = {
     "bad_property": gettext_noop("A property needs a name and a value."),
     "property_reserved": gettext_noop("%(name)s is reserved for the broker and cannot be set here."),
     "properties_too_long": gettext_noop("The properties take %(size)d bytes, at most 32 KB are possible."),
-    "separator_inside": gettext_noop("Properties must not contain the control characters 1 and 2, which separate them."),
+    "separator_inside": gettext_noop("Properties must not contain the control characters 1 and 2."),
     "no_unicode": gettext_noop("This is not valid Unicode text."),
     "option_not_hot": gettext_noop("%(name)s cannot be changed while the broker runs."),
     "option_number": gettext_noop("%(name)s must be a whole number between %(low)d and %(high)d."),

@@ -65,7 +65,7 @@ def build(
     server: RemotingServer,
     options: Options,
     system: SystemView,
-    make_checks: Callable[[BrokerChecks], Checks],
+    process_checks: Checks,
 ) -> tuple[BrokerParts, Checks]:
     """The parts, and the checks that include the broker's. The sampler's thread is not started."""
     store, topics, groups = broker.store, broker.topics, broker.groups
@@ -77,7 +77,7 @@ def build(
     clients = ClientViews(broker.clients)
     messages = MessageViews(topics, store, sampler.index)
     tables: dict[str, Table] = {"topics": topics, "groups": groups, "offsets": broker.offsets}
-    checks = make_checks(BrokerChecks(store, tables, broker.queues_failure, broker.registration, options))
+    checks = process_checks.including(BrokerChecks(store, tables, broker.queues_failure, broker.registration, options))
     disk = DiskRoom(options, sampler)
     traffic = TrafficFigures(store, broker.pull, server, sampler)
     standing = Standing(lag, group_views, clients, checks, Needs(sampler))

@@ -180,6 +180,10 @@ class Checks:
         self._addresses = addresses
         self._broker = broker
 
+    def including(self, broker: BrokerChecks) -> Checks:
+        """The same, and those of the broker."""
+        return Checks(self._loop, self._wire_audit, self._addresses, broker)
+
     def all(self) -> tuple[s.Check, ...]:
         """Every check, the network's first."""
         alive = self._loop.alive

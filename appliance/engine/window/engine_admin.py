@@ -10,89 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..address_check import AddressCheck, check_address
 from ..broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
-from ..broker.broker import Broker
-from ..errors import InvalidInput, Unavailable
-from ..namesrv.namesrv import NameServer
-from ..remoting.dispatcher import WorkerPool
-from ..remoting.event_loop import EventLoop
-from ..remoting.server import RemotingServer
-from ..wire_audit import WireAct, WireAudit
+from ..errors import InvalidInput
 from . import message_snapshots as m
 from . import snapshots as s
 from .bodies import view_body
-from .broker_parts import BrokerParts, build
-from .checks import Checks
-from .figures import namesrv_metrics
-from .log_ring import LogRing
-from .options import Options
+from .process_window import ProcessWindow
 from .retention import Retention
 from .sentences import say
-from .system import Addresses, SystemView
-from .system_snapshots import Configuration, LogLine, SystemInfo
 from .topic_views import route_of, settings_of
 
 
-class EngineAdmin:
-    """Any thread. Without the broker role most questions raise Unavailable."""
-
-    def __init__(
-        self,
-        options: Options,
-        loop: EventLoop,
-        server: RemotingServer,
-        wire_audit: WireAudit,
-        addresses: Callable[[], Addresses],
-        health: Callable[[], dict[str, dict[str, object]]],
-    ) -> None:
-        """addresses, health: asked at each use, also before the start."""
-        # Constant after construction.
-        self._options = options
-        self._server = server
-        self._wire_audit = wire_audit
-        self._health = health
-        self._make_checks = lambda broker=None: Checks(loop, wire_audit, addresses, broker)
-        self._log = LogRing()
-        self._system = SystemView(options, addresses)
-        # Set by start().
-        self._checks = self._make_checks()
-        self._namesrv: NameServer | None = None
-        self._parts: BrokerParts | None = None
-
-    def start(self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
-        """Begin to sample; the engine calls it when everything runs. broker, namesrv: of the roles that run."""
-        self._system.started()
-        self._log.install()
-        self._namesrv = namesrv
-        if broker is not None:
-            self._parts, self._checks = build(
-                broker, namesrv, pools, self._server, self._options, self._system, self._make_checks
-            )
-            self._parts.sampler.start()
-
-    def stop(self) -> None:
-        """End the sampler; the engine calls it before it stops anything."""
-        self._log.remove()
-        if self._parts is not None:
-            self._parts.sampler.stop(2.0)
-
-    def _running(self) -> BrokerParts:
-        parts = self._parts
-        if parts is None:
-            raise Unavailable(say("no_broker"))
-        return parts
+class EngineAdmin(ProcessWindow):
+    """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers
-
-    def metrics(self) -> dict[str, float]:
-        """Plain numbers by name; names are what /metrics shows behind `rocketbox_`. Totals count from the start."""
-        numbers: dict[str, float] = {"connections": len(self._server.connections)}
-        if self._parts is not None:
-            numbers |= self._parts.metrics()
-        if self._namesrv is not None:
-            numbers |= namesrv_metrics(self._namesrv)
-        return numbers
 
     def overview(self) -> s.Overview:
         """The front page: rates, needs, checks, those furthest behind. Made for each call: a page asks for it once, and
@@ -366,27 +298,7 @@ class EngineAdmin:
             topic, body, tags, tuple(keys), dict(properties or {}), queue_id, timeout_s, by
         )
 
-    # --- the system
-
-    def addresses(self) -> Addresses:
-        """(broker, namesrv): "host:port" as clients are told; None for a role that does not run."""
-        return self._system.addresses()
-
-    def check_address(self, host: str) -> AddressCheck:
-        """Whether clients that are told this host would reach this process. Blocks for 5 s at most."""
-        return check_address(host, self._options.config.bind, *self._system.addresses())
-
-    def max_message_bytes(self) -> int:
-        """The largest body that a message may have now (maxMessageSize)."""
-        return self._options.config.store.max_message_size
-
-    def system(self) -> SystemInfo:
-        """Version, addresses, uptime, directories, disk, process. Works without a broker, too."""
-        return self._system.snapshot(None, None) if self._parts is None else self._parts.system()
-
-    def configuration(self) -> Configuration:
-        """Every option in force, by section and name; which of them may be changed now."""
-        return self._options.listing()
+    # --- options and retention
 
     def change_configuration(
         self, values: Mapping[str, object], *, revision: str | None = None, dry_run: bool = False, by: str = ""
@@ -410,31 +322,3 @@ class EngineAdmin:
         InvalidInput for anything else; Unavailable.
         """
         return self._running().retention.clean(what, by)
-
-    def wire_acts(self, series: str, after: int) -> tuple[str, list[WireAct]]:
-        """(series, acts behind number `after`) that tools did over the wire, oldest first, at most 200.
-
-        series: what the last answer said, "" at first. Each act once, as long as the caller keeps the last number with
-        what it made of the act. Reads a file only when there is something new. Works without a broker, too.
-        """
-        return self._wire_audit.after(series, after)
-
-    def wire_acts_taken(self, series: str, n: int) -> None:
-        """The caller has kept all up to number n: files that hold nothing newer may go."""
-        self._wire_audit.taken(series, n)
-
-    def checks(self) -> tuple[s.Check, ...]:
-        """Every health check as a sentence with a level."""
-        return self._checks.all()
-
-    def health(self) -> dict[str, dict[str, object]]:
-        """Check -> {"ok": bool, "detail": text}, for supervisors; details are for the operator only."""
-        return self._health()
-
-    def log_lines(self, level: str = "DEBUG", q: str = "", after: int = 0, limit: int = 200) -> tuple[LogLine, ...]:
-        """The newest lines of this process's log that match, oldest first.
-
-        level: this one and worse. q: part of the text or the logger's name. after: only lines with a larger number.
-        limit: 1 to 10,000.
-        """
-        return self._log.lines(level, q, after, limit)
