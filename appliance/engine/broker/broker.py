@@ -173,7 +173,7 @@ class Broker:
             self.pull.long_polling.notify,
         )
         self.local_sends = LocalSends(self.send, loop, store_host)
-        self.stats = BrokerStats(self.store, self.pull.answers, clock)
+        self.stats = BrokerStats(self.store, self.pull, clock)
         self.admin_topics = AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration)
         self.admin_groups = AdminGroupsProcessor(self.groups, self.offsets)
         self.admin_broker = AdminBrokerProcessor(config, self.stats, address, clock, self.topics)

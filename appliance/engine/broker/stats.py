@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..clock import Clock
 from ..store.message_store import MessageStore
-from .processors.pull_answers import PullAnswers
+from .processors.pull import PullProcessor
 
 SAMPLE_S = 10.0
 _WINDOWS = (1, 6, 60)
@@ -29,7 +29,7 @@ class _Sample(NamedTuple):
 class BrokerStats:
     """`sample` runs on remoting-io; the rest may be read by anyone."""
 
-    def __init__(self, store: MessageStore, pull: PullAnswers, clock: Clock) -> None:
+    def __init__(self, store: MessageStore, pull: PullProcessor, clock: Clock) -> None:
         self._store = store
         self._pull = pull
         self._clock = clock
