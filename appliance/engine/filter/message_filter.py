@@ -17,16 +17,15 @@ from collections.abc import Mapping
 class MessageFilter:
     """Tells the messages of a queue that are wanted. Never changes, so that any thread may ask it.
 
-    codes: the tag codes that may match, None when an entry's code keeps nothing out.
+    codes: the tag codes that may match, None when an entry's code keeps nothing out. reads_records: whether a code
+    that passes settles nothing yet.
     """
 
-    __slots__ = ("codes",)
+    __slots__ = ("codes", "reads_records")
 
-    #: Whether a code that passes settles nothing, and the record has to be read.
-    reads_records = False
-
-    def __init__(self, codes: frozenset[int] | None = None) -> None:
+    def __init__(self, codes: frozenset[int] | None = None, reads_records: bool = False) -> None:
         self.codes = codes
+        self.reads_records = reads_records
 
     def matches(self, properties: Mapping[str, str]) -> bool:
         """Whether a message with these properties is wanted. Asked only of a filter that reads records."""

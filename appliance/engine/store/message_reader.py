@@ -39,7 +39,7 @@ class MessageReader:
 
     def scan_count(self, max_count: int, wanted: MessageFilter) -> int:
         """How many entries a read looks through at most: no more than an answer may hold, whatever was asked for."""
-        return _scan_count(self._settings(), max_count, wanted)
+        return _scan_count(self._settings(), max_count, wanted.codes is not None or wanted.reads_records)
 
     def get(
         self,
@@ -71,7 +71,7 @@ class MessageReader:
             if not read:
                 return None if read is None else _nothing_yet(queue, offset)
             return self._select(queue, offset, max_count, SETTLED.codes, read, settings)
-        scan = min(_scan_count(settings, max_count, wanted), high - offset)
+        scan = min(_scan_count(settings, max_count, wanted.codes is not None), high - offset)
         if offset >= queue.tail_base:
             entries = queue.tail_entries(offset, scan)
         else:
@@ -210,12 +210,10 @@ class MessageReader:
         return store_time_ms(head)
 
 
-def _scan_count(settings: StoreSettings, max_count: int, wanted: MessageFilter) -> int:
+def _scan_count(settings: StoreSettings, max_count: int, filtered: bool) -> int:
     if not 0 < max_count <= settings.max_count_in_memory:
         max_count = max(1, min(max_count, max(settings.max_count_in_memory, settings.max_count_on_disk)))
-    if wanted.codes is None and not wanted.reads_records:
-        return max_count
-    return max(settings.max_scan_bytes // ENTRY_BYTES, max_count)
+    return max(settings.max_scan_bytes // ENTRY_BYTES, max_count) if filtered else max_count
 
 
 def _nothing_yet(queue: ConsumeQueue, offset: int) -> GetResult:

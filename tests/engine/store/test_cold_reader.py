@@ -69,7 +69,8 @@ def test_a_queue_that_is_being_built_anew_has_no_entries_now(store):
 class OfColour(MessageFilter):
     """Looks at a property, as a filter of SQL92 will."""
 
-    reads_records = True
+    def __init__(self, codes=None) -> None:
+        super().__init__(codes, reads_records=True)
 
     def matches(self, properties: Mapping[str, str]) -> bool:
         return properties.get("colour") == "blue"
