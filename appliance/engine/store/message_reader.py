@@ -71,7 +71,9 @@ class MessageReader:
             if not read:
                 return None if read is None else _nothing_yet(queue, offset)
             return self._select(queue, offset, max_count, SETTLED.codes, read, settings)
-        scan = min(_scan_count(settings, max_count, wanted.codes is not None), high - offset)
+        scan = _scan_count(settings, max_count, wanted.codes is not None)
+        if scan > high - offset:
+            scan = high - offset
         if offset >= queue.tail_base:
             entries = queue.tail_entries(offset, scan)
         else:
