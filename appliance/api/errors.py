@@ -66,7 +66,7 @@ def _admin_error(request: HttpRequest, error: AdminError) -> HttpResponse:
 
             code = "blocked"
             more["blockers"] = [SentenceOut.model_validate(one).model_dump() for one in error.blockers]
-            more["hint"] = "Add force=true to do it all the same."
+            more["hint"] = "Add force=true to do it anyway."
         case Conflict() if "if-match" in request.headers:
             code = "revision_mismatch"
             more["hint"] = "Read it again and use its new ETag."
@@ -80,7 +80,7 @@ def _store_broken(request: HttpRequest, error: StoreBroken) -> HttpResponse:
 
 
 def _not_running(request: HttpRequest, error: runtime.EngineNotRunning) -> HttpResponse:
-    return problem(request, "engine_not_running", "No engine runs in this process: it is starting or stopping.")
+    return problem(request, "engine_not_running", "RocketBox is starting or stopping. Try again in a moment.")
 
 
 def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
@@ -113,4 +113,4 @@ def _suspicious(request: HttpRequest, error: SuspiciousOperation) -> HttpRespons
 
 def _mistake(request: HttpRequest, error: Exception) -> HttpResponse:
     logger.error("api: failed request=%s path=%r", getattr(request, "request_id", ""), request.path, exc_info=error)
-    return problem(request, "internal", "Something went wrong here. The log says more under this request's number.")
+    return problem(request, "internal", "The log has the details under the number of this request.")

@@ -15,8 +15,8 @@ from ninja import Query
 from ..engine.errors import InvalidInput
 from .auth import is_limited, within_reach
 
-Limit = Annotated[int, Query(50, ge=1, le=500, description="Items on a page.")]
-Cursor = Annotated[str | None, Query(None, max_length=4096, description="next_cursor of the page before.")]
+Limit = Annotated[int, Query(50, ge=1, le=500, description="Items per page.")]
+Cursor = Annotated[str | None, Query(None, max_length=4096, description="The next_cursor of the previous page.")]
 # Milliseconds since 1970, as SQLite and the wire hold them: in 63 bits.
 _LAST_MS = (1 << 63) - 1
 From = Annotated[int | None, Query(None, alias="from", ge=0, le=_LAST_MS, description="Not before, ms since 1970.")]
@@ -36,9 +36,9 @@ def position(cursor: str, question: object) -> int:
     try:
         number, digest = json.decode(base64.urlsafe_b64decode(cursor.encode("ascii")), type=tuple[int, str])
     except (ValueError, MsgspecError, binascii.Error):
-        raise InvalidInput("cursor", "cursor is not one of ours") from None
+        raise InvalidInput("cursor", "this page link is no longer valid: start again without a cursor") from None
     if digest != _digest(question):
-        raise InvalidInput("cursor", "cursor belongs to another filter, sort or limit")
+        raise InvalidInput("cursor", "this cursor belongs to another filter, sort or limit")
     return number
 
 

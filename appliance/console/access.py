@@ -38,7 +38,7 @@ class Rule:
         return replace(self, grants=(*self.grants, *names))
 
     def admits(self, user: Any) -> bool:
-        """Whether a user, a token's bearer or `identity.Nobody` has the role and the grants."""
+        """Whether a user, a token's bearer or `identity.AnonymousUser` has the role and the grants."""
         return _RANK[user.role] >= _RANK[self.role] and all(getattr(user, grant) for grant in self.grants)
 
 

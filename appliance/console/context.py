@@ -11,7 +11,7 @@ from django.utils.functional import SimpleLazyObject
 
 from .. import __version__
 from .access import allows
-from .identity import Nobody
+from .identity import AnonymousUser
 from .navigation import menu
 
 
@@ -27,7 +27,7 @@ class _Can:
 
 def console(request: HttpRequest) -> dict[str, object]:
     """user, can, menu, version, languages (code, own name, whether it is the present one)."""
-    user = getattr(request, "user", None) or Nobody()
+    user = getattr(request, "user", None) or AnonymousUser()
     match = request.resolver_match
     current = translation.get_language()
     return {

@@ -20,7 +20,7 @@ def _password(label: Any, *, new: bool, help_text: Any = "") -> forms.CharField:
     return forms.CharField(label=label, strip=False, max_length=1024, widget=widget, help_text=help_text)
 
 
-_LENGTH = gettext_lazy("Ten characters or more, not digits only.")
+_LENGTH = gettext_lazy("At least ten characters, and not only digits.")
 
 
 class Form(forms.Form):
@@ -83,14 +83,14 @@ class AdministratorForm(_NewPassword):
     def clean_username(self) -> str:
         username = str(self.cleaned_data["username"])
         if User.objects.named(username) is not None:
-            raise ValidationError(_("There is a user of this name."))
+            raise ValidationError(_("There is already a user with this name."))
         return username
 
 
 class ChangePasswordForm(_NewPassword):
     """A user's own new password, for the old one."""
 
-    current = _password(gettext_lazy("Present password"), new=False)
+    current = _password(gettext_lazy("Current password"), new=False)
     password = _password(gettext_lazy("New password"), new=True, help_text=_LENGTH)
     again = _password(gettext_lazy("The same password again"), new=True)
 
@@ -121,14 +121,14 @@ class UserForm(forms.ModelForm):
     def clean_username(self) -> str:
         username = str(self.cleaned_data["username"])
         if User.objects.named(username) is not None:
-            raise ValidationError(_("There is a user of this name."))
+            raise ValidationError(_("There is already a user with this name."))
         return username
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         person = self.instance
         if person.pk and is_last_admin(User.objects.get(pk=person.pk)) and cleaned.get("role") != "admin":
-            raise ValidationError(_("This is the last administrator: make another one first."))
+            raise ValidationError(_("This is the last administrator. Make another user an administrator first."))
         return cleaned
 
 

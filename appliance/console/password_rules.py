@@ -17,7 +17,7 @@ _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 def problem_with(password: str, user: User | None = None) -> str | None:
     """Why a password is refused, in one or two sentences; None when it is good."""
     if user is not None and user.username and password.casefold() == user.username.casefold():
-        return _("The password is the user name.")
+        return _("The password must not be the user name.")
     if len(password) > 1024:
         return _("The password is too long.")
     try:

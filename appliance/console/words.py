@@ -17,17 +17,17 @@ WORDS: dict[str, str | Promise] = {
     "watch": _("watch"),
     # checks
     "ok": _("ok"),
-    "warning": _("look at it"),
+    "warning": _("warning"),
     "failed": _("failed"),
     "io": _("Network"),
     "store": _("Message log"),
     "queues": _("Queue files"),
     "index": _("Key index"),
     "tables": _("Tables"),
-    "namesrv": _("Name server"),
+    "namesrv": _("NameServer"),
     "disk": _("Disk"),
     "flush": _("Durability"),
-    "flow": _("Flow"),
+    "flow": _("Flow control"),
     "findings": _("Damage"),
     "cleaning": _("Cleaning"),
     "address": _("Address for clients"),
@@ -52,7 +52,7 @@ WORDS: dict[str, str | Promise] = {
     "filtered": _("filtered"),
     "unknown": _("not known"),
     # what a search found
-    "place": _("place"),
+    "place": _("topic/queue/offset"),
     "offset_id": _("offset id"),
     "unique_id": _("unique id"),
     "key": _("key"),
@@ -61,8 +61,8 @@ WORDS: dict[str, str | Promise] = {
     "queue_id": _("Queue"),
     "read_queues": _("Read queues"),
     "write_queues": _("Write queues"),
-    "readable": _("May be read"),
-    "writable": _("May be written"),
+    "readable": _("Readable"),
+    "writable": _("Writable"),
     "order": _("Ordered"),
     "reserve_hours": _("Kept for, in hours"),
     "reserve.time": _("Kept for, in hours"),
@@ -240,7 +240,7 @@ AUDIT_SENTENCES: dict[str, str] = {
         "They were cut off, or an older copy of the settings database was restored."
     ),
     "audit_altered": gettext_noop(
-        "Entry %(entry)d of the audit log does not fit the one before it: something was changed, removed or put in "
+        "Entry %(entry)d of the audit log does not match the one before it: something was changed, removed or inserted "
         "there."
     ),
     "audit_fewer": gettext_noop(

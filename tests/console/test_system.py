@@ -80,9 +80,9 @@ def test_the_audit_log_shows_who_did_what_and_checks_its_seals(client_as, broker
     page = client.get("/system/audit/", {"q": topic}).content.decode()
     assert "message.send" in page
     assert "the-operator" in page
-    assert "none was changed or removed" in client.get("/system/audit/", {"check": "yes"}).content.decode()
+    assert "no entry was changed or removed" in client.get("/system/audit/", {"check": "yes"}).content.decode()
     AuditEntry.objects.filter(action="message.send").update(actor="somebody-else")
-    assert "does not fit the one before it" in client.get("/system/audit/", {"check": "yes"}).content.decode()
+    assert "does not match the one before it" in client.get("/system/audit/", {"check": "yes"}).content.decode()
     rows = client.get("/system/audit/", {"q": topic, "format": "csv"}).content.decode().splitlines()
     assert len(rows) == 2
     assert client_as("operator").get("/system/audit/").status_code == 403

@@ -24,7 +24,7 @@ from .sign_in import remember_language
 @require_http_methods(["GET", "HEAD", "POST"])
 def language(request: HttpRequest, secret: str) -> HttpResponse:
     """Step 1: in which language."""
-    _demand(secret)
+    _require_setup_link(secret)
     chosen = request.POST.get("language", "")
     if request.method == "POST" and chosen in dict(settings.LANGUAGES):
         response = HttpResponseRedirect(reverse("setup_administrator", args=[secret]))
@@ -36,7 +36,7 @@ def language(request: HttpRequest, secret: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def administrator(request: HttpRequest, secret: str) -> HttpResponse:
     """Step 2: who administers. The link ends here."""
-    _demand(secret)
+    _require_setup_link(secret)
     form = AdministratorForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         user = set_up.create_administrator(
@@ -107,7 +107,7 @@ def message_count(request: HttpRequest) -> HttpResponse:
     return render(request, "setup/_message_count.html", {"count": _count()})
 
 
-def _demand(secret: str) -> None:
+def _require_setup_link(secret: str) -> None:
     if not set_up.fits(secret):
         raise Http404
 
@@ -144,10 +144,10 @@ def _browser_says(request: HttpRequest, host: str, check: AddressCheck | None) -
     if came_by.lower() == host.lower():
         return "good", _("same host name")
     if check is not None and check.loopback and not runtime.is_loopback(came_by):
-        return "bad", _("you came by %(host)s, from where this address would lead to your own machine") % {
+        return "bad", _("you opened this page through %(host)s; from there, this address leads to your own machine") % {
             "host": came_by
         }
-    return "warn", _("you came by %(host)s") % {"host": came_by}
+    return "warn", _("you opened this page through %(host)s") % {"host": came_by}
 
 
 def _keep_address(request: HttpRequest, advertised: str, host: str) -> None:

@@ -29,7 +29,7 @@ def messages(request: HttpRequest) -> HttpResponse:
             asked["from"], asked["to"] = time_shown(begin), time_shown(end)
             queue = asked["queue"]
             if queue and not (queue.isascii() and queue.isdigit() and len(queue) < 10):
-                raise InvalidInput("queue", _("A queue is a number."))
+                raise InvalidInput("queue", _("The queue must be a number."))
             context["page"] = runtime.window().messages(
                 topic,
                 queue_id=int(queue) if queue else None,

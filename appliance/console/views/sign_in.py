@@ -117,7 +117,7 @@ def _checked(request: HttpRequest, form: Any, username: str) -> User | None:
             "user.locked_out", username, result="refused", actor="-", actor_kind="user", address=address,
             request_id=request.request_id,
         )  # fmt: skip
-    form.add_error(None, _("Name and password do not fit."))
+    form.add_error(None, _("Wrong name or password."))
     return None
 
 

@@ -89,7 +89,7 @@ def user_set_active(request: HttpRequest, pk: int) -> HttpResponse:
     with transaction.atomic():
         person = get_object_or_404(User, pk=pk)
         if not active and is_last_admin(person):
-            messages.error(request, _("This is the last administrator: make another one first."))
+            messages.error(request, _("This is the last administrator. Make another user an administrator first."))
             return back
         before = {"active": person.is_active}
         person.is_active = active
