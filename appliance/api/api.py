@@ -23,8 +23,8 @@ from .schemas import ProblemOut
 
 ROOT = "api/v1/"
 DESCRIPTION = """\
-What the console does, for programs. Send a token as `Authorization: Bearer rbx_...`; a browser's session works, too, \
-with its CSRF token in `X-CSRFToken`. Errors are problem details (RFC 9457) with a stable `type` and `code`. \
+Everything the console does, for programs. Send a token as `Authorization: Bearer rbx_...`; a browser's session works \
+too, with its CSRF token in `X-CSRFToken`. Errors are problem details (RFC 9457) with a stable `type` and `code`. \
 Times end in `_at_ms` (milliseconds since 1970, UTC); what is not known is null, and its `_why` says why."""
 
 

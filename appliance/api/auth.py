@@ -24,7 +24,7 @@ def touch(request: HttpRequest, *names: str) -> None:
     """Refuse unless every topic or group named is within the caller's reach."""
     for name in names:
         if not may_touch(request, name):
-            raise Refused("outside_pattern", f"This token may touch names like {pattern_of(request)} only.")
+            raise Refused("outside_pattern", f"This token may only access names like {pattern_of(request)}.")
 
 
 def is_limited(request: HttpRequest) -> bool:
@@ -48,19 +48,19 @@ def pattern_of(request: HttpRequest) -> str:
 def need_person(request: HttpRequest) -> None:
     """Refuse tokens: one that leaked must not make others that outlive it."""
     if request.user.kind != "user":
-        raise Refused("session_required", "Sign in to the console for this: a token cannot make tokens.")
+        raise Refused("session_required", "Sign in to the console for this: a token cannot create tokens.")
 
 
 def need_export(request: HttpRequest) -> None:
     """Refuse whoever may read bodies and not take them away."""
     if not request.user.may_export:
-        raise Refused("forbidden", "This takes the right to export messages.")
+        raise Refused("forbidden", "This needs the right to export messages.")
 
 
 def need_recent_login(request: HttpRequest) -> None:
     """Refuse a session whose password was given too long ago. A token has none: its scope was chosen for the act."""
     if not is_recent(request):
-        raise Refused("confirm_password", "Give your password again (/confirm/), then repeat the request.")
+        raise Refused("confirm_password", "Enter your password again at /confirm/, then repeat the request.")
 
 
 def within_reach(request: HttpRequest, rows: Iterable[Any], name: str = "name") -> list[Any]:

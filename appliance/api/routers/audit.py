@@ -1,4 +1,4 @@
-"""The audit log: read only, here as everywhere."""
+"""The audit log, for reading; nothing changes it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ def list_audit(
     limit: Limit,
     from_ms: From,
     to_ms: To,
-    action: str | None = Query(None, max_length=64, description="Exactly this action, as topic.create."),
+    action: str | None = Query(None, max_length=64, description="Only this action, for example topic.create."),
     actor: str | None = Query(None, max_length=80),
-    target: str | None = Query(None, max_length=512, description="Exactly this topic, group, option ..."),
-    kind: str | None = Query(None, max_length=12, description="user, token ..., or wire: tools over RocketMQ's ports."),
+    target: str | None = Query(None, max_length=512, description="Only this topic, group, option, ..."),
+    kind: str | None = Query(
+        None,
+        max_length=12,
+        description="Only this kind of actor: user, token, ..., or wire (tools over RocketMQ's ports).",
+    ),
     result: str | None = Query(None, max_length=10),
 ) -> Any:
-    """What was done, newest first; over RocketMQ's ports, too (actor_kind `wire`).
+    """What was done, newest first, including over RocketMQ's ports (actor_kind `wire`).
 
     `after` of such an entry: `more`, how many acts it stands for; `counted_from_here`, later ones of its minute are.
     """

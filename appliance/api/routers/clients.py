@@ -31,7 +31,7 @@ def list_clients(
     group: Text | None = Query(None, max_length=1024),
     sort: Sort = "client_id",
 ) -> Any:
-    """Connections that have sent heartbeats. A token with a pattern must name a group within it."""
+    """Connections that have sent heartbeats. A token with a pattern must name a group that matches it."""
     if group is None:
         auth.need_everything(request)
     else:

@@ -28,9 +28,11 @@ def list_groups(
     cursor: Cursor,
     limit: Limit,
     q: Text = Query("", max_length=255, description="Part of the name."),
-    system: bool = Query(False, description="With the broker's own groups."),
-    online: bool | None = Query(None, description="Only those with, or without, connected clients."),
-    sort: Sort = Query("name", description="`-` before it: the largest first."),
+    system: bool = Query(False, description="Include system groups."),
+    online: bool | None = Query(
+        None, description="true: only groups with connected clients; false: only those without."
+    ),
+    sort: Sort = Query("name", description="Sort by this; put `-` before it for the largest first."),
 ) -> Any:
     """Consumer groups with their lag in messages and in time."""
     page = lambda number, size: runtime.window().groups(q, system, online, sort, number, size)  # noqa: E731
@@ -39,7 +41,7 @@ def list_groups(
 
 @router.post("/groups", response={200: ChangeOut, 201: ChangeOut})
 def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dry_run: DryRun) -> Any:
-    """Make a consumer group. 409 when there is one."""
+    """Create a consumer group. 409 when it exists."""
     auth.touch(request, body.name)
     return created(request, response, make_change(
         request, response, "group.create", body.name,
@@ -60,7 +62,7 @@ def group_detail(request: HttpRequest, response: HttpResponse, group: str) -> An
 def edit_group(
     request: HttpRequest, response: HttpResponse, group: str, body: GroupPatch, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
-    """Change what is given, leave the rest."""
+    """Change the settings given and leave the others."""
     auth.touch(request, group)
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
@@ -77,9 +79,9 @@ def delete_group(
     if_match: IfMatch,
     dry_run: DryRun,
     force: Force,
-    offsets: bool = Query(True, description="Forget its offsets as well."),
+    offsets: bool = Query(True, description="Delete its offsets too."),
 ) -> Any:
-    """Delete a group; `warnings` name what stays. 409 with blockers while it has unread messages or clients."""
+    """Delete a group; `warnings` say what stays. 409 with blockers while it has unread messages or clients."""
     auth.touch(request, group)
     if not dry_run:
         auth.need_recent_login(request)
@@ -92,7 +94,7 @@ def delete_group(
 
 @router.get("/groups/{group}/clients", response=GroupClientList)
 def group_clients(request: HttpRequest, group: str) -> Any:
-    """Its connected members."""
+    """Its connected clients."""
     auth.touch(request, group)
     return {"items": runtime.window().group(group).clients}
 
