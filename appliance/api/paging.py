@@ -13,7 +13,7 @@ from msgspec import MsgspecError, json
 from ninja import Query
 
 from ..engine.errors import InvalidInput
-from .auth import is_limited, within_reach
+from .auth import accessible, has_pattern
 
 Limit = Annotated[int, Query(50, ge=1, le=500, description="Items per page.")]
 Cursor = Annotated[str | None, Query(None, max_length=4096, description="The next_cursor of the previous page.")]
@@ -28,11 +28,11 @@ _MOST = 500
 
 def page_number(cursor: str | None, question: object) -> int:
     """The page a cursor of `next_page` asks for; 1 without one. InvalidInput when it is of another question."""
-    return 1 if cursor is None else max(1, position(cursor, question))
+    return 1 if cursor is None else max(1, decode_cursor(cursor, question))
 
 
-def position(cursor: str, question: object) -> int:
-    """The number a cursor of `cursor_at` carries."""
+def decode_cursor(cursor: str, question: object) -> int:
+    """The number a cursor of `encode_cursor` carries."""
     try:
         number, digest = json.decode(base64.urlsafe_b64decode(cursor.encode("ascii")), type=tuple[int, str])
     except (ValueError, MsgspecError, binascii.Error):
@@ -42,7 +42,7 @@ def position(cursor: str, question: object) -> int:
     return number
 
 
-def cursor_at(number: int, question: object) -> str:
+def encode_cursor(number: int, question: object) -> str:
     """A cursor that carries a number."""
     return base64.urlsafe_b64encode(json.encode((number, _digest(question)))).decode("ascii")
 
@@ -62,24 +62,24 @@ def table(
     """{"items", "next_cursor", "total"} of a table of the window's.
 
     ask(page, page_size) -> a `snapshots.Page`. named: its rows have the name of a topic or group. A token with a
-    pattern sees those it may touch, and no count of others: the whole table is asked for then.
+    pattern sees the rows it may access, and no count of others: then the whole table is read.
     """
     question = (*question, limit)
     number = page_number(cursor, question)
-    if named and is_limited(request):
-        return _cut(within_reach(request, _whole(ask)), number, limit, question)
+    if named and has_pattern(request):
+        return _one_page(accessible(request, _all_rows(ask)), number, limit, question)
     page = ask(number, limit)
     rows = page.rows if page.page == number else ()
     more = page.page < page.pages and page.page == number
-    return {"items": rows, "total": page.total, "next_cursor": cursor_at(number + 1, question) if more else None}
+    return {"items": rows, "total": page.total, "next_cursor": encode_cursor(number + 1, question) if more else None}
 
 
-def _whole(ask: Callable[[int, int], Any]) -> list[Any]:
+def _all_rows(ask: Callable[[int, int], Any]) -> list[Any]:
     first = ask(1, _MOST)
     return [row for number in range(1, first.pages + 1) for row in (first if number == 1 else ask(number, _MOST)).rows]
 
 
-def _cut(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:
+def _one_page(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:
     shown = rows[(number - 1) * limit : number * limit]
     more = number * limit < len(rows)
-    return {"items": shown, "total": len(rows), "next_cursor": cursor_at(number + 1, question) if more else None}
+    return {"items": shown, "total": len(rows), "next_cursor": encode_cursor(number + 1, question) if more else None}

@@ -15,7 +15,7 @@ from .identity import AnonymousUser
 from .navigation import menu
 
 
-class _Can:
+class Permissions:
     """`can.topic_create`: whether the table lets this user see that view."""
 
     def __init__(self, user: Any) -> None:
@@ -32,7 +32,7 @@ def console(request: HttpRequest) -> dict[str, object]:
     current = translation.get_language()
     return {
         "user": user,
-        "can": _Can(user),
+        "can": Permissions(user),
         "menu": SimpleLazyObject(lambda: menu(user, match.view_name if match else "")),
         "version": __version__,
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],

@@ -1,4 +1,4 @@
-"""Forms of the console's own things."""
+"""Forms for users, passwords and the address given to clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .models import User
-from .password_rules import problem_with
+from .password_rules import password_problem
 
 
 def _password(label: Any, *, new: bool, help_text: Any = "") -> forms.CharField:
@@ -31,7 +31,7 @@ class Form(forms.Form):
 
 
 class SignInForm(Form):
-    """Name and password; whether they fit is the view's question."""
+    """Name and password; the view checks them."""
 
     username = forms.CharField(
         label=gettext_lazy("Name"),
@@ -47,7 +47,7 @@ class ConfirmForm(Form):
     password = _password(gettext_lazy("Password"), new=False)
 
 
-class _NewPassword(Form):
+class NewPasswordForm(Form):
     """A new password, twice, that the rules accept; `user` is whose it will be."""
 
     user: User
@@ -56,7 +56,7 @@ class _NewPassword(Form):
         cleaned = super().clean() or {}
         password, again = cleaned.get("password"), cleaned.get("again")
         if password is not None:
-            problem = problem_with(password, self.user)
+            problem = password_problem(password, self.user)
             if problem:
                 self.add_error("password", problem)
             elif again is not None and again != password:
@@ -64,7 +64,7 @@ class _NewPassword(Form):
         return cleaned
 
 
-class AdministratorForm(_NewPassword):
+class AdministratorForm(NewPasswordForm):
     """The first administrator."""
 
     username = forms.CharField(
@@ -87,7 +87,7 @@ class AdministratorForm(_NewPassword):
         return username
 
 
-class ChangePasswordForm(_NewPassword):
+class ChangePasswordForm(NewPasswordForm):
     """A user's own new password, for the old one."""
 
     current = _password(gettext_lazy("Current password"), new=False)
@@ -133,7 +133,7 @@ class UserForm(forms.ModelForm):
 
 
 def is_last_admin(person: User) -> bool:
-    """Whether nobody could administer this server without them."""
+    """Whether this is the only active administrator."""
     others = User.objects.active_admins().exclude(pk=person.pk)
     return person.is_active and person.is_admin and not others.exists()
 

@@ -60,12 +60,12 @@ class Bearer:
         self.may_read_bodies = token.may_read_bodies and owner.may_read_bodies
         self.may_export = token.may_export and owner.may_export
 
-    def may_touch(self, name: str) -> bool:
+    def may_access(self, name: str) -> bool:
         """Whether a topic or group of this name is within the token's pattern."""
         return fnmatchcase(name, self.token.pattern)
 
 
-def verified(username: str, password: str) -> User | None:
+def authenticate(username: str, password: str) -> User | None:
     """The active user with this name and password; takes as long when there is none of that name."""
     user = User.objects.named(username)
     if user is None:

@@ -90,7 +90,7 @@ def revoke_all(owner: User, note: Note) -> list[str]:
     return [token.name for token in ended]
 
 
-def cut_down(owner: User, note: Note) -> None:
+def limit_to_owner(owner: User, note: Note) -> None:
     """Take from a user's tokens what the user does not have any more, so that it does not come back with a later
     promotion of the user."""
     ranks = list(Role.values)

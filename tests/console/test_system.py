@@ -117,7 +117,7 @@ def test_what_has_expired_is_deleted_by_administrators_who_said_who_they_are(cli
     assert "system/clean" not in operator.get("/system/").content.decode()
     assert operator.post("/system/clean/", {"what": "log"}).status_code == 403
     admin = client_as("admin")
-    assert "Messages are kept for" in admin.get("/system/").content.decode()
+    assert "Kept for" in admin.get("/system/").content.decode()
     assert admin.post("/system/clean/", {"what": "log"}).headers["Location"] == "/system/"
     entry = AuditEntry.objects.first()
     assert (entry.action, entry.target, entry.result) == ("system.clean", "log", "done")

@@ -14,7 +14,7 @@ from ...console.audit import audit
 from ...console.models import ApiToken, Role, now_ms
 from .. import auth
 from ..errors import Refused
-from ..paging import Cursor, Limit, cursor_at, position
+from ..paging import Cursor, Limit, decode_cursor, encode_cursor
 from ..schemas import MeOut, NewTokenOut, TokenIn, TokenOut, TokenPage
 
 router = Router(tags=["account"])
@@ -35,18 +35,18 @@ def list_tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
     """Your tokens, newest first; administrators see everyone's. Secrets are never shown again."""
     rows = _visible(request).order_by("-id").select_related("owner")
     if cursor is not None:
-        rows = rows.filter(id__lt=position(cursor, "tokens"))
+        rows = rows.filter(id__lt=decode_cursor(cursor, "tokens"))
     found = list(rows[: limit + 1])
     more = len(found) > limit
-    return {"items": found[:limit], "next_cursor": cursor_at(found[limit - 1].pk, "tokens") if more else None}
+    return {"items": found[:limit], "next_cursor": encode_cursor(found[limit - 1].pk, "tokens") if more else None}
 
 
 @router.post("/tokens", response={201: NewTokenOut})
 def create_token(request: HttpRequest, body: TokenIn) -> Any:
     """Create a token. Its secret is in this answer and nowhere else. Needs a session whose password was given recently:
     a token cannot create tokens."""
-    auth.need_person(request)
-    auth.need_recent_login(request)
+    auth.require_session(request)
+    auth.require_recent_login(request)
     user: Any = request.user
     ranks = list(Role.values)
     if ranks.index(body.role) > ranks.index(user.role) or any(
@@ -71,7 +71,7 @@ def revoke_token(request: HttpRequest, token_id: int) -> Any:
     token = _visible(request).filter(pk=token_id).select_related("owner").first()
     if token is None:
         raise Refused("token_not_found", f"You have no token {token_id}.")
-    auth.need_recent_login(request)
+    auth.require_recent_login(request)
     if token.revoked_at_ms is None:
         tokens.revoke(token)
         audit(request, "token.revoke", tokens.label_of(token), {"active": True}, {"active": False})
@@ -80,5 +80,5 @@ def revoke_token(request: HttpRequest, token_id: int) -> Any:
 
 def _visible(request: HttpRequest) -> QuerySet[ApiToken]:
     user: Any = request.user
-    everybody = user.role == Role.ADMIN and not auth.is_limited(request)
+    everybody = user.role == Role.ADMIN and not auth.has_pattern(request)
     return ApiToken.objects.all() if everybody else ApiToken.objects.filter(owner_id=user.pk)

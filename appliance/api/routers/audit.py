@@ -10,7 +10,7 @@ from ninja import Query, Router
 from ...console import wire_entries
 from ...console.models import AuditEntry
 from .. import auth
-from ..paging import Cursor, From, Limit, To, cursor_at, position
+from ..paging import Cursor, From, Limit, To, decode_cursor, encode_cursor
 from ..schemas import AuditPage
 
 router = Router(tags=["audit"])
@@ -37,14 +37,14 @@ def list_audit(
 
     `after` of such an entry: `more`, how many acts it stands for; `counted_from_here`, later ones of its minute are.
     """
-    auth.need_everything(request)
+    auth.require_all_names(request)
     wire_entries.take_over_if_possible()
     wanted = {"action": action, "actor": actor, "target": target, "actor_kind": kind, "result": result}
     wanted |= {"at_ms__gte": from_ms, "at_ms__lte": to_ms}  # type: ignore[dict-item]
     filters = {name: value for name, value in wanted.items() if value is not None}
     rows = AuditEntry.objects.filter(**filters).order_by("-id")
     if cursor is not None:
-        rows = rows.filter(id__lt=position(cursor, filters))
+        rows = rows.filter(id__lt=decode_cursor(cursor, filters))
     found = list(rows[: limit + 1])
     more = len(found) > limit
-    return {"items": found[:limit], "next_cursor": cursor_at(found[limit - 1].pk, filters) if more else None}
+    return {"items": found[:limit], "next_cursor": encode_cursor(found[limit - 1].pk, filters) if more else None}

@@ -42,7 +42,7 @@ def list_groups(
 @router.post("/groups", response={200: ChangeOut, 201: ChangeOut})
 def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dry_run: DryRun) -> Any:
     """Create a consumer group. 409 when it exists."""
-    auth.touch(request, body.name)
+    auth.require_access(request, body.name)
     return created(request, response, make_change(
         request, response, "group.create", body.name,
         lambda: runtime.window().create_group(**body.model_dump(), dry_run=dry_run, by=by(request)),
@@ -52,7 +52,7 @@ def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dr
 @router.get("/groups/{group}", response=GroupOut)
 def group_detail(request: HttpRequest, response: HttpResponse, group: str) -> Any:
     """A group's lag, settings, subscriptions and their conflicts; the ETag is its settings' revision."""
-    auth.touch(request, group)
+    auth.require_access(request, group)
     detail = runtime.window().group(group)
     set_etag(response, None if detail.settings is None else detail.settings.revision)
     return detail
@@ -63,7 +63,7 @@ def edit_group(
     request: HttpRequest, response: HttpResponse, group: str, body: GroupPatch, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
     """Change the settings given and leave the others."""
-    auth.touch(request, group)
+    auth.require_access(request, group)
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "group.edit", group,
@@ -82,9 +82,9 @@ def delete_group(
     offsets: bool = Query(True, description="Delete its offsets too."),
 ) -> Any:
     """Delete a group; `warnings` say what stays. 409 with blockers while it has unread messages or clients."""
-    auth.touch(request, group)
+    auth.require_access(request, group)
     if not dry_run:
-        auth.need_recent_login(request)
+        auth.require_recent_login(request)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "offsets": offsets, "force": force}
     return make_change(
         request, response, "group.delete", group,
@@ -95,12 +95,12 @@ def delete_group(
 @router.get("/groups/{group}/clients", response=GroupClientList)
 def group_clients(request: HttpRequest, group: str) -> Any:
     """Its connected clients."""
-    auth.touch(request, group)
+    auth.require_access(request, group)
     return {"items": runtime.window().group(group).clients}
 
 
 @router.get("/groups/{group}/progress", response=ProgressList)
 def group_progress(request: HttpRequest, group: str) -> Any:
     """Offsets and lag of every queue of every topic it consumes."""
-    auth.touch(request, group)
+    auth.require_access(request, group)
     return {"items": runtime.window().group(group).queues}

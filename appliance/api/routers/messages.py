@@ -44,7 +44,7 @@ def topic_messages(
     ),
 ) -> Any:
     """Messages by the time they were stored, without bodies. Pages are of one snapshot, without newer messages."""
-    auth.touch(request, topic)
+    auth.require_access(request, topic)
     return runtime.window().messages(
         topic, queue_id=queue_id, from_ms=from_ms, to_ms=to_ms, newest_first=newest_first, cursor=cursor, limit=limit
     )
@@ -53,7 +53,7 @@ def topic_messages(
 @router.post("/topics/{topic}/messages", response={201: SentOut})
 def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_key: IdempotencyKey) -> HttpResponse:
     """Send a test message exactly like a client's; the answer comes once consumers can read it."""
-    auth.touch(request, topic)
+    auth.require_access(request, topic)
     send = lambda: runtime.window().send_test_message(  # noqa: E731
         topic, body.body_bytes(), tags=body.tags, keys=body.keys, properties=body.properties, queue_id=body.queue_id,
         by=by(request),
@@ -75,8 +75,8 @@ def search(
 ) -> Any:
     """Find messages by id, key or place in all topics you may access, without bodies."""
     if topic is not None:
-        auth.touch(request, topic)
-    may_see = lambda name: auth.may_touch(request, name)  # noqa: E731
+        auth.require_access(request, topic)
+    may_see = lambda name: auth.may_access(request, name)  # noqa: E731
     return runtime.window().search(
         text, topic=topic, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, may_see=may_see
     )
@@ -88,7 +88,7 @@ def message_body(request: HttpRequest, ref: str, max_bytes: int = Query(65_536, 
     read is in the audit log."""
     place = _reach(request, ref)
     if max_bytes > _SHOWN_BYTES:
-        auth.need_export(request)
+        auth.require_export(request)
     view = runtime.window().message_body(ref, max_bytes)
     audit(request, "message.read", place)
     return view
@@ -107,12 +107,12 @@ def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096,
 def message(request: HttpRequest, ref: str) -> Any:
     """A message without its body. ref: its offset id (32 or 56 hex digits), or topic/queue/offset."""
     detail = runtime.window().message(ref)
-    auth.touch(request, detail.row.topic)
+    auth.require_access(request, detail.row.topic)
     return detail
 
 
 def _reach(request: HttpRequest, ref: str) -> str:
     """The message's place, for the audit log; an offset id says no topic. Refuses what is beyond a token's pattern."""
     row = runtime.window().message(ref).row
-    auth.touch(request, row.topic)
+    auth.require_access(request, row.topic)
     return f"{row.topic}/{row.queue_id}/{row.queue_offset}"

@@ -58,7 +58,7 @@ def change_system_config(
     dry_run: DryRun,
 ) -> Any:
     """Change hot options: {"autoCreateTopicEnable": false}; null returns to the configured value. All or none."""
-    auth.need_everything(request)
+    auth.require_all_names(request)
     revision = expected_revision(if_match)
     return make_change(
         request, response, "config.change", ", ".join(values),
@@ -71,15 +71,15 @@ def system_retention(request: HttpRequest) -> Any:
     """How long messages are kept, and what was deleted last."""
     found = runtime.window().retention()
     shown = {name: getattr(found, name) for name in RetentionOut.model_fields}
-    shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if auth.may_touch(request, name)}
+    shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if auth.may_access(request, name)}
     return shown
 
 
 @router.post("/system/retention/clean", response=CleanedOut)
 def clean(request: HttpRequest, what: Literal["log", "queues", "topics"]) -> Any:
     """Delete now what has expired: log files, queue files that point before the log's start, queues without a topic."""
-    auth.need_everything(request)
-    auth.need_recent_login(request)
+    auth.require_all_names(request)
+    auth.require_recent_login(request)
     act = lambda: runtime.window().clean(what, by=by(request))  # noqa: E731
     topics = audited(request, "system.clean", what, act, lambda found: {"topics": len(found)})
     return {"what": what, "topics": topics}
@@ -90,8 +90,8 @@ def broker(request: HttpRequest) -> Any:
     """Rates, totals, disk, what needs attention, and the groups furthest behind."""
     overview = runtime.window().overview()
     shown = {name: getattr(overview, name) for name in BrokerOut.model_fields}
-    shown["behind"] = auth.within_reach(request, overview.behind, "group")
-    shown["needs"] = [one for one in overview.needs if one.kind == "system" or auth.may_touch(request, one.name)]
+    shown["behind"] = auth.accessible(request, overview.behind, "group")
+    shown["needs"] = [one for one in overview.needs if one.kind == "system" or auth.may_access(request, one.name)]
     return shown
 
 
@@ -104,5 +104,5 @@ def metrics_series(
     group: str | None = Query(None, max_length=1024, description="Of this group (only out)."),
 ) -> Any:
     """A rate over the last seconds, one point per second: of the broker, a topic, or a group."""
-    auth.touch(request, *(name for name in (topic, group) if name is not None))
+    auth.require_access(request, *(name for name in (topic, group) if name is not None))
     return runtime.window().series(metric, seconds, topic, group)

@@ -1,4 +1,4 @@
-"""What is said when a page is not shown: as a page, or as problem details (RFC 9457) below /api/."""
+"""What is answered when a page is not shown: as a page, or as problem details (RFC 9457) below /api/."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def forbidden(request: HttpRequest) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """403: the form was not one of ours, or is older than the session."""
+    """403: the form came from another site, or is older than the session."""
     sentence = _("This form is out of date, or came from another site. Go back, reload the page and try again.")
     return _answer(request, 403, "csrf", _("The form was not accepted"), sentence)
 
@@ -87,6 +87,6 @@ def engine_not_running(request: HttpRequest) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500: a mistake of ours; the log has the rest under the request's number."""
+    """500: something failed here; the log has the details under the request's number."""
     sentence = _("The log has the details under the number of this request.")
     return _answer(request, 500, "internal", _("Something went wrong on our side"), sentence)

@@ -108,7 +108,7 @@ def message_count(request: HttpRequest) -> HttpResponse:
 
 
 def _require_setup_link(secret: str) -> None:
-    if not set_up.fits(secret):
+    if not set_up.is_valid(secret):
         raise Http404
 
 
@@ -140,14 +140,14 @@ def _browser_host(request: HttpRequest) -> str:
 
 def _browser_says(request: HttpRequest, host: str, check: AddressCheck | None) -> tuple[str, str]:
     """(good or warn, a sentence) on how the browser came here."""
-    came_by = _browser_host(request)
-    if came_by.lower() == host.lower():
+    visited_host = _browser_host(request)
+    if visited_host.lower() == host.lower():
         return "good", _("same host name")
-    if check is not None and check.loopback and not runtime.is_loopback(came_by):
+    if check is not None and check.loopback and not runtime.is_loopback(visited_host):
         return "bad", _("you opened this page through %(host)s; from there, this address leads to your own machine") % {
-            "host": came_by
+            "host": visited_host
         }
-    return "warn", _("you opened this page through %(host)s") % {"host": came_by}
+    return "warn", _("you opened this page through %(host)s") % {"host": visited_host}
 
 
 def _keep_address(request: HttpRequest, advertised: str, host: str) -> None:

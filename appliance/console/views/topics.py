@@ -74,8 +74,8 @@ class TopicForm(SettingsForm):
         min_value=0,
         help_text=gettext_lazy("Usually as many as write queues. To remove queues, lower this number last."),
     )
-    readable = forms.BooleanField(label=gettext_lazy("May be read"), required=False)
-    writable = forms.BooleanField(label=gettext_lazy("May be written"), required=False)
+    readable = forms.BooleanField(label=gettext_lazy("Readable"), required=False)
+    writable = forms.BooleanField(label=gettext_lazy("Writable"), required=False)
     order = forms.BooleanField(
         label=gettext_lazy("Ordered"),
         required=False,
