@@ -1,6 +1,6 @@
 """What the access table cannot say: which names a token may access, and what only signed-in users may do.
 
-Who is asking and whether they may call an operation at all was settled before a handler runs (`console.middleware`).
+The caller, and whether it may call the operation at all, is settled before a handler runs (`console.middleware`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Who is asking: signing in and out, and the caller of a request. Django's own `auth` application is not installed:
-it would bring fourteen migrations and a second idea of permissions.
+it would bring fourteen migrations and a second permission system.
 
 `request.user` is a `User`, a `Bearer` (an API token) or `AnonymousUser`; all have username, label, kind, role,
 may_read_bodies, may_export and is_authenticated.
@@ -104,7 +104,7 @@ def confirmed_s_ago(request: HttpRequest) -> float:
 
 
 def keep_signed_in(request: HttpRequest, user: User) -> None:
-    """After the user's own password changed: this session goes on under a new key, all others end."""
+    """After users changed their own password: this session continues under a new key, all others end."""
     request.session.cycle_key()
     request.session[_HASH] = user.get_session_auth_hash()
 

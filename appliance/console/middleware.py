@@ -1,5 +1,4 @@
-"""What surrounds every request, outermost first: headers and turns, who is asking, in which language, and whether
-they may."""
+"""What surrounds every request, outermost first: headers and turns, the caller, the language, and access."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """API tokens: `rbx_` and 256 random bits. Shown once; what is kept is their SHA-256, enough for random bits.
 
-A token is its owner's and never more than that: it ends with the password it was made under and when its owner is
-disabled, and what its owner loses it loses, too, for good (`revoke_all`, `cut_down`).
+A token can never do more than its owner. It ends when the owner's password changes or the owner is disabled, and a
+right that the owner loses is gone from the token for good (`revoke_all`, `limit_to_owner`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The engine's words in the reader's language: its sentences and the values that pages show as words.
+"""The engine's sentences, and the values that pages show as words, in the reader's language.
 
 The engine speaks English and knows no catalogue; what it may say is repeated here so that `make messages` finds it,
 and a test compares the two tables. Stored values are never translated, only shown by another word.

@@ -17,7 +17,7 @@ LIMIT = 50
 @require_safe
 @asks_the_engine
 def messages(request: HttpRequest) -> HttpResponse:
-    """?topic= with from, to, queue and order lists; ?cursor= goes on in the snapshot."""
+    """?topic= with from, to, queue and order lists; ?cursor= continues the snapshot."""
     topic = request.GET.get("topic", "").strip()
     asked = {name: request.GET.get(name, "") for name in ("from", "to", "queue")}
     oldest_first = request.GET.get("order") == "oldest"
