@@ -36,7 +36,7 @@ def decode_cursor(cursor: str, question: object) -> int:
     try:
         number, digest = json.decode(base64.urlsafe_b64decode(cursor.encode("ascii")), type=tuple[int, str])
     except (ValueError, MsgspecError, binascii.Error):
-        raise InvalidInput("cursor", "this page link is no longer valid: start again without a cursor") from None
+        raise InvalidInput("cursor", "this cursor is not valid: start again without one") from None
     if digest != _digest(question):
         raise InvalidInput("cursor", "this cursor belongs to another filter, sort or limit")
     return number

@@ -158,7 +158,7 @@ class RouteQueuesOut(Out):
 
 
 class RouteOut(Out):
-    """The route that our NameServer gives to clients that ask for the topic."""
+    """The route that our name server gives to clients that ask for the topic."""
 
     topic: Text
     brokers: list[RouteBrokerOut]

@@ -52,7 +52,7 @@ def list_topics(
 
 @router.post("/topics", response={200: ChangeOut, 201: ChangeOut})
 def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dry_run: DryRun) -> Any:
-    """Create a topic: it is on disk, and the NameServers in `registered` know it. 409 when it exists."""
+    """Create a topic: it is on disk, and the name servers in `registered` know it. 409 when it exists."""
     auth.require_access(request, body.name)
     return created(request, response, make_change(
         request, response, "topic.create", body.name,
@@ -119,7 +119,7 @@ def topic_queues(request: HttpRequest, topic: str) -> Any:
 
 @router.get("/topics/{topic}/route", response=RouteOut)
 def topic_route(request: HttpRequest, topic: str) -> Any:
-    """The route that our NameServer gives to clients."""
+    """The route that our name server gives to clients."""
     auth.require_access(request, topic)
     return runtime.window().route(topic)
 

@@ -85,7 +85,7 @@ def test_switched_on_where_it_was_off_the_template_is_made(make_house):
     house = make_house(broker={"auto_create_topic_enable": False})
     assert house.engine.broker.topics.get("TBW102") is None
     preview = house.window.change_configuration({NAME: "true"}, dry_run=True)
-    assert [str(warning) for warning in preview.warnings] == ["The template topic TBW102 is made as well."]
+    assert [str(warning) for warning in preview.warnings] == ["The template topic TBW102 is created as well."]
     assert house.engine.broker.topics.get("TBW102") is None
     house.window.change_configuration({NAME: "true"})
     assert house.peer().ask(310, send_fields("Orders"), b"x").code == 0
