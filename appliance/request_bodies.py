@@ -27,7 +27,7 @@ from django.utils import translation
 
 from . import runtime
 from .console.access import rule_for
-from .console.identity import Nobody
+from .console.identity import AnonymousUser
 from .console.middleware import Outermost, caller_of
 from .console.views import errors
 
@@ -239,7 +239,7 @@ def _request(scope: dict[str, Any]) -> ASGIRequest:
     """The request without its body, of nobody yet."""
     request = ASGIRequest(scope, BytesIO())
     request.request_id = secrets.token_hex(8)
-    request.user = Nobody()
+    request.user = AnonymousUser()
     request.session = SessionStore(request.COOKIES.get(_session_cookie()))
     return request
 

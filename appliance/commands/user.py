@@ -34,16 +34,16 @@ def _reset(name: str, password: str | None) -> None:
 
     from ..console.audit import record
     from ..console.models import User
-    from ..console.password_rules import made_password, problem_with
+    from ..console.password_rules import generate_password, password_problem
     from ..console.tokens import revoke_all
 
     user = User.objects.named(name)
     if user is None:
         known = ", ".join(User.objects.values_list("username", flat=True)) or "none"
         raise StartError(f"There is no user {name!r}; there are: {known}.")
-    if password is not None and (problem := problem_with(password, user)):
+    if password is not None and (problem := password_problem(password, user)):
         raise StartError(f"The password is refused: {problem}")
-    new = password if password is not None else made_password()
+    new = password if password is not None else generate_password()
     user.set_password(new)
     user.must_change_password = password is None
     note = partial(record, actor=who(), actor_kind="command line")

@@ -115,7 +115,7 @@ def test_a_viewer_sees_no_button_that_would_be_refused_and_no_body(visit: Visit)
     expect(page.locator("nav >> text=Users")).to_have_count(0)
     page.goto("/messages/?topic=journey")
     page.click("tbody a >> nth=0")
-    expect(page.locator(".note")).to_contain_text("Reading bodies is a right of its own")
+    expect(page.locator(".note")).to_contain_text("You may not read message bodies")
     answer = page.goto(page.url + "content/")
     assert answer is not None
     assert answer.status == 403

@@ -362,7 +362,7 @@ def test_the_page_of_an_ordered_group_shows_who_holds_its_queues(house: FullHous
 
 def test_members_that_subscribe_differently_are_told_of(house: FullHouse):
     page = house.visitor.get("/groups/quarrel/").text
-    assert "Members subscribe differently to" in page
+    assert "Clients of this group subscribe differently to" in page
     assert house.visitor.json("/groups/quarrel")["conflicts"][0]["topic"] == "disputed"
 
 

@@ -512,6 +512,6 @@ def test_doctor_sees_the_same_without_django(tmp_path):
     assert looked() == [(OK, "The audit log is whole; entries: 4.")]
     AuditEntry.objects.filter(action="group.edit").update(after={"a": 2})
     assert looked()[0][0] == FAIL
-    assert "Entry 3 of the audit log does not fit" in looked()[0][1].replace(
+    assert "Entry 3 of the audit log does not match" in looked()[0][1].replace(
         str(AuditEntry.objects.get(action="group.edit").pk), "3"
     )
