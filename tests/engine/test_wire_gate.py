@@ -157,6 +157,23 @@ def test_a_state_that_cannot_be_told_afterwards_does_not_undo_the_act():
     assert [(one.result, one.target) for one in acts] == [("done", "T")]
 
 
+class FullPool:
+    """Has no room."""
+
+    def submit(self, *job: Any) -> bool:
+        return False
+
+
+def test_an_act_that_its_pool_has_no_room_for_is_written_down():
+    ear, conn = Ear(), Conn()
+    gate = WireGate("loopback", ear, FakeClock(), {17: topic_set()})  # type: ignore[arg-type]
+    table = Dispatcher({"admin": FullPool()}, (gate,))  # type: ignore[dict-item]
+    table.add(17, lambda request, conn: pytest.fail("called"), "admin")
+    table.dispatch_request(conn, request())  # type: ignore[arg-type]
+    assert [answer.code for answer in conn.answers] == [2]
+    assert [(act.target, act.result) for act in ear.acts] == [("T", "refused")]
+
+
 def test_a_malformed_request_is_for_its_handler_to_refuse():
     acts = asked(refuse, Conn(), RemotingCommand(18, body=b"{"), broker_acts(None, None, None, dict)[18])  # type: ignore[arg-type]
     assert [(act.target, act.result) for act in acts] == [("", "refused")]
