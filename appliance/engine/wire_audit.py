@@ -23,21 +23,20 @@ import threading
 from collections import deque
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from . import file_sync
 from .clock import Clock
 from .service_thread import ServiceThread
+from .wire_act import DONE, FileHead, WireAct, decode_act, read_acts
 
 logger = logging.getLogger(__name__)
 
 #: Names of files begin so; a name server beside a broker of another process, in one data directory, has its own.
 STEM = "wire-audit"
 NAMESRV_STEM = "wire-audit-namesrv"
-
-DONE, REFUSED, FAILED = "done", "refused", "failed"
 
 WINDOW_S = 60.0
 #: Acts that changed something, of one address and kind, in full a minute: a script that makes hundreds of topics shows
@@ -58,38 +57,6 @@ MAX_OLD_FILES = 7
 RETRY_S = 1.0
 #: What one question of the console's is answered with.
 MAX_READ = 200
-
-
-class WireAct(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One request that changed something, or was refused. before, after: JSON values of what differs.
-
-    host: the peer's address; port: 0 in a sum. more: how many acts this one stands for besides those in full.
-    n: its number in the file, 0 before it is there. In the file what is empty, and "done", is left out.
-    """
-
-    n: int = 0
-    at_ms: int = 0
-    host: str = ""
-    port: int = 0
-    action: str = ""
-    target: str = ""
-    before: Any = None
-    after: Any = None
-    result: str = DONE
-    more: int = 0
-
-    @property
-    def peer(self) -> str:
-        """ "10.0.0.5:4711"."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" if self.port else self.host
-
-
-class _Head(msgspec.Struct, frozen=True, rename={"first": "from"}):
-    """The first line of a file. first: the number that its first act has."""
-
-    series: str
-    first: int
 
 
 class AuditCalls(Protocol):
@@ -236,7 +203,7 @@ class WireAudit(ServiceThread):
                     else:
                         file.readline()
                     while len(found) < limit and (line := file.readline()).endswith(b"\n"):
-                        act = _decoded(line)
+                        act = decode_act(line)
                         if act is None or act.n <= n:
                             continue
                         if act.n > last:
@@ -253,14 +220,14 @@ class WireAudit(ServiceThread):
     def open(self) -> None:
         """Go on where the last file ends. Raises OSError."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        head, lines, raw = _content(self._path)
+        head, lines, raw = read_acts(self._path)
         if head is None and raw:
             aside = self._path.with_name(f"{self._stem}.damaged")
             logger.error("wire audit: the file has no head of ours and is set aside path=%s", aside)
             os.replace(self._path, aside)
         is_new = head is None
         if head is None:
-            head = self._following_old() or _Head(os.urandom(8).hex(), 1)
+            head = self._following_old() or FileHead(os.urandom(8).hex(), 1)
             self._begin_file(head)
             lines = []
         else:
@@ -279,15 +246,15 @@ class WireAudit(ServiceThread):
             self.last = max(self.last, head.first - 1 + raw.count(b"\n") - 1)
         self._at_open = self._handed_out = self.last
 
-    def _following_old(self) -> _Head | None:
+    def _following_old(self) -> FileHead | None:
         """The head of the file behind the newest closed one: somebody died between two files."""
         files = self._files()[:-1]
         if not files:
             return None
-        head, acts, _ = _content(files[-1][1])
-        return head and _Head(head.series, max((act.n for act in acts), default=head.first - 1) + 1)
+        head, acts, _ = read_acts(files[-1][1])
+        return head and FileHead(head.series, max((act.n for act in acts), default=head.first - 1) + 1)
 
-    def _begin_file(self, head: _Head) -> None:
+    def _begin_file(self, head: FileHead) -> None:
         """Make the file that is written to; the one before it has another name by then, or gets it here."""
         fresh = self._path.with_name(f"{self._path.name}.new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
@@ -357,7 +324,7 @@ class WireAudit(ServiceThread):
     def _roll(self) -> None:
         """Close this file and begin the next one; past the bound the oldest go, and that is an act, too."""
         with self._files_lock:
-            self._begin_file(_Head(self.series, self.last + 1))
+            self._begin_file(FileHead(self.series, self.last + 1))
             files = self._files()
             surplus = files[: max(0, len(files) - 1 - MAX_OLD_FILES)]
             lost = 0
@@ -381,28 +348,6 @@ class WireAudit(ServiceThread):
             os.close(self._fd)
             self._fd = -1
         return ended
-
-
-def _content(path: Path) -> tuple[_Head | None, list[WireAct], bytes]:
-    """(head, whole acts, bytes) of a file; no head when it is missing, empty or not ours."""
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        return None, [], b""
-    lines = [line for line in raw.splitlines(keepends=True) if line.endswith(b"\n")]
-    try:
-        head = msgspec.json.decode(lines[0], type=_Head) if lines else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        head = None
-    return head, [act for act in map(_decoded, lines[1:]) if act is not None], raw
-
-
-def _decoded(line: bytes) -> WireAct | None:
-    try:
-        return msgspec.json.decode(line, type=WireAct)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        logger.error("wire audit: damaged line left out line=%r", line[:200])
-        return None
 
 
 def _log(act: WireAct) -> None:

@@ -20,7 +20,8 @@ from .protocol.command import RemotingCommand
 from .protocol.message_id import decode_host
 from .protocol.request_kinds import ADMIN, kind_of
 from .remoting.dispatcher import Dispatcher, Handler, WorkerPool
-from .wire_audit import DONE, FAILED, REFUSED, WireAct, WireAudit
+from .wire_act import DONE, FAILED, REFUSED, WireAct
+from .wire_audit import WireAudit
 
 if TYPE_CHECKING:
     from .remoting.connection import Connection

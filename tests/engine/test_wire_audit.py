@@ -11,6 +11,7 @@ import pytest
 
 from appliance.engine import wire_audit
 from appliance.engine.clock import FakeClock
+from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_audit import (
     ALL_REFUSED_IN_FULL,
     DONE_IN_FULL,
@@ -20,7 +21,6 @@ from appliance.engine.wire_audit import (
     MAX_WAITING,
     REFUSED_IN_FULL,
     OsAuditCalls,
-    WireAct,
     WireAudit,
 )
 

@@ -15,10 +15,6 @@ Filter servers are gone from RocketMQ and are not kept.
 
 from __future__ import annotations
 
-import bisect
-import itertools
-import json
-import re
 import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -29,6 +25,7 @@ from .. import fastjson
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
 from .bounds import is_routed_name
+from .json_walker import BLANK, FIRST_LOOK_CHARS, MAX_VALUE_CHARS, JsonWalker, raw_decode
 
 #: `MQVersion` ordinals: 3.0.11 wraps the table into a RegisterBrokerBody, 5.0.0 adds the mapping section.
 _VERSION_WRAPPED = 37
@@ -38,13 +35,6 @@ _VERSION_MAPPINGS = 413
 MAX_TOPICS = 250_000
 #: A zlib stream may blow up a thousandfold; this is four of the largest JSON bodies.
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
-#: One topic, version or mapping.
-_VALUE_CHARS = 64 * 1024
-#: What a topic's entry usually fits into; cheap to slice.
-_FIRST_LOOK_CHARS = 1024
-#: Values with bare keys, and longer ones, are looked for in four times as much each time, so that a table of many takes
-#: time in proportion to its length.
-_LOOKS_CHARS = (128, 512, 2048, 8192, _VALUE_CHARS)
 #: Values in one mapping, references written out; a static topic has two for each of its queues.
 _MAPPING_VALUES = 16 * 1024
 #: All mappings of a broker together, as JSON: some 10,000 static topics.
@@ -53,10 +43,6 @@ _INPUT_SLICE_BYTES = 16 * 1024
 
 _I32_MAX = (1 << 31) - 1
 _I64_MAX = (1 << 63) - 1
-
-_BLANK = " \t\r\n"
-_BLANKS = re.compile(r"[ \t\r\n]*+")
-_raw_decode = fastjson.PEER_DECODER.raw_decode
 
 
 class DataVersion(NamedTuple):
@@ -108,11 +94,11 @@ def peek_data_version(body: bytes, compressed: bool) -> DataVersion | None:
     try:
         if _is_compressed(body, compressed):
             return _data_version(fastjson.PEER_DECODER.decode(_InflatedReader(body).read_block()))
-        start = body.find(b'"dataVersion":', 0, _FIRST_LOOK_CHARS)
+        start = body.find(b'"dataVersion":', 0, FIRST_LOOK_CHARS)
         if start < 0 or body.find(b'"topicConfigTable"', 0, start) >= 0:
             return None
-        piece = body[start + 14 : start + 14 + _FIRST_LOOK_CHARS].decode(errors="replace")
-        return _data_version(_raw_decode(piece.lstrip(_BLANK))[0])
+        piece = body[start + 14 : start + 14 + FIRST_LOOK_CHARS].decode(errors="replace")
+        return _data_version(raw_decode(piece.lstrip(BLANK))[0])
     except (ValueError, RecursionError, zlib.error):
         return None
 
@@ -191,101 +177,13 @@ class _Mappings:
 # --- JSON
 
 
-def _quote_bare_keys(text: str) -> tuple[str, list[int]]:
-    """fastjson's `{0:"a"}` as standard JSON `{"0":"a"}`, and where in it the new keys begin; strings stay alone."""
-    pieces: list[str] = []
-    begins: list[int] = []
-    done = 0
-    for match in _BARE_KEY.finditer(text):
-        if match[1] is not None:
-            start, end = match.span(1)
-            pieces += (text[done:start], f'"{match[1]}"')
-            begins.append(start + 2 * len(begins))
-            done = end
-    pieces.append(text[done:])
-    return "".join(pieces), begins
-
-
-# Possessive, and a string may lack its end: no text makes it look at a character twice.
-_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])[ \t\r\n]*+(-?[0-9]++)(?=[ \t\r\n]*+:)', re.DOTALL)
-
-
-class _JsonWalker:
-    """Walks an object key by key; only the values the caller asks for are built, each within `_VALUE_CHARS`."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-
-    def _skip_blanks(self) -> str:
-        """The next character that is not blank, not taken; "" at the end."""
-        while (end := _BLANKS.match(self._text, self._at, self._at + _VALUE_CHARS).end()) > self._at:  # type: ignore[union-attr]
-            self._at = end
-        return self._text[end : end + 1]
-
-    def _take(self, wanted: str) -> str:
-        char = self._skip_blanks()
-        if not char or char not in wanted:
-            raise json.JSONDecodeError(f"expected one of {wanted}", self._text, self._at)
-        self._at += 1
-        return char
-
-    def entries(self) -> Iterator[str]:
-        """The keys of the object that begins here, or none for null; take each key's value before the next key."""
-        if self._skip_blanks() == "n":
-            self.value()
-            return
-        self._take("{")
-        if self._skip_blanks() == "}":
-            self._at += 1
-            return
-        for count in itertools.count(1):
-            _check_count(count)
-            key = self.value()
-            self._take(":")
-            yield key if type(key) is str else str(key)
-            if self._take(",}") == "}":
-                return
-
-    def value(self) -> Any:
-        """The value that begins here."""
-        self._skip_blanks()
-        text, at = self._text, self._at
-        try:
-            value, end = _raw_decode(text[at : at + _FIRST_LOOK_CHARS])
-            if end < _FIRST_LOOK_CHARS:
-                self._at = at + end
-                return value
-        except json.JSONDecodeError:
-            pass
-        for size in _LOOKS_CHARS:
-            piece = text[at : at + size]
-            cut = len(piece) == size
-            quoted, begins = _quote_bare_keys(piece)
-            try:
-                value, end = _raw_decode(quoted)
-            except json.JSONDecodeError as error:
-                if cut and size < _VALUE_CHARS:
-                    continue
-                raise json.JSONDecodeError(error.msg, text, at) from None
-            end -= 2 * bisect.bisect_left(begins, end)
-            if end < len(piece) or not cut:
-                self._at = at + end
-                return value
-        raise json.JSONDecodeError(f"a value longer than {_VALUE_CHARS} characters", text, at)
-
-    def finish(self) -> None:
-        if self._skip_blanks():
-            raise json.JSONDecodeError("extra data", self._text, self._at)
-
-
 def _read_json(text: str, bare: bool) -> RegisterBody:
-    walker = _JsonWalker(text)
+    walker = JsonWalker(text)
     if bare:
         registration = _read_wrapper(walker)
     else:
         registration = RegisterBody(DataVersion(), {}, {})
-        for key in walker.entries():
+        for key in _counted(walker.entries()):
             if key == "topicConfigSerializeWrapper":
                 registration = _read_wrapper(walker)
             else:
@@ -294,28 +192,35 @@ def _read_json(text: str, bare: bool) -> RegisterBody:
     return registration
 
 
-def _read_wrapper(walker: _JsonWalker) -> RegisterBody:
+def _read_wrapper(walker: JsonWalker) -> RegisterBody:
     """TopicConfigSerializeWrapper, or 5.x's TopicConfigAndMappingSerializeWrapper."""
     version = DataVersion()
     topics: dict[str, TopicShape] = {}
     mappings = _Mappings()
     shapes: dict[TopicShape, TopicShape] = {}
-    for key in walker.entries():
+    for key in _counted(walker.entries()):
         if key == "dataVersion":
             version = _data_version(walker.value())
         elif key == "topicConfigTable":
-            for name in walker.entries():
+            for name in _counted(walker.entries()):
                 name, shape = _topic(name, walker.value())
                 topics[name] = shapes.setdefault(shape, shape)
         elif key == "topicQueueMappingInfoMap":
-            for name in walker.entries():
+            for name in _counted(walker.entries()):
                 mappings.add(name, walker.value())
         elif key == "topicQueueMappingDetailMap":  # the broker's own half of the mappings
-            for _ in walker.entries():
+            for _ in _counted(walker.entries()):
                 walker.value()
         else:
             walker.value()
     return RegisterBody(version, topics, mappings.texts)
+
+
+def _counted(keys: Iterator[str]) -> Iterator[str]:
+    """The same keys, no more of them than a table may have topics."""
+    for count, key in enumerate(keys, 1):
+        _check_count(count)
+        yield key
 
 
 def _check_count(count: int) -> None:
@@ -345,7 +250,7 @@ class _InflatedReader:
         if not tail:
             tail = self._body[self._at : self._at + _INPUT_SLICE_BYTES]
             self._at += len(tail)
-        inflated = self._inflate.decompress(tail, _VALUE_CHARS)
+        inflated = self._inflate.decompress(tail, MAX_VALUE_CHARS)
         if not tail and not inflated:
             return False
         del self._ready[: self._taken]
@@ -377,7 +282,7 @@ class _InflatedReader:
     def read_block(self) -> str:
         """A text led by its length in bytes."""
         size = self.read_int()
-        if not 0 <= size <= _VALUE_CHARS:
+        if not 0 <= size <= MAX_VALUE_CHARS:
             raise ValueError(f"a block of {size} bytes")
         return self.read(size).decode()
 

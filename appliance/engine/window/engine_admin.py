@@ -38,7 +38,7 @@ from .topic_views import TopicViews, category_of, route_of, settings_of
 if TYPE_CHECKING:
     from ..broker.broker import Broker
     from ..engine import Engine
-    from ..wire_audit import WireAct
+    from ..wire_act import WireAct
 
 CATEGORIES = ("user", "system", "retry", "dlq")
 
