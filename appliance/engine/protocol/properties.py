@@ -1,13 +1,16 @@
-"""The properties of a message: a map as one text, and the names the broker knows.
+"""The properties of a message: a map in one text, and the names the broker knows. PURE.
 
-Each pair is `name 0x01 value 0x02`; Java 4.9 leaves the last 0x02 out, all others write it. Pairs without 0x01, with an
-empty name or an empty value are dropped, and the last of two equal names wins, as in Java's readers.
+    TAGS 0x01 TagA 0x02 KEYS 0x01 order-17 0x02
+
+Java 4.9 leaves the last 0x02 out, everybody else writes it, and the broker stores the text as it came. So readers take
+both: pairs without 0x01, with an empty name or an empty value are dropped, and of two equal names the last wins, as in
+Java's readers.
 """
 
 NAME_SEPARATOR = "\x01"
 PAIR_SEPARATOR = "\x02"
 
-#: The stored length is a signed short.
+#: A record holds the length as a signed short.
 MAX_PROPERTIES_BYTES = 32767
 
 KEYS = "KEYS"
@@ -29,13 +32,13 @@ TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
-#: Each of them delays a message, or takes a delayed one back.
+#: Each of them delays a message, or recalls a delayed one.
 DELAY_NAMES = (DELAY_TIME_LEVEL, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DEL_UNIQKEY)
 TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """The map a properties text holds."""
+    """The map that a properties text holds."""
     found = {}
     for pair in text.split(PAIR_SEPARATOR):
         name, separator, value = pair.partition(NAME_SEPARATOR)
@@ -45,12 +48,12 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def encode_properties(properties: dict[str, str]) -> str:
-    """The text of a map, each pair ended by 0x02."""
+    """The text of a map, with 0x02 behind each pair. Names and values hold neither separator."""
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
 
 
 def find_property(text: str, name: str) -> str | None:
-    """One value without building the map, the last if the name occurs twice; None when absent or empty."""
+    """One value, without building the map: the last when the name occurs twice, None when it is absent or empty."""
     needle = f"\x02{name}\x01"
     _, found, rest = f"\x02{text}".rpartition(needle)
     if not found:
@@ -59,7 +62,7 @@ def find_property(text: str, name: str) -> str | None:
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode`: 32 bits, signed, over UTF-16 code units. It is the tag code of a message with that tag."""
+    """`String.hashCode` of Java: 32 bits, signed, over UTF-16 code units. The tag code of a message is its tag's."""
     value = 0
     if text.isascii():
         for unit in text.encode():
