@@ -1,6 +1,6 @@
 """The body of REGISTER_BROKER (103): a broker's topic table. PURE: bytes in, values out.
 
-Three forms, all of Java's making:
+Java has three forms of it:
 
     JSON         {"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{},"topicConfigTable":{}}}
     bare         the wrapper alone, from senders older than 3.0.11
@@ -8,9 +8,9 @@ Three forms, all of Java's making:
                  `name reads writes perm filterType[ attributes]` · i32 length + filter server list ·
                  from 5.0 on i32 count, per static topic i32 length + mapping JSON
 
-A 5.x broker may send the compressed form under a header that denies it, so the first byte decides. A table may hold
-tens of thousands of topics: it is read entry by entry, and no C call sees more than 64 KiB of it (D10).
-Filter servers are gone from RocketMQ and are not kept.
+A 5.x broker may send the compressed form although its header says that it is not, so the first byte decides. A table
+may hold tens of thousands of topics: it is read entry by entry (`json_walker`), and no C call sees more than 64 KiB of
+it (D10). Filter servers are gone from RocketMQ and are not kept.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from .json_walker import BLANK, FIRST_LOOK_CHARS, MAX_VALUE_CHARS, JsonWalker, r
 _VERSION_WRAPPED = 37
 _VERSION_MAPPINGS = 413
 
-#: Apache's JSON form stops at about 70,000 topics, where it passes 16 MiB.
+#: Apache's JSON form ends at about 70,000 topics, where a frame is full.
 MAX_TOPICS = 250_000
-#: A zlib stream may blow up a thousandfold; this is four of the largest JSON bodies.
+#: A zlib stream may grow a thousandfold when it is inflated. This is four of the largest JSON bodies.
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
 #: Values in one mapping, references written out; a static topic has two for each of its queues.
 _MAPPING_VALUES = 16 * 1024
@@ -46,7 +46,7 @@ _I64_MAX = (1 << 63) - 1
 
 
 class DataVersion(NamedTuple):
-    """RocketMQ's DataVersion: two tables are the same when all three numbers are; 4.9 sends no state version."""
+    """RocketMQ's DataVersion: two tables are the same when all three numbers are. 4.9 sends no state version."""
 
     timestamp: int = 0
     counter: int = 0
@@ -75,9 +75,9 @@ class RegisterBody(NamedTuple):
 
 
 def read_register_body(body: bytes, version: int, compressed: bool) -> RegisterBody:
-    """Decode the body of a 103; version: the sender's `MQVersion`, compressed: what the header says.
+    """Decode the body of a 103. version: the sender's `MQVersion`. compressed: what the header says.
 
-    An empty body is an empty table, as in Java. Raises RefusedRequest (code 1) for anything that is no such body.
+    An empty body is an empty table, as in Java. Raises RefusedRequest (1) for anything that is no such body.
     """
     try:
         if not body:
@@ -90,7 +90,7 @@ def read_register_body(body: bytes, version: int, compressed: bool) -> RegisterB
 
 
 def peek_data_version(body: bytes, compressed: bool) -> DataVersion | None:
-    """The table's version without reading the table; None when it does not come first, as it does from Java."""
+    """The table's version, without reading the table; None when the version does not come first, as Java writes it."""
     try:
         if _is_compressed(body, compressed):
             return _data_version(fastjson.PEER_DECODER.decode(_InflatedReader(body).read_block()))
@@ -103,10 +103,10 @@ def peek_data_version(body: bytes, compressed: bool) -> DataVersion | None:
         return None
 
 
-def _is_compressed(body: bytes, said: bool) -> bool:
-    """Brokers of 5.x compress and say they did not: a zlib stream begins with 0x78, JSON with a brace."""
+def _is_compressed(body: bytes, declared: bool) -> bool:
+    """5.x brokers compress and declare that they did not: a zlib stream begins with 0x78, JSON with a brace."""
     first = body[:1]
-    return first == b"\x78" or (said and body.lstrip()[:1] != b"{")
+    return first == b"\x78" or (declared and body.lstrip()[:1] != b"{")
 
 
 # --- values
@@ -137,7 +137,7 @@ def _data_version(value: Any) -> DataVersion:
 
 
 def _topic(key: str, value: Any) -> tuple[str, TopicShape]:
-    """(name, shape) of one TopicConfig; absent fields have Java's defaults."""
+    """(name, shape) of one TopicConfig. Absent fields have Java's defaults."""
     if type(value) is not dict:
         raise ValueError(f"the configuration of topic {key[:127]!r} is not an object")
     get = value.get
@@ -159,7 +159,7 @@ def _checked_name(name: Any) -> str:
 
 
 class _Mappings:
-    """Static topic -> its mapping as JSON, bounded in all."""
+    """Static topic -> its mapping as JSON; how much all of them may take is bounded."""
 
     def __init__(self) -> None:
         self.texts: dict[str, bytes] = {}
@@ -295,7 +295,7 @@ def _read_compressed(body: bytes, version: int) -> RegisterBody:
     topics: dict[str, TopicShape] = {}
     shapes: dict[TopicShape, TopicShape] = {}
     for _ in range(count):
-        # An order flag and a system flag do not survive compression.
+        # The compressed form carries neither the order flag nor the system flag.
         name, reads, writes, perm, _rest = reader.read_block().split(" ", 4)
         numbers = [_integer(number, 0, _I32_MAX) for number in (reads, writes, perm)]
         shape = TopicShape(numbers[0], numbers[1], numbers[2], 0)
