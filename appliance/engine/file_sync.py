@@ -1,4 +1,4 @@
-"""What makes files last, once for everybody: store, journal and tables reach the disk through these calls."""
+"""Syncing files and directories: store, journal and tables all reach the disk through these calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def sync_data(fd: int) -> None:
-    """Have the drive store a file's bytes and length. Raises OSError."""
+    """Make a file's bytes and length durable. Raises OSError."""
     if sys.platform == "darwin":  # fsync(2) there ends at the drive's cache
         import fcntl
 
@@ -27,9 +27,9 @@ def sync_directory(path: Path) -> None:
 
 
 def forget_cached(fd: int, position: int = 0, size: int = 0) -> None:
-    """Have later reads of a range ask the disk: after a failed sync the page cache shows what was never stored.
+    """Make later reads of a range come from the disk: after a failed sync the page cache holds what the disk does not.
 
-    size 0: up to the file's end.
+    size 0: to the end of the file.
     """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)

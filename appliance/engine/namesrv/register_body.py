@@ -46,7 +46,7 @@ _I64_MAX = (1 << 63) - 1
 
 
 class DataVersion(NamedTuple):
-    """RocketMQ's DataVersion: two tables are the same when all three numbers are. 4.9 sends no state version."""
+    """RocketMQ's DataVersion: two tables are the same when all three numbers are; 4.9 sends no state version."""
 
     timestamp: int = 0
     counter: int = 0
