@@ -21,10 +21,10 @@ DONE, REFUSED, FAILED = "done", "refused", "failed"
 
 
 class WireAct(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One request that changed something, or was refused. before, after: JSON values of what differs.
+    """One administrative request. before, after: JSON values of what it changed.
 
-    host: the peer's address; port: 0 in a sum. more: how many acts this one stands for besides those in full.
-    n: its number in the file, 0 before it is there. In the file what is empty, and "done", is left out.
+    n: its number in the file, 0 before it is written. host, port: the peer's. result: DONE, REFUSED or FAILED. more:
+    for a count, how many further acts of this address and kind there were; its port is 0.
     """
 
     n: int = 0
@@ -53,7 +53,8 @@ class FileHead(msgspec.Struct, frozen=True, rename={"first": "from"}):
 
 
 def read_acts(path: Path) -> tuple[FileHead | None, list[WireAct], bytes]:
-    """(head, whole acts, bytes) of a file; no head when it is missing, empty or not ours."""
+    """(head, acts, bytes) of a file; no head when it is missing or empty, or its first line is no head. Lines that are
+    torn or damaged are left out."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -70,5 +71,5 @@ def decode_act(line: bytes) -> WireAct | None:
     try:
         return msgspec.json.decode(line, type=WireAct)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        logger.error("wire audit: damaged line left out line=%r", line[:200])
+        logger.error("wire audit: left out a damaged line line=%r", line[:200])
         return None

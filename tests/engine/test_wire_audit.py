@@ -285,7 +285,7 @@ def test_without_a_console_the_newest_files_stay_and_it_is_said_how_many_went(ho
     assert dropped
     lost = acts[0].n - 1
     assert sum(act.after["entries"] for act in dropped) <= lost
-    assert "no console took them" in caplog.text
+    assert "no console took them over" in caplog.text
 
 
 def test_what_the_console_took_goes_without_a_word(house, small):
