@@ -206,7 +206,7 @@ def test_when_the_worker_dies_the_arbiter_ends_with_its_status_and_starts_no_oth
     os.kill(served.ready()["pid"], signal.SIGKILL)
     status, stderr = served.end()
     assert status == 128 + signal.SIGKILL
-    assert "ended by SIGKILL" in stderr
+    assert "killed by SIGKILL" in stderr
     assert served.steps() == ["starting", "started"]
 
 
