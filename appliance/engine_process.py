@@ -20,6 +20,7 @@ from .command_line import ServeOptions
 from .engine.config import EngineConfig
 from .engine.engine import Engine
 from .engine.errors import StartError
+from .engine.host_port import EVERYWHERE, host_of, join_host_port
 from .engine.own_files import FILE_MODE
 
 logger = logging.getLogger(__name__)
@@ -95,9 +96,9 @@ class EngineProcess:
         """`host:port` that reaches the console. When it listens on all addresses, the host that the engine
         advertises."""
         host = self.options.bind
-        if host in ("0.0.0.0", "::"):
-            host = (engine.broker_address or engine.namesrv_address or host).rpartition(":")[0].strip("[]")
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if host in EVERYWHERE:
+            host = host_of(engine.broker_address or engine.namesrv_address) or host
+        return join_host_port(host, port)
 
     def stop(self) -> None:
         """Stop the engine, if it is running. Ends the process when that takes too long."""

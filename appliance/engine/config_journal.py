@@ -25,7 +25,6 @@ import json
 import logging
 import os
 import threading
-import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,6 +34,7 @@ from typing import Any, Protocol
 import msgspec
 
 from . import file_sync
+from .clock import Clock
 from .own_files import FILE_MODE, make_directory
 from .service_thread import ServiceThread
 
@@ -122,11 +122,12 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 class ConfigJournal(ServiceThread):
     """The thread `config-journal` syncs; any thread appends."""
 
-    def __init__(self, path: Path, calls: JournalCalls | None = None) -> None:
+    def __init__(self, path: Path, calls: JournalCalls | None = None, clock: Clock | None = None) -> None:
         """Open the journal and read it; a torn last line is cut. Raises OSError."""
         super().__init__("config-journal")
         # Constant after construction.
         self._calls = OsJournalCalls() if calls is None else calls
+        self._clock = clock or Clock()
         self._path = path
         #: Save the tables' JSON files, which then hold what the journal could not make durable. Filled before start().
         self.when_broken: list[Callable[[], None]] = []
@@ -215,12 +216,12 @@ class ConfigJournal(ServiceThread):
 
     def wait_durable(self, ticket: int, timeout_s: float = WAIT_S) -> None:
         """Return when entry `ticket` is durable. Raises OSError when its sync failed or takes too long."""
-        deadline = time.monotonic() + timeout_s
+        deadline = self._clock.monotonic() + timeout_s
         with self._state:
             while self._durable < ticket:
                 if self._failed >= ticket:
                     raise OSError(self._broken or f"{self._path} could not be synced")
-                left = deadline - time.monotonic()
+                left = deadline - self._clock.monotonic()
                 if left <= 0 or self.stopped:
                     raise OSError(f"{self._path} was not synced in time")
                 self._state.wait(left)

@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from .host_port import join_host_port
+
 logger = logging.getLogger(__name__)
 
 DONE, REFUSED, FAILED = "done", "refused", "failed"
@@ -41,8 +43,7 @@ class WireAct(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def peer(self) -> str:
         """ "10.0.0.5:4711"."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" if self.port else self.host
+        return join_host_port(self.host, self.port) if self.port else self.host
 
 
 class FileHead(msgspec.Struct, frozen=True, rename={"first": "from"}):

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator
 
+from ..protocol.names import PERM_READ, PERM_WRITE
 from .bounds import MOST_ENTRIES, MOST_MAPPING_BYTES, refuse
 from .register_body import MAX_TOPICS, TopicShape
 from .route_data import QueueData
 
-PERM_READ, PERM_WRITE = 4, 2
 #: Entries that topics of the same shape share. Beyond, sharing begins again with none.
 MOST_ALIKE = 1024
 

@@ -17,6 +17,7 @@ Source: RocketMQ 5.3.3 `RemotingCommand`, `NettyDecoder`.
 from __future__ import annotations
 
 import struct
+from typing import Protocol
 
 from ..errors import FrameError
 from .codes import VERSION
@@ -37,6 +38,13 @@ MAX_HEADER_BYTES = 256 * 1024
 _PREFIX = struct.Struct(">iI")
 
 
+class Witness(Protocol):
+    """Sees how one request goes. begins: in the handler's thread, before it. answered: in any, before it is sent."""
+
+    def begins(self) -> None: ...
+    def answered(self, response: RemotingCommand) -> None: ...
+
+
 class RemotingCommand:
     """One decoded frame, or one about to be encoded.
 
@@ -44,10 +52,22 @@ class RemotingCommand:
     `MQVersion` ordinal of the sender. language: name of the sender's, see LANGUAGES. remark: free text, mostly of an
     error. ext_fields: the fields of this request code, Java's CommandCustomHeader, text to text. codec: 0 JSON, 1
     ROCKETMQ, as received. bare: the header had no `extFields` at all, as Java writes a request without fields; encoding
-    repeats that.
+    repeats that. witness: sees how this request is handled, None without one.
     """
 
-    __slots__ = ("bare", "body", "code", "codec", "ext_fields", "flag", "language", "opaque", "remark", "version")
+    __slots__ = (
+        "bare",
+        "body",
+        "code",
+        "codec",
+        "ext_fields",
+        "flag",
+        "language",
+        "opaque",
+        "remark",
+        "version",
+        "witness",
+    )
 
     def __init__(
         self,
@@ -72,6 +92,7 @@ class RemotingCommand:
         self.body = body
         self.codec = codec
         self.bare = bare
+        self.witness: Witness | None = None
 
     @classmethod
     def response(

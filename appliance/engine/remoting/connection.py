@@ -48,25 +48,11 @@ _PREFIX = struct.Struct(">iI")
 _LENGTH = struct.Struct(">i")
 
 
-class HeldRequest:
-    """A request whose answer waits, linked into the list of its connection. Owned by remoting-io.
-
-    Ten thousand of them are common, so the links are in the requests themselves.
-    """
-
-    __slots__ = ("conn", "following", "previous")
-
-    conn: Connection
-    previous: HeldRequest | None
-    following: HeldRequest | None
-
-
 class Connection(Outbox):
     """One accepted connection.
 
     born_host: the peer's address and port as records hold them, 8 or 20 bytes. client_id, language, version: from the
-    last heartbeat. parked: head of the list of this peer's held requests, for remoting-io only; parked_count: how many
-    they are, for any thread.
+    last heartbeat. parked_count: how many of this peer's pulls are held; remoting-io counts, any thread reads.
     """
 
     __slots__ = (
@@ -75,9 +61,9 @@ class Connection(Outbox):
         "client_id",
         "dispatcher",
         "language",
-        "parked",
         "parked_count",
         "partial_magnitude",
+        "principal",
         "version",
     )
 
@@ -87,7 +73,8 @@ class Connection(Outbox):
         self.client_id: str | None = None
         self.language = "JAVA"
         self.version = 0
-        self.parked: HeldRequest | None = None
+        #: Who the peer has proved to be, for the gates of the dispatcher; None while nobody asks.
+        self.principal: str | None = None
         self.parked_count = 0
         #: Which of the server's lists of partial frames this is in; set by the server.
         self.partial_magnitude = 0
@@ -101,6 +88,8 @@ class Connection(Outbox):
 
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Answer `request`; nothing is sent when it was one-way."""
+        if request.witness is not None:
+            request.witness.answered(response)
         if not request.flag & FLAG_ONEWAY:
             self.answer(request.opaque, response)
 
@@ -208,7 +197,7 @@ class Connection(Outbox):
             stop = position + 4 + length
             if producers_held and self.dispatcher.is_send(view, position + 8, min(stop, end), meta, whole=stop <= end):
                 self._held_back = self.halted = True
-                self._server.held_back[self] = None
+                self._server.held_back[self] = self._server.loop.monotonic
                 return position
             if stop > end:
                 break

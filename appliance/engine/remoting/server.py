@@ -18,7 +18,7 @@ from ..errors import StartError
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import encode_host
 from .connection import Connection
-from .dispatcher import Dispatcher
+from .dispatcher import Dispatcher, Waiting
 from .event_loop import READABLE, EventLoop
 from .outbox import OUTBOX_HIGH_BYTES, Outbox
 
@@ -123,7 +123,8 @@ class RemotingServer:
         self.reading_paused = False
         #: Back-pressure: connections that send messages wait, all others are served.
         self.producers_held = False
-        self.held_back: dict[Connection, None] = {}
+        #: Connections that wait -> since when.
+        self.held_back: dict[Connection, float] = {}
         #: How many bytes one read takes at most; 0: as many as fit the buffer.
         self.read_bytes = 0
         #: No more answers are built for a peer that has more than this to take.
@@ -208,6 +209,11 @@ class RemotingServer:
         if not held:
             # Not at once: the caller may be in the middle of a tick's end, or of another peer's frames.
             self.loop.call_soon(self._let_producers_go)
+
+    def held_producers(self) -> Waiting:
+        """Producers that back-pressure stops now. Any thread."""
+        since = list(self.held_back.values())
+        return Waiting(len(since), int((self.loop.clock.monotonic() - since[0]) * 1000) if since else 0)
 
     def _let_producers_go(self) -> None:
         if self.producers_held:
