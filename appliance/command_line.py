@@ -57,7 +57,7 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "--broker-id": ("N", "brokerId (0)", "broker.brokerId"),
     "--cluster-name": ("S", "brokerClusterName (DefaultCluster)", "broker.brokerClusterName"),
     "--namesrv-addr": ("LIST", "name servers to register with, host:port;... (our own)", "broker.namesrvAddr"),
-    "--advertise": ("HOST", "the address that clients are told (the bind address)", "advertise"),
+    "--advertise": ("HOST", "the address for clients (the bind address)", "advertise"),
     "--wire-admin": (
         "loopback|all|off",
         "who may administer over the broker and name server ports (loopback)",

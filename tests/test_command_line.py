@@ -143,7 +143,7 @@ def test_a_value_that_would_break_a_promise_is_refused():
         (["stray"], "There is no option stray."),
         (["--broker-port"], "--broker-port needs a value: N."),
         (["--broker-port", "x"], "--broker-port must be a whole number, not 'x'."),
-        (["--broker-port", "70000"], "--broker-port must lie between 0 and 65535, not 70000."),
+        (["--broker-port", "70000"], "--broker-port must be between 0 and 65535, not 70000."),
         (["--broker-port", "2"], "--broker-port must leave room for the ports N-2 and N+1, and 2 does not."),
         (["--roles", "broker,web"], "--roles must be a list of broker, namesrv, console, not 'broker,web'."),
         (["--roles", ""], "--roles must be a list of broker, namesrv, console, not ''."),

@@ -175,7 +175,7 @@ class EngineConfig:
     broker_port: int = 10_911
     namesrv_port: int = 9_876
     roles: frozenset[str] = ENGINE_ROLES
-    # The address clients are told; None: `bind`, or the first non-loopback address when that is 0.0.0.0.
+    # The address that clients get; None: `bind`, or the first non-loopback address when that is 0.0.0.0.
     advertise: str | None = None
     # Who may administer over broker and name server port: "loopback", "all" or "off" (decision D22).
     wire_admin: str = "loopback"
@@ -249,7 +249,7 @@ def parse_int(value: object, minimum: int, maximum: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"must be a whole number, not {value!r}")
     if not minimum <= value <= maximum:
-        raise ValueError(f"must lie between {minimum} and {maximum}, not {value}")
+        raise ValueError(f"must be between {minimum} and {maximum}, not {value}")
     return value
 
 

@@ -118,7 +118,7 @@ class WireGate:
         return (
             "Requests that change the broker or the name server are taken from this machine's loopback address only, "
             f"and yours is {decode_host(born_host)[0]}: run the tool there against 127.0.0.1 (mqadmin: -n and -b; "
-            "what takes -c or no broker goes to the address that clients are told), use the console, or start "
+            "with -c or without a broker it goes to the address for clients), use the console, or start "
             "RocketBox with --wire-admin all."
         )
 
@@ -192,7 +192,7 @@ _RESULTS = {ResponseCode.SUCCESS: DONE, ResponseCode.SYSTEM_ERROR: FAILED}
 
 
 def _names(act: Act, request: RemotingCommand) -> Names:
-    """None when the request is malformed: its handler says so."""
+    """Empty when the request is malformed; its handler refuses it."""
     try:
         return act.names(request)
     except (RefusedRequest, ValueError):
@@ -210,7 +210,7 @@ def _joined(names: Names) -> str:
 
 
 def bounded(value: Any, room: list[int] | None = None) -> Any:
-    """A JSON value whose tables and texts are cut; how much of a table was cut is told under "…".
+    """A JSON value with tables and texts cut to size; "…" says how many members of a table are missing.
 
     room: characters that are left for all of it, counted down here.
     """
