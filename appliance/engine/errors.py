@@ -70,9 +70,10 @@ class CorruptFile(RocketBoxError):
 
 
 class AdminError(RocketBoxError):
-    """Something asked of the window cannot be done. rocketmq_code: the response code that fits.
+    """Something asked of the window cannot be done; nothing was changed, unless a subclass says more.
 
-    reason: a sentence of `window.sentences`, which a page can show in another language, or plain text.
+    reason: a `window.sentences.Sentence`, which a page can show in another language, or plain English text; `sentence`
+    is the former, or None. rocketmq_code: the response code a tool gets for it.
     """
 
     rocketmq_code: int = 1
@@ -83,7 +84,7 @@ class AdminError(RocketBoxError):
 
 
 class NotFound(AdminError):
-    """There is no such thing. kind: "topic", "group", "message", "option", "queue"."""
+    """There is no such thing. kind: "topic", "group", "message", "option", "queue". name: as it was asked for."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"There is no {kind} {name}.")
@@ -93,7 +94,7 @@ class NotFound(AdminError):
 
 
 class InvalidInput(AdminError):
-    """One value of the input is wrong."""
+    """One value of the input is wrong. field: the argument, setting or option; "" when the broker refused the whole."""
 
     def __init__(self, field: str, reason: object, rocketmq_code: int = 29) -> None:
         super().__init__(reason)
@@ -106,7 +107,7 @@ class Conflict(AdminError):
 
 
 class Blocked(AdminError):
-    """A change that would lose something. blockers: sentences that say what. change: the preview it belongs to."""
+    """A change that would lose something. blockers: `Sentence`s that say what. change: the preview they belong to."""
 
     def __init__(self, reason: object, blockers: tuple[object, ...], change: object) -> None:
         super().__init__(reason)
@@ -115,6 +116,6 @@ class Blocked(AdminError):
 
 
 class Unavailable(AdminError):
-    """It cannot be done now."""
+    """It cannot be done now; after a time-out it may have been done nevertheless, as the text says then."""
 
     rocketmq_code = 14
