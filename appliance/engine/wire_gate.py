@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from .clock import Clock
 from .errors import RefusedRequest
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 #: Who may administer over the wire; an option, see `command_line`.
 LOOPBACK, ALL, OFF = "loopback", "all", "off"
-WireAdmin = Literal["loopback", "all", "off"]
 
 _LOOPBACK_V6 = bytes(15) + b"\x01"
 _MAPPED_V4 = bytes(10) + b"\xff\xff"

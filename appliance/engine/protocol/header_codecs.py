@@ -81,6 +81,7 @@ def _decode_json(data: memoryview | bytes) -> HeaderFields:
         header = _json_decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(f"JSON header: {error}") from None
+    # JSON numbers have no width: an opaque beyond 32 bits could not be repeated in the answer.
     for value in (header.code, header.opaque, header.flag, header.version):
         if not _I32_MIN <= value <= _I32_MAX:
             raise FrameError("JSON header: a number is outside 32 bits")
@@ -101,6 +102,7 @@ def _decode_json(data: memoryview | bytes) -> HeaderFields:
 
 
 def _decode_rocketmq(data: memoryview | bytes) -> HeaderFields:
+    # Every length is checked against what is around it before it is used: a slice of Python's would be short silently.
     raw = bytes(data)
     size = len(raw)
     try:
@@ -135,6 +137,7 @@ def _decode_rocketmq(data: memoryview | bytes) -> HeaderFields:
     except (struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"ROCKETMQ header: {error}") from None
     name = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
+    # Code and version are unsigned, although Java writes them with writeShort.
     return HeaderFields(code & 0xFFFF, opaque, flag, version & 0xFFFF, name, remark, None if bare else fields)
 
 

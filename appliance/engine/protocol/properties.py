@@ -13,28 +13,28 @@ PAIR_SEPARATOR = "\x02"
 #: A record holds the length as a signed short.
 MAX_PROPERTIES_BYTES = 32767
 
-KEYS = "KEYS"
-TAGS = "TAGS"
-WAIT_STORE_MSG_OK = "WAIT"
-DELAY_TIME_LEVEL = "DELAY"
-RETRY_TOPIC = "RETRY_TOPIC"
-REAL_TOPIC = "REAL_TOPIC"
-REAL_QUEUE_ID = "REAL_QID"
-TRANSACTION_PREPARED = "TRAN_MSG"
-PRODUCER_GROUP = "PGROUP"
-MSG_REGION = "MSG_REGION"
-TRACE_SWITCH = "TRACE_ON"
-UNIQUE_KEY = "UNIQ_KEY"
-CLUSTER = "CLUSTER"
-POP_CK = "POP_CK"
-INNER_NUM = "INNER_NUM"
-TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
-TIMER_DELAY_MS = "TIMER_DELAY_MS"
-TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
-TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
+# Set by producers.
+KEYS = "KEYS"  # words between blanks; the key index finds the message by each
+TAGS = "TAGS"  # one tag; its `java_hash` is the tag code of the queue entry
+UNIQUE_KEY = "UNIQ_KEY"  # see `message_id`; the key index finds the message by it, too
+TRANSACTION_PREPARED = "TRAN_MSG"  # "true": a half message
+DELAY_TIME_LEVEL = "DELAY"  # a number from 1 on: one of `messageDelayLevel`
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"  # seconds from now
+TIMER_DELAY_MS = "TIMER_DELAY_MS"  # milliseconds from now
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"  # wall ms
+TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"  # the unique key of a delayed message that is recalled
+INNER_NUM = "INNER_NUM"  # how many messages a record of Apache's batch queues holds
 #: Each of them delays a message, or recalls a delayed one.
 DELAY_NAMES = (DELAY_TIME_LEVEL, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DEL_UNIQKEY)
-TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
+
+# Set by brokers.
+RETRY_TOPIC = "RETRY_TOPIC"  # of a message in %RETRY% or %DLQ%: the topic it was sent to
+REAL_TOPIC = "REAL_TOPIC"  # of a message that waits in a system topic: the topic it is for
+MSG_REGION = "MSG_REGION"  # the broker's `regionId`
+TRACE_SWITCH = "TRACE_ON"  # whether clients may write traces
+CLUSTER = "CLUSTER"  # the broker's `brokerClusterName`
+POP_CK = "POP_CK"  # the checkpoint with which a POP consumer acknowledges
+TRANSIENT_PREFIX = "__RMQ.TRANSIENT."  # properties of such names are not stored
 
 
 def decode_properties(text: str) -> dict[str, str]:
