@@ -30,7 +30,7 @@ def sync_directory(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, durable: bool = True, prepare: Callable[[int], object] | None = None) -> None:
-    """Put `data` into a file of ours, whole or not at all; it is 0600, whatever the umask. Raises OSError.
+    """Write `data` as a private file, whole or not at all; it is 0600, whatever the umask. Raises OSError.
 
     A link of that name is replaced, not followed. durable: on the disk when this returns. prepare: called with the
     descriptor before anything is written.

@@ -142,7 +142,7 @@ class Connection(Outbox):
             self.fail()
 
     def fail(self) -> None:
-        """Close after a bug of ours in the middle of this peer's frames: nobody knows where the next one begins."""
+        """Close after an internal error in the middle of this peer's frames: nobody knows where the next one begins."""
         logger.exception("connection: closing after an internal error from=%s", self.remote_host)
         self._close()
 
