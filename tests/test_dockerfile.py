@@ -136,5 +136,5 @@ def test_the_installed_package_serves_in_a_read_only_place_and_answers_its_healt
 def test_the_images_default_address_is_warned_about_at_start():
     config, _ = load([], {name: value for name, value in environment().items() if name.startswith("ROCKETBOX_")})
     text = what_strangers_can_do(config)
-    assert text.startswith("Listening on 0.0.0.0: other machines reach the ports 10911, 10909, 9876")
+    assert text.startswith("Listening on 0.0.0.0: other machines can reach ports 10911, 10909, 9876")
     assert config.wire_admin == "loopback"

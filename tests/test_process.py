@@ -188,7 +188,7 @@ def test_an_engine_that_never_stops_is_ended_within_ten_seconds_and_said_so(serv
     status, stderr = served.end(limit_s=15)
     assert 8.5 < time.monotonic() - begin < 10
     assert status == 1
-    assert "not stopped within 9.0 s" in stderr
+    assert "did not stop within 9.0 s" in stderr
     assert not is_running(worker)
 
 
@@ -206,7 +206,7 @@ def test_when_the_worker_dies_the_arbiter_ends_with_its_status_and_starts_no_oth
     os.kill(served.ready()["pid"], signal.SIGKILL)
     status, stderr = served.end()
     assert status == 128 + signal.SIGKILL
-    assert "ended by SIGKILL" in stderr
+    assert "killed by SIGKILL" in stderr
     assert served.steps() == ["starting", "started"]
 
 
@@ -265,7 +265,7 @@ def test_a_taken_http_port_is_refused_in_one_sentence(serve):
 
 def test_a_wrong_setting_is_refused_in_one_sentence(serve):
     served = serve("console")
-    assert served.end() == (2, "rocketbox: The console needs an engine beside it: add broker or namesrv to --roles.\n")
+    assert served.end() == (2, "rocketbox: The console does not run alone: add broker or namesrv to --roles.\n")
 
 
 @pytest.mark.parametrize("package", ["gunicorn", "django"])
@@ -296,7 +296,7 @@ def test_an_address_open_to_others_is_warned_about(serve):
     served = serve("broker", "--bind", "0.0.0.0")
     served.ready()
     served.process.terminate()
-    warnings = [line for line in served.end()[1].splitlines() if " WARNING " in line and "ask for no password" in line]
+    warnings = [line for line in served.end()[1].splitlines() if " WARNING " in line and "need no password" in line]
     assert len(warnings) == 1
     assert "Whoever reaches them can send to every topic" in warnings[0]
     assert "Keep these ports behind a firewall." in warnings[0]

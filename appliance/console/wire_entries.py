@@ -21,7 +21,7 @@ from . import audit
 from .models import AuditEntry, Setting
 
 if TYPE_CHECKING:
-    from ..engine.wire_audit import WireAct
+    from ..engine.wire_act import WireAct
 
 logger = logging.getLogger(__name__)
 

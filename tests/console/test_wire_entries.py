@@ -10,7 +10,8 @@ from django.db import DatabaseError
 from appliance import runtime
 from appliance.console import audit, wire_entries
 from appliance.console.models import AuditEntry, Setting
-from appliance.engine.wire_audit import REFUSED_IN_FULL, WireAct
+from appliance.engine.wire_act import WireAct
+from appliance.engine.wire_audit import REFUSED_IN_FULL
 from tests.console.conftest import pretend_running
 from tests.engine.window.conftest import wait_for
 from tests.support.engine import Peer, start_engine

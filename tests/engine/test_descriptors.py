@@ -101,7 +101,7 @@ def test_the_store_opens_files_when_peers_have_taken_all_they_may(server):
     check(Peer(server.broker))
     said = server.log_path.read_text()
     assert "Too many open files" not in said
-    assert 1 <= said.count("a new peer was closed") <= 12
+    assert 1 <= said.count("closed a new connection") <= 12
     server.kill()
     server.start()
     check(Peer(server.broker))

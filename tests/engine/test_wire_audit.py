@@ -11,6 +11,7 @@ import pytest
 
 from appliance.engine import wire_audit
 from appliance.engine.clock import FakeClock
+from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_audit import (
     ALL_REFUSED_IN_FULL,
     DONE_IN_FULL,
@@ -20,7 +21,6 @@ from appliance.engine.wire_audit import (
     MAX_WAITING,
     REFUSED_IN_FULL,
     OsAuditCalls,
-    WireAct,
     WireAudit,
 )
 
@@ -285,7 +285,7 @@ def test_without_a_console_the_newest_files_stay_and_it_is_said_how_many_went(ho
     assert dropped
     lost = acts[0].n - 1
     assert sum(act.after["entries"] for act in dropped) <= lost
-    assert "no console took them" in caplog.text
+    assert "no console took them over" in caplog.text
 
 
 def test_what_the_console_took_goes_without_a_word(house, small):

@@ -20,7 +20,7 @@ from appliance.engine.protocol.request_kinds import ADMIN, KINDS
 from appliance.engine.remoting import server as remoting_server
 from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.window.admin_pool import POOL
-from appliance.engine.wire_audit import WireAct
+from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_gate import MAX_NAMES, MAX_STATE_CHARS, Act, WireGate, bounded, is_loopback, plain
 from tests.engine.window.conftest import wait_for
 from tests.support.engine import ROOMY, Peer, send_fields
