@@ -16,11 +16,11 @@ from appliance.doctor.place import file_system
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITES = (
-    *sorted((ROOT / "tests" / "engine" / "store").glob("test_*.py")),
+    *sorted((ROOT / "tests" / "engine" / "store").rglob("test_*.py")),
     ROOT / "tests" / "engine" / "broker" / "test_pull.py",
     ROOT / "tests" / "engine" / "broker" / "test_cold_pull.py",
     ROOT / "tests" / "engine" / "broker" / "test_broken_queue.py",
-    ROOT / "tests" / "test_doctor.py",
+    ROOT / "tests" / "commands" / "test_doctor.py",
 )
 AT_ONCE = 4
 #: Each share's own.
