@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from tests.clients.agents import Agent, ClientFailed, start_cpp, start_go, start
 from tests.clients.programs import JAVA_VERSIONS
 from tests.support.apache import ApacheRocketMQ
 from tests.support.server import Server
+from tests.support.waiting import wait_for
 
 AGAINST = os.environ.get("ROCKETBOX_TEST_AGAINST", "rocketbox")
 
@@ -102,20 +102,10 @@ def new_topic(agent: Agent, target: Target, topic: str) -> Callable[..., str]:
 
 def create_topic(agent: Agent, target: Target, topic: str, **settings: Any) -> str:
     agent.do("admin.create_topic", namesrv=target.namesrv, broker=target.broker, topic=topic, **settings)
-    eventually(lambda: topic in agent.do("admin.topics", namesrv=target.namesrv), f"{topic} is routed")
+    wait_for_clients(lambda: topic in agent.do("admin.topics", namesrv=target.namesrv), f"{topic} is routed")
     return topic
 
 
-def eventually(holds: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
-    """Poll until `holds()`; a client's failure on the way counts as not yet."""
-    deadline = time.monotonic() + timeout_s
-    last: Exception | None = None
-    while True:
-        try:
-            if holds():
-                return
-        except ClientFailed as failed:
-            last = failed
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s:.0f} s: {what}") from last
-        time.sleep(0.02)
+def wait_for_clients(holds: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+    """Until `holds()`; a client's failure on the way counts as not yet."""
+    wait_for(holds, what, seconds, every=0.02, not_yet=(ClientFailed,))

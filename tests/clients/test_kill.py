@@ -19,7 +19,7 @@ from statistics import median
 import pytest
 
 from tests.clients.agents import Agent
-from tests.clients.conftest import create_topic, eventually, start
+from tests.clients.conftest import create_topic, start, wait_for_clients
 from tests.clients.messages import assert_delivered, plain
 from tests.support.server import Server
 
@@ -87,7 +87,7 @@ def test_kill_under_load_loses_and_alters_nothing(
             acknowledged = {name: records(file) for name, file in files.items()}
             stored = read_everything(java, server, topic, tmp_path / "stored")
             places_given = set().union(*map(set, acknowledged.values()))
-            eventually(lambda: places_given <= set(records(given)), "the consumer caught up", timeout_s=40)
+            wait_for_clients(lambda: places_given <= set(records(given)), "the consumer caught up", seconds=40)
     print({name: (total["acknowledged"], total["failures"]) for name, total in totals.items()})
     print(f"{rounds} rounds, restarts: median {median(restarts):.2f} s, longest {max(restarts):.2f} s")
     assert max(restarts) < RESTART_S

@@ -16,7 +16,7 @@ import pytest
 
 from tests.clients import mqadmin
 from tests.clients.agents import Agent, PushConsumer
-from tests.clients.conftest import eventually, start
+from tests.clients.conftest import start, wait_for_clients
 from tests.clients.messages import Json, Message
 from tests.clients.programs import JAVA_VERSIONS
 from tests.support.server import Server
@@ -83,7 +83,7 @@ class Run:
             printed = self("consumerProgress -g CG_Admin")
             return "AdminTopic " in printed and f"Diff Total: {lag}\n" in printed
 
-        eventually(arrived, f"the group is {lag} behind", timeout_s=25)
+        wait_for_clients(arrived, f"the group is {lag} behind", seconds=25)
 
     def look_at_the_topic(self) -> None:
         for line in (
@@ -168,7 +168,7 @@ class Run:
         """Change what the broker may do, until the route shows it."""
         self(f"updateBrokerConfig -b BROKER -k brokerPermission -v {permission}", "permission")
         wanted = f'"perm":{permission},'
-        eventually(lambda: wanted in self("topicRoute -t AdminTopic", label), f"the route shows {wanted}")
+        wait_for_clients(lambda: wanted in self("topicRoute -t AdminTopic", label), f"the route shows {wanted}")
 
     def deletions(self) -> None:
         for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):

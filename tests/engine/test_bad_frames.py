@@ -44,7 +44,7 @@ def test_a_header_with_a_number_outside_32_bits_is_a_bad_frame(engine, code, fie
     assert header.startswith(b'{"code":%d,"extF' % code)
     assert header != whole
     peer = Peer(engine.broker_address)
-    peer._sock.sendall(framed(header, body))
+    peer.send_bytes(framed(header, body))
     answer = peer.receive()
     assert (answer.code, answer.opaque) == (1, 0)
     assert answer.remark.startswith("bad frame: JSON header: ")

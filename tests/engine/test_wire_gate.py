@@ -21,8 +21,8 @@ from appliance.engine.remoting import server as remoting_server
 from appliance.engine.window import commands
 from appliance.engine.wire_audit import WireAct
 from appliance.engine.wire_gate import MAX_NAMES, MAX_STATE_CHARS, Act, WireGate, bounded, is_loopback, plain
-from tests.engine.window.conftest import wait_for
 from tests.support.engine import ROOMY, Peer, send_fields
+from tests.support.waiting import wait_for
 
 LOOPBACK = ("127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1")
 ELSEWHERE = ("10.0.0.5", "128.0.0.1", "126.9.9.9", "::2", "fe80::1", "::ffff:10.0.0.5", "::", "7f00::1")

@@ -16,7 +16,7 @@ import pytest
 
 from appliance.engine.protocol.record import decode_record
 from tests.clients.agents import Agent, PushConsumer, start_java
-from tests.clients.conftest import eventually
+from tests.clients.conftest import wait_for_clients
 from tests.clients.messages import Message, assert_each_once, plain, rich
 from tests.exchange.both_ways import (
     BROKER_NAME,
@@ -141,7 +141,9 @@ def more(agent: Agent, namesrv: str, seed: int, known: list[Message], killed: bo
         agent.push(namesrv, "Rich", f"G_New{seed}") as new,
         agent.push(namesrv, "Rich", f"G_Tag{seed}", expression="apples") as tagged,
     ):
-        eventually(lambda: wanted <= {m["body_sha256"] for m in half.received}, "the new messages came", timeout_s=30)
+        wait_for_clients(
+            lambda: wanted <= {m["body_sha256"] for m in half.received}, "the new messages came", seconds=30
+        )
         new.wait_for(len(known) + len(fresh), timeout_s=30)
         tagged.wait_for(len(apples), timeout_s=30)
         with ThreadPoolExecutor() as pool:  # each may take 3 s

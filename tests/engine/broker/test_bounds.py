@@ -427,7 +427,7 @@ def test_a_client_that_comes_and_goes_a_thousand_times_in_one_read_is_one_change
     another = ClientPeer(engine.broker_address)
     come = RemotingCommand(34, flag=2, body=beat("another"))
     go = RemotingCommand(35, flag=2, ext_fields={"clientID": "another", "consumerGroup": "G"})
-    another._sock.sendall((encode_command(come) + encode_command(go)) * 1000 + encode_command(come))
+    another.send_bytes((encode_command(come) + encode_command(go)) * 1000 + encode_command(come))
     members = json.loads(another.ask(38, {"consumerGroup": "G"}).body)["consumerIdList"]
     assert members == ["member", "another"]
     notices = 0

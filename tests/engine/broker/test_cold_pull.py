@@ -12,6 +12,7 @@ from appliance.engine.store.disk import NO_SUCH_READ
 from appliance.engine.store.log import commit_log
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 from tests.support.page_cache import refuse_reads_that_never_wait
+from tests.support.waiting import wait_for
 
 UNIQ = "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02"
 COUNT = 120
@@ -31,7 +32,7 @@ def topic(request, engine, peer):
     name = "T_" + "".join(c if c.isalnum() else "_" for c in request.node.name)[:100]
     for body in BODIES:
         assert peer.ask(310, send_fields(name, 0, UNIQ), body).code == 0
-    eventually(lambda: engine.broker.store.find_queue(name, 0).tail_base == COUNT, "the entries were never written")
+    wait_for(lambda: engine.broker.store.find_queue(name, 0).tail_base == COUNT, "the entries were never written")
     return name
 
 
@@ -59,13 +60,6 @@ def hold(engine):
     assert busy.wait(5)
     yield go_on
     go_on.set()
-
-
-def eventually(condition, message, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, message
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -128,7 +122,7 @@ def test_tags_are_filtered_in_what_the_pool_read(peer, engine, cold):
     for i in range(40):
         properties = UNIQ + f"TAGS\x01{'AB'[i % 2]}\x02"
         assert peer.ask(310, send_fields("ColdTags", 0, properties), b"%d" % i).code == 0
-    eventually(lambda: engine.broker.store.find_queue("ColdTags", 0).tail_base == 40, "never written")
+    wait_for(lambda: engine.broker.store.find_queue("ColdTags", 0).tail_base == 40, "never written")
     answer = pull(peer, "ColdTags", 0, subscription="B")
     assert [r.body for r in records(answer.body)] == [b"%d" % i for i in range(1, 40, 2)]
     assert answer.ext_fields["nextBeginOffset"] == "40"
@@ -165,12 +159,12 @@ def test_a_pull_whose_client_has_gone_is_dropped(topic, engine, cold, jobs, hold
     """It went on for ever."""
     going = Peer(engine.broker_address)
     going.send(11, pull_fields(topic, 0, 0))
-    eventually(lambda: len(jobs) == 1, "the pull never came to the pool")
+    wait_for(lambda: len(jobs) == 1, "the pull never came to the pool")
     read = []
     monkeypatch.setattr(engine.broker.pull._cold_reader, "entries", lambda *args: read.append(args) or b"")
     before = len(engine.server.connections)
     going.close()
-    eventually(lambda: len(engine.server.connections) < before, "the broker did not see it go")
+    wait_for(lambda: len(engine.server.connections) < before, "the broker did not see it go")
     hold.set()
     done = threading.Event()
     engine.broker.pull._cold.submit(done.set)
@@ -181,7 +175,7 @@ def test_a_pull_whose_client_has_gone_is_dropped(topic, engine, cold, jobs, hold
 
 def test_a_queue_that_is_deleted_while_the_pool_reads_is_answered_as_gone(peer, topic, engine, cold, jobs, hold):
     opaque = peer.send(11, pull_fields(topic, 0, 5))
-    eventually(lambda: len(jobs) == 1, "the pull never came to the pool")
+    wait_for(lambda: len(jobs) == 1, "the pull never came to the pool")
     other = Peer(engine.broker_address)
     assert other.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}).code == 0
     hold.set()
@@ -196,7 +190,7 @@ def test_a_queue_that_begins_later_by_then_says_so(peer, topic, engine, cold, jo
     """Retention moved it: what was read is not served."""
     queue = engine.broker.store.find_queue(topic, 0)
     peer.send(11, pull_fields(topic, 0, 5))
-    eventually(lambda: len(jobs) == 1, "the pull never came to the pool")
+    wait_for(lambda: len(jobs) == 1, "the pull never came to the pool")
     queue.min_offset = 10
     hold.set()
     answer = peer.receive()
@@ -207,7 +201,7 @@ def test_a_queue_that_is_built_anew_by_then_is_asked_for_once_more(peer, topic, 
     """At the same offset: nothing is passed over."""
     queue = engine.broker.store.find_queue(topic, 0)
     peer.send(11, pull_fields(topic, 0, 5))
-    eventually(lambda: len(jobs) == 1, "the pull never came to the pool")
+    wait_for(lambda: len(jobs) == 1, "the pull never came to the pool")
     queue.broken = True
     hold.set()
     answer = peer.receive()
@@ -262,7 +256,7 @@ def test_the_engine_stops_while_pulls_wait_for_the_pool(tmp_path, monkeypatch):
     peer = Peer(engine.broker_address)
     for body in BODIES:
         assert peer.ask(310, send_fields("T", 0, UNIQ), body).code == 0
-    eventually(lambda: engine.broker.store.find_queue("T", 0).tail_base == COUNT, "the entries were never written")
+    wait_for(lambda: engine.broker.store.find_queue("T", 0).tail_base == COUNT, "the entries were never written")
     refuse_reads_that_never_wait(monkeypatch, errno.EAGAIN)
     go_on = threading.Event()
     engine.broker.pull._cold.submit(lambda: go_on.wait(5))

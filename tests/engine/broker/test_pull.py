@@ -242,7 +242,7 @@ def test_adjacent_records_go_from_the_file_to_a_slow_reader_whole(peer, topic, e
     bodies = [bytes([i]) * 60_000 for i in range(40)]
     put(peer, topic, *bodies)
     slow = Peer(engine.broker_address)
-    slow._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    slow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     for offset in range(0, 40, 4):
         slow.send(11, pull_fields(topic, 0, offset, maxMsgNums=4))
     time.sleep(0.3)

@@ -82,7 +82,7 @@ def test_numbers_without_quotes_are_read_as_the_cpp_client_writes_them(peer, top
         '"flag":0,"language":"CPP","opaque":77,"remark":"","version":333}\n'
     ).replace("TOPIC", topic)
     header = header.encode()
-    peer._sock.sendall(struct.pack(">ii", 4 + len(header) + 3, len(header)) + header + b"cpp")
+    peer.send_bytes(struct.pack(">ii", 4 + len(header) + 3, len(header)) + header + b"cpp")
     answer = peer.receive()
     assert (answer.code, answer.opaque, answer.ext_fields["queueId"]) == (0, 77, "1")
     [record] = stored(peer, topic, 1)

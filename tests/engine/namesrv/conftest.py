@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -213,14 +212,6 @@ class LiveNamesrv:
     def route(self, topic: str) -> dict[str, Any] | None:
         body = self.namesrv.routes.route(topic)
         return None if body is None else json.loads(body)
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
-    """Wait until the condition holds; fail with what was waited for."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
-        time.sleep(0.005)
 
 
 def _with_namesrv(config: EngineConfig, name: str, value: object) -> EngineConfig:

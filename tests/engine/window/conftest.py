@@ -19,17 +19,6 @@ SEND = 310
 COMMIT = 15
 
 
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
-    """The first true answer of `condition`."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"not within {seconds} s: {what}")
-
-
 class House:
     """An engine, its window and a peer."""
 

@@ -3,8 +3,7 @@
 import pytest
 
 from appliance.engine.errors import Blocked, Conflict, InvalidInput, NotFound, Unavailable
-
-from .conftest import wait_for
+from tests.support.waiting import wait_for
 
 GET_ROUTE = 105
 

@@ -6,8 +6,7 @@ import pytest
 
 from appliance.engine.errors import NotFound
 from tests.support.engine import pull_fields
-
-from .conftest import wait_for
+from tests.support.waiting import wait_for
 
 
 def test_lag_is_counted_in_messages_and_in_time(house):

@@ -11,8 +11,7 @@ from appliance.engine.store.findings import Finding
 from appliance.engine.window import live
 from appliance.engine.window.sentences import TEMPLATES, say
 from tests.support.engine import pull_fields
-
-from .conftest import wait_for
+from tests.support.waiting import wait_for
 
 
 def test_the_overview_counts_what_happens(house):

@@ -3,8 +3,8 @@
 import pytest
 
 from appliance.engine.errors import InvalidInput, NotFound
+from tests.support.waiting import wait_for
 
-from .conftest import wait_for
 from .test_commands import fields
 
 

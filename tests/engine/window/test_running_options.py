@@ -11,8 +11,8 @@ import pytest
 
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.window.options import RUNNING_LIMITS
-from tests.engine.window.conftest import wait_for
 from tests.support.engine import pull_fields, records, send_fields, start_engine
+from tests.support.waiting import wait_for
 
 SET, READ = 25, 26
 

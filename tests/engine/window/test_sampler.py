@@ -7,8 +7,7 @@ import pytest
 
 from appliance.engine.window.sampler import Sampler
 from appliance.engine.window.track import FEW, KEPT
-
-from .conftest import wait_for
+from tests.support.waiting import wait_for
 
 TOPICS, QUEUES, GROUPS, TOPICS_A_GROUP = 2000, 8, 500, 4
 

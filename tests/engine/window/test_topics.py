@@ -149,7 +149,7 @@ def test_sizes_of_long_queues_are_estimates_that_say_so(house):
             broker.store.put(queue, b"\6Orders", b"x" * 100, b"UNIQ_KEY\1A\2", 0, 0, 0, 1, bytes(8), 0)
 
     house.engine.loop.call_soon(fill)
-    from .conftest import wait_for
+    from tests.support.waiting import wait_for
 
     wait_for(lambda: queue.max_offset == 5001, "5,001 messages")
     row = house.window.topics().rows[0]
