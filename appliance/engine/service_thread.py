@@ -41,8 +41,8 @@ class ServiceThread:
         raise NotImplementedError
 
     def wait(self, timeout: float | None) -> bool:
-        """Sleep until `wakeup()`, `stop()` or the timeout in seconds; True when woken."""
-        return self._gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        """Sleep until `wakeup()`, `stop()` or the timeout in seconds; True when woken. After a stop nobody sleeps."""
+        return self.stopped or self._gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
     def wakeup(self) -> None:
         """Make the thread look again; safe from any thread, nothing happens when it is already awake."""
