@@ -16,6 +16,7 @@ from appliance.console import tokens
 from appliance.console.models import User
 from tests.console.conftest import _a_fresh_door, client_as, people, pretend_running
 from tests.engine.window.conftest import House
+from tests.support.directories import shared_directory
 
 __all__ = ["_a_fresh_door", "client_as", "people"]
 
@@ -73,8 +74,8 @@ def encoded(name: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    found = House(tmp_path_factory.mktemp("house"))
+def house(request: pytest.FixtureRequest) -> Iterator[House]:
+    found = House(shared_directory(request, "house"))
     yield found
     found.stop()
 

@@ -18,6 +18,7 @@ import pytest
 from tests.clients.agents import Agent, ClientFailed, start_cpp, start_go, start_java
 from tests.clients.programs import JAVA_VERSIONS
 from tests.support.apache import ApacheRocketMQ
+from tests.support.directories import shared_directory
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
@@ -51,11 +52,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     """One server for all tests that do not stop it; each test has topics and groups of its own."""
-    scratch = tmp_path_factory.mktemp("server")
+    scratch = shared_directory(request, "server")
     if AGAINST == "rocketbox":
-        with Server(scratch / "data") as server:
+        with Server(scratch / "data", log_file_mib=None) as server:
             yield server
     else:
         with ApacheRocketMQ(AGAINST.removeprefix("apache-"), heap="256m") as apache:
@@ -63,16 +64,16 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 @pytest.fixture(scope="session")
-def agent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
     """The client process named by the test's parameter; one at a time, kept as long as tests want the same."""
-    running = start(request.param, tmp_path_factory)
+    running = start(request.param, request)
     yield running
     running.close()
 
 
-def start(name: str, tmp_path_factory: pytest.TempPathFactory) -> Agent:
+def start(name: str, request: pytest.FixtureRequest) -> Agent:
     """A client process by its name: java-VERSION, java-VERSION-rocketmq, go or cpp."""
-    scratch = tmp_path_factory.mktemp(name)
+    scratch = shared_directory(request, name)
     if name == "go":
         return start_go(scratch)
     if name == "cpp":

@@ -19,17 +19,17 @@ REBALANCE_S = 25
 
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
     """The C++ client."""
-    running = start("cpp", tmp_path_factory)
+    running = start("cpp", request)
     yield running
     running.close()
 
 
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+def java(request: pytest.FixtureRequest) -> Iterator[Agent]:
     """A Java client beside it; it also makes the topics."""
-    running = start("java-5.3.3", tmp_path_factory)
+    running = start("java-5.3.3", request)
     yield running
     running.close()
 

@@ -30,6 +30,7 @@ from tests.clients.full_house import (
     full_house,
 )
 from tests.console.test_access import every_pattern
+from tests.support.directories import shared_directory
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.own
@@ -147,9 +148,9 @@ OPERATIONS: dict[str, list[str]] = {
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullHouse]:
+def house(request: pytest.FixtureRequest) -> Iterator[FullHouse]:
     """Started once: the clients are at work through all of this file."""
-    with full_house(tmp_path_factory.mktemp("full-house")) as found:
+    with full_house(shared_directory(request, "full-house")) as found:
         yield found
 
 

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.parametrize("agent", ["go"], indirect=True)
 
 
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+def java(request: pytest.FixtureRequest) -> Iterator[Agent]:
     """A Java client beside the Go one."""
-    running = start("java-5.3.3", tmp_path_factory)
+    running = start("java-5.3.3", request)
     yield running
     running.close()
 

@@ -19,6 +19,7 @@ from tests.clients.agents import Agent, PushConsumer
 from tests.clients.conftest import start, wait_for_clients
 from tests.clients.messages import Json, Message
 from tests.clients.programs import JAVA_VERSIONS
+from tests.support.directories import shared_directory
 from tests.support.server import Server
 
 pytestmark = pytest.mark.own
@@ -179,12 +180,12 @@ class Run:
 
 
 @pytest.fixture(scope="module", params=JAVA_VERSIONS)
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    scratch = tmp_path_factory.mktemp("mqadmin")
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    scratch = shared_directory(request, "mqadmin")
     conf = scratch / "broker.conf"
     conf.write_text(CONF)
-    with Server(scratch / "data", "-c", str(conf)) as server:
-        agent = start(f"java-{request.param}", tmp_path_factory)
+    with Server(scratch / "data", "-c", str(conf), log_file_mib=None) as server:
+        agent = start(f"java-{request.param}", request)
         try:
             found = Run(agent, server)
             for part in (found.topics, found.groups, found.clients, found.broker, found.deletions):

@@ -6,12 +6,13 @@ import pytest
 
 from appliance.engine import fastjson
 from appliance.engine.protocol.command import RemotingCommand, encode_command
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    engine = start_engine(tmp_path_factory.mktemp("data"))
+def engine(request):
+    engine = start_engine(shared_directory(request, "data"))
     yield engine
     engine.stop()
 

@@ -10,6 +10,7 @@ import pytest
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.store.disk import NO_SUCH_READ
 from appliance.engine.store.log import commit_log
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 from tests.support.page_cache import refuse_reads_that_never_wait
 from tests.support.waiting import wait_for
@@ -20,8 +21,8 @@ BODIES = [b"%d" % i * 30 for i in range(COUNT)]
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    engine = start_engine(tmp_path_factory.mktemp("engine"))
+def engine(request):
+    engine = start_engine(shared_directory(request, "engine"))
     yield engine
     engine.stop()
 

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from appliance.engine.protocol.codes import ResponseCode
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 
 UNIQ = "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02"
@@ -13,8 +14,8 @@ OFFSET_FIELDS = {"suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOff
 
 
 @pytest.fixture(scope="module", params=["ASYNC_FLUSH", "SYNC_FLUSH"])
-def engine(request, tmp_path_factory):
-    engine = start_engine(tmp_path_factory.mktemp("engine"), store={"flush_disk_type": request.param})
+def engine(request):
+    engine = start_engine(shared_directory(request, "engine"), store={"flush_disk_type": request.param})
     yield engine
     engine.stop()
 

@@ -19,6 +19,7 @@ from appliance.engine.protocol.record import SYS_INNER_BATCH, decode_record
 from appliance.engine.store.dispatch import entry_tag_code, has_queue_entry, properties_tag_code, tag_code
 from appliance.engine.store.queues.consume_queue import ENTRY, ENTRY_BYTES
 from appliance.engine.store.results import GetStatus
+from tests.support.directories import shared_directory
 from tests.support.sending import HostileSend, Sender, good_properties
 from tests.support.store import BORN, StoreUnderTest
 
@@ -126,8 +127,8 @@ sends = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def long_lived(tmp_path_factory):
-    rig = Rig(tmp_path_factory.mktemp("sends"))
+def long_lived(request):
+    rig = Rig(shared_directory(request, "sends"))
     yield rig
     before, records = rig.entries(), sum(len(data) for data in rig.entries().values()) // ENTRY_BYTES
     assert records > 100

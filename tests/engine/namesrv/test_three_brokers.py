@@ -28,7 +28,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[Server, dict[str, Server]]]:
             arguments = ("--namesrv-addr", namesrv.namesrv, "--broker-name", name, "--flush", "async")
             config = tmp_path / f"{name}.toml"
             config.write_text("[store]\nmappedFileSizeCommitLog = 33554432\n")
-            server = Server(tmp_path / name, *arguments, "-c", str(config), roles="broker")
+            server = Server(tmp_path / name, *arguments, "-c", str(config), roles="broker", log_file_mib=None)
             brokers[name] = stack.enter_context(server)
         yield namesrv, brokers
 

@@ -8,6 +8,7 @@ import pytest
 
 from appliance.engine.protocol.command import CODEC_ROCKETMQ, MAX_FRAME_BYTES, MAX_HEADER_BYTES
 from appliance.engine.remoting.peek import Peeked, peek
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 from tests.support.remoting import ECHO
 
@@ -24,8 +25,8 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    engine = start_engine(tmp_path_factory.mktemp("engine"))
+def engine(request):
+    engine = start_engine(shared_directory(request, "engine"))
     yield engine
     engine.stop()
 

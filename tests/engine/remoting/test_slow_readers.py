@@ -12,6 +12,7 @@ from appliance.engine.protocol.command import RemotingCommand, encode_command
 from appliance.engine.remoting import outbox as outbox_module
 from appliance.engine.remoting import server as server_module
 from appliance.engine.remoting.outbox import OUTBOX_HIGH_BYTES
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields
 from tests.support.remoting import ECHO, request
 from tests.support.server import Server
@@ -42,9 +43,9 @@ def slow(peer):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(request):
     environment = {"ROCKETBOX_STORE_MESSAGE_INDEX_ENABLE": "false"}  # its first message makes 20 MB of slots
-    with Server(tmp_path_factory.mktemp("server") / "data", "--flush", "async", environment=environment) as server:
+    with Server(shared_directory(request, "server") / "data", "--flush", "async", environment=environment) as server:
         yield server
 
 
