@@ -85,6 +85,7 @@ def _running(house: House, _a_fresh_door: None) -> Iterator[None]:
     pretend_running(house.engine)
     yield
     runtime.set_running(None)
+    house.hang_up()
 
 
 @pytest.fixture

@@ -76,7 +76,6 @@ def test_the_store_and_its_readers_hold_on_tmpfs(tmpfs, request):
         command = [
             *(*prefix, sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"),
             *("-o", "tmp_path_retention_policy=none", "--basetemp", str(directory / f"share-{number}")),
-            *("-k", "not slow_reader"),  # it waits for a socket
             *map(str, share),
         ]
         output = shared_directory(request, "output") / "text"

@@ -52,11 +52,13 @@ class House:
         self.directory = directory
         self.clock = FakeClock()
         self.calls = FailingCalls()
+        self.all: list[WireAudit] = []
         self.audit = self.opened()
 
     def opened(self) -> WireAudit:
         audit = WireAudit(self.directory, self.clock, self.calls)
         audit.open()
+        self.all.append(audit)
         return audit
 
     def restart(self) -> None:
@@ -89,7 +91,10 @@ class House:
 
 @pytest.fixture
 def house(tmp_path):
-    return House(tmp_path / "rocketbox")
+    found = House(tmp_path / "rocketbox")
+    yield found
+    for audit in found.all:
+        audit.stop()
 
 
 def test_acts_come_back_in_order_with_numbers_that_grow_over_restarts(house):

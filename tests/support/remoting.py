@@ -72,6 +72,9 @@ class Rig:
 
     def stop(self):
         self.release.set()
+        closed = threading.Event()
+        self.loop.call_soon(lambda: (self.server.stop_accepting(), self.server.close_all(), closed.set()))
+        assert closed.wait(5), "the loop is stuck"
         for peer in self.peers:
             peer.close()
         for pool in self.pools.values():

@@ -32,7 +32,7 @@ class Rig:
 
     def __init__(self, directory):
         self.under_test = StoreUnderTest(directory, segment_bytes=1 << 20)
-        journal = ConfigJournal(directory / "config.journal")
+        self._journal = journal = ConfigJournal(directory / "config.journal")
         config, clock = BrokerConfig(), FakeClock()
         self._topics = TopicConfigManager(directory / "topics.json", config, journal, clock)
         self._groups = SubscriptionGroupManager(directory / "groups.json", config, journal, clock)
@@ -52,6 +52,10 @@ class Rig:
         self.under_test.die()
         self.open()
 
+    def stop(self):
+        self.under_test.stop()
+        self._journal.stop()
+
     def entries(self):
         """(topic, queue id) -> (first offset, all entries) as they are, from files and tails."""
         found = {}
@@ -68,7 +72,7 @@ class Rig:
 def rig(tmp_path):
     rig = Rig(tmp_path)
     yield rig
-    rig.under_test.stop()
+    rig.stop()
 
 
 def a_send(properties=KEY, sys_flag=0, body=b"body", **more):
@@ -134,7 +138,7 @@ def long_lived(request):
     assert records > 100
     rig.die_and_come_back()
     assert rig.entries() == before
-    rig.under_test.stop()
+    rig.stop()
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))

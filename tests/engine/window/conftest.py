@@ -27,6 +27,7 @@ class House:
         self.options = options
         self.engine: Engine = start_engine(data_dir, **options)
         self.peers: list[Peer] = []
+        self._own: Peer | None = None
 
     @property
     def window(self) -> EngineAdmin:
@@ -37,16 +38,28 @@ class House:
         self.peers.append(Peer(self.engine.broker_address))
         return self.peers[-1]
 
+    def _ours(self) -> Peer:
+        """One connection for all that needs no client of its own."""
+        if self._own is None:
+            self._own = self.peer()
+        return self._own
+
+    def hang_up(self) -> None:
+        """All peers go."""
+        for peer in self.peers:
+            peer.close()
+        self.peers.clear()
+        self._own = None
+
     def put(self, topic: str, *bodies: bytes, queue: int = 0, properties: str = "", **fields: Any) -> None:
         """Send messages as a producer does; the topic comes to be with 4 queues."""
-        peer = self.peer()
         for body in bodies:
-            answer = peer.ask(SEND, send_fields(topic, queue, properties, **fields), body)
+            answer = self._ours().ask(SEND, send_fields(topic, queue, properties, **fields), body)
             assert answer.code == 0, answer
 
     def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
         fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "commitOffset": offset}
-        assert self.peer().ask(COMMIT, fields).code == 0
+        assert self._ours().ask(COMMIT, fields).code == 0
 
     def join(
         self,
@@ -91,9 +104,7 @@ class House:
         self.engine = start_engine(self.data_dir, **self.options)
 
     def stop(self) -> None:
-        for peer in self.peers:
-            peer.close()
-        self.peers.clear()
+        self.hang_up()
         self.engine.stop()
 
 
