@@ -163,11 +163,11 @@ def test_random_bytes_never_hurt_others(rig):
 
 
 def test_half_a_frame_for_ever_is_closed(rig, monkeypatch):
-    monkeypatch.setattr(server_module, "PARTIAL_IDLE_SECONDS", 0.1)
     peer, idle = rig.peer(), rig.peer()
     peer.send_bytes(request(ECHO)[:20])
     assert idle.ask(ECHO).code == 0
-    time.sleep(0.3)
+    wait_for(lambda: rig.server._partial_total, "nothing is kept")
+    monkeypatch.setattr(server_module, "PARTIAL_IDLE_SECONDS", -1)  # as if they had been over for a second
     rig.loop.call_soon(rig.server._close_idle)
     assert peer.is_closed()
     assert idle.ask(ECHO).code == 0, "a peer that is merely quiet stays"
@@ -176,8 +176,7 @@ def test_half_a_frame_for_ever_is_closed(rig, monkeypatch):
 def test_idle_connections_are_closed(rig, monkeypatch):
     peer = rig.peer()
     assert peer.ask(ECHO).code == 0
-    monkeypatch.setattr(server_module, "IDLE_SECONDS", 0.05)
-    time.sleep(0.2)
+    monkeypatch.setattr(server_module, "IDLE_SECONDS", -1)  # as if they had been over for a second
     rig.loop.call_soon(rig.server._close_idle)
     assert peer.is_closed()
 
@@ -185,9 +184,10 @@ def test_idle_connections_are_closed(rig, monkeypatch):
 def test_partial_frames_of_all_peers_are_bounded(rig, monkeypatch):
     monkeypatch.setattr(server_module, "PARTIAL_TOTAL_BYTES", 3_100_000)
     peers = [rig.peer() for _ in range(4)]
-    for peer in peers:
+    for count, peer in enumerate(peers, 1):
         peer.send_bytes(struct.pack(">iI", 1_000_000, 10) + b"x" * 300_000)
-        time.sleep(0.05)
+        # A whole frame's room each once enough of it has come; the fourth is too many.
+        wait_for(lambda count=count: rig.server._partial_total >= min(count, 3) * 1_000_000, "nothing is kept")
     wait_for(lambda: rig.server._partial_total <= 3_100_000, "the bound is not kept")
     wait_for(lambda: len(rig.server.connections) == 3, "nobody was closed")
 
