@@ -13,9 +13,9 @@ TOPICS, QUEUES, GROUPS, TOPICS_A_GROUP = 2000, 8, 500, 4
 
 
 @pytest.fixture
-def crowd(house):
+def crowd(running):
     """2,000 topics of 8 queues, 500 groups with offsets of four topics each."""
-    broker = house.engine.broker
+    broker = running.engine.broker
     made = []
 
     def make():
@@ -28,10 +28,10 @@ def crowd(house):
                     broker.offsets.commit(f"group-{group}", f"topic-{group * TOPICS_A_GROUP + n}", queue_id, 0)
         made.append(True)
 
-    house.engine.loop.call_soon(make)
+    running.engine.loop.call_soon(make)
     wait_for(lambda: made, "the crowd")
-    house.window._parts.sampler.stop()
-    return house
+    running.window._parts.sampler.stop()
+    return running
 
 
 def advance(queues, entries):
