@@ -17,6 +17,7 @@ import pytest
 
 from appliance.command_line import load
 from appliance.main import what_strangers_can_do
+from tests.support.directories import shared_directory
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "Dockerfile").read_text()
@@ -68,9 +69,9 @@ def test_there_is_a_slim_image_and_one_with_reports_and_slim_is_the_default():
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
+def installed(request) -> Path:
     """The package as the build stage installs it, from nothing but what is copied; dependencies are this venv's."""
-    clean = tmp_path_factory.mktemp("src")
+    clean = shared_directory(request, "src")
     for source in copied():
         target = clean / source
         if (ROOT / source).is_dir():
@@ -79,7 +80,7 @@ def installed(tmp_path_factory) -> Path:
             shutil.copy(ROOT / source, target)
     install = next(rest for rest in values("RUN") if rest.endswith("--no-build-isolation ."))
     arguments = shlex.split(install)[1:]
-    target = tmp_path_factory.mktemp("opt")
+    target = shared_directory(request, "opt")
     subprocess.run(
         [sys.executable, *arguments, "-q", "--target", str(target)],
         cwd=clean,

@@ -43,8 +43,8 @@ class ServiceThread:
         raise NotImplementedError
 
     def wait(self, timeout: float | None) -> bool:
-        """Sleep until `wakeup()`, `stop()` or the timeout in seconds; True when woken by one of the first two."""
-        return self._gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        """Sleep until `wakeup()`, `stop()` or the timeout in seconds; True when woken. After a stop nobody sleeps."""
+        return self.stopped or self._gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
     def wakeup(self) -> None:
         """End the thread's wait, or the next one when it is at work. Any thread."""

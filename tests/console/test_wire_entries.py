@@ -13,9 +13,9 @@ from appliance.console.models import AuditEntry, Setting
 from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_audit import REFUSED_IN_FULL
 from tests.console.conftest import pretend_running
-from tests.engine.window.conftest import wait_for
 from tests.support.engine import Peer, start_engine
 from tests.support.server import Server
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -22,8 +22,8 @@ from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.window.admin_pool import POOL
 from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_gate import MAX_NAMES, MAX_STATE_CHARS, Act, WireGate, bounded, is_loopback, plain
-from tests.engine.window.conftest import wait_for
 from tests.support.engine import ROOMY, Peer, send_fields
+from tests.support.waiting import wait_for
 
 LOOPBACK = ("127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1")
 ELSEWHERE = ("10.0.0.5", "128.0.0.1", "126.9.9.9", "::2", "fe80::1", "::ffff:10.0.0.5", "::", "7f00::1")

@@ -14,6 +14,7 @@ from appliance.engine.store.queues.consume_queue import ENTRY, HOLE_SIZE
 from appliance.engine.store.queues.queue_extension import QueueExtension, address_of, decode_unit, is_address
 from appliance.engine.store_tools.offline_store import find_store
 from appliance.engine.store_tools.verification import verify
+from tests.support.directories import shared_directory
 from tests.support.golden import extract_store, store_manifest, store_names
 from tests.support.offline import change, contents, damage, verified
 from tests.support.store import BORN, StoreUnderTest
@@ -49,9 +50,9 @@ def test_a_recorded_store_is_whole_and_stays_as_it_is(tmp_path, version, name):
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory):
+def stopped(request):
     """A store of ours, stopped in order: two files of the log and a bit, queues of several files, one deleted topic."""
-    directory = tmp_path_factory.mktemp("stopped")
+    directory = shared_directory(request, "stopped")
     store = StoreUnderTest(directory, segment_bytes=64 * 1024).open()
     for i in range(220):
         queue = store.store.queues.get_or_create("Orders", i % 2)
