@@ -54,6 +54,7 @@ class Connection(Outbox):
         "language",
         "parked_count",
         "partial_magnitude",
+        "principal",
         "version",
     )
 
@@ -63,6 +64,8 @@ class Connection(Outbox):
         self.client_id: str | None = None
         self.language = "JAVA"
         self.version = 0
+        #: Who the peer has proved to be, for the gates of the dispatcher; None while nobody asks.
+        self.principal: str | None = None
         self.parked_count = 0
         #: Which of the server's lists of partial frames it is in; the server's own.
         self.partial_magnitude = 0
@@ -76,6 +79,8 @@ class Connection(Outbox):
 
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Answer `request`; nothing is sent when it was one-way."""
+        if request.witness is not None:
+            request.witness.answered(response)
         if not request.flag & FLAG_ONEWAY:
             self.answer(request.opaque, response)
 
@@ -183,7 +188,7 @@ class Connection(Outbox):
             stop = position + 4 + length
             if producers_held and self.dispatcher.is_send(view, position + 8, min(stop, end), meta, whole=stop <= end):
                 self._held_back = self.halted = True
-                self._server.held_back[self] = None
+                self._server.held_back[self] = self._server.loop.monotonic
                 return position
             if stop > end:
                 break

@@ -95,9 +95,17 @@ class MessageStore(Appender):
         self.last_record_offset = -1
         self._pressure = False
         self._tail_bytes = 0
+        #: Queue -> the end of what was staged and never published: the log is broken.
+        self._failed_to: dict[ConsumeQueue, int] = {}
         # Counters, written by remoting-io.
         self.put_count = 0
         self.put_bytes = 0
+
+    @property
+    def failed_puts(self) -> int:
+        """Messages that were refused for the log's sake, or staged and not stored. Any thread."""
+        lost = sum(end - queue.max_offset for queue, end in list(self._failed_to.items()))
+        return self.log.not_taken + lost
 
     # --- life
 
@@ -210,9 +218,12 @@ class MessageStore(Appender):
         self._fail(tick, reason)
 
     def _fail(self, tick: Tick, reason: str) -> None:
-        self.on_failed(tick, reason)
-        while self.pending:
-            self.on_failed(self.pending.popleft(), reason)
+        failed = [tick, *self.pending]
+        self.pending.clear()
+        for one in failed:
+            for queue, end in one.touched.items():
+                self._failed_to[queue] = max(end, self._failed_to.get(queue, 0))
+            self.on_failed(one, reason)
         # What was held back is refused now; nothing would ever lower the pressure.
         self._set_pressure(False)
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import Field
 from typing import TYPE_CHECKING, Any
 
-from ..broker.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, new_topic
+from ..broker.topic_config import new_topic
 from ..config import (
     MAX_MESSAGE_SIZE_LIMIT_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -26,7 +26,7 @@ from ..config import (
 from ..errors import Conflict, CorruptFile, InvalidInput, NotFound, StartError, Unavailable
 from ..json_file import OWN_FILE_CALLS, load_json_with_backup, save_json_atomically
 from ..own_files import make_directory
-from ..protocol.names import TEMPLATE_TOPIC
+from ..protocol.names import PERM_INHERIT, PERM_READ, PERM_WRITE, TEMPLATE_TOPIC
 from . import snapshots as s
 from .sentences import Sentence, say
 

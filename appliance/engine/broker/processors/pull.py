@@ -56,7 +56,7 @@ class PullProcessor:
         self._cold = ColdPulls(cold, store.new_cold_reader(), store.log)
         self._admission = PullAdmission(topics, groups, clients)
         self._path = PullPath(store, offsets, loop, self._cold, flush_answers)
-        self._answers = PullAnswers(store.log, self._cold)
+        self.answers = PullAnswers(store.log, self._cold)
         self.long_polling = self._path.long_polling
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -96,7 +96,7 @@ class PullProcessor:
 
     def _pull(self, conn: Connection, opaque: int, fields: PullFields) -> None:
         """Do what else the fields ask for, and have the request served."""
-        config, answers = self._config, self._answers
+        config, answers = self._config, self.answers
         try:
             if not config.broker_permission & PERM_READ:
                 remark = f"the broker[{self._advertised_ip}] pulling message is forbidden"
@@ -114,21 +114,3 @@ class PullProcessor:
         if fields.sys_flag & SUSPEND:
             hold_ms = fields.suspend_ms if config.long_polling_enable else config.short_polling_time_ms
         self._path.pull(request, hold_ms)
-
-    # --- figures, for anyone
-
-    @property
-    def found_count(self) -> int:
-        return self._answers.found_count
-
-    @property
-    def miss_count(self) -> int:
-        return self._answers.miss_count
-
-    @property
-    def message_count(self) -> int:
-        return self._answers.message_count
-
-    @property
-    def message_bytes(self) -> int:
-        return self._answers.message_bytes
