@@ -272,7 +272,7 @@ def test_an_error_of_ours_behind_the_pool_closes_the_connection(peer, topic, eng
         raise KeyError("planted")
 
     with monkeypatch.context() as planted:
-        planted.setattr(engine.broker.pull.answers, "found", fail)
+        planted.setattr(engine.broker.pull._answers, "found", fail)
         going = Peer(engine.broker_address)
         going.send(11, pull_fields(topic, 0, 0))
         with pytest.raises(ConnectionError):

@@ -51,13 +51,18 @@ class PullProcessor:
     ) -> None:
         # Constant after construction.
         self._offsets = offsets
-        self._config = config
         self._advertised_ip = advertised_ip
         self._cold = ColdPulls(cold, store.new_cold_reader(), store.log)
         self._admission = PullAdmission(topics, groups, clients)
         self._path = PullPath(store, offsets, loop, self._cold, flush_answers)
-        self.answers = PullAnswers(store.log, self._cold)
+        self._answers = PullAnswers(store.log, self._cold)
         self.long_polling = self._path.long_polling
+        # Replaced whole by take_options().
+        self._config = config
+
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        self._config = config
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.PULL_MESSAGE, self.handle_pull)
@@ -96,7 +101,7 @@ class PullProcessor:
 
     def _pull(self, conn: Connection, opaque: int, fields: PullFields) -> None:
         """Do what else the fields ask for, and have the request served."""
-        config, answers = self._config, self.answers
+        config, answers = self._config, self._answers
         try:
             if not config.broker_permission & PERM_READ:
                 remark = f"the broker[{self._advertised_ip}] pulling message is forbidden"
@@ -114,3 +119,21 @@ class PullProcessor:
         if fields.sys_flag & SUSPEND:
             hold_ms = fields.suspend_ms if config.long_polling_enable else config.short_polling_time_ms
         self._path.pull(request, hold_ms)
+
+    # --- figures, for anyone
+
+    @property
+    def found_count(self) -> int:
+        return self._answers.found_count
+
+    @property
+    def miss_count(self) -> int:
+        return self._answers.miss_count
+
+    @property
+    def message_count(self) -> int:
+        return self._answers.message_count
+
+    @property
+    def message_bytes(self) -> int:
+        return self._answers.message_bytes
