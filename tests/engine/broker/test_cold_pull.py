@@ -243,12 +243,17 @@ def test_a_disk_that_fails_in_the_pool_is_an_answer(peer, topic, engine, cold, w
 def test_an_error_of_ours_in_the_pool_closes_the_connection(peer, topic, engine, cold, what, monkeypatch, caplog):
     """The client had no answer and waited for its timeout, 30 s."""
 
-    def fail(*args):
-        raise KeyError("planted")
-
     owner = engine.broker.pull._cold._reader if what == "entries" else engine.broker.store.log
+    name = "entries" if what == "entries" else "read"
+    real = getattr(owner, name)
+
+    def fail(*args):
+        if threading.current_thread().name == "pool-pull-cold":
+            raise KeyError("planted")
+        return real(*args)
+
     with monkeypatch.context() as planted:
-        planted.setattr(owner, "entries" if what == "entries" else "read", fail)
+        planted.setattr(owner, name, fail)
         going = Peer(engine.broker_address)
         going.send(11, pull_fields(topic, 0, 0))
         with pytest.raises(ConnectionError):
