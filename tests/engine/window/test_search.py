@@ -153,7 +153,7 @@ def test_a_check_says_how_the_index_is(running, make_running):
     index.failure = "no room"
     assert (check(running).level, str(check(running).sentence)) == (
         "failed",
-        "The key index cannot be written and is retried: no room.",
+        "The key index cannot be written; trying again: no room.",
     )
     index.failure = None
     running.window.search("k")
