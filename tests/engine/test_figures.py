@@ -16,11 +16,11 @@ from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from tests.support import happenings as happens
 from tests.support.engine import ROOMY
-from tests.support.figures import House, SkippingClock
+from tests.support.figures import SkippingClock, WatchedEngine
 
 
 @pytest.fixture
-def house(tmp_path, monkeypatch) -> Iterator[House]:
+def watched(tmp_path, monkeypatch) -> Iterator[WatchedEngine]:
     clock = SkippingClock()
     store = StoreConfig(
         **ROOMY, flush_disk_type="ASYNC_FLUSH", mapped_file_size_commit_log=2 << 20, max_hash_slot_num=8,
@@ -31,24 +31,24 @@ def house(tmp_path, monkeypatch) -> Iterator[House]:
     )
     engine = Engine(config, clock=clock)
     engine.start()
-    house = House(engine, clock, monkeypatch)
+    watched = WatchedEngine(engine, clock, monkeypatch)
     try:
-        house.send(topic="Warm")
-        house.send()
-        house.ask(200, {}, b'{"groupName":"CG"}')
-        house.ask(15, {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 0})
+        watched.send(topic="Warm")
+        watched.send()
+        watched.ask(200, {}, b'{"groupName":"CG"}')
+        watched.ask(15, {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 0})
         engine.window._running().sampler.sample()
-        yield house
+        yield watched
     finally:
         monkeypatch.undo()
-        house.peer.close()
+        watched.peer.close()
         engine.stop()
 
 
 class Mover(NamedTuple):
     """What happens, and the figures that move then."""
 
-    happens: Callable[[House], Any]
+    happens: Callable[[WatchedEngine], Any]
     moves: str
 
     @property
@@ -194,17 +194,17 @@ _SETTING = "a setting"
 _SHORT_SPANS = "tools read it, and look at the minute when it is 0: days and hours are not counted"
 _NAME = "a name, no figure"
 #: Where figures are read -> (how, their movers, figures that nothing moves and why).
-SOURCES: dict[str, tuple[Callable[[House], dict[str, Any]], list[Mover], dict[str, str]]] = {
-    "28": (House.runtime, RUNTIME, STAND_STILL | FIXED),
-    "208": (House.progress, PROGRESS, {}),
+SOURCES: dict[str, tuple[Callable[[WatchedEngine], dict[str, Any]], list[Mover], dict[str, str]]] = {
+    "28": (WatchedEngine.runtime, RUNTIME, STAND_STILL | FIXED),
+    "208": (WatchedEngine.progress, PROGRESS, {}),
     "315": (
-        House.statistics,
+        WatchedEngine.statistics,
         STATISTICS,
         {f"{span}.{name}": _SHORT_SPANS for span in ("statsDay", "statsHour") for name in ("avgpt", "sum", "tps")},
     ),
-    "metrics": (House.metrics, METRICS, {}),
+    "metrics": (WatchedEngine.metrics, METRICS, {}),
     "overview": (
-        House.overview,
+        WatchedEngine.overview,
         OVERVIEW,
         {
             "oldest_why": _WHY,
@@ -263,19 +263,19 @@ CASES = [(source, mover) for source, (_, movers, _) in SOURCES.items() for mover
 @pytest.mark.parametrize(
     ("source", "mover"), CASES, ids=[f"{source}-{mover.happens.__name__}" for source, mover in CASES]
 )
-def test_a_figure_moves_when_what_it_stands_for_does(house, source, mover):
+def test_a_figure_moves_when_what_it_stands_for_does(watched, source, mover):
     read = SOURCES[source][0]
-    before = read(house)
-    with mover.happens(house):
-        after = read(house)
+    before = read(watched)
+    with mover.happens(watched):
+        after = read(watched)
         assert {name: before[name] for name in mover.names if before[name] == after[name]} == {}
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_figure_has_a_mover_or_a_reason(house, source):
+def test_every_figure_has_a_mover_or_a_reason(watched, source):
     read, movers, still = SOURCES[source]
     moved = set().union(*(mover.names for mover in movers))
-    assert set(read(house)) == moved | set(still)
+    assert set(read(watched)) == moved | set(still)
     assert not moved & set(still)
 
 

@@ -17,6 +17,7 @@ from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.dispatcher import SEND_CODES, Dispatcher
 from tests.support.batches import encode_member
 from tests.support.engine import ROOMY, Peer, pull_fields, send_fields
+from tests.support.fakes import FakeConnection
 from tests.support.waiting import wait_for
 
 JSON, ROCKETMQ = 0, 1
@@ -41,8 +42,8 @@ class Doorman:
 
 
 @pytest.fixture
-def house(tmp_path):
-    """`house(gate)`: a running engine behind a gate."""
+def start_behind(tmp_path):
+    """`start_behind(gate)`: a running engine behind a gate."""
     running: list[Engine] = []
 
     def start(*gates: Any) -> Engine:
@@ -70,10 +71,10 @@ def ports_of(engine: Engine) -> list[tuple[str, set[int]]]:
     return list(zip(addresses, tables, strict=True))
 
 
-def test_every_code_of_every_port_passes_in_both_encodings_and_one_way(house):
+def test_every_code_of_every_port_passes_in_both_encodings_and_one_way(start_behind):
     closed = False
     doorman = Doorman(lambda request, conn: closed)
-    engine = house(doorman)
+    engine = start_behind(doorman)
     ports = ports_of(engine)
     closed = True
     for address, codes in ports:
@@ -97,8 +98,8 @@ def test_every_code_of_every_port_passes_in_both_encodings_and_one_way(house):
 
 
 @pytest.mark.parametrize("codec", [JSON, ROCKETMQ])
-def test_a_gate_may_refuse_one_topic_and_let_the_others_pass(house, codec):
-    engine = house(
+def test_a_gate_may_refuse_one_topic_and_let_the_others_pass(start_behind, codec):
+    engine = start_behind(
         Doorman(lambda request, conn: "Secret" in (request.ext_fields.get("b"), request.ext_fields.get("topic")))
     )
     peer = Peer(str(engine.broker_address))
@@ -123,9 +124,9 @@ def test_a_gate_may_refuse_one_topic_and_let_the_others_pass(house, codec):
     assert engine.broker.topics.get("Secret") is None
 
 
-def test_a_gate_sees_all_header_fields_of_a_hot_request(house):
+def test_a_gate_sees_all_header_fields_of_a_hot_request(start_behind):
     doorman = Doorman()
-    engine = house(doorman)
+    engine = start_behind(doorman)
     signed = {"AccessKey": "me", "Signature": "s3cret", "unheardOf": "\u00e9"}
     peer = Peer(str(engine.broker_address))
     assert peer.ask(310, send_fields("T") | signed, b"body").code == 0
@@ -136,21 +137,21 @@ def test_a_gate_sees_all_header_fields_of_a_hot_request(house):
     assert pulled.ext_fields.items() >= signed.items()
 
 
-def test_who_a_peer_has_proved_to_be_stays_with_its_connection(house):
+def test_who_a_peer_has_proved_to_be_stays_with_its_connection(start_behind):
     def stranger(request: RemotingCommand, conn: Connection) -> bool:
         if request.ext_fields.get("AccessKey") == "me":
             conn.principal = "me"
         return request.code in SEND_CODES and conn.principal != "me"
 
-    engine = house(Doorman(stranger))
+    engine = start_behind(Doorman(stranger))
     known, unknown = Peer(str(engine.broker_address)), Peer(str(engine.broker_address))
     assert known.ask(310, send_fields("T") | {"AccessKey": "me"}, b"x").code == 0
     assert known.ask(310, send_fields("T"), b"x").code == 0
     assert unknown.ask(310, send_fields("T"), b"x").code == 16
 
 
-def test_administration_that_another_gate_refuses_is_written_down(house):
-    engine = house(Doorman(lambda request, conn: request.code == 17))
+def test_administration_that_another_gate_refuses_is_written_down(start_behind):
+    engine = start_behind(Doorman(lambda request, conn: request.code == 17))
     assert Peer(str(engine.broker_address)).ask(17, {"topic": "T", "perm": 6}).code == 16
     wait_for(lambda: engine.wire_audit.last == 1, "one act")
     (act,) = engine.wire_audit.after("", 0)[1]
@@ -162,21 +163,11 @@ def test_administration_that_another_gate_refuses_is_written_down(house):
 # --- one table
 
 
-class Conn:
-    remote_host = "10.0.0.5:4711"
-
-    def __init__(self) -> None:
-        self.answers: list[RemotingCommand] = []
-
-    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        self.answers.append(response)
-
-
 def test_a_gate_that_fails_is_closed():
     def broken(request: RemotingCommand, conn: Connection) -> bool:
         raise KeyError("no such user")
 
-    table, conn = Dispatcher({}, (Doorman(broken),)), Conn()
+    table, conn = Dispatcher({}, (Doorman(broken),)), FakeConnection("10.0.0.5:4711")
     table.add(310, lambda request, conn: pytest.fail("called"))
     table.dispatch_request(conn, RemotingCommand(310))  # type: ignore[arg-type]
     assert [answer.code for answer in conn.answers] == [1]
@@ -184,7 +175,7 @@ def test_a_gate_that_fails_is_closed():
 
 def test_nobody_behind_the_gate_that_refuses_is_asked():
     first, second = Doorman(lambda request, conn: True), Doorman()
-    table, conn = Dispatcher({}, (first, second)), Conn()
+    table, conn = Dispatcher({}, (first, second)), FakeConnection("10.0.0.5:4711")
     table.add(310, lambda request, conn: pytest.fail("called"))
     table.dispatch_request(conn, RemotingCommand(310))  # type: ignore[arg-type]
     assert [len(first.seen), len(second.seen)] == [1, 0]
@@ -193,7 +184,7 @@ def test_nobody_behind_the_gate_that_refuses_is_asked():
 def test_only_what_a_gate_watches_passes_it_and_loses_its_hot_way():
     doorman = Doorman()
     doorman.watches = lambda code: code == 310  # type: ignore[method-assign]
-    table, conn = Dispatcher({}, (doorman,)), Conn()
+    table, conn = Dispatcher({}, (doorman,)), FakeConnection("10.0.0.5:4711")
     for code in (310, 11):
         table.add(code, lambda request, conn: RemotingCommand.response(0))
         table.add_hot(code, lambda *frame: True)

@@ -207,8 +207,8 @@ def test_texts_of_peers_are_cut_and_hold_no_control_characters():
 
 
 @pytest.fixture
-def house(tmp_path, monkeypatch):
-    """`house("10.0.0.5", wire_admin="all")`: an engine whose peers all seem to come from there."""
+def start_seen_from(tmp_path, monkeypatch):
+    """`start_seen_from("10.0.0.5", wire_admin="all")`: an engine whose peers all seem to come from there."""
     running: list[Engine] = []
 
     def start(host: str = "127.0.0.1", **options: Any) -> Engine:
@@ -246,8 +246,8 @@ def acts_of(engine: Engine, count: int) -> list[WireAct]:
     return engine.wire_audit.after("", 0)[1]
 
 
-def test_every_administrative_code_is_refused_from_elsewhere_on_every_port(house):
-    engine = house("10.0.0.5")
+def test_every_administrative_code_is_refused_from_elsewhere_on_every_port(start_seen_from):
+    engine = start_seen_from("10.0.0.5")
     ports = (engine.broker_address, vip_of(engine), engine.namesrv_address)
     tables = [listener.dispatcher.codes for listener in engine.server._listeners]
     asked = 0
@@ -265,8 +265,8 @@ def test_every_administrative_code_is_refused_from_elsewhere_on_every_port(house
     assert len(acts) == asked
 
 
-def test_clients_and_brokers_go_on_from_anywhere(house):
-    engine = house("10.0.0.5")
+def test_clients_and_brokers_go_on_from_anywhere(start_seen_from):
+    engine = start_seen_from("10.0.0.5")
     peer = Peer(str(engine.broker_address))
     assert peer.ask(310, send_fields("MadeBySend"), b"x").code == 0
     beat = b'{"clientID":"c1","producerDataSet":[],"consumerDataSet":[{"groupName":"CG","subscriptionDataSet":[],'
@@ -287,8 +287,8 @@ def test_clients_and_brokers_go_on_from_anywhere(house):
     assert not engine.wire_audit._waiting
 
 
-def test_off_refuses_loopback_too_and_the_window_goes_on(house):
-    engine = house("127.0.0.1", wire_admin="off")
+def test_off_refuses_loopback_too_and_the_window_goes_on(start_seen_from):
+    engine = start_seen_from("127.0.0.1", wire_admin="off")
     answer = Peer(str(engine.broker_address)).ask(17, {"topic": "T"} | TOPIC)
     assert answer.code == 16
     assert "--wire-admin loopback" in str(answer.remark)
@@ -296,16 +296,16 @@ def test_off_refuses_loopback_too_and_the_window_goes_on(house):
     assert [act.result for act in acts_of(engine, 1)] == ["refused"]
 
 
-def test_all_takes_administration_from_anywhere_and_writes_it_down(house):
-    engine = house("10.0.0.5", wire_admin="all")
+def test_all_takes_administration_from_anywhere_and_writes_it_down(start_seen_from):
+    engine = start_seen_from("10.0.0.5", wire_admin="all")
     assert Peer(str(engine.broker_address)).ask(17, {"topic": "T"} | TOPIC).code == 0
     (act,) = acts_of(engine, 1)
     assert (act.result, act.action, act.target, act.host) == ("done", "topic.set", "T", "10.0.0.5")
     assert act.port > 0
 
 
-def test_each_act_tells_what_was_and_what_became(house):
-    engine = house()
+def test_each_act_tells_what_was_and_what_became(start_seen_from):
+    engine = start_seen_from()
     peer, names = Peer(str(engine.broker_address)), Peer(str(engine.namesrv_address))
 
     def ask(who: Peer, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> None:
@@ -357,8 +357,8 @@ def test_each_act_tells_what_was_and_what_became(house):
     assert (gone.before["retryMaxTimes"], gone.after) == (3, {"removeOffset": "true"})
 
 
-def test_what_the_window_does_is_not_written_down_here(house):
-    engine = house()
+def test_what_the_window_does_is_not_written_down_here(start_seen_from):
+    engine = start_seen_from()
     engine.window.create_topic("T")
     engine.window.edit_topic("T", read_queues=4)
     engine.window.create_group("CG")
@@ -371,8 +371,8 @@ def test_what_the_window_does_is_not_written_down_here(house):
     assert [act.target for act in acts_of(engine, 1)] == ["Wire"]
 
 
-def test_a_send_and_a_pull_pass_no_gate(house):
-    engine = house()
+def test_a_send_and_a_pull_pass_no_gate(start_seen_from):
+    engine = start_seen_from()
     table = engine.server._listeners[0].dispatcher
     assert {getattr(hot, "__name__", "") for hot in table._hot.values()} == {
         "hot_long", "hot_letters", "hot_pull", "hot_lite_pull",
@@ -381,17 +381,17 @@ def test_a_send_and_a_pull_pass_no_gate(house):
     assert watched == {code for code in table.codes if KINDS[code] == ADMIN}
 
 
-def test_a_log_that_cannot_be_written_is_a_failed_check(house):
-    engine = house()
+def test_a_log_that_cannot_be_written_is_a_failed_check(start_seen_from):
+    engine = start_seen_from()
     assert "wire_audit" not in {check.name for check in engine.window.checks()}
     engine.wire_audit.failure = "No space left on device"
     (check,) = [check for check in engine.window.checks() if check.name == "wire_audit"]
     assert (check.level, "No space left on device" in str(check.sentence)) == ("failed", True)
 
 
-def test_a_name_server_beside_a_broker_of_another_process_writes_a_file_of_its_own(house):
-    both = house()
-    names = house(roles=frozenset({"namesrv"}))
+def test_a_name_server_beside_a_broker_of_another_process_writes_a_file_of_its_own(start_seen_from):
+    both = start_seen_from()
+    names = start_seen_from(roles=frozenset({"namesrv"}))
     for engine, key in ((both, "one"), (names, "two")):
         assert Peer(str(engine.namesrv_address)).ask(100, {"namespace": "N", "key": key, "value": "v"}).code == 0
     assert [act.target for act in acts_of(both, 1)] == ["N, one"]

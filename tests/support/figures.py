@@ -15,8 +15,8 @@ from appliance.engine.clock import Clock
 from appliance.engine.engine import Engine
 from appliance.engine.loop_calls import run_on_loop
 from appliance.engine.protocol.command import RemotingCommand
-from tests.engine.window.conftest import wait_for
 from tests.support.engine import Peer, pull_fields, send_fields
+from tests.support.waiting import wait_for
 
 
 class SkippingClock(Clock):
@@ -34,7 +34,7 @@ class SkippingClock(Clock):
     steady = monotonic
 
 
-class House:
+class WatchedEngine:
     """An engine, a peer, and its figures as they are asked for."""
 
     def __init__(self, engine: Engine, clock: SkippingClock, monkeypatch: pytest.MonkeyPatch) -> None:

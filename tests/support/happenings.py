@@ -11,9 +11,9 @@ from typing import Any
 from appliance.engine.remoting.dispatcher import WorkerPool
 from appliance.engine.store.disk import DiskUsage
 from appliance.engine.window import checks
-from tests.engine.window.conftest import wait_for
 from tests.support.engine import Peer, pull_fields, send_fields
 from tests.support.figures import House, SkippingClock
+from tests.support.waiting import wait_for
 
 DAY_MS = 24 * 3600 * 1000
 

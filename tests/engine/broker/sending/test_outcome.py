@@ -55,7 +55,7 @@ def test_an_answer_that_cannot_be_made_costs_its_connection_and_no_other_answer(
         born_host = bytes(8)
         failed = False
 
-        def send(self, frame):
+        def send(self, data):
             raise RuntimeError("cannot be sent")
 
         def fail(self):
