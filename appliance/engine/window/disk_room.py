@@ -6,9 +6,9 @@ import os
 import time
 from typing import NamedTuple
 
+from ..broker.sampler import Sampler
 from ..store.disk import disk_usage
 from .options import Options
-from .sampler import Sampler
 from .sentences import Sentence, say
 
 #: The last samples a forecast of the disk is made from.

@@ -6,11 +6,11 @@ from typing import Any
 
 from ..broker.groups import SubscriptionGroupManager
 from ..broker.processors.pull import PullProcessor
+from ..broker.sampler import Sampler
 from ..broker.topics import TopicConfigManager
 from ..namesrv.namesrv import NameServer
 from ..remoting.server import RemotingServer
 from ..store.message_store import MessageStore
-from .sampler import Sampler
 
 
 class TrafficFigures:

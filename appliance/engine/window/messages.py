@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..broker.queue_index import QueueIndex
 from ..broker.topics import TopicConfigManager
 from ..errors import InvalidInput, NotFound
 from ..protocol.message_id import decode_offset_id, encode_host, encode_offset_id
@@ -26,7 +27,6 @@ from . import message_snapshots as m
 from .lag import LagSnapshot
 from .measures import Budget
 from .message_story import detail_of
-from .queue_index import QueueIndex
 from .queue_reader import QueueReader
 from .raw_record import raw_of
 from .sentences import say

@@ -52,7 +52,7 @@ class ProcessWindow:
         self._parts: BrokerParts | None = None
 
     def start(self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
-        """Begin to sample; the engine calls it when everything runs. broker, namesrv: of the roles that run."""
+        """The engine calls it when everything runs. broker, namesrv: of the roles that run."""
         self._system.started()
         self._log.install()
         self._namesrv = namesrv
@@ -60,13 +60,10 @@ class ProcessWindow:
             self._parts, self._checks = build(
                 broker, namesrv, pools, self._server, self._options, self._system, self._checks
             )
-            self._parts.sampler.start()
 
     def stop(self) -> None:
-        """End the sampler; the engine calls it before it stops anything."""
+        """Keep no more log lines; the engine calls it before it stops anything."""
         self._log.remove()
-        if self._parts is not None:
-            self._parts.sampler.stop(2.0)
 
     def _running(self) -> BrokerParts:
         parts = self._parts
