@@ -41,7 +41,7 @@ class CleaningService:
         return self._delete_queues(self._unknown_topics() - left, by)
 
     def clean_topics(self, by: str) -> list[str]:
-        """Let the queues go of topics that have no configuration; their names. Blocks until the files are gone."""
+        """Delete the queues of topics that have no configuration; their names. Blocks until the files are deleted."""
         return self._delete_queues(self._unknown_topics(), by)
 
     def _unknown_topics(self) -> set[str]:

@@ -11,8 +11,9 @@ from ..namesrv.namesrv import NameServer
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from .admin_pool import POOL, AdminPool
+from .broker_checks import BrokerChecks, Table
 from .charts import Charts
-from .checks import BrokerChecks, Checks, Table
+from .checks import Checks
 from .client_views import ClientViews
 from .disk_room import DiskRoom
 from .figures import TrafficFigures, broker_metrics
