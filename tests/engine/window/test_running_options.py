@@ -76,6 +76,16 @@ def test_whether_clients_are_to_trace(house):
     assert said() == "false"
 
 
+def test_whether_the_broker_may_be_written(house):
+    house.window.create_topic("Orders", order=True)
+    peer = house.peer()
+    assert peer.ask(310, send_fields("Orders"), b"x").code == 0
+    change(house, brokerPermission=4)
+    assert peer.ask(310, send_fields("Orders"), b"x").code == 16
+    change(house, brokerPermission=6)
+    assert peer.ask(310, send_fields("Orders"), b"x").code == 0
+
+
 def test_how_much_one_pull_takes_of_what_is_in_memory(house):
     house.put("Orders", *[b"x" * 100] * 10)
     assert len(pulled(house)[1]) == 10
