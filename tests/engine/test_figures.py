@@ -216,20 +216,20 @@ SOURCES: dict[str, tuple[Callable[[WatchedEngine], dict[str, Any]], list[Mover],
         },
     ),
     "topics": (
-        House.topic_row,
+        WatchedEngine.topic_row,
         TOPIC_ROW,
         dict.fromkeys(("name", "category"), _NAME)
         | dict.fromkeys(("bytes_why", "oldest_why"), _WHY)
         | {"kind": _SETTING, "bytes_estimated": "how bytes was found: of long queues some are looked at"},
     ),
     "queues": (
-        House.queue_row,
+        WatchedEngine.queue_row,
         QUEUE_ROW,
         dict.fromkeys(("bytes_why", "time_why"), _WHY)
         | {"queue_id": _NAME, "readable": _SETTING, "bytes_estimated": "as that of the topic"},
     ),
     "groups": (
-        House.group_row,
+        WatchedEngine.group_row,
         GROUP_ROW,
         dict.fromkeys(("lag_why", "lag_ms_why"), _WHY)
         | {
@@ -240,7 +240,7 @@ SOURCES: dict[str, tuple[Callable[[WatchedEngine], dict[str, Any]], list[Mover],
         },
     ),
     "system": (
-        House.system,
+        WatchedEngine.system,
         SYSTEM,
         dict.fromkeys(
             "version persona python pid roles bind broker_name cluster_name broker_id broker_address namesrv_address "

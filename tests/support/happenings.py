@@ -12,109 +12,109 @@ from appliance.engine.remoting.dispatcher import WorkerPool
 from appliance.engine.store.disk import DiskUsage
 from appliance.engine.window import checks
 from tests.support.engine import Peer, pull_fields, send_fields
-from tests.support.figures import House, SkippingClock
+from tests.support.figures import SkippingClock, WatchedEngine
 from tests.support.waiting import wait_for
 
 DAY_MS = 24 * 3600 * 1000
 
 
 @contextmanager
-def a_message(house: House) -> Iterator[None]:
-    house.send(b"longer than the first one")
+def a_message(watched: WatchedEngine) -> Iterator[None]:
+    watched.send(b"longer than the first one")
     yield
 
 
 @contextmanager
-def a_new_topic(house: House) -> Iterator[None]:
-    known = house.metrics()["namesrv_topics"]
-    house.send(topic="New")
-    wait_for(lambda: house.metrics()["namesrv_topics"] != known, "the name server knows it")
+def a_new_topic(watched: WatchedEngine) -> Iterator[None]:
+    known = watched.metrics()["namesrv_topics"]
+    watched.send(topic="New")
+    wait_for(lambda: watched.metrics()["namesrv_topics"] != known, "the name server knows it")
     yield
 
 
 @contextmanager
-def a_pull(house: House) -> Iterator[None]:
-    house.send()
-    house.pull()
+def a_pull(watched: WatchedEngine) -> Iterator[None]:
+    watched.send()
+    watched.pull()
     yield
 
 
 @contextmanager
-def an_empty_pull(house: House) -> Iterator[None]:
-    house.send()
-    house.pull(house.end)
+def an_empty_pull(watched: WatchedEngine) -> Iterator[None]:
+    watched.send()
+    watched.pull(watched.end)
     yield
 
 
 @contextmanager
-def ten_seconds_of_traffic(house: House) -> Iterator[None]:
-    house.send()
-    house.pull()
-    house.pull(house.end)
-    house.sample()
+def ten_seconds_of_traffic(watched: WatchedEngine) -> Iterator[None]:
+    watched.send()
+    watched.pull()
+    watched.pull(watched.end)
+    watched.sample()
     yield
 
 
 @contextmanager
-def two_mornings(house: House) -> Iterator[None]:
-    house.send()
-    house.pull()
+def two_mornings(watched: WatchedEngine) -> Iterator[None]:
+    watched.send()
+    watched.pull()
     for _ in range(2):
-        house.clock.skipped_ms += DAY_MS
-        house.on_loop(house.broker.stats.sample)
+        watched.clock.skipped_ms += DAY_MS
+        watched.on_loop(watched.broker.stats.sample)
     yield
 
 
 @contextmanager
-def a_write_that_fails(house: House) -> Iterator[None]:
+def a_write_that_fails(watched: WatchedEngine) -> Iterator[None]:
     def write_all(*args: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    house.patch.setattr(house.store.disk, "write_all", write_all)
-    house.send(code=14)
+    watched.patch.setattr(watched.store.disk, "write_all", write_all)
+    watched.send(code=14)
     yield
 
 
 @contextmanager
-def a_disk_that_is_full(house: House) -> Iterator[None]:
-    house.on_loop(lambda: house.store.log.refuse("the disk is full"))
-    house.send(code=14)
+def a_disk_that_is_full(watched: WatchedEngine) -> Iterator[None]:
+    watched.on_loop(lambda: watched.store.log.refuse("the disk is full"))
+    watched.send(code=14)
     yield
-    house.on_loop(lambda: house.store.log.refuse(None))
+    watched.on_loop(lambda: watched.store.log.refuse(None))
 
 
 @contextmanager
-def a_disk_that_fills(house: House) -> Iterator[None]:
-    house.patch.setattr(house.store.disk, "usage", lambda path: DiskUsage(1000, 777, 223))
-    house.patch.setattr(checks, "disk_usage", lambda path: DiskUsage(1000, 777, 223))
-    house.store.cleaner.look()
+def a_disk_that_fills(watched: WatchedEngine) -> Iterator[None]:
+    watched.patch.setattr(watched.store.disk, "usage", lambda path: DiskUsage(1000, 777, 223))
+    watched.patch.setattr(checks, "disk_usage", lambda path: DiskUsage(1000, 777, 223))
+    watched.store.cleaner.look()
     yield
 
 
 @contextmanager
-def a_log_file_that_expired(house: House) -> Iterator[None]:
+def a_log_file_that_expired(watched: WatchedEngine) -> Iterator[None]:
     for _ in range(3):
-        house.send(bytes(900_000))
-    wait_for(lambda: house.store.log.durable == house.store.log.written, "the log is synced")
+        watched.send(bytes(900_000))
+    wait_for(lambda: watched.store.log.durable == watched.store.log.written, "the log is synced")
     found: list[Any] = []
-    house.on_loop(lambda: found.extend(house.store.log.remove_before(2 << 20)))
+    watched.on_loop(lambda: found.extend(watched.store.log.remove_before(2 << 20)))
     assert len(found) == 1
     yield
 
 
 @contextmanager
-def a_sync_that_takes_long(house: House) -> Iterator[None]:
-    go_on, real = threading.Event(), house.store.disk.fdatasync
-    house.patch.setattr(house.store.disk, "fdatasync", lambda fd: (go_on.wait(20), real(fd)))
-    house.send()
+def a_sync_that_takes_long(watched: WatchedEngine) -> Iterator[None]:
+    go_on, real = threading.Event(), watched.store.disk.fdatasync
+    watched.patch.setattr(watched.store.disk, "fdatasync", lambda fd: (go_on.wait(20), real(fd)))
+    watched.send()
     yield
     go_on.set()
 
 
 @contextmanager
-def an_index_that_waits(house: House) -> Iterator[None]:
-    with house.store.index.lock:
-        house.send()
+def an_index_that_waits(watched: WatchedEngine) -> Iterator[None]:
+    with watched.store.index.lock:
+        watched.send()
         yield
 
 
@@ -130,109 +130,109 @@ def jobs_in(pool: WorkerPool, clock: SkippingClock) -> Iterator[None]:
 
 
 @contextmanager
-def pulls_that_wait_for_the_disk(house: House) -> Iterator[None]:
-    with jobs_in(house.engine._pools["pull-cold"], house.clock):
+def pulls_that_wait_for_the_disk(watched: WatchedEngine) -> Iterator[None]:
+    with jobs_in(watched.engine._pools["pull-cold"], watched.clock):
         yield
 
 
 @contextmanager
-def searches_that_wait(house: House) -> Iterator[None]:
-    with jobs_in(house.engine._pools["key-query"], house.clock):
+def searches_that_wait(watched: WatchedEngine) -> Iterator[None]:
+    with jobs_in(watched.engine._pools["key-query"], watched.clock):
         yield
 
 
 @contextmanager
-def smaller_pools(house: House) -> Iterator[None]:
+def smaller_pools(watched: WatchedEngine) -> Iterator[None]:
     for name in ("pull-cold", "key-query"):
-        house.patch.setattr(house.engine._pools[name], "capacity", 5)
+        watched.patch.setattr(watched.engine._pools[name], "capacity", 5)
     yield
 
 
 @contextmanager
-def a_producer_that_back_pressure_stops(house: House) -> Iterator[None]:
-    house.on_loop(lambda: house.engine.server.hold_producers(True))
-    producer = Peer(str(house.engine.broker_address))
+def a_producer_that_back_pressure_stops(watched: WatchedEngine) -> Iterator[None]:
+    watched.on_loop(lambda: watched.engine.server.hold_producers(True))
+    producer = Peer(str(watched.engine.broker_address))
     producer.send(310, send_fields("T"), b"x")
-    wait_for(lambda: house.engine.server.held_producers().number, "it is held")
-    house.clock.skipped_ms += 1000
+    wait_for(lambda: watched.engine.server.held_producers().number, "it is held")
+    watched.clock.skipped_ms += 1000
     yield
-    house.on_loop(lambda: house.engine.server.hold_producers(False))
+    watched.on_loop(lambda: watched.engine.server.hold_producers(False))
     assert producer.receive().code == 0
     producer.close()
 
 
 @contextmanager
-def a_minute(house: House) -> Iterator[None]:
-    house.clock.skipped_ms += 60_000
+def a_minute(watched: WatchedEngine) -> Iterator[None]:
+    watched.clock.skipped_ms += 60_000
     yield
 
 
 @contextmanager
-def a_log_that_grows(house: House) -> Iterator[None]:
+def a_log_that_grows(watched: WatchedEngine) -> Iterator[None]:
     for _ in range(3):
-        house.send(bytes(900_000))
+        watched.send(bytes(900_000))
     yield
 
 
 @contextmanager
-def a_log_that_grows_fast(house: House) -> Iterator[None]:
-    house.patch.setattr(checks, "disk_usage", lambda path: DiskUsage(1000, 777, 223))
-    with a_second_of_traffic(house):
+def a_log_that_grows_fast(watched: WatchedEngine) -> Iterator[None]:
+    watched.patch.setattr(checks, "disk_usage", lambda path: DiskUsage(1000, 777, 223))
+    with a_second_of_traffic(watched):
         yield
 
 
 @contextmanager
-def files_that_make_room(house: House) -> Iterator[None]:
+def files_that_make_room(watched: WatchedEngine) -> Iterator[None]:
     for _ in range(150):
-        house.send()
+        watched.send()
     for _ in range(3):
-        house.send(bytes(900_000))
-    queue = house.store.find_queue("T", 0)
+        watched.send(bytes(900_000))
+    queue = watched.store.find_queue("T", 0)
     wait_for(lambda: queue.tail_base == queue.max_offset, "the entries are in files")
-    house.patch.setattr(house.store.disk, "usage", lambda path: DiskUsage(1000, 777, 223))
+    watched.patch.setattr(watched.store.disk, "usage", lambda path: DiskUsage(1000, 777, 223))
 
     def is_done() -> bool:
-        house.store.cleaner.no_room()  # again: recovery may still need the first log file
-        return house.store.cleaner.status.queue_files_deleted > 0
+        watched.store.cleaner.no_room()  # again: recovery may still need the first log file
+        return watched.store.cleaner.status.queue_files_deleted > 0
 
     wait_for(is_done, "queue files are gone")
     yield
 
 
 @contextmanager
-def many_keys(house: House) -> Iterator[None]:
+def many_keys(watched: WatchedEngine) -> Iterator[None]:
     for _ in range(30):
-        house.send()
-    wait_for(lambda: not house.store.index.behind, "all is indexed")
+        watched.send()
+    wait_for(lambda: not watched.store.index.behind, "all is indexed")
     yield
 
 
 @contextmanager
-def a_connection(house: House) -> Iterator[None]:
-    peer = Peer(str(house.engine.broker_address))
+def a_connection(watched: WatchedEngine) -> Iterator[None]:
+    peer = Peer(str(watched.engine.broker_address))
     assert peer.ask(28).code == 0
     yield
     peer.close()
 
 
 @contextmanager
-def a_group(house: House) -> Iterator[None]:
-    house.ask(200, {}, b'{"groupName":"NewGroup"}')
+def a_group(watched: WatchedEngine) -> Iterator[None]:
+    watched.ask(200, {}, b'{"groupName":"NewGroup"}')
     yield
 
 
 @contextmanager
-def a_parked_pull(house: House) -> Iterator[None]:
-    peer = Peer(str(house.engine.broker_address))
-    peer.send(11, pull_fields("T", 0, house.end, sysFlag=6, suspendTimeoutMillis=15_000))
-    wait_for(lambda: house.broker.pull.long_polling.count, "it is parked")
+def a_parked_pull(watched: WatchedEngine) -> Iterator[None]:
+    peer = Peer(str(watched.engine.broker_address))
+    peer.send(11, pull_fields("T", 0, watched.end, sysFlag=6, suspendTimeoutMillis=15_000))
+    wait_for(lambda: watched.broker.pull.long_polling.count, "it is parked")
     yield
     peer.close()
 
 
 @contextmanager
-def another_broker(house: House) -> Iterator[None]:
-    peer = Peer(str(house.engine.namesrv_address))
+def another_broker(watched: WatchedEngine) -> Iterator[None]:
+    peer = Peer(str(watched.engine.namesrv_address))
     broker = {"clusterName": "C", "brokerAddr": "10.0.0.9:10911", "brokerName": "b", "brokerId": 0}
     assert peer.ask(103, broker, b"{}").code == 0
     yield
@@ -240,8 +240,8 @@ def another_broker(house: House) -> Iterator[None]:
 
 
 @contextmanager
-def clients(house: House) -> Iterator[None]:
-    peer = Peer(str(house.engine.broker_address))
+def clients(watched: WatchedEngine) -> Iterator[None]:
+    peer = Peer(str(watched.engine.broker_address))
     beat = b'{"clientID":"c1","producerDataSet":[{"groupName":"PG"}],"consumerDataSet":[{"groupName":"CG",'
     beat += b'"subscriptionDataSet":[{"topic":"T","subString":"*"}],"consumeType":"CONSUME_PASSIVELY",'
     beat += b'"messageModel":"CLUSTERING","consumeFromWhere":"CONSUME_FROM_LAST_OFFSET"}]}'
@@ -251,8 +251,8 @@ def clients(house: House) -> Iterator[None]:
 
 
 @contextmanager
-def members_that_disagree(house: House) -> Iterator[None]:
-    peers = [Peer(str(house.engine.broker_address)) for _ in range(2)]
+def members_that_disagree(watched: WatchedEngine) -> Iterator[None]:
+    peers = [Peer(str(watched.engine.broker_address)) for _ in range(2)]
     for number, peer in enumerate(peers):
         data = b'{"topic":"T","subString":"Tag%d","tagsSet":["Tag%d"],"codeSet":[%d]}' % (number, number, number)
         beat = b'{"clientID":"c%d","producerDataSet":[],"consumerDataSet":[{"groupName":"CG",' % number
@@ -265,56 +265,56 @@ def members_that_disagree(house: House) -> Iterator[None]:
 
 
 @contextmanager
-def other_settings(house: House) -> Iterator[None]:
-    house.engine.window.edit_topic("T", read_queues=8, write_queues=8, writable=False)
+def other_settings(watched: WatchedEngine) -> Iterator[None]:
+    watched.engine.window.edit_topic("T", read_queues=8, write_queues=8, writable=False)
     yield
 
 
 @contextmanager
-def another_group(house: House) -> Iterator[None]:
-    house.ask(200, {}, b'{"groupName":"Another"}')
-    house.ask(15, {"consumerGroup": "Another", "topic": "T", "queueId": 0, "commitOffset": 0})
+def another_group(watched: WatchedEngine) -> Iterator[None]:
+    watched.ask(200, {}, b'{"groupName":"Another"}')
+    watched.ask(15, {"consumerGroup": "Another", "topic": "T", "queueId": 0, "commitOffset": 0})
     yield
 
 
 @contextmanager
-def another_topic_of_the_group(house: House) -> Iterator[None]:
-    house.ask(15, {"consumerGroup": "CG", "topic": "Warm", "queueId": 0, "commitOffset": 0})
+def another_topic_of_the_group(watched: WatchedEngine) -> Iterator[None]:
+    watched.ask(15, {"consumerGroup": "CG", "topic": "Warm", "queueId": 0, "commitOffset": 0})
     yield
 
 
 @contextmanager
-def a_retry(house: House) -> Iterator[None]:
-    house.send(topic="%RETRY%CG")
+def a_retry(watched: WatchedEngine) -> Iterator[None]:
+    watched.send(topic="%RETRY%CG")
     yield
 
 
 @contextmanager
-def a_commit(house: House) -> Iterator[None]:
-    house.ask(15, {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 1})
+def a_commit(watched: WatchedEngine) -> Iterator[None]:
+    watched.ask(15, {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 1})
     yield
 
 
 @contextmanager
-def a_second_of_traffic(house: House) -> Iterator[None]:
-    parts = house.engine.window._running()
+def a_second_of_traffic(watched: WatchedEngine) -> Iterator[None]:
+    parts = watched.engine.window._running()
     parts.sampler.sample()
-    house.send()
-    house.pull()
-    house.ask(15, {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 1})
+    watched.send()
+    watched.pull()
+    watched.ask(15, {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 1})
     parts.sampler.sample()
     yield
 
 
 @contextmanager
-def a_minute_of_silence(house: House) -> Iterator[None]:
+def a_minute_of_silence(watched: WatchedEngine) -> Iterator[None]:
     for _ in range(61):
-        house.engine.window._running().sampler.sample()
+        watched.engine.window._running().sampler.sample()
     yield
 
 
 @contextmanager
-def a_check_that_fails(house: House) -> Iterator[None]:
-    house.engine.wire_audit.failure = "No space left on device"
+def a_check_that_fails(watched: WatchedEngine) -> Iterator[None]:
+    watched.engine.wire_audit.failure = "No space left on device"
     yield
-    house.engine.wire_audit.failure = None
+    watched.engine.wire_audit.failure = None

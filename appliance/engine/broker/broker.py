@@ -31,10 +31,12 @@ from ..store.message_store import MessageStore, StoreSettings
 from ..store.paths import StorePaths
 from ..store.queues.consume_queue_table import descriptors_below
 from ..wire_gate import Act
+from .cleaning_service import CleaningService
 from .clients import ClientManager
 from .durability import Durability
 from .group_service import SubscriptionGroupService
 from .groups import SubscriptionGroupManager
+from .movements import SampledMovements
 from .offsets import ConsumerOffsetManager
 from .processors.admin_broker import AdminBrokerProcessor
 from .processors.admin_clients import AdminClientsProcessor
@@ -52,6 +54,7 @@ from .processors.send import SendAnswers, SendProcessor
 from .processors.send_back import SendBackProcessor
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
+from .sampler import Sampler
 from .sending.admission import SendAdmission
 from .sending.own_appends import OwnAppends
 from .sending.properties import SendProperties
@@ -255,16 +258,25 @@ class Broker:
     def _build_services(self, server: RemotingServer) -> None:
         """What wire and window both ask."""
         self.stats = BrokerStats(self.store, self.pull, server, self._pools, self._clock)
+        self.sampler = Sampler(self.store, self.offsets, self.pull)
         self.topic_service = TopicService(self.topics, self.offsets, self.store, self.registration)
         self.group_service = SubscriptionGroupService(self.groups, self.offsets)
-        self.cleaning = CleaningProcessor(self.store, self.topics)
+        self.cleaning = CleaningService(self.store, self.topics)
 
     def _make_processors(self, server: RemotingServer, options: RunningOptions) -> list[Processor]:
         config, loop, clock = self._config, self._loop, self._clock
         name = config.broker.broker_name
         self._query = QueryMessageProcessor(self.store, config.broker, config.store)
-        self.admin_progress = AdminProgressProcessor(
-            self.store, self.topics, self.groups, self.offsets, self.clients, name, self.address, clock
+        progress = AdminProgressProcessor(
+            self.store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.clients,
+            name,
+            self.address,
+            clock,
+            SampledMovements(self.sampler),
         )
         self._admin_broker = AdminBrokerProcessor(
             config,
@@ -285,8 +297,8 @@ class Broker:
             AdminTopicsProcessor(self.topics, self.topic_service),
             AdminGroupsProcessor(self.groups, self.group_service),
             self._admin_broker,
-            self.cleaning,
-            self.admin_progress,
+            CleaningProcessor(self.cleaning),
+            progress,
             AdminClientsProcessor(
                 self.clients,
                 self.groups,
@@ -353,6 +365,7 @@ class Broker:
         self.topics.start()
         self.groups.start()
         self.store.start()
+        self.sampler.start()
         self.registration.start()
 
     def _connection_closed(self, conn: Connection) -> None:
@@ -366,7 +379,8 @@ class Broker:
     # --- stopping, in the order the engine calls it
 
     def unregister(self, deadline_s: float) -> None:
-        """Tell the name servers, so that clients stop coming."""
+        """Stop counting, and tell the name servers, so that clients stop coming."""
+        self.sampler.stop(2.0)
         self.registration.unregister(deadline_s)
 
     def answer_everything(self, deadline_s: float) -> None:

@@ -1,6 +1,6 @@
 """TopicConfigManager: the broker's topics, `store/config/topics.json`.
 
-A topic comes to be in one of four ways: the broker has it from the start; an administrator makes it; a producer sends
+A topic is made in one of four ways: the broker has it from the start; an administrator makes it; a producer sends
 to it and a template topic lets it be (autoCreateTopicEnable); a consumer group needs its retry topic.
 Source: RocketMQ 5.3.3 `TopicConfigManager`. Differs: autoCreateTopicEnable=false stops the third way whatever template
 the producer names, and then there is no TBW102 in the table even if the file still holds it.

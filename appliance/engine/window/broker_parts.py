@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..broker.broker import Broker
+from ..broker.sampler import Sampler
 from ..namesrv.namesrv import NameServer
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from .admin_pool import POOL, AdminPool
+from .broker_checks import BrokerChecks, Table
 from .charts import Charts
-from .checks import BrokerChecks, Checks, Table
+from .checks import Checks
 from .client_views import ClientViews
 from .disk_room import DiskRoom
 from .figures import TrafficFigures, broker_metrics
@@ -21,12 +23,10 @@ from .lag import ConsumerLag
 from .live import BrokerSource, LiveFrames
 from .measures import Measures
 from .messages import MessageViews
-from .movements import SampledMovements
 from .needs import Needs
 from .options import OptionCommands, Options
 from .overview import OverviewView, Standing
 from .retention import RetentionPart
-from .sampler import Sampler
 from .search import SearchViews
 from .sending import TestSender
 from .system import SystemView
@@ -67,10 +67,10 @@ def build(
     system: SystemView,
     process_checks: Checks,
 ) -> tuple[BrokerParts, Checks]:
-    """The parts, and the checks that include the broker's. The sampler's thread is not started."""
+    """The parts, and the checks that include the broker's."""
     store, topics, groups = broker.store, broker.topics, broker.groups
     pool = AdminPool(pools[POOL])
-    sampler = Sampler(store, broker.offsets, broker.pull)
+    sampler = broker.sampler
     measures = Measures()
     lag = ConsumerLag(topics, broker.clients, broker.offsets, sampler.index)
     group_views = GroupViews(groups, store, broker.locks, system.broker_name, lag, sampler, measures)
@@ -83,7 +83,6 @@ def build(
     standing = Standing(lag, group_views, clients, checks, Needs(sampler))
     live = LiveFrames(BrokerSource(traffic, standing, disk))
     sampler.after_sample.append(live.refresh)
-    broker.admin_progress.measured_by(SampledMovements(sampler))
     parts = BrokerParts(
         sampler=sampler,
         charts=Charts(sampler, topics),

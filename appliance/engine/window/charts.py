@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ..broker.sampler import Sampler
 from ..broker.topics import TopicConfigManager
 from ..errors import InvalidInput, NotFound
 from . import snapshots as s
-from .sampler import Sampler
 from .sentences import say
 
 _BROKER = ("in", "out", "in_bytes", "out_bytes")

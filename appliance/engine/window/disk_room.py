@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..store.disk import disk_usage
 from .options import Options
-from .sampler import Sampler
 from .sentences import Sentence, say
+
+if TYPE_CHECKING:
+    from ..broker.sampler import Sampler
 
 #: The last samples a forecast of the disk is made from.
 FORECAST_SAMPLES = 600

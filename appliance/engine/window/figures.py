@@ -6,11 +6,10 @@ from typing import Any
 
 from ..broker.groups import SubscriptionGroupManager
 from ..broker.processors.pull import PullProcessor
+from ..broker.sampler import Sampler
 from ..broker.topics import TopicConfigManager
-from ..namesrv.namesrv import NameServer
 from ..remoting.server import RemotingServer
 from ..store.message_store import MessageStore
-from .sampler import Sampler
 
 
 class TrafficFigures:
@@ -71,8 +70,3 @@ def broker_metrics(
         "commit_log_files_deleted_total": store.cleaner.status.log_files_deleted,
         "queue_files_deleted_total": store.cleaner.status.queue_files_deleted,
     }
-
-
-def namesrv_metrics(namesrv: NameServer) -> dict[str, float]:
-    """The same of the name server."""
-    return {"namesrv_topics": namesrv.routes.topic_count, "namesrv_brokers": namesrv.routes.broker_count}

@@ -8,6 +8,7 @@ from ..broker.admin_settings import GROUP_SETTINGS
 from ..broker.group_config import SubscriptionGroupConfig
 from ..broker.groups import SubscriptionGroupManager, is_system_group
 from ..broker.queue_locks import MessageQueue, RebalanceLockManager
+from ..broker.sampler import Sampler
 from ..errors import NotFound
 from ..protocol.names import RETRY_PREFIX
 from ..store.message_store import MessageStore
@@ -17,7 +18,6 @@ from .client_views import conflicts_of, members_of
 from .lag import BROADCASTING, Backlog, ConsumerLag, LagSnapshot, lag_time_ms
 from .measures import Budget, Measures
 from .queue_reader import QueueReader
-from .sampler import Sampler
 from .sentences import Sentence, say
 from .tables import cut, page_of, sorted_by
 from .topic_views import SORT_BUDGET_MS

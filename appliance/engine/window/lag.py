@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from ..broker.clients import ClientManager, ConsumerGroupInfo
 from ..broker.offsets import ConsumerOffsetManager, QueueOffsets
+from ..broker.queue_index import QueueIndex
 from ..broker.topics import TopicConfigManager
 from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..store.queues.consume_queue import ConsumeQueue
 from .measures import Measures
-from .queue_index import QueueIndex
 from .queue_reader import QueueReader
 from .sentences import Sentence, say
 

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..broker.queue_index import QueueIndex
 from ..broker.topics import TopicConfigManager
 from ..cursors import decode_cursor, encode_cursor
 from ..errors import InvalidInput, NotFound
@@ -25,7 +26,6 @@ from . import message_snapshots as m
 from .lag import LagSnapshot
 from .measures import Budget
 from .message_story import detail_of
-from .queue_index import QueueIndex
 from .queue_reader import QueueReader
 from .raw_record import raw_of
 from .sentences import say

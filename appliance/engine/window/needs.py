@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from ..broker.groups import is_system_group
+from ..broker.sampler import Sampler
 from ..protocol.names import DLQ_PREFIX
 from . import snapshots as s
 from .client_views import conflicts_of, members_of
 from .lag import LagSnapshot
-from .sampler import Sampler
 from .sentences import say
 
 #: A group that is behind and whose offsets have not moved for so long is called stuck.

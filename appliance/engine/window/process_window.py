@@ -6,25 +6,27 @@ The half of the window below `EngineAdmin`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ..address_check import AddressCheck, check_address
-from ..broker.broker import Broker
 from ..errors import Unavailable
-from ..namesrv.namesrv import NameServer
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..wire_act import WireAct
 from ..wire_audit import WireAudit
-from .broker_parts import BrokerParts, build
 from .checks import Checks
-from .figures import namesrv_metrics
 from .log_ring import LogRing
 from .options import Options
 from .sentences import say
 from .snapshots import Check
 from .system import Addresses, SystemView
 from .system_snapshots import Configuration, LogLine, SystemInfo
+
+if TYPE_CHECKING:
+    from ..broker.broker import Broker
+    from ..namesrv.namesrv import NameServer
+    from .broker_parts import BrokerParts
 
 
 class ProcessWindow:
@@ -53,21 +55,20 @@ class ProcessWindow:
         self._parts: BrokerParts | None = None
 
     def start(self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
-        """Begin to sample; the engine calls it when everything runs. broker, namesrv: of the roles that run."""
+        """The engine calls it when everything runs. broker, namesrv: of the roles that run."""
         self._system.started()
         self._log.install()
         self._namesrv = namesrv
         if broker is not None:
+            from .broker_parts import build  # a name server alone needs none of it
+
             self._parts, self._checks = build(
                 broker, namesrv, pools, self._server, self._options, self._system, self._checks
             )
-            self._parts.sampler.start()
 
     def stop(self) -> None:
-        """End the sampler; the engine calls it before it stops anything."""
+        """Keep no more log lines; the engine calls it before it stops anything."""
         self._log.remove()
-        if self._parts is not None:
-            self._parts.sampler.stop(2.0)
 
     def _running(self) -> BrokerParts:
         parts = self._parts
@@ -81,7 +82,8 @@ class ProcessWindow:
         if self._parts is not None:
             numbers |= self._parts.metrics()
         if self._namesrv is not None:
-            numbers |= namesrv_metrics(self._namesrv)
+            routes = self._namesrv.routes
+            numbers |= {"namesrv_topics": routes.topic_count, "namesrv_brokers": routes.broker_count}
         return numbers
 
     def addresses(self) -> Addresses:

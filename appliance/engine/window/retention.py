@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..broker.processors.cleaning import CleaningProcessor
+from ..broker.cleaning_service import CleaningService
 from ..broker.topics import TopicConfigManager
 from ..errors import InvalidInput
 from ..store.message_store import MessageStore
@@ -51,7 +51,7 @@ class RetentionPart:
         store: MessageStore,
         topics: TopicConfigManager,
         options: Options,
-        cleaning: CleaningProcessor,
+        cleaning: CleaningService,
         pool: AdminPool,
     ) -> None:
         # Constant after construction.

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ... import __version__
 from ..broker.registration import Registration
@@ -18,6 +18,10 @@ from ..store.message_store import MessageStore
 from .disk_room import disk_figures
 from .options import Options
 from .system_snapshots import SystemInfo
+
+if TYPE_CHECKING:
+    from ..broker.registration import Registration
+    from ..store.message_store import MessageStore
 
 
 class Addresses(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..broker.admin_settings import TOPIC_SETTINGS, topic_fields
+from ..broker.queue_index import QueueIndex
 from ..broker.topic_attributes import changes_between
 from ..broker.topic_config import PERM_READ, PERM_WRITE, TopicConfig
 from ..broker.topic_service import TopicChange, TopicService
@@ -16,7 +17,6 @@ from . import snapshots as s
 from .admin_pool import AdminPool
 from .changes import check_revision, preview, refuse_if_blocked, revision_of, with_defaults, with_values
 from .lag import ConsumerLag, LagSnapshot
-from .queue_index import QueueIndex
 from .sentences import Sentence, say
 from .topic_views import kind_of
 

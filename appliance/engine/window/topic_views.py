@@ -9,6 +9,7 @@ import msgspec
 from ..broker.admin_settings import TOPIC_SETTINGS
 from ..broker.clients import ClientChannel, ClientManager
 from ..broker.offsets import ConsumerOffsetManager
+from ..broker.sampler import Sampler
 from ..broker.topic_config import MESSAGE_TYPE, TopicConfig
 from ..broker.topics import TopicConfigManager
 from ..errors import InvalidInput, NotFound, Unavailable
@@ -24,7 +25,6 @@ from .client_views import producer_groups_of
 from .lag import ConsumerLag, lag_time_ms
 from .measures import Budget, Measures
 from .queue_reader import QueueReader
-from .sampler import Sampler
 from .sentences import say
 from .tables import cut, page_of, sorted_by
 

@@ -9,7 +9,7 @@ import pytest
 from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.store.disk import Disk, DiskUsage
-from appliance.engine.window import checks
+from appliance.engine.window import disk_room
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 
 from .test_recorded_tables import conversation
@@ -43,7 +43,7 @@ def gauge(monkeypatch):
 
     monkeypatch.setattr(Disk, "usage", lambda self, path: gauge.usage(path))
     monkeypatch.setattr(Disk, "free_bytes", lambda self, path: GIB)
-    monkeypatch.setattr(checks, "disk_usage", gauge.usage)
+    monkeypatch.setattr(disk_room, "disk_usage", gauge.usage)
     monkeypatch.setattr(Disk, "unlink", unlink)
     return gauge
 

@@ -75,6 +75,16 @@ def test_whether_clients_are_to_trace(running):
     assert said() == "false"
 
 
+def test_whether_the_broker_may_be_written(running):
+    running.window.create_topic("Orders", order=True)
+    peer = running.peer()
+    assert peer.ask(310, send_fields("Orders"), b"x").code == 0
+    change(running, brokerPermission=4)
+    assert peer.ask(310, send_fields("Orders"), b"x").code == 16
+    change(running, brokerPermission=6)
+    assert peer.ask(310, send_fields("Orders"), b"x").code == 0
+
+
 def test_how_much_one_pull_takes_of_what_is_in_memory(running):
     running.put("Orders", *[b"x" * 100] * 10)
     assert len(pulled(running)[1]) == 10

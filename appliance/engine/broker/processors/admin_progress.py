@@ -47,14 +47,6 @@ class Movements(Protocol):
         """Offsets a group went on by in a topic."""
 
 
-class _Nothing:
-    def put_into(self, topic: str, seconds: int) -> int | None:
-        return None
-
-    def consumed_from(self, topic: str, group: str, seconds: int) -> int | None:
-        return None
-
-
 class Progress(NamedTuple):
     """One queue of one group. pull_offset: behind what was given out, consumer_offset or more; between them is what is
     in flight."""
@@ -80,6 +72,7 @@ class AdminProgressProcessor:
         broker_name: str,
         address: str,
         clock: Clock,
+        movements: Movements,
     ) -> None:
         # Constant after construction.
         self._store = store
@@ -91,11 +84,6 @@ class AdminProgressProcessor:
         self._address = address
         self._clock = clock
         self._search = TimeSearch(store)
-        # Set once, by measured_by().
-        self._movements: Movements = _Nothing()
-
-    def measured_by(self, movements: Movements) -> None:
-        """Somebody counts what moves from now on."""
         self._movements = movements
 
     def register(self, dispatcher: Dispatcher) -> None:

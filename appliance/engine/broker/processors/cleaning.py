@@ -1,35 +1,21 @@
-"""Cleaning on request: 306 CLEAN_EXPIRED_CONSUMEQUEUE, 316 CLEAN_UNUSED_TOPIC, 329 DELETE_EXPIRED_COMMITLOG.
-
-Apache's 306 forgets every queue whose messages have all expired, so that its offsets begin again at 0 below those that
-groups have committed. Here a queue keeps its offsets as long as its topic is there; a topic that is not is let go.
-Source: RocketMQ `AdminBrokerProcessor`, `DefaultMessageStore.cleanExpiredConsumerQueue`, `cleanUnusedTopic`.
-"""
+"""Cleaning on request: 306 CLEAN_EXPIRED_CONSUMEQUEUE, 316 CLEAN_UNUSED_TOPIC, 329 DELETE_EXPIRED_COMMITLOG."""
 
 from __future__ import annotations
 
-import logging
-
-from ...errors import RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
-from ...store.message_store import MessageStore
-from ..topics import TopicConfigManager
-
-logger = logging.getLogger(__name__)
+from ..cleaning_service import CleaningService
 
 POOL = "admin"
-#: Light message queues have no topic of their own in the table.
-_LMQ_PREFIX = "%LMQ%"
 
 
 class CleaningProcessor:
     """On the pool's thread."""
 
-    def __init__(self, store: MessageStore, topics: TopicConfigManager) -> None:
-        self._store = store
-        self._topics = topics
+    def __init__(self, service: CleaningService) -> None:
+        self._service = service
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.handle_queues, POOL)
@@ -37,54 +23,13 @@ class CleaningProcessor:
         dispatcher.add(RequestCode.DELETE_EXPIRED_COMMITLOG, self.handle_log, POOL)
 
     def handle_queues(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        self.clean_queues(conn.remote_host)
+        self._service.clean_queues(conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_topics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        self.clean_topics(conn.remote_host)
+        self._service.clean_topics(conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_log(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        self.clean_log(conn.remote_host)
+        self._service.clean_log(conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
-
-    def clean_log(self, by: str) -> None:
-        """Have expired log files deleted whatever the hour; returns before they are."""
-        logger.info("admin: expired log files are asked to go by=%s", by)
-        self._store.cleaner.request()
-
-    def clean_queues(self, by: str) -> list[str]:
-        """Have all queues follow the log; the topics without a configuration whose messages had all expired."""
-        logger.info("admin: expired queue files are asked to go by=%s", by)
-        self._store.cleaner.request_queues()
-        left = {queue.topic for queue in self._store.queues.all() if queue.min_offset < queue.max_offset}
-        return self._let_go(self._unknown_topics() - left, by)
-
-    def clean_topics(self, by: str) -> list[str]:
-        """Let the queues go of topics that have no configuration; their names. Blocks until the files are gone."""
-        return self._let_go(self._unknown_topics(), by)
-
-    def _unknown_topics(self) -> set[str]:
-        topics = self._topics
-        return {
-            topic
-            for topic in {queue.topic for queue in self._store.queues.all()}
-            if topics.get(topic) is None and not topics.is_system_topic(topic) and not topic.startswith(_LMQ_PREFIX)
-        }
-
-    def _let_go(self, names: set[str], by: str) -> list[str]:
-        gone = []
-        for topic in sorted(names):
-            with self._topics.keeping_unknown(topic) as unknown:
-                if not unknown:
-                    continue
-                try:
-                    self._store.delete_topic(topic)
-                except OSError as error:
-                    raise RefusedRequest(
-                        ResponseCode.SYSTEM_ERROR, f"the queues of {topic} are not all gone: {error}; try again"
-                    ) from None
-                gone.append(topic)
-        if gone:
-            logger.info("admin: queues without a topic are gone %s by=%s", gone, by)
-        return gone

@@ -2,7 +2,7 @@
 
 Once a second the totals of everything are copied by a few C calls and compared with those of the second before; Python
 steps are spent on what moved only. Numbers are kept only of what moved within the last ten minutes (recent_moves.py).
-Measured at 2,000 topics of 8 queues and 500 groups: see tests/engine/window/test_sampler.py.
+Measured at 2,000 topics of 8 queues and 500 groups: see tests/engine/broker/test_sampler.py.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from array import array
 from collections.abc import Callable
 from typing import Protocol
 
-from ..broker.offsets import ConsumerOffsetManager, QueueOffsets
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ConsumeQueue
+from .offsets import ConsumerOffsetManager, QueueOffsets
 from .queue_index import QueueIndex
 from .recent_moves import SLOTS, RecentMoves
 
@@ -55,7 +55,7 @@ class Sampler(ServiceThread):
         self._offsets = offsets
         self._deliveries = deliveries
         self.index = QueueIndex(store.queues)
-        #: Called on the thread after each sample; before start().
+        #: Called on the thread after each sample.
         self.after_sample: list[Callable[[], None]] = []
         self.started_at = time.monotonic()
         self._sampling = threading.Lock()
@@ -84,8 +84,8 @@ class Sampler(ServiceThread):
             try:
                 begin = time.thread_time()
                 self.sample()
-                for told in self.after_sample:
-                    told()
+                for listener in self.after_sample:
+                    listener()
                 self.slowest_ms = max(self.slowest_ms, (time.thread_time() - begin) * 1000)
             except Exception:
                 logger.exception("admin: sampling failed")

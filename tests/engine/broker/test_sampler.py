@@ -5,17 +5,19 @@ import time
 
 import pytest
 
-from appliance.engine.window.recent_moves import FEW, SLOTS
-from appliance.engine.window.sampler import Sampler
+from appliance.engine.broker.recent_moves import FEW, SLOTS
+from appliance.engine.broker.sampler import Sampler
+from tests.support.engine import start_engine
 from tests.support.waiting import wait_for
 
 TOPICS, QUEUES, GROUPS, TOPICS_A_GROUP = 2000, 8, 500, 4
 
 
 @pytest.fixture
-def crowd(running):
+def crowd(tmp_path):
     """2,000 topics of 8 queues, 500 groups with offsets of four topics each."""
-    broker = running.engine.broker
+    engine = start_engine(tmp_path)
+    broker = engine.broker
     made = []
 
     def make():
@@ -28,10 +30,11 @@ def crowd(running):
                     broker.offsets.commit(f"group-{group}", f"topic-{group * TOPICS_A_GROUP + n}", queue_id, 0)
         made.append(True)
 
-    running.engine.loop.call_soon(make)
+    engine.loop.call_soon(make)
     wait_for(lambda: made, "the crowd")
-    running.window._parts.sampler.stop()
-    return running
+    broker.sampler.stop()
+    yield engine
+    engine.stop()
 
 
 def advance(queues, entries):
@@ -55,7 +58,7 @@ def cost_ms(sampler: Sampler, step, rounds=15):
 
 
 def test_a_sample_takes_less_than_five_milliseconds_of_cpu(crowd):
-    broker = crowd.engine.broker
+    broker = crowd.broker
     sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     queues, entries = broker.store.queues.all(), broker.offsets.all()
@@ -71,7 +74,7 @@ def test_a_sample_takes_less_than_five_milliseconds_of_cpu(crowd):
 
 
 def test_queues_that_come_and_go_are_followed(crowd):
-    broker = crowd.engine.broker
+    broker = crowd.broker
     sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     queue = broker.store.queues.get_or_create("new", 0)
@@ -85,7 +88,7 @@ def test_queues_that_come_and_go_are_followed(crowd):
 
 
 def test_a_topic_that_moves_seldom_has_no_ring(crowd):
-    broker = crowd.engine.broker
+    broker = crowd.broker
     sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     seldom, often = broker.store.queues.all()[0], broker.store.queues.all()[-1]
@@ -117,7 +120,7 @@ def test_a_topic_that_moves_seldom_has_no_ring(crowd):
 
 
 def test_new_queues_join_those_that_are_known(crowd):
-    broker = crowd.engine.broker
+    broker = crowd.broker
     sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     before = sampler.index.by_topic()

@@ -1,0 +1,151 @@
+"""The broker's part of the checks: store, tables, disk, name servers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from ..broker.registration import Registration
+from ..store import findings
+from ..store.findings import Finding
+from ..store.message_store import MessageStore
+from . import snapshots as s
+from .disk_room import disk_figures
+from .options import Options
+from .sentences import say
+
+#: What was found in the store is news for so long.
+FINDINGS_S = 7 * 86_400
+_MENDED = ("torn", "queue", "queues")
+#: An index further behind is being made anew, or the machine is too slow for it.
+_INDEX_BEHIND_BYTES = 256 * 1024 * 1024
+
+
+class Table(Protocol):
+    """Something that is saved in a file of its own."""
+
+    @property
+    def failure(self) -> str | None: ...
+
+
+class BrokerChecks:
+    """Any thread."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        tables: Mapping[str, Table],
+        queues_failure: Callable[[], str | None],
+        registration: Registration,
+        options: Options,
+    ) -> None:
+        """tables: by the name that the sentence calls them."""
+        # Constant after construction.
+        self._store = store
+        self._tables = tables
+        self._queues_failure = queues_failure
+        self._registration = registration
+        self._options = options
+        # (time and size of the file, what it holds); replaced, never changed.
+        self._findings_read: tuple[tuple[int, int], list[Finding]] = ((0, 0), [])
+
+    def all(self) -> list[s.Check]:
+        log = self._store.log
+        queues = self._queues_failure()
+        found = [
+            s.Check("store", "ok", say("store_writable"))
+            if log.broken is None
+            else s.Check("store", "failed", say("store_broken", reason=log.broken)),
+            s.Check("queues", "ok", say("queues_written"))
+            if queues is None
+            else s.Check("queues", "failed", say("queues_failing", reason=queues)),
+            self._index(),
+        ]
+        failing = [
+            s.Check("tables", "failed", say("tables_failing", table=name, reason=table.failure))
+            for name, table in self._tables.items()
+            if table.failure is not None
+        ]
+        found += failing or [s.Check("tables", "ok", say("tables_saved"))]
+        slow = self._store._pressure
+        found.append(s.Check("flow", "warning" if slow else "ok", say("back_pressure" if slow else "flow_free")))
+        synchronous = self._store.settings.synchronous
+        flush = say("sync_flush" if synchronous else "async_flush")
+        found.append(s.Check("flush", "ok" if synchronous else "warning", flush))
+        return [*found, self._disk(), self._cleaning(), self._findings(), *self._name_servers()]
+
+    def _index(self) -> s.Check:
+        index = self._store.index
+        if index.failure is not None:
+            return s.Check("index", "failed", say("index_failing", reason=index.failure))
+        if not index.enabled:
+            return s.Check("index", "ok", say("index_off"))
+        if index.behind > _INDEX_BEHIND_BYTES:
+            return s.Check("index", "warning", say("index_behind", size=index.behind))
+        return s.Check("index", "ok", say("index_current"))
+
+    def _findings(self) -> s.Check:
+        """What was cut, quarantined, set aside or altered, as far as it is news."""
+        store = self._store
+        damaged = store.blocks.damaged
+        if damaged:
+            name, begin, end = damaged[0]
+            place = f"commitlog/{name} [{begin}, {end})"
+            return s.Check("findings", "failed", say("bytes_changed", count=len(damaged), place=place))
+        since_ms = (time.time() - FINDINGS_S) * 1000
+        recent = [finding for finding in self._all_findings(store) if finding.time_ms > since_ms]
+        if not recent:
+            return s.Check("findings", "ok", say("nothing_found"))
+        newest = recent[-1]
+        place = newest.file if newest.begin < 0 else f"{newest.file} [{newest.begin}, {newest.end})"
+        text = say("found_lately", count=len(recent), place=place, reason=newest.reason)
+        # What a kill leaves is put right by the next start and needs nobody.
+        mended = all(finding.kind in _MENDED for finding in recent)
+        return s.Check("findings", "ok" if mended else "warning", text)
+
+    def _all_findings(self, store: MessageStore) -> list[Finding]:
+        """The list as it is on disk, read again when its file has changed: live pages ask every second."""
+        try:
+            stat = os.stat(store.paths.quarantine / findings.NAME)
+            mark = (stat.st_mtime_ns, stat.st_size)
+        except OSError:
+            mark = (0, 0)
+        if mark != self._findings_read[0]:
+            self._findings_read = (mark, store.files.findings())
+        return self._findings_read[1]
+
+    def _cleaning(self) -> s.Check:
+        """Whether old messages can go."""
+        status = self._store.cleaner.status
+        if status.failure is not None:
+            return s.Check("cleaning", "failed", say("cleaning_failing", reason=status.failure))
+        if status.clock_ahead_ms:
+            return s.Check("cleaning", "warning", say("clock_ahead", hours=status.clock_ahead_ms / 3_600_000))
+        return s.Check("cleaning", "ok", say("cleaning_well"))
+
+    def _disk(self) -> s.Check:
+        config = self._options.config
+        disk = disk_figures(config.store_dir)
+        if disk.used_percent is None or disk.free_bytes is None:
+            return s.Check("disk", "failed", say("disk_unreadable", reason=disk.failure or "no figures"))
+        if self._store.log.refused is not None:
+            stage = self._store.cleaner.status.stages.refuse * 100
+            full = say("disk_full", used_percent=disk.used_percent, limit_percent=stage)
+            return s.Check("disk", "failed", full)
+        limit = config.store.disk_max_used_space_ratio
+        if disk.used_percent >= limit:
+            return s.Check("disk", "warning", say("disk_filling", used_percent=disk.used_percent, limit_percent=limit))
+        return s.Check("disk", "ok", say("disk_roomy", free_bytes=disk.free_bytes, used_percent=disk.used_percent))
+
+    def _name_servers(self) -> list[s.Check]:
+        status = self._registration.status
+        if not status:
+            return [s.Check("namesrv", "warning", say("no_namesrv"))]
+        return [
+            s.Check("namesrv", "ok", say("namesrv_registered", address=address))
+            if known
+            else s.Check("namesrv", "failed", say("namesrv_lost", address=address))
+            for address, known in sorted(status.items())
+        ]
