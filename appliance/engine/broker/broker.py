@@ -51,7 +51,6 @@ from .processors.send_back import SendBackProcessor
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
 from .stats import SAMPLE_S, BrokerStats
-from .stored_records import record_bytes
 from .topics import TopicConfigManager
 from .wire_acts import broker_acts
 
@@ -200,7 +199,7 @@ class Broker:
                 PeerRequests(loop, server),
                 loop,
                 broker.broker_name,
-                lambda physical: record_bytes(self.store, physical),
+                lambda physical: found.data if (found := self.store.records.get(physical)) else None,
             ),
             AdminOffsetsProcessor(
                 self.store,

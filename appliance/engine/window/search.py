@@ -58,7 +58,7 @@ class SearchViews:
         self._broker = broker
         self._store = broker.store
         self._messages = messages
-        self._query = IndexQuery(broker.store)
+        self._query = IndexQuery(broker.store.index, broker.store.records)
 
     def page(
         self,

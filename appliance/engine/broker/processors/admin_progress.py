@@ -90,7 +90,7 @@ class AdminProgressProcessor:
         self._broker_name = broker_name
         self._address = address
         self._clock = clock
-        self._search = TimeSearch(store)
+        self._search = TimeSearch(store.queues, store.records)
         #: Set by the window when it begins to sample.
         self.movements: Movements = _Nothing()
 

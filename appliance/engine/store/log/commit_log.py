@@ -15,9 +15,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from ...clock import SYSTEM, Clock
 from ...errors import MessageTooLarge, StartError, StoreBroken
 from ...protocol.record import BLANK_BYTES, MAGIC_BLANK, SIZE_MAGIC
-from ..disk import Disk
+from ..disk import Disk, DiskUsage
 from ..paths import segment_name, segment_offset
 from .segments import WARM_BYTES, Segment, SegmentAllocator
 
@@ -38,7 +39,7 @@ PREPARE_AT = 0.5
 class CommitLog:
     """Append, write, read. Appending belongs to the remoting-io thread; anyone may read below `written`."""
 
-    def __init__(self, directory: Path, disk: Disk, segment_bytes: int) -> None:
+    def __init__(self, directory: Path, disk: Disk, segment_bytes: int, clock: Clock = SYSTEM) -> None:
         # Constant after construction.
         self.directory = directory
         self.segment_bytes = segment_bytes
@@ -66,7 +67,7 @@ class CommitLog:
         #: Why nothing is taken for now; `reserve` comes to look at it only because there is no room in the stage then.
         self.refused: str | None = None
         self._segment_end = 0
-        self._allocator = SegmentAllocator(self)
+        self._allocator = SegmentAllocator(self, clock)
 
     # --- opening
 
@@ -267,6 +268,21 @@ class CommitLog:
         if gone:
             self.segments = self.segments[len(gone) :]
         return gone
+
+    def usage(self) -> DiskUsage:
+        """Of the log's disk. Raises OSError."""
+        return self._disk.usage(self.directory)
+
+    def modified_ms(self, segment: Segment) -> int:
+        """When a file was written to last, by the file system's clock. Raises OSError."""
+        return self._disk.modified_ms(segment.fd)
+
+    def unlink(self, segment: Segment) -> None:
+        """Delete a file that has left the log; durable with `sync_directory`. Raises OSError."""
+        self._disk.unlink(segment.path)
+
+    def sync_directory(self) -> None:
+        self._disk.sync_directory(self.directory)
 
     # --- reading, from any thread
 

@@ -21,6 +21,8 @@ ENTRY_BYTES = 20
 ENTRY = struct.Struct(">qiq")
 #: Size of an entry that stands for no record: Apache's own filler has it, so its recovery walks over ours too.
 HOLE_SIZE = 0x7FFFFFFF
+#: Apache's filler in front of a queue's first entry.
+HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
 
 
 class ConsumeQueue:
@@ -68,6 +70,11 @@ class ConsumeQueue:
         offset = self.next_offset
         self.next_offset = offset + 1
         return offset
+
+    def append_entry(self, entry: bytes) -> None:
+        """`append` of an entry that is packed already."""
+        self.tail += entry
+        self.next_offset += 1
 
     def tail_entries(self, offset: int, count: int) -> bytes:
         """Entries `offset`.. from the tail, published ones only; `offset` is not below `tail_base`."""
