@@ -20,6 +20,7 @@ from .command_line import ServeOptions
 from .engine.config import EngineConfig
 from .engine.engine import Engine
 from .engine.errors import StartError
+from .engine.host_port import EVERYWHERE, host_of, join_host_port
 from .engine.own_files import FILE_MODE
 
 logger = logging.getLogger(__name__)
@@ -95,9 +96,9 @@ class EngineProcess:
     def _http_address(self, engine: Engine, port: int) -> str:
         """`host:port` that reaches the console: where it listens everywhere, the host that the engine advertises."""
         host = self.options.bind
-        if host in ("0.0.0.0", "::"):
-            host = (engine.broker_address or engine.namesrv_address or host).rpartition(":")[0].strip("[]")
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if host in EVERYWHERE:
+            host = host_of(engine.broker_address or engine.namesrv_address) or host
+        return join_host_port(host, port)
 
     def stop(self) -> None:
         """Stop the engine; nothing happens when it is not running. Ends the process when that takes too long."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .errors import CallTimeout, ConnectError, FrameError
+from .host_port import EVERYWHERE, join_host_port, local_host, split_host_port
 from .protocol.codes import RequestCode
 from .protocol.command import RemotingCommand
 from .remoting.client import RemotingClient
@@ -76,10 +77,10 @@ def check_address(engine: Engine, host: str) -> AddressCheck:
     bind = engine.config.bind
     broker_port = namesrv_port = None
     if engine.broker_address is not None:
-        port = _port_of(engine.broker_address)
+        port = split_host_port(engine.broker_address)[1]
         broker_port = _check_port(host, port, addresses, bind, _broker_mark)
     if engine.namesrv_address is not None:
-        port = _port_of(engine.namesrv_address)
+        port = split_host_port(engine.namesrv_address)[1]
         namesrv_port = _check_port(host, port, addresses, bind, _namesrv_mark)
     return AddressCheck(host, addresses, loopback, broker_port, namesrv_port)
 
@@ -126,16 +127,14 @@ def _check_port(
         return PortCheck(port, "silent", bind=bind)
     started = time.monotonic()
     try:
-        mark = mark_of(_join(host, port))
+        mark = mark_of(join_host_port(host, port))
     except ConnectError:
-        everywhere = bind in ("0.0.0.0", "::", "")
-        return PortCheck(port, "refused" if everywhere or bind in addresses else "bound", bind=bind)
+        return PortCheck(port, "refused" if bind in (*EVERYWHERE, *addresses) else "bound", bind=bind)
     except (CallTimeout, FrameError, OSError, ValueError):
         return PortCheck(port, "silent", bind=bind)
     took_ms = (time.monotonic() - started) * 1000
-    own = bind if bind not in ("0.0.0.0", "::", "") else "127.0.0.1"
     try:
-        ours = mark_of(_join(own, port))
+        ours = mark_of(join_host_port(local_host(bind), port))
     except (ConnectError, CallTimeout, FrameError, OSError, ValueError):
         ours = None
     same = mark is not None and mark == ours
@@ -160,11 +159,3 @@ def _found(address: str, code: int, pattern: bytes) -> str | None:
         client.close()
     match = re.search(pattern, bytes(answer.body or b"")) if answer.code == 0 else None
     return match.group(1).decode("utf-8", "replace") if match else None
-
-
-def _port_of(address: str) -> int:
-    return int(address.rpartition(":")[2])
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

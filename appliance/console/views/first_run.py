@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from ... import runtime
 from ...engine.address_check import AddressCheck, check_address, is_host, own_addresses
 from ...engine.errors import StartError
+from ...engine.host_port import host_of
 from .. import set_up
 from ..audit import audit
 from ..forms import AddressForm, AdministratorForm
@@ -54,7 +55,7 @@ def administrator(request: HttpRequest, secret: str) -> HttpResponse:
 def address(request: HttpRequest) -> HttpResponse:
     """Step 3: the address clients are told, tried out. `?host=` tries one; with htmx only the findings come back."""
     running = runtime.running()
-    advertised = _host_of(running.engine.broker_address or running.engine.namesrv_address or "")
+    advertised = host_of(running.engine.broker_address or running.engine.namesrv_address)
     asked = (request.POST if request.method == "POST" else request.GET).get("host", "").strip().strip("[]")
     host = asked or _suggested(request, advertised)
     check = check_address(running.engine, host) if is_host(host) else None
@@ -87,7 +88,7 @@ def message(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(reverse("overview"))
     running = runtime.running()
     namesrv = running.engine.namesrv_address
-    advertised = _host_of(running.engine.broker_address or namesrv or "")
+    advertised = host_of(running.engine.broker_address or namesrv)
     saved = runtime.place().saved_advertise()
     context = {
         "steps": _steps(4),
@@ -118,10 +119,6 @@ def _steps(present: int) -> list[bool]:
 
 def _count() -> int:
     return int(runtime.window().metrics().get("messages_put_total", 0))
-
-
-def _host_of(address_text: str) -> str:
-    return address_text.rpartition(":")[0].strip("[]")
 
 
 def _suggested(request: HttpRequest, advertised: str) -> str:

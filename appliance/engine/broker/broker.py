@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +15,8 @@ from ..clock import Clock
 from ..config import EngineConfig, StoreConfig, broker_properties
 from ..config_journal import ConfigJournal
 from ..errors import StartError
+from ..host_port import split_host_port
+from ..loop_calls import run_on_loop
 from ..protocol.codes import RequestCode
 from ..protocol.message_id import UniqueKeys, encode_host
 from ..remoting.connection import Connection
@@ -32,7 +33,6 @@ from ..wire_gate import Act
 from .clients import ClientManager
 from .durability import Durability
 from .groups import SubscriptionGroupManager
-from .local_sends import LocalSends
 from .offsets import ConsumerOffsetManager
 from .processors.admin_broker import AdminBrokerProcessor
 from .processors.admin_clients import AdminClientsProcessor
@@ -46,10 +46,15 @@ from .processors.consumer import ConsumerProcessor
 from .processors.pull import PullProcessor
 from .processors.query import QueryMessageProcessor
 from .processors.queue_offsets import QueueOffsetProcessor
-from .processors.send import SendProcessor
+from .processors.send import SendAnswers, SendProcessor
 from .processors.send_back import SendBackProcessor
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
+from .sending.admission import SendAdmission
+from .sending.own_appends import OwnAppends
+from .sending.properties import SendProperties
+from .sending.retry_policy import RetryPolicy
+from .sending.send_path import SendPath
 from .stats import SAMPLE_S, BrokerStats
 from .topics import TopicConfigManager
 from .wire_acts import broker_acts
@@ -64,8 +69,8 @@ def _physical_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _month_start_ms() -> int:
-    now = time.localtime()
+def _month_start_ms(now_ms: int) -> int:
+    now = time.localtime(now_ms / 1000)
     return int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1)) * 1000)
 
 
@@ -109,9 +114,8 @@ class Broker:
         clock: Clock,
     ) -> None:
         broker, store = config.broker, config.store
-        host, _, port = address.rpartition(":")
-        ip = host.strip("[]")
-        store_host = encode_host(ip, int(port))
+        ip, port = split_host_port(address)
+        store_host = encode_host(ip, port)
         try:
             levels = parse_delay_levels(store.message_delay_level)
         except ValueError as error:
@@ -120,18 +124,19 @@ class Broker:
         settings = _store_settings(store, levels, descriptors_below(server.descriptor_limit))
         config_dir = config.store_dir / "config"
         self._loop = loop
+        self._clock = clock
         self._config = config
         self.address = address
         disk = Disk()
         disk.private = own_dir
         self.store = MessageStore(settings, StorePaths(config.store_dir, own_dir), disk, loop, store_host)
         self.store.on_pressure = server.hold_producers
-        self.store.on_repaired = lambda queue: self.pull.long_polling.notify({queue: queue.max_offset})
+        self.store.on_repaired = lambda queue: self.pull.long_polling.notify((queue,))
         self.store.cleaner.options = store
         self._open_store(config_dir)
 
         try:
-            self.journal = ConfigJournal(own_dir / "config.journal")
+            self.journal = ConfigJournal(own_dir / "config.journal", clock=clock)
         except OSError as error:
             raise StartError(f"{own_dir / 'config.journal'} cannot be opened: {error.strerror}.") from None
         # A message in a topic made for it is acknowledged when the topic's entry is durable, too.
@@ -145,13 +150,24 @@ class Broker:
         self.clients = ClientManager(broker, self.groups, clock, loop.call_soon)
         self.locks = RebalanceLockManager(clock)
         self.registration = Registration(
-            config, address, ha_address, namesrv_addrs, self.topics, self.topics.take_orders
+            config, address, ha_address, namesrv_addrs, self.topics, self.topics.take_orders, clock
         )
-        keys = UniqueKeys(store_host[:4], os.getpid(), hash(address), _month_start_ms())
-        self.send = SendProcessor(
-            self.store, self.topics, self.groups, self.locks, broker, store_host, store.max_message_size, keys
+        keys = UniqueKeys(store_host[:4], os.getpid(), hash(address), _month_start_ms(clock.wall_ms()))
+        self.send_properties = SendProperties(broker.region_id, broker.cluster_name, broker.trace_on, keys)
+        self.send_path = SendPath(
+            self.store,
+            SendAdmission(
+                self.topics,
+                self.store.queues,
+                RetryPolicy(self.topics, self.groups, self.locks),
+                lambda: broker.broker_permission,
+            ),
+            self.send_properties,
+            store.max_message_size,
         )
-        self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold"))
+        self.send_answers = SendAnswers(store_host, broker.region_id, broker.trace_on)
+        self.send = SendProcessor(self.send_path, self.send_answers)
+        self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold", clock=clock))
         self.pull = PullProcessor(
             self.store,
             self.topics,
@@ -162,17 +178,16 @@ class Broker:
             loop,
             self._cold_pool,
             ip,
+            server.flush_dirty,
         )
         self.durability = Durability(
             self.store,
             loop,
             lambda: store.sync_flush_timeout_ms,
-            self.send.send_ext,
-            server.flush_dirty,
             self.pull.long_polling.notify,
         )
-        self.local_sends = LocalSends(self.send, loop, store_host)
-        self.stats = BrokerStats(self.store, self.pull, clock)
+        self.own_appends = OwnAppends(self.store, self.topics.get, loop.call_soon, lambda: loop.alive)
+        self.stats = BrokerStats(self.store, self.pull.answers, server, pools, clock)
         self.admin_topics = AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration)
         self.admin_groups = AdminGroupsProcessor(self.groups, self.offsets)
         self.admin_broker = AdminBrokerProcessor(config, self.stats, address, clock, self.topics)
@@ -221,8 +236,14 @@ class Broker:
         """Options were changed: make anew what was made of them. Everything else is read at each use. Any thread."""
         before = self.store.settings
         self.store.settings = _store_settings(store, before.delay_levels_ms, before.queue_descriptors)
-        self._loop.call_soon(lambda: self.send.take_options(store.max_message_size))
+        self._loop.call_soon(lambda: self._take_send_options(store.max_message_size, self._config.broker.trace_on))
         self.offsets.save_soon()
+
+    def _take_send_options(self, max_message_size: int, trace_on: bool) -> None:
+        """On remoting-io."""
+        self.send_path.max_message_size = max_message_size
+        self.send_properties.take_trace(trace_on)
+        self.send_answers.take_trace(trace_on)
 
     def _open_store(self, config_dir: Path) -> None:
         try:
@@ -267,17 +288,14 @@ class Broker:
     def answer_everything(self, deadline_s: float) -> None:
         """Answer parked pulls, and wait until every stored message was acknowledged."""
         self._loop.call_soon(self.pull.long_polling.release_all)
-        end = time.monotonic() + deadline_s
-        while time.monotonic() < end:
-            quiet = threading.Event()
-            result = [False]
+        end = self._clock.monotonic() + deadline_s
+        quiet: list[bool] = []
 
-            def look(result: list[bool] = result, quiet: threading.Event = quiet) -> None:
-                result[0] = not self.store.pending and self.store.tick.last_offset < 0
-                quiet.set()
+        def look() -> None:
+            quiet[:] = [not self.store.pending and self.store.tick.last_offset < 0]
 
-            self._loop.call_soon(look)
-            if quiet.wait(0.5) and result[0]:
+        while self._clock.monotonic() < end:
+            if run_on_loop(self._loop.call_soon, look, lambda: self._clock.monotonic() >= end) and quiet == [True]:
                 return
             time.sleep(0.01)
         logger.warning("broker: stopping with unacknowledged messages")

@@ -11,12 +11,7 @@ import msgspec
 
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
-
-PERM_INHERIT = 1
-PERM_WRITE = 2
-PERM_READ = 4
-#: Priority (8) and the three above.
-PERM_ALL = 15
+from ..protocol.names import PERM_READ, PERM_WRITE, permission_text
 
 #: Java's int and long, as far as JSON gives them.
 I32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
@@ -54,12 +49,6 @@ class TopicConfig(msgspec.Struct, frozen=True, rename="camel", gc=False):
             f"topicFilterType={self.topic_filter_type}, topicSysFlag={self.topic_sys_flag}, "
             f"order={'true' if self.order else 'false'}, attributes={{{attributes}}}]"
         )
-
-
-def permission_text(perm: int) -> str:
-    """6 -> "RW-". Source: `PermName.perm2String`."""
-    pairs = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
-    return "".join(letter if perm & bit else "-" for bit, letter in pairs)
 
 
 def reserve_hours_of(config: TopicConfig) -> int | None:

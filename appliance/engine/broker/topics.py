@@ -25,6 +25,10 @@ from ..protocol.codes import ResponseCode
 from ..protocol.names import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
+    PERM_ALL,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
     is_legal_group,
@@ -32,10 +36,6 @@ from ..protocol.names import (
 )
 from .config_table import ConfigTable, without_nulls
 from .topic_config import (
-    PERM_ALL,
-    PERM_INHERIT,
-    PERM_READ,
-    PERM_WRITE,
     RESERVE_TIME,
     TopicConfig,
     alter_attributes,

@@ -6,39 +6,44 @@ the file system cannot tell what it holds, or memory is so short that it is gone
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ..errors import QueueBroken
+from ..filter.message_filter import EVERYTHING, MessageFilter
 from .queues.consume_queue import ENTRY, ConsumeQueue
+from .queues.consume_queue_table import ConsumeQueueTable
 from .queues.queue_extension import QueueExtension, is_address
-
-if TYPE_CHECKING:
-    from .message_store import MessageStore
 
 #: Queue files kept open: pulls of what is cold mostly go on where the last one ended.
 _DESCRIPTORS = 64
 
 
 class ColdReader:
-    """Belongs to one thread, which may wait for the disk."""
+    """Belongs to one thread, which may wait for the disk. scan_count: of the MessageReader that takes what is read."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-        self._files = store.queues.new_files(_DESCRIPTORS)
-        self._extension = QueueExtension(store.paths, store.disk)
+    def __init__(
+        self,
+        queues: ConsumeQueueTable,
+        extension: QueueExtension,
+        scan_count: Callable[[int, MessageFilter], int],
+    ) -> None:
+        self._queues = queues
+        self._scan_count = scan_count
+        self._files = queues.new_files(_DESCRIPTORS)
+        self._extension = extension
 
-    def entries(self, queue: ConsumeQueue, offset: int, max_count: int, codes: frozenset[int] | None) -> bytes:
+    def entries(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: MessageFilter = EVERYTHING) -> bytes:
         """What `get` with the same arguments looks through, from `offset` on; fewer where the file ends.
 
         Empty where there is nothing to read now: the queue is being built anew, or has been deleted. Addresses of
         extension units are the tag codes that lie there. Raises OSError when the disk fails.
         """
-        count = self._store.scan_count(max_count, codes)
+        count = self._scan_count(max_count, wanted)
         try:
-            entries = self._store.queues.read_entries(queue, offset, count, self._files)
+            entries = self._queues.read_entries(queue, offset, count, self._files)
         except QueueBroken:
             return b""
-        return entries if codes is None else self._with_codes(queue, entries)
+        return entries if wanted.codes is None else self._with_codes(queue, entries)
 
     def _with_codes(self, queue: ConsumeQueue, entries: bytes) -> bytes:
         changed: bytearray | None = None

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from ..clock import SYSTEM, Clock
 from ..errors import StartError, StoreBroken
 from .appender import Appender, Tick
+from .cold_reader import ColdReader
 from .disk import Disk
 from .index.index_recovery import IndexSettings
 from .index.index_service import IndexService
@@ -35,6 +36,7 @@ from .publication import Publication
 from .queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from .queues.consume_queue_table import ConsumeQueueTable
 from .queues.flush_queues import FlushConsumeQueueService, TopicDeletion
+from .queues.queue_extension import QueueExtension
 from .queues.queue_ledger import QueueLedger
 from .queues.queue_repair import QueueRepair
 from .record_reader import RecordReader
@@ -106,10 +108,12 @@ class MessageStore(Appender):
         #: Called by the cleaner's thread with the log's new minimum offset once files are gone.
         self.on_removed = self.cleaner.on_removed
         self.on_removed += [self.blocks.removed, self.index.removed]
+        reader = MessageReader(
+            log, queues, QueueExtension(paths, disk), lambda: self.settings, lambda: publication.published
+        )
         # As attributes, so that a pull pays for no call between them.
-        reader = MessageReader(self)
         self.get = reader.get
-        self.scan_count = reader.scan_count
+        self._scan_count = reader.scan_count
         self.find_queue = reader.find_queue
         self.offset_range = reader.offset_range
         self.min_offset = reader.min_offset
@@ -126,6 +130,8 @@ class MessageStore(Appender):
         self.pending: deque[Tick] = deque()
         self._pressure = False
         self._tail_bytes = 0
+        #: Queue -> the end of what was staged and never published: the log is broken.
+        self._failed_to: dict[ConsumeQueue, int] = {}
         #: Counter, written by remoting-io.
         self.put_bytes = 0
 
@@ -151,6 +157,12 @@ class MessageStore(Appender):
     @on_repaired.setter
     def on_repaired(self, listener: Callable[[ConsumeQueue], None]) -> None:
         self._flush_queues.repair.on_repaired = listener
+
+    @property
+    def failed_puts(self) -> int:
+        """Messages that were refused for the log's sake, or staged and not stored. Any thread."""
+        lost = sum(end - queue.max_offset for queue, end in list(self._failed_to.items()))
+        return self.log.not_taken + lost
 
     # --- life
 
@@ -183,6 +195,10 @@ class MessageStore(Appender):
             self._flush_queues.save_recovered()
         if not found.checked:
             self._flush_queues.repair.check_all()
+
+    def new_cold_reader(self) -> ColdReader:
+        """Reads queue entries for `get` on a thread that may wait for the disk; it is closed by who asked for it."""
+        return ColdReader(self.queues, QueueExtension(self.paths, self.disk), self._scan_count)
 
     def _let_go(self) -> None:
         """Close everything as it is."""
@@ -258,9 +274,12 @@ class MessageStore(Appender):
         self._fail(tick, reason)
 
     def _fail(self, tick: Tick, reason: str) -> None:
-        self.on_failed(tick, reason)
-        while self.pending:
-            self.on_failed(self.pending.popleft(), reason)
+        failed = [tick, *self.pending]
+        self.pending.clear()
+        for one in failed:
+            for queue, end in one.touched.items():
+                self._failed_to[queue] = max(end, self._failed_to.get(queue, 0))
+            self.on_failed(one, reason)
         # What was held back is refused now; nothing would ever lower the pressure.
         self._set_pressure(False)
 

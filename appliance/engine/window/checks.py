@@ -7,6 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..host_port import host_of
 from ..protocol.names import DLQ_PREFIX
 from ..store import findings
 from ..store.disk import disk_usage
@@ -55,7 +56,7 @@ def disk_figures(path: str | os.PathLike[str]) -> DiskFigures:
 
 def is_loopback(address: str | None) -> bool:
     """Whether "host:port" leads to this machine only."""
-    host = (address or "").rpartition(":")[0].strip("[]")
+    host = host_of(address)
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ..broker.group_config import SubscriptionGroupConfig
-from ..broker.topic_config import MESSAGE_TYPES, PERM_READ, PERM_WRITE, RESERVE_TIME, TopicConfig, reserve_hours_of
+from ..broker.topic_config import MESSAGE_TYPES, RESERVE_TIME, TopicConfig, reserve_hours_of
 from ..broker.topics import MAX_QUEUE_NUMS
 from ..errors import Blocked, Conflict, InvalidInput, NotFound, RefusedRequest, Unavailable
 from ..protocol.names import (
     DLQ_PREFIX,
     GROUP_MAX_LENGTH,
+    PERM_READ,
+    PERM_WRITE,
     RETRY_PREFIX,
     TOPIC_MAX_LENGTH,
     is_legal_group,

@@ -98,7 +98,7 @@ class BrokerSource:
             "in_bytes_rate": sampler.total_rate("in_bytes"),
             "out_bytes_rate": sampler.total_rate("out_bytes"),
             "put_total": store.put_count,
-            "delivered_total": broker.pull.message_count,
+            "delivered_total": broker.pull.answers.message_count,
             "connections": len(self._engine.server.connections),
             "parked_pulls": broker.pull.long_polling.count,
             "log_bytes": store.published - store.log.min_offset,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import Field
 from typing import TYPE_CHECKING, Any
 
-from ..broker.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, new_topic
+from ..broker.topic_config import new_topic
 from ..config import (
     MAX_MESSAGE_SIZE_LIMIT_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -26,7 +26,7 @@ from ..config import (
 from ..errors import Conflict, CorruptFile, InvalidInput, NotFound, StartError, Unavailable
 from ..json_file import OWN_FILE_CALLS, load_json_with_backup, save_json_atomically
 from ..own_files import make_directory
-from ..protocol.names import TEMPLATE_TOPIC
+from ..protocol.names import PERM_INHERIT, PERM_READ, PERM_WRITE, TEMPLATE_TOPIC
 from . import snapshots as s
 from .sentences import Sentence, say
 
@@ -41,11 +41,11 @@ HOT = frozenset(
     (
         ("broker", "autoCreateTopicEnable"),  # TopicConfigManager.create_from_default
         ("broker", "autoCreateSubscriptionGroup"),  # SubscriptionGroupManager.find
-        ("broker", "longPollingEnable"),  # PullProcessor._pull
-        ("broker", "shortPollingTimeMills"),  # PullProcessor._pull
+        ("broker", "longPollingEnable"),  # PullService._hold
+        ("broker", "shortPollingTimeMills"),  # PullService._hold
         ("broker", "notifyConsumerIdsChangedEnable"),  # ClientManager._notify
         ("broker", "litePullMessageEnable"),  # PullProcessor.hot_lite_pull, handle_pull
-        ("broker", "brokerPermission"),  # PullProcessor._check, SendProcessor's routes, TableText
+        ("broker", "brokerPermission"),  # PullAdmission.admit, SendProcessor's routes, TableText
         ("broker", "defaultQueryMaxNum"),  # QueryMessageProcessor.handle_query
         ("broker", "flushConsumerOffsetInterval"),  # TableSaver.run
         ("broker", "registerBrokerTimeoutMills"),  # NameServerLink

@@ -48,7 +48,7 @@ def overview_of(
         in_bytes_rate=sampler.total_rate("in_bytes"),
         out_bytes_rate=sampler.total_rate("out_bytes"),
         put_total=store.put_count,
-        delivered_total=broker.pull.message_count,
+        delivered_total=broker.pull.answers.message_count,
         connections=len(engine.server.connections),
         producer_clients=producers,
         consumer_clients=consumers,

@@ -91,7 +91,7 @@ class Sampler(ServiceThread):
         self._sample_queues(now)
         self._sample_offsets(now)
         self._write_tracks(self.count)
-        store, pull = self._broker.store, self._broker.pull
+        store, pull = self._broker.store, self._broker.pull.answers
         figures = {
             "in": store.put_count,
             "out": pull.message_count,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..broker.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, permission_text
+from ..broker.topic_config import TopicConfig
 from ..errors import NotFound, Unavailable
+from ..host_port import join_host_port
 from ..protocol.codes import version_name
-from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ..protocol.names import DLQ_PREFIX, PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY_PREFIX, permission_text
 from ..store.queues.consume_queue import ConsumeQueue
 from . import snapshots as s
 from .client_views import producer_groups_of
@@ -313,8 +314,7 @@ class TopicViews:
 
 def host_text(host: tuple[str, int]) -> str:
     """(address, port) as connections are named."""
-    address, port = host
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return join_host_port(*host)
 
 
 def _messages(queues: Any) -> int:

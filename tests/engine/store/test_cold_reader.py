@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
+from appliance.engine.filter.message_filter import EVERYTHING
 from appliance.engine.store import cold_reader
-from appliance.engine.store.cold_reader import ColdReader
 from appliance.engine.store.disk import _cached_pages
 from appliance.engine.store.results import GetStatus
 from tests.support.store import StoreUnderTest
@@ -24,11 +24,11 @@ def test_descriptors_are_bounded_however_many_queues_are_read(store, monkeypatch
     for queue_id in range(12):
         store.write("T", queue_id, b"%d" % queue_id)
     store.wait_recovery_position()
-    reader = ColdReader(store.store)
+    reader = store.store.new_cold_reader()
     for queue_id in [*range(12), *range(12)]:
         queue = store.store.find_queue("T", queue_id)
-        entries = reader.entries(queue, 0, 32, None)
-        result = store.store.get(queue, 0, 32, None, entries)
+        entries = reader.entries(queue, 0, 32)
+        result = store.store.get(queue, 0, 32, EVERYTHING, entries)
         assert (result.status, result.message_count) == (GetStatus.FOUND, 1)
         assert len(reader._files._open) <= 5
     reader.close()
@@ -40,11 +40,11 @@ def test_what_was_read_goes_on_into_the_tail(store):
     store.write("T", 0, *[b"%d" % i for i in range(10)])
     store.wait_recovery_position()
     queue = store.store.find_queue("T", 0)
-    entries = store.cold_reader.entries(queue, 4, 32, None)
+    entries = store.cold_reader.entries(queue, 4, 32)
     assert len(entries) == 6 * 20
     queue.tail_base = 8  # as if the last two had not been written when the answer is made
     queue.tail[:] = entries[4 * 20 :]
-    result = store.store.get(queue, 4, 32, None, entries[: 4 * 20])
+    result = store.store.get(queue, 4, 32, EVERYTHING, entries[: 4 * 20])
     assert (result.message_count, result.next_offset) == (6, 10)
     queue.tail_base = 10
     del queue.tail[:]
@@ -55,10 +55,10 @@ def test_a_queue_that_is_being_built_anew_has_no_entries_now(store):
     store.wait_recovery_position()
     queue = store.store.find_queue("T", 0)
     queue.broken = True
-    entries = store.cold_reader.entries(queue, 0, 32, None)
+    entries = store.cold_reader.entries(queue, 0, 32)
     assert entries == b""
     queue.broken = False  # whole again before the answer is made
-    result = store.store.get(queue, 0, 32, None, entries)
+    result = store.store.get(queue, 0, 32, EVERYTHING, entries)
     assert (result.status, result.next_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, 0)
     assert not queue.broken, "nothing read is no reason to build it anew"
     assert store.bodies("T", 0) == [b"a", b"b"]

@@ -15,12 +15,12 @@ import msgspec
 from ...errors import RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
+from ...protocol.data_version import DataVersion
 from ...protocol.fields import optional_bool, optional_int, require_int, require_str
 from ...protocol.names import RETRY_PREFIX, topic_name_error
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...store.message_store import MessageStore
-from ..data_version import DataVersion
 from ..heartbeat import MAX_POOL_BODY_BYTES, decode_body
 from ..offsets import ConsumerOffsetManager
 from ..topic_config import TopicConfig, parse_attributes
