@@ -14,16 +14,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .errors import CallTimeout, ConnectError, FrameError
 from .host_port import EVERYWHERE, join_host_port, local_host, split_host_port
 from .protocol.codes import RequestCode
 from .protocol.command import RemotingCommand
 from .remoting.client import RemotingClient
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 RESOLVE_LIMIT_S = 2.0
 ANSWER_LIMIT_MS = 1500
@@ -70,17 +66,20 @@ def is_host(text: str) -> bool:
     return True
 
 
-def check_address(engine: Engine, host: str) -> AddressCheck:
-    """Try one address. Blocks for 5 s at most; never on the I/O thread. host: must be one (`is_host`)."""
+def check_address(host: str, bind: str, broker: str | None, namesrv: str | None) -> AddressCheck:
+    """Try one address. Blocks for 5 s at most; never on the I/O thread.
+
+    host: must be one (`is_host`). bind: where the engine listens. broker, namesrv: "host:port" that clients are told;
+    None for a role that does not run.
+    """
     addresses = _resolved(host)
     loopback = bool(addresses) and all(ipaddress.ip_address(found).is_loopback for found in addresses)
-    bind = engine.config.bind
     broker_port = namesrv_port = None
-    if engine.broker_address is not None:
-        port = split_host_port(engine.broker_address)[1]
+    if broker is not None:
+        port = split_host_port(broker)[1]
         broker_port = _check_port(host, port, addresses, bind, _broker_mark)
-    if engine.namesrv_address is not None:
-        port = split_host_port(engine.namesrv_address)[1]
+    if namesrv is not None:
+        port = split_host_port(namesrv)[1]
         namesrv_port = _check_port(host, port, addresses, bind, _namesrv_mark)
     return AddressCheck(host, addresses, loopback, broker_port, namesrv_port)
 

@@ -12,7 +12,6 @@ import random
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .clock import Clock
@@ -26,6 +25,8 @@ from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
 from .store.disk import disk_usage
 from .window import EngineAdmin
+from .window.options import Options
+from .window.system import Addresses
 from .wire_audit import NAMESRV_STEM, STEM, WireAudit
 from .wire_gate import Act, WireGate
 
@@ -52,8 +53,7 @@ class Engine:
 
     def __init__(self, config: EngineConfig, gates: tuple[Gate, ...] = (), clock: Clock | None = None) -> None:
         """gates: asked on every port, behind the one for administration, which writes down what they refuse."""
-        # A section of our own: hot options are changed in it while we run.
-        self.config = config = replace(config, broker=replace(config.broker))
+        self.options = Options(config)
         self.broker_address: str | None = None
         self.namesrv_address: str | None = None
         self._clock = clock or Clock()
@@ -61,11 +61,22 @@ class Engine:
         self.server = RemotingServer(self.loop)
         self.broker: Broker | None = None
         self.namesrv: NameServer | None = None
-        self.window = EngineAdmin(self)
         self._pools: dict[str, WorkerPool] = {}
         stem = STEM if "broker" in config.roles else NAMESRV_STEM
         self.wire_audit = WireAudit(config.data_dir / "rocketbox", self._clock, stem=stem)
         self._gates = gates
+        self.window = EngineAdmin(
+            self.options, self.loop, self.server, self.wire_audit, self.addresses, lambda: self.health()
+        )
+
+    @property
+    def config(self) -> EngineConfig:
+        """As it is now; changed options make another object of it."""
+        return self.options.config
+
+    def addresses(self) -> Addresses:
+        """What clients are told."""
+        return Addresses(self.broker_address, self.namesrv_address)
 
     # --- start
 
@@ -77,7 +88,7 @@ class Engine:
         sockets: list[socket.socket] = []
         try:
             self.server.keep_descriptors(raise_descriptor_limit())
-            self.window.load_options()
+            self.options.load()
             self._build(sockets)
             self._open_wire_audit()
         except BaseException:
@@ -99,7 +110,7 @@ class Engine:
                 self._own_namesrv(), 5.0
             ):
                 logger.warning("engine: the own name server did not take the registration yet")
-        self.window.start()
+        self.window.start(self.broker, self.namesrv, self._pools)
         logger.info("engine: running broker=%s namesrv=%s", self.broker_address, self.namesrv_address)
 
     def _build(self, sockets: list[socket.socket]) -> None:
@@ -134,22 +145,14 @@ class Engine:
             raise StartError(f"The log of administrative requests cannot be kept: {error}.") from None
 
     def _build_broker(self, main: socket.socket, vip: socket.socket, ha_address: str) -> None:
-        from .broker.broker import Broker
+        from .broker.broker import Broker, Network
 
         assert self.broker_address is not None
         namesrv_addrs = self.config.broker.namesrv_addrs
         if self.namesrv_address is not None and not namesrv_addrs:
             namesrv_addrs = (self._own_namesrv(),)
-        self.broker = Broker(
-            self.config,
-            self.loop,
-            self.server,
-            self._pools,
-            self.broker_address,
-            ha_address,
-            namesrv_addrs,
-            self._clock,
-        )
+        network = Network(self.broker_address, ha_address, namesrv_addrs)
+        self.broker = Broker(self.options, self.loop, self.server, self._pools, network, self._clock)
         dispatcher = self._dispatcher(self.broker.wire_acts())
         vip_dispatcher = self.broker.register(dispatcher)
         self.server.listen(main, dispatcher)

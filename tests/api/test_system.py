@@ -23,7 +23,7 @@ def test_system_and_checks(viewer, house):
     checks = answer_of(viewer.get("/system/checks"))
     assert checks["worst"] in ("ok", "warning")
     store = next(one for one in checks["items"] if one["name"] == "store")
-    assert store["sentence"] == {"code": "store_writable", "text": "The message log takes messages.", "args": {}}
+    assert store["sentence"] == {"code": "store_writable", "text": "The message log accepts messages.", "args": {}}
 
 
 def test_the_worst_check_is_told(viewer, house, monkeypatch):

@@ -126,7 +126,7 @@ def test_what_speaks_against_it_is_shown_and_must_be_overruled(client_as, broker
     client = client_as("admin")
     page = client.get(f"/groups/{group}/delete/").content.decode()
     for sentence in (f"Messages of {topic} that {group} has not read: 2.", f"Connected clients of {group}: 1.",
-                     "Its offsets are forgotten; topics: 1."):  # fmt: skip
+                     "Its offsets are deleted; topics: 1."):  # fmt: skip
         assert sentence in page
     refused = client.post(f"/groups/{group}/delete/", {"name": group})
     assert refused.status_code == 409

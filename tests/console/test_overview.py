@@ -15,7 +15,7 @@ from appliance.engine.window.sentences import TEMPLATES
 def test_without_a_broker_the_page_tells_addresses_version_and_uptime(client_as, serve):
     serve(up_s=3 * 3600 + 125)
     page = client_as("viewer").get("/").content.decode()
-    for part in ("10.0.0.5:10911", "10.0.0.5:9876", "v0.1.0", "3 h 2 min", "No broker runs in this process."):
+    for part in ("10.0.0.5:10911", "10.0.0.5:9876", "v0.1.0", "3 h 2 min", "No broker is running in this process."):
         assert part in page
 
 

@@ -19,7 +19,7 @@ def test_about_and_checks_say_what_runs(client_as, broker):
     page = client.get("/system/").content.decode()
     assert broker.system().broker_address in page
     assert broker.system().data_dir in page
-    assert "The message log takes messages." in client.get("/system/checks/").content.decode()
+    assert "The message log accepts messages." in client.get("/system/checks/").content.decode()
 
 
 def test_every_option_is_listed_and_the_filter_filters(client_as, broker):

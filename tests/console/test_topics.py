@@ -131,7 +131,7 @@ def test_a_topic_may_be_kept_for_less_time(client_as, broker, topic):
     assert topic not in broker.retention().topic_hours
     too_long = client.post(f"/topics/{topic}/edit/", edit_form(broker, topic, reserve_hours=10**9))
     assert too_long.status_code == 422
-    assert "Kept for, in hours must lie between 0 and 876\u202f000." in too_long.content.decode()
+    assert "Kept for, in hours must be between 0 and 876\u202f000." in too_long.content.decode()
 
 
 def test_an_operator_changes_and_deletes_no_topic(client_as, broker, topic):

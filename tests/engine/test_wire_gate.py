@@ -19,7 +19,7 @@ from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.request_kinds import ADMIN, KINDS
 from appliance.engine.remoting import server as remoting_server
 from appliance.engine.remoting.dispatcher import Dispatcher
-from appliance.engine.window import commands
+from appliance.engine.window.admin_pool import POOL
 from appliance.engine.wire_audit import WireAct
 from appliance.engine.wire_gate import MAX_NAMES, MAX_STATE_CHARS, Act, WireGate, bounded, is_loopback, plain
 from tests.engine.window.conftest import wait_for
@@ -349,7 +349,7 @@ def test_what_the_window_does_is_not_written_down_here(house):
     engine.window.change_configuration({"brokerPermission": "4"})
     engine.window.clean("topics")
     engine.window.delete_topic("T", force=True)
-    assert commands.POOL in engine._pools
+    assert POOL in engine._pools
     assert Peer(str(engine.broker_address)).ask(17, {"topic": "Wire"} | TOPIC).code == 0
     assert [act.target for act in acts_of(engine, 1)] == ["Wire"]
 

@@ -38,10 +38,15 @@ class PullService:
         # Constant after construction.
         self._store = store
         self._offsets = offsets
-        self._config = config
         self._cold = cold
         self._pulled = offsets.pulled.note
         self.long_polling = LongPolling(loop, self._resume, flush_answers)
+        # Replaced whole by take_options().
+        self._config = config
+
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed. Any thread."""
+        self._config = config
 
     def pull(self, request: PullRequest, hold_ms: int | None = None) -> None:
         """Answer it, hold it for at most `hold_ms` (None: not at all), or have the disk read for it."""

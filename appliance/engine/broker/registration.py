@@ -18,7 +18,7 @@ import msgspec
 from zlib_ng import zlib_ng
 
 from ..clock import Clock
-from ..config import EngineConfig
+from ..config import BrokerConfig, EngineConfig
 from ..errors import FrameError, RemotingError
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
@@ -217,6 +217,8 @@ class Registration:
         Changes of `topics` are registered from now on.
         """
         broker = config.broker
+        # Replaced whole by take_options().
+        self._config = broker
         header = {
             "brokerId": str(broker.broker_id),
             "clusterName": broker.cluster_name,
@@ -227,12 +229,18 @@ class Registration:
             "brokerName": broker.broker_name,
         }
         period_s = min(MAX_PERIOD_S, max(MIN_PERIOD_S, broker.register_name_server_period_ms / 1000))
-        table = TableText(topics, lambda: broker.broker_permission)
+        table = TableText(topics, lambda: self._config.broker_permission)
         # Constant after construction.
         self._clock = clock = clock or Clock()
         self._links = {
             namesrv: NameServerLink(
-                namesrv, header, table, period_s, lambda: broker.register_broker_timeout_ms, self._take_answer, clock
+                namesrv,
+                header,
+                table,
+                period_s,
+                lambda: self._config.register_broker_timeout_ms,
+                self._take_answer,
+                clock,
             )
             for namesrv in dict.fromkeys(namesrv_addrs)
         }
@@ -240,6 +248,10 @@ class Registration:
         #: (address, HA address) of the master, as the last name server that knew it said; for a slave.
         self.master: tuple[str, str] | None = None
         topics.on_change.append(self.topics_changed)
+
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        self._config = config
 
     def start(self) -> None:
         """Start telling; returns at once."""

@@ -11,27 +11,26 @@ import heapq
 import time
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from ..broker.topics import TopicConfigManager
 from ..errors import InvalidInput, NotFound
 from ..protocol.message_id import decode_offset_id, encode_host, encode_offset_id
 from ..protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
 from ..protocol.record import Record
+from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from . import message_snapshots as m
-from .lag import LagBook
+from .lag import LagSnapshot
 from .measures import Budget
 from .message_story import detail_of
+from .queue_index import QueueIndex
 from .queue_reader import QueueReader
 from .raw_record import raw_of
 from .sentences import say
 from .topic_views import host_text
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
-    from .queue_index import QueueIndex
 
 MAX_LIMIT = 500
 #: A page ends early after so long.
@@ -82,9 +81,10 @@ def decode_cursor(text: str, topic: str) -> Cursor:
 class MessageViews:
     """Any thread; reads in the caller's."""
 
-    def __init__(self, broker: Broker, index: QueueIndex) -> None:
-        self._broker = broker
-        self._store = broker.store
+    def __init__(self, topics: TopicConfigManager, store: MessageStore, index: QueueIndex) -> None:
+        # Constant after construction.
+        self._topics = topics
+        self._store = store
         self._index = index
 
     # --- by time
@@ -102,7 +102,7 @@ class MessageViews:
         begin = time.monotonic()
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
-        if self._broker.topics.get(topic) is None:
+        if self._topics.get(topic) is None:
             raise NotFound("topic", topic)
         with QueueReader(self._store, 64) as reader:
             if cursor_text is None:
@@ -141,7 +141,7 @@ class MessageViews:
         if from_ms is not None and to_ms is not None and from_ms > to_ms:
             raise InvalidInput("to_ms", say("times_reversed"))
         wanted = -1 if queue_id is None else queue_id
-        config = self._broker.topics.get(topic)
+        config = self._topics.get(topic)
         count = 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
         queues = self._queues(topic, wanted)
         if queue_id is not None and not queues and not 0 <= queue_id < count:
@@ -223,9 +223,9 @@ class MessageViews:
             return None
         return found
 
-    def detail(self, ref: str, book: LagBook) -> m.MessageDetail:
+    def detail(self, ref: str, lag: LagSnapshot) -> m.MessageDetail:
         record, _ = self.record(ref)
-        return detail_of(record, row_of(record), book)
+        return detail_of(record, row_of(record), lag)
 
     def raw(self, ref: str, dump_bytes: int) -> m.RawRecord:
         if not 0 <= dump_bytes <= 1 << 16:

@@ -12,21 +12,20 @@ import time
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from ..broker.topics import TopicConfigManager
 from ..errors import InvalidInput, NotFound
 from ..protocol.properties import UNIQUE_KEY, find_property
 from ..protocol.record import Record
 from ..store.index.index_query import IndexQuery
+from ..store.message_store import MessageStore
 from . import message_snapshots as m
 from .measures import Budget
 from .messages import MAX_LIMIT, MessageViews, row_of
 from .sentences import say
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
 
 #: A page ends early after so long; of that, this much may go to waiting for the index.
 PAGE_BUDGET_MS = 250.0
@@ -54,11 +53,12 @@ class _Cursor(NamedTuple):
 class SearchViews:
     """Any thread; reads in the caller's."""
 
-    def __init__(self, broker: Broker, messages: MessageViews) -> None:
-        self._broker = broker
-        self._store = broker.store
+    def __init__(self, topics: TopicConfigManager, store: MessageStore, messages: MessageViews) -> None:
+        # Constant after construction.
+        self._configs = topics
+        self._store = store
         self._messages = messages
-        self._query = IndexQuery(broker.store.index, broker.store.records)
+        self._query = IndexQuery(store.index, store.records)
 
     def page(
         self,
@@ -79,7 +79,7 @@ class SearchViews:
                 raise InvalidInput(name, say("not_a_time", field=name))
         if from_ms is not None and to_ms is not None and from_ms > to_ms:
             raise InvalidInput("to_ms", say("times_reversed"))
-        if topic is not None and self._broker.topics.get(topic) is None:
+        if topic is not None and self._configs.get(topic) is None:
             raise NotFound("topic", topic)
         text = text.strip()
         if len(text) > MAX_TEXT:
@@ -110,7 +110,7 @@ class SearchViews:
     def _topics(self, topic: str | None, may_see: Callable[[str], bool]) -> list[str]:
         if topic is not None:
             return [topic] if may_see(topic) else []
-        return sorted(config.topic_name for config in self._broker.topics.all() if may_see(config.topic_name))
+        return sorted(config.topic_name for config in self._configs.all() if may_see(config.topic_name))
 
 
 class _Walk:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TYPE_CHECKING
 
-from ..broker.sending.own_appends import OwnMessage
+from ..broker.sending.own_appends import OwnAppends, OwnMessage
+from ..broker.topics import TopicConfigManager
 from ..errors import InvalidInput, NotFound, Unavailable
 from ..protocol.codes import ResponseCode
 from ..protocol.message_id import encode_offset_id
@@ -23,11 +24,8 @@ from ..protocol.properties import (
     encode_properties,
 )
 from .message_snapshots import SentMessage
+from .options import Options
 from .sentences import say
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
-    from ..engine import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +48,21 @@ class TestSender:
     #: pytest: this is no test.
     __test__ = False
 
-    def __init__(self, engine: Engine, broker: Broker) -> None:
-        self._engine = engine
-        self._broker = broker
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        appends: OwnAppends,
+        added: Callable[[], dict[str, str]],
+        store_host: bytes,
+        options: Options,
+    ) -> None:
+        """added: the properties that the broker adds to every message."""
+        # Constant after construction.
+        self._topics = topics
+        self._appends = appends
+        self._added = added
+        self._store_host = store_host
+        self._options = options
 
     def send(
         self,
@@ -72,12 +82,12 @@ class TestSender:
             topic,
             secrets.randbelow(queues) if queue_id is None else queue_id,
             body,
-            encode_properties(own | self._broker.send_properties.added),
+            encode_properties(own | self._added()),
             own[UNIQUE_KEY],
             born_ms=int(time.time() * 1000),
         )
         try:
-            [outcome] = self._broker.own_appends.submit((message,)).result(timeout_s)
+            [outcome] = self._appends.submit((message,)).result(timeout_s)
         except FutureTimeout:
             raise Unavailable(say("no_answer_in_time", seconds=round(timeout_s))) from None
         if outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE:
@@ -97,13 +107,13 @@ class TestSender:
             queue_id=outcome.queue_id,
             queue_offset=outcome.queue_offset,
             unique_id=outcome.unique_key,
-            offset_id=encode_offset_id(self._broker.store.store_host, outcome.physical_offsets[0]),
+            offset_id=encode_offset_id(self._store_host, outcome.physical_offsets[0]),
             took_ms=(time.monotonic() - begin) * 1000,
         )
 
     def _check(self, topic: str, body: bytes, queue_id: int | None) -> int:
         """How many queues may be sent to; raises AdminError for what cannot be sent."""
-        config = self._broker.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None:
             raise NotFound("topic", topic)
         if topic in NO_SEND_TOPICS:
@@ -113,7 +123,7 @@ class TestSender:
         if queue_id is not None and not 0 <= queue_id < config.write_queue_nums:
             last = config.write_queue_nums - 1
             raise InvalidInput("queue_id", say("out_of_range", field="queue_id", low=0, high=last))
-        limit = self._engine.config.store.max_message_size
+        limit = self._options.config.store.max_message_size
         if not body:
             raise InvalidInput("body", say("body_missing"), ResponseCode.MESSAGE_ILLEGAL)
         if len(body) > limit:

@@ -157,7 +157,7 @@ def test_retries_and_dead_letters_are_counted_apart(house):
 
 
 def test_many_groups_that_need_somebody_are_a_number_at_the_end(house):
-    from appliance.engine.window.checks import NEEDS_SHOWN
+    from appliance.engine.window.needs import NEEDS_SHOWN
 
     house.put("Orders", b"x", b"y")
     for number in range(NEEDS_SHOWN + 5):
@@ -165,7 +165,7 @@ def test_many_groups_that_need_somebody_are_a_number_at_the_end(house):
     needs = house.window.overview().needs
     assert len(needs) == NEEDS_SHOWN
     assert [need.name for need in needs[:2]] == ["G00", "G01"]
-    assert (needs[-1].kind, str(needs[-1].sentence)) == ("groups", "Groups that need a look besides: 6.")
+    assert (needs[-1].kind, str(needs[-1].sentence)) == ("groups", "More groups that need a look: 6.")
 
 
 def test_an_unknown_group_is_not_found(house):

@@ -85,7 +85,7 @@ def test_switched_on_where_it_was_off_the_template_is_made(make_house):
     house = make_house(broker={"auto_create_topic_enable": False})
     assert house.engine.broker.topics.get("TBW102") is None
     preview = house.window.change_configuration({NAME: "true"}, dry_run=True)
-    assert [str(warning) for warning in preview.warnings] == ["The template topic TBW102 is made as well."]
+    assert [str(warning) for warning in preview.warnings] == ["The template topic TBW102 is created as well."]
     assert house.engine.broker.topics.get("TBW102") is None
     house.window.change_configuration({NAME: "true"})
     assert house.peer().ask(310, send_fields("Orders"), b"x").code == 0
@@ -133,14 +133,13 @@ def test_what_the_file_should_not_hold_is_left_alone(house):
     Peer(house.engine.broker_address).close()
 
 
-def test_the_callers_configuration_is_not_touched(tmp_path):
-    from appliance.engine.config import EngineConfig
-    from appliance.engine.engine import Engine
-
-    config = EngineConfig(data_dir=tmp_path)
-    engine = Engine(config)
-    assert engine.config == config
-    assert engine.config.broker is not config.broker
+def test_a_change_makes_another_configuration_and_touches_none(house):
+    before = house.engine.config
+    house.window.change_configuration({NAME: "false", "maxMessageSize": "100"})
+    now = house.engine.config
+    assert (before.broker.auto_create_topic_enable, now.broker.auto_create_topic_enable) == (True, False)
+    assert (before.store.max_message_size, now.store.max_message_size) == (4_194_304, 100)
+    assert (before.namesrv, before.data_dir) == (now.namesrv, now.data_dir)
 
 
 def test_the_format_page_names_the_hot_options():

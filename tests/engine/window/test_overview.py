@@ -207,7 +207,7 @@ def test_what_was_found_in_the_store_is_news_for_a_week(house):
     assert (check().level, check().sentence.code) == ("ok", "found_lately")
     store.files.add_finding(Finding(now, "damage", "commitlog/0", 10, 20, "", "It is no record."))
     assert check().level == "warning"
-    text = "Findings in the store in the last week: 2, the newest in commitlog/0 [10, 20): It is no record."
+    text = "Problems found in the store in the last week: 2, the latest in commitlog/0 [10, 20): It is no record."
     assert str(check().sentence) == text
     assert ("watch", "findings") in [(need.level, need.name) for need in house.window.overview().needs]
     store.blocks.damaged = (("00000000000000000000", 0, 65536),)

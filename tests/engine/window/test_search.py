@@ -153,7 +153,7 @@ def test_a_check_says_how_the_index_is(house, make_house):
     index.failure = "no room"
     assert (check(house).level, str(check(house).sentence)) == (
         "failed",
-        "The key index cannot be written and is retried: no room.",
+        "The key index cannot be written; trying again: no room.",
     )
     index.failure = None
     house.window.search("k")

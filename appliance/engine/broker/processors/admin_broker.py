@@ -81,22 +81,24 @@ class AdminBrokerProcessor:
         address: str | None = None,
         clock: Clock | None = None,
         topics: SystemTopics | None = None,
+        change_options: ChangeOptions = _no_options,
     ) -> None:
-        """address: "host:port" others are told; without it, what the configuration says."""
+        """address: "host:port" others are told; without it, what the configuration says. change_options: keeps what is
+        changed while the broker runs."""
         # Constant after construction.
-        self._config = config
         self._stats = stats
         self._address = address
         self._clock = clock or Clock()
         self._system_topics = sorted(topics.system_topics) if topics is not None else []
-        #: Set by the window, which keeps what is changed while the broker runs.
-        self.change_options: ChangeOptions = _no_options
+        self._change_options = change_options
         self._accepts_from = str(config.broker.start_accept_send_request_time_stamp)
-        # Replaced whole by refresh(): (version, body) of 26.
+        # Replaced whole by take_options(): the configuration in force, and (version, body) of 26.
+        self._config = config
         self._answer = (DataVersion(self._clock.wall_ms()), self._text())
 
-    def refresh(self) -> None:
-        """An option was changed; on the pool's thread."""
+    def take_options(self, config: EngineConfig) -> None:
+        """Options were changed; on the pool's thread."""
+        self._config = config
         self._answer = (self._answer[0].following(self._clock.wall_ms()), self._text())
 
     def _text(self) -> bytes:
@@ -140,7 +142,7 @@ class AdminBrokerProcessor:
                 raise RefusedRequest(ResponseCode.NO_PERMISSION, f"{name} has no effect in this broker")
         if wanted:
             try:
-                self.change_options(wanted, conn.remote_host)
+                self._change_options(wanted, conn.remote_host)
             except AdminError as error:
                 raise RefusedRequest(error.rocketmq_code, str(error)) from None
         return RemotingCommand.response(ResponseCode.SUCCESS)

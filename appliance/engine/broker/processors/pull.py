@@ -49,13 +49,20 @@ class PullProcessor:
     ) -> None:
         # Constant after construction.
         self._offsets = offsets
-        self._config = config
         self._advertised_ip = advertised_ip
         self._cold = ColdPulls(cold, store.new_cold_reader(), store.log)
         self._admission = PullAdmission(topics, groups, clients, config, advertised_ip)
         self._service = PullService(store, offsets, config, loop, self._cold, flush_answers)
         self.answers = PullAnswers(store.log, self._cold)
         self.long_polling = self._service.long_polling
+        # Replaced whole by take_options().
+        self._config = config
+
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        self._config = config
+        self._admission.take_options(config)
+        self._service.take_options(config)
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.PULL_MESSAGE, self.handle_pull)

@@ -56,8 +56,13 @@ class PullAdmission:
         self._topics = topics
         self._groups = groups
         self._clients = clients
-        self._config = config
         self._advertised_ip = advertised_ip
+        # Replaced whole by take_options().
+        self._config = config
+
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed. Any thread."""
+        self._config = config
 
     def admit(self, reply_to: ReplyTo, conn: Connection, opaque: int, fields: PullFields) -> PullRequest:
         """The request that the fields make; raises RefusedRequest for one that is not served."""
