@@ -35,7 +35,7 @@ class ColdReader:
     def entries(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: MessageFilter = EVERYTHING) -> bytes:
         """What `get` with the same arguments looks through, from `offset` on; fewer where the file ends.
 
-        Empty where there is nothing to read now: the queue is being built anew, or has been deleted. Addresses of
+        Empty where there is nothing to read now: the queue is being rebuilt, or has been deleted. Addresses of
         extension units are the tag codes that lie there. Raises OSError when the disk fails.
         """
         count = self._scan_count(max_count, wanted)

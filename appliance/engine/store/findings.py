@@ -16,13 +16,13 @@ from .paths import StorePaths
 logger = logging.getLogger(__name__)
 
 NAME = "findings.jsonl"
-#: Lines kept; twice as many may be in the file before it is written anew.
+#: Lines kept; twice as many may be in the file before it is rewritten.
 KEPT = 1000
 
 
 class Finding(NamedTuple):
     """time_ms: when it was found. kind: torn (cut off the log's end), damage (a bad range of the log, stepped over),
-    blocks (a sealed file's bytes have changed), queues (all queues built anew), queue (one built anew), file (one set
+    blocks (a sealed file's bytes have changed), queues (all queues rebuilt), queue (one rebuilt), file (one set
     aside). file: path below the store directory.
     begin, end: the range in it, or of physical offsets in the log; -1 for all of it. copy: path of the bytes kept, ""
     where nothing had to be. reason: one sentence."""

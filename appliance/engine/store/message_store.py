@@ -1,6 +1,6 @@
 """The store: its parts put together, and the life of a tick.
 
-    log         CommitLog, FlushCommitLogService        the only bytes that cannot be made anew
+    log         CommitLog, FlushCommitLogService        the only bytes that cannot be rebuilt
     queues      ConsumeQueueTable, FlushConsumeQueueService, QueueLedger, QueueRepair
     index       IndexService
     files       StoreFiles: lock, abort, checkpoint, recovery position, findings

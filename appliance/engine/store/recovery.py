@@ -4,7 +4,7 @@ With a recovery position whose record is still there, and a queue ledger that is
 is opened: the log is scanned from the position, and QueueRepair looks at the files later. Without that ledger the queue
 files must hold as many entries as the position counted. Without a position (a first start, Apache wrote here in
 between) Apache's own rule says where to begin (D3). When the log then does not fit the queues, all of it is scanned and
-they are built anew; before anything is changed the position is withdrawn, so that a crash in here begins again.
+they are rebuilt; before anything is changed the position is withdrawn, so that a crash in here begins again.
 Whatever was found is synced before anyone reads it.
 """
 
@@ -40,7 +40,7 @@ PROGRESS_S = 5.0
 
 
 class _QueuesIncomplete(Exception):
-    """The queue files do not hold what they should; everything is built anew."""
+    """The queue files do not hold what they should; everything is rebuilt."""
 
 
 class Recovered(NamedTuple):
@@ -104,7 +104,7 @@ def _recover(parts: Parts) -> Recovered:
     if position is not None:
         begin = _Begin(position.offset, position.record_offset, position.record_time_ms, position)
     else:
-        # Withdrawn by us: the queues were being built anew, and are not to be believed.
+        # Withdrawn by us: the queues were being rebuilt, and are not to be believed.
         begin = _as_apache(parts, scan) if durable is None or saved.position is not None else None
         if durable is not None:
             saved.withdraw(durable)
@@ -112,7 +112,7 @@ def _recover(parts: Parts) -> Recovered:
         try:
             return _Recovery(parts, scan, begin).run()
         except _QueuesIncomplete as reason:
-            logger.warning("recovery: %s; building all queues anew", reason)
+            logger.warning("recovery: %s; rebuilding all queues", reason)
             files.report("queues", parts.queues.directory_name, str(reason))
             parts.queues.clear()
             parts.ledger.reset()
@@ -275,7 +275,7 @@ class _Recovery:
     def _finish_deletions(self) -> None:
         """Delete files of deleted topics that a crash left: their first entry names a record of before.
 
-        A queue whose first entry is zero was made anew and did not get further.
+        A queue whose first entry is zero was made again and did not get further.
         """
         for topic, queue_id in self._queues.on_disk(sorted(self._deleted)):
             physical = self._inspector.first_physical(topic, queue_id)

@@ -45,7 +45,7 @@ class IndexPosition(NamedTuple):
 
 class OpenedIndex(NamedTuple):
     """files: oldest first. position: where indexing goes on; of the record there `skip` keys are already in the last
-    file. stale_slots: the last file's slots have to be made anew before anything is put."""
+    file. stale_slots: the last file's slots have to be made again before anything is put."""
 
     files: list[IndexFile]
     position: int
@@ -216,7 +216,7 @@ class _Opening:
             self._next, self._stale = None, False
 
     def _as_saved(self, saved: IndexPosition) -> None:
-        """After a crash, or a stop that came too early: files up to the saved state, the last one's slots anew."""
+        """After a crash, or a stop that came too early: files up to the saved state, the last one's slots rebuilt."""
         self._next = saved.next
         known = {name: (count, end) for name, count, end in saved.files}
         for index, file in enumerate(self._files):

@@ -1,5 +1,8 @@
 """Builds the key index behind the published log, in slices, and knows the list of index files (D8).
 
+    position on disk (index-position) <= position <= published
+
+What lies between the first two is indexed again after a crash, what lies between the last two is indexed next.
 Sends pay nothing for it but processor time: a record is published first, its keys follow within INTERVAL_S. A query
 works off what is missing by itself, so that it finds what was published before it (`index_query.py`).
 Source: RocketMQ `IndexService`.
@@ -350,7 +353,7 @@ class IndexService(ServiceThread):
         logger.info("index: created file=%s", path.name)
 
     def _prepare(self) -> None:
-        """Make the last file's slots anew when they are not to be trusted; puts wait for it."""
+        """Rebuild the last file's slots when they are not to be trusted; puts wait for it."""
         if self._stale_slots:
             if not self._run_steps(self.files[-1].rebuild_slots(), abandon=True):
                 return
@@ -393,7 +396,7 @@ class IndexService(ServiceThread):
     def checkpoint(self, stopped: bool = False) -> None:
         """Bring files, our position and Apache's checkpoint up to date. Raises OSError.
 
-        A file whose sync failed is made anew: what the kernel holds of it cannot be trusted (D6).
+        A file whose sync failed is made again: what the kernel holds of it cannot be trusted (D6).
         """
         with self._saving:
             while not self._checkpoint(stopped):
@@ -433,7 +436,7 @@ class IndexService(ServiceThread):
         return True
 
     def _drop_from(self, file: IndexFile) -> None:
-        """Delete a file and those behind it; they are made anew."""
+        """Delete a file and those behind it; they are made again."""
         with self.lock:
             index = self.files.index(file)
             gone, self.files = self.files[index:], self.files[:index]

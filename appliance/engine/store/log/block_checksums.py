@@ -94,7 +94,7 @@ class BlockChecksums:
         return block_bytes, checksums
 
     def save(self, start: int, file_bytes: int, checksums: list[int]) -> None:
-        """Seal one log file. A torn one is made anew after the next start. Raises OSError."""
+        """Seal one log file. A torn one is made again after the next start. Raises OSError."""
         self._disk.make_directory(self.directory)
         path = self.directory / segment_name(start)
         temporary = path.with_suffix(".tmp")
@@ -211,7 +211,7 @@ class BlockChecksumService(ServiceThread):
             try:
                 self.checksums.load(start)
             except CorruptFile as error:
-                logger.warning("block checksums: %s is made anew: %s", segment_name(start), error)
+                logger.warning("block checksums: %s is made again: %s", segment_name(start), error)
                 self.checksums.remove(start)
         self._known = set(self.checksums.starts())
         self.sealed = len(self._known)
@@ -283,7 +283,7 @@ class BlockChecksumService(ServiceThread):
         try:
             sealed = self.checksums.load(segment.start)
         except CorruptFile as error:
-            logger.warning("block checksums: %s is made anew: %s", segment.path.name, error)
+            logger.warning("block checksums: %s is made again: %s", segment.path.name, error)
             self.checksums.remove(segment.start)
             self._known.discard(segment.start)
             return []

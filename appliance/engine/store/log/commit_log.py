@@ -1,10 +1,16 @@
 """The only appender of records: a row of equal files, written in one piece a tick.
 
-Records are packed into a staging buffer whose first byte will lie at `stage_base`; `write` puts the buffer into the
-file with one pwrite and moves `written`. Invariant: durable <= written, and every byte below `written` was written.
-After a failed write nothing moves and the log is read-only (`broken`) until a restart.
+    00000000000000000000              00000000001073741824              00000000002147483648
+    | record | record | ... | blank | | record | record | zeros ... | | zeros ...  made ahead |
+    ^ min_offset                            durable ^  ^ written
 
-A file ends with a blank record: 4 bytes of what is left, 4 bytes 0xCBD43194. A record never crosses files.
+A physical offset counts bytes from the first file ever; a file's name is that of its first byte. A record never crosses
+files: what is left of one is a blank record, 4 bytes of its size, 4 bytes 0xCBD43194.
+
+Records are packed into a staging buffer whose first byte will lie at `stage_base`; `write` puts the buffer into the
+file with one pwrite and moves `written`. Invariants: durable <= written == stage_base between ticks, every byte below
+`written` was written, and every byte below `durable` synced. After a failed write or sync nothing moves and the log is
+read-only (`broken`) until a restart: what the kernel still holds cannot be trusted.
 """
 
 from __future__ import annotations
@@ -372,6 +378,7 @@ class CommitLog:
                     except OSError as error:
                         self.fail(f"syncing {segment.path.name} failed: {error.strerror or error}")
                         raise StoreBroken(self.broken) from None
+            assert self.durable < target <= self.written
             self.durable = target
         return target
 

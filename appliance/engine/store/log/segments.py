@@ -61,6 +61,7 @@ class Segment:
         """Let go; the last one closes the descriptor."""
         with self._lock:
             self._holds -= 1
+            assert self._holds >= 0, self.path
             last = not self._holds
         if last:
             self._disk.close(self.fd)

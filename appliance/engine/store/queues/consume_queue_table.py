@@ -129,7 +129,7 @@ class ConsumeQueueTable:
                     return b""
                 if not queue.broken:
                     self.on_broken(queue)
-                raise QueueBroken(f"the files of {queue.topic}-{queue.queue_id} are being built anew, try again later")
+                raise QueueBroken(f"the files of {queue.topic}-{queue.queue_id} are being rebuilt, try again later")
             if files is None:
                 return queue.tail_entries(offset, count)
             found = queue.tail_entries_shared(offset, count)

@@ -1,9 +1,13 @@
 """Writes queue entries behind the log, and moves the recovery position once they are on disk.
 
-A round takes the list of dirty queues from remoting-io, waits until the log is durable up to what was published then,
-copies their entries below that, writes and syncs them here, and has the tails trimmed there. So an entry in a file says
-that its record is durable, and below the recovery position (what was published at the round's start) every entry is in
-a synced file (D3, D5).
+    remoting-io              this thread
+    take the dirty queues    wait until the log is durable up to what was published then
+    copy their entries       write them, sync the files
+    trim their tails         save the ledger, then the recovery position
+
+So an entry in a file says that its record is durable, and below the recovery position (what was published at the
+round's start) every entry is in a synced file (D3, D5). The order is the promise: each step only says what the one
+before it made durable.
 
 A write or sync that failed is done again from the tails, which let go only of what was synced.
 """

@@ -1,12 +1,12 @@
 """Where a record's queue entry goes when it is not the next one of its queue, in a recovery that reads the whole log.
 
 A queue's offsets ascend along the log without a gap. They do not where records were damaged and stepped over, where a
-topic was deleted by Apache and made anew, and where a flipped bit, which no CRC of Apache's covers, altered a record's
+topic was deleted by Apache and made again, and where a flipped bit, which no CRC of Apache's covers, altered a record's
 queue id or queue offset. One such record must not cost the others of its queue their entries:
 
 - A gap becomes holes, if as many records could have been in the log between the two; else the record is passed over.
 - A record whose offset was there before is left undecided. When the next record of the queue follows it, the queue
-  goes on from there and what it had behind is forgotten: the topic was made anew, or the odd one was what came before.
+  goes on from there and what it had behind is forgotten: the topic was made again, or the odd one was what came before.
   When the next one goes on as if nothing had been, the undecided one gets its entry if that is a hole or came behind a
   gap, or if it was its own in the queue's file; else it is passed over.
 """
@@ -92,7 +92,7 @@ class QueueOrder:
         self._append(queue, record)
 
     def finish(self) -> None:
-        """The log has ended: one message in a topic made anew is believed, any other record out of order is
+        """The log has ended: one message in a topic made again is believed, any other record out of order is
         not."""
         for queue, record in list(self.undecided.items()):
             if record.queue_offset:
@@ -115,7 +115,7 @@ class QueueOrder:
     def _was_there(self, queue: ConsumeQueue, record: Record) -> bool:
         """Whether the queue's file, as the last run left it, names the record at its offset."""
         if record.queue_offset < queue.tail_base:
-            return False  # written anew already
+            return False  # rewritten already
         try:
             found = self._files.read(queue.topic, queue.queue_id, record.queue_offset, 1)
         except FileNotFoundError:

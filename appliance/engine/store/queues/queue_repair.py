@@ -1,4 +1,4 @@
-"""Looks at queue files behind the running broker, and builds anew from the log what they lack.
+"""Looks at queue files behind the running broker, and rebuilds from the log what they lack.
 
 A start by the queue ledger opens no queue file. So each is looked at afterwards, a little at a time; one that is
 missing, cut short or empty where it should not be makes its queue `broken`, as a reader does that meets one. A broken
@@ -6,7 +6,7 @@ queue takes sends (its offsets are known) and serves what is in its tail; what i
 answered like those of a queue without news, so that clients ask again. The ledger says that a queue is broken before
 its files are written to, so that a crash in between begins again.
 
-One pass over the log builds all queues anew that are broken when it begins. All of it runs on flush-consumequeue, which
+One pass over the log rebuilds all queues that are broken when it begins. All of it runs on flush-consumequeue, which
 alone writes queue files, in steps between its rounds.
 """
 
@@ -113,12 +113,12 @@ class QueueRepair:
         self._not_before = 0.0
 
     def ask(self, queue: ConsumeQueue) -> None:
-        """The queue's files lack entries: nothing below its tail is served until they are built anew."""
+        """The queue's files lack entries: nothing below its tail is served until they are rebuilt."""
         if not self._is_known(queue):  # it was deleted, and so were its files
             return
         if not queue.broken:
             queue.broken = True
-            logger.error("consume queue: %r lacks entries in its files, building it anew", queue)
+            logger.error("consume queue: %r lacks entries in its files, rebuilding it", queue)
         self._asked = True
         self._writer.wakeup()
 
@@ -155,7 +155,7 @@ class QueueRepair:
             except StopIteration:
                 self._job = None
             except OSError as error:
-                logger.error("consume queue: building anew failed, later again: %s", error)
+                logger.error("consume queue: rebuilding failed, tried again later: %s", error)
                 self._job, self._asked = None, True
                 self._not_before = self._clock.monotonic() + RETRY_S
                 return False
@@ -207,7 +207,7 @@ class QueueRepair:
 
         self._writer.call(correct, self._writer.alive)
 
-    # --- building anew
+    # --- rebuilding
 
     def _rebuild(self) -> Generator[None, None, None]:
         writer, raw = self._writer, self._log.raw
@@ -242,7 +242,7 @@ class QueueRepair:
         yield from self._write(found)
         self._files.sync()
         self._finish(list(found.values()))
-        logger.info("consume queue: %d queues built anew in %.1f s", len(found), self._clock.monotonic() - begin)
+        logger.info("consume queue: %d queues rebuilt in %.1f s", len(found), self._clock.monotonic() - begin)
 
     def _report(self, found: dict[tuple[str, int], _Rebuilt]) -> None:
         name = self._queues.directory_name
@@ -250,7 +250,7 @@ class QueueRepair:
         if len(found) > _NAMED:
             places = [f"{name}: {len(found)} queues"]
         for place in places:
-            self._small_files.report("queue", place, "files lacked entries; built anew from the log")
+            self._small_files.report("queue", place, "files lacked entries; rebuilt from the log")
 
     def _take(self, rebuilt: _Rebuilt, record: Record, entry: bytes) -> None:
         """Put a record's entry where it belongs; what is missing before becomes holes."""
@@ -275,7 +275,7 @@ class QueueRepair:
         rebuilt.data = bytearray(HOLE * (offset - rebuilt.at))
 
     def _go_back(self, rebuilt: _Rebuilt, undecided: tuple[int, bytes]) -> None:
-        """Two records in a row went on from there: the topic was made anew, or what came before was the odd one."""
+        """Two records in a row went on from there: the topic was made again, or what came before was the odd one."""
         offset, entry = undecided
         if offset <= rebuilt.first:
             self._begin(rebuilt, offset)

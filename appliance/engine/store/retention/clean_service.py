@@ -176,7 +176,7 @@ class CleanService(ServiceThread):
             queue_files = self._look_at_queues() + self._look_at_topics()
         except OSError as error:
             failure = f"cleaning failed: {error.strerror or error} ({error.filename or self._log.directory.parent})"
-        except RocketBoxError as error:  # odd names among a queue's files, a queue that is being built anew
+        except RocketBoxError as error:  # odd names among a queue's files, a queue that is being rebuilt
             failure = f"cleaning failed: {error}"
         if failure is not None and failure != self.status.failure:
             logger.error("cleaner: %s", failure)
