@@ -17,11 +17,11 @@ from pathlib import Path
 
 from . import __version__, runtime
 from .command_line import ServeOptions
+from .engine import file_sync
 from .engine.config import EngineConfig
 from .engine.engine import Engine
 from .engine.errors import StartError
 from .engine.host_port import EVERYWHERE, host_of, join_host_port
-from .engine.own_files import FILE_MODE
 
 logger = logging.getLogger(__name__)
 
@@ -142,11 +142,7 @@ def _withdraw(ready_file: Path) -> None:
 def _publish(ready_file: Path, content: dict[str, object]) -> None:
     """Put it in place whole, for this user only: it may hold the set-up link. A link of that name is replaced, not
     followed."""
-    temporary = ready_file.with_name(f".{ready_file.name}.{os.urandom(8).hex()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(json.dumps(content) + "\n")
-    os.replace(temporary, ready_file)
+    file_sync.replace_file(ready_file, f"{json.dumps(content)}\n".encode(), durable=False)
 
 
 def _give_up() -> None:

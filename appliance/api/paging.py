@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from msgspec import MsgspecError, json
+from msgspec import json
 from ninja import Query
 
+from ..engine.cursors import decode_cursor, encode_cursor
 from ..engine.errors import InvalidInput
 from .auth import is_limited, within_reach
 
@@ -34,8 +33,8 @@ def page_number(cursor: str | None, question: object) -> int:
 def position(cursor: str, question: object) -> int:
     """The number a cursor of `cursor_at` carries."""
     try:
-        number, digest = json.decode(base64.urlsafe_b64decode(cursor.encode("ascii")), type=tuple[int, str])
-    except (ValueError, MsgspecError, binascii.Error):
+        number, digest = decode_cursor(cursor, tuple[int, str])
+    except ValueError:
         raise InvalidInput("cursor", "cursor is not one of ours") from None
     if digest != _digest(question):
         raise InvalidInput("cursor", "cursor belongs to another filter, sort or limit")
@@ -44,7 +43,7 @@ def position(cursor: str, question: object) -> int:
 
 def cursor_at(number: int, question: object) -> str:
     """A cursor that carries a number."""
-    return base64.urlsafe_b64encode(json.encode((number, _digest(question)))).decode("ascii")
+    return encode_cursor((number, _digest(question)))
 
 
 def _digest(question: object) -> str:

@@ -115,8 +115,8 @@ def test_a_pull_costs_few_calls(rig):
     run(engine, conn, java_frame(310, send_fields("Budget", 2, UNIQ), b"x" * 1024), SENDS)
     frame = java_frame(11, pull_fields("Budget", 2, 0))
     run(engine, conn, frame, 1)
-    before = engine.broker.pull.answers.message_count
+    before = engine.broker.pull.message_count
     calls = run(engine, conn, frame, 1)
-    assert engine.broker.pull.answers.message_count - before == 32
+    assert engine.broker.pull.message_count - before == 32
     assert calls <= PULL_CALLS, f"{calls} calls a pull"
     assert isinstance(engine.broker.pull, PullProcessor)

@@ -253,7 +253,7 @@ class Broker:
 
     def _build_services(self, server: RemotingServer) -> None:
         """What wire and window both ask."""
-        self.stats = BrokerStats(self.store, self.pull.answers, server, self._pools, self._clock)
+        self.stats = BrokerStats(self.store, self.pull, server, self._pools, self._clock)
         self.topic_service = TopicService(self.topics, self.offsets, self.store, self.registration)
         self.group_service = SubscriptionGroupService(self.groups, self.offsets)
         self.cleaning = CleaningProcessor(self.store, self.topics)

@@ -15,7 +15,7 @@ from itertools import islice
 from ..remoting.connection import Connection
 from ..remoting.event_loop import EventLoop, Timer
 from ..store.queues.consume_queue import ConsumeQueue, unpack_entries
-from .pull_request import PullRequest
+from .pulling.request import PullRequest
 
 #: Deadlines are kept in steps of this size, rounded down: early, never late.
 BUCKET_MS = 100

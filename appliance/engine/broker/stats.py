@@ -15,7 +15,7 @@ from ..clock import Clock
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from ..store.message_store import MessageStore
-from .processors.pull_answers import PullAnswers
+from .processors.pull import PullProcessor
 from .processors.query import POOL as QUERY_POOL
 
 SAMPLE_S = 10.0
@@ -36,7 +36,7 @@ class BrokerStats:
     def __init__(
         self,
         store: MessageStore,
-        pull: PullAnswers,
+        pull: PullProcessor,
         server: RemotingServer,
         pools: Mapping[str, WorkerPool],
         clock: Clock,

@@ -299,6 +299,19 @@ class Disk:
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)
 
+    def replace(self, path: Path, data: bytes) -> None:
+        """Put `data` into a small file, whole or not at all; durable when this returns. One thread at a time a path."""
+        temporary = path.with_suffix(".tmp")
+        fd = self.open(temporary, create=True)
+        try:
+            self.truncate(fd, 0)
+            self.write_all(fd, data, 0)
+            self.fdatasync(fd)
+        finally:
+            self.close(fd)
+        self.rename(temporary, path)
+        self.sync_directory(path.parent)
+
     def unlink(self, path: Path) -> None:
         os.unlink(path)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..filter.message_filter import EVERYTHING, MessageFilter
 from ..protocol.record import store_time_ms
+from .cold_reader import SETTLED
 from .log.commit_log import CommitLog
 from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
 from .queues.consume_queue_table import ConsumeQueueTable
@@ -38,7 +39,7 @@ class MessageReader:
 
     def scan_count(self, max_count: int, wanted: MessageFilter) -> int:
         """How many entries a read looks through at most: no more than an answer may hold, whatever was asked for."""
-        return _scan_count(self._settings(), max_count, wanted.codes)
+        return _scan_count(self._settings(), max_count, wanted.codes is not None or wanted.reads_records)
 
     def get(
         self,
@@ -50,8 +51,8 @@ class MessageReader:
     ) -> GetResult | None:
         """Find up to `max_count` messages of a queue from `offset` that are wanted.
 
-        Never waits for the disk: None says that the queue's file is not in the page cache. Then a ColdReader reads
-        the entries for `read`, and the answer is not None.
+        Never waits for the disk: None says that the queue's file is not in the page cache, or that records are to be
+        read for the filter. Then a ColdReader reads the entries for `read`, and the answer is not None.
         Source: RocketMQ `DefaultMessageStore.getMessage`; statuses and limits of 5.3.3.
         """
         if queue is None:
@@ -66,7 +67,13 @@ class MessageReader:
         if offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [], 0, 0)
         settings = self._settings()
-        scan = min(_scan_count(settings, max_count, wanted.codes), high - offset)
+        if wanted.reads_records:
+            if not read:
+                return None if read is None else _nothing_yet(queue, offset)
+            return self._select(queue, offset, max_count, SETTLED.codes, read, settings)
+        scan = _scan_count(settings, max_count, wanted.codes is not None)
+        if scan > high - offset:
+            scan = high - offset
         if offset >= queue.tail_base:
             entries = queue.tail_entries(offset, scan)
         else:
@@ -205,10 +212,10 @@ class MessageReader:
         return store_time_ms(head)
 
 
-def _scan_count(settings: StoreSettings, max_count: int, codes: frozenset[int] | None) -> int:
+def _scan_count(settings: StoreSettings, max_count: int, filtered: bool) -> int:
     if not 0 < max_count <= settings.max_count_in_memory:
         max_count = max(1, min(max_count, max(settings.max_count_in_memory, settings.max_count_on_disk)))
-    return max_count if codes is None else max(settings.max_scan_bytes // ENTRY_BYTES, max_count)
+    return max(settings.max_scan_bytes // ENTRY_BYTES, max_count) if filtered else max_count
 
 
 def _nothing_yet(queue: ConsumeQueue, offset: int) -> GetResult:

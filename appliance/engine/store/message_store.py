@@ -198,7 +198,7 @@ class MessageStore(Appender):
 
     def new_cold_reader(self) -> ColdReader:
         """Reads queue entries for `get` on a thread that may wait for the disk; it is closed by who asked for it."""
-        return ColdReader(self.queues, QueueExtension(self.paths, self.disk), self._scan_count)
+        return ColdReader(self.log, self.queues, QueueExtension(self.paths, self.disk), self._scan_count)
 
     def _let_go(self) -> None:
         """Close everything as it is."""

@@ -70,7 +70,7 @@ def build(
     """The parts, and the checks that include the broker's. The sampler's thread is not started."""
     store, topics, groups = broker.store, broker.topics, broker.groups
     pool = AdminPool(pools[POOL])
-    sampler = Sampler(store, broker.offsets, broker.pull.answers)
+    sampler = Sampler(store, broker.offsets, broker.pull)
     measures = Measures()
     lag = ConsumerLag(topics, broker.clients, broker.offsets, sampler.index)
     group_views = GroupViews(groups, store, broker.locks, system.broker_name, lag, sampler, measures)

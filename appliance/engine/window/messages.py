@@ -13,9 +13,8 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import msgspec
-
 from ..broker.topics import TopicConfigManager
+from ..cursors import decode_cursor, encode_cursor
 from ..errors import InvalidInput, NotFound
 from ..protocol.message_id import decode_offset_id, encode_host, encode_offset_id
 from ..protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
@@ -37,7 +36,6 @@ MAX_LIMIT = 500
 PAGE_BUDGET_MS = 250.0
 #: Entries read at a time of each queue.
 CHUNK = 64
-_CURSOR_VERSION = 1
 _MAX_I64 = (1 << 63) - 1
 
 
@@ -56,22 +54,13 @@ class Cursor(NamedTuple):
     snapshot_at_ms: int
 
 
-def encode_cursor(cursor: Cursor) -> str:
-    """As text for a URL: some 60 characters."""
-    raw = msgspec.msgpack.encode([_CURSOR_VERSION, *map(int, cursor)])
-    return (raw + zlib.crc32(raw).to_bytes(4, "big")).hex()
-
-
-def decode_cursor(text: str, topic: str) -> Cursor:
+def cursor_of(text: str, topic: str) -> Cursor:
     """Raises InvalidInput unless it is a cursor of this topic."""
     try:
-        raw = bytes.fromhex(text)
-        body, crc = raw[:-4], int.from_bytes(raw[-4:], "big")
-        version, *fields = msgspec.msgpack.decode(body, type=list[int])
-        cursor = Cursor(fields[0], bool(fields[1]), *fields[2:])
-    except (ValueError, TypeError, IndexError, msgspec.MsgspecError):
+        cursor = decode_cursor(text, Cursor)
+    except ValueError:
         raise InvalidInput("cursor", say("bad_cursor")) from None
-    if zlib.crc32(body) != crc or version != _CURSOR_VERSION or min(fields[3:]) < 0:
+    if min(cursor[3:]) < 0:
         raise InvalidInput("cursor", say("bad_cursor"))
     if cursor.topic_crc != zlib.crc32(topic.encode()):
         raise InvalidInput("cursor", say("foreign_cursor"))
@@ -108,7 +97,7 @@ class MessageViews:
             if cursor_text is None:
                 cursor = self._begin(topic, queue_id, from_ms, to_ms, newest_first, reader)
             else:
-                cursor = decode_cursor(cursor_text, topic)
+                cursor = cursor_of(cursor_text, topic)
             rows, cursor, skipped, truncated = self._walk(topic, cursor, limit, reader)
             return m.MessagePage(
                 rows=tuple(rows),

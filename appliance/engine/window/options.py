@@ -40,11 +40,11 @@ HOT = frozenset(
     (
         ("broker", "autoCreateTopicEnable"),  # TopicConfigManager.create_from_default
         ("broker", "autoCreateSubscriptionGroup"),  # SubscriptionGroupManager.find
-        ("broker", "longPollingEnable"),  # PullService._hold
-        ("broker", "shortPollingTimeMills"),  # PullService._hold
+        ("broker", "longPollingEnable"),  # PullProcessor._pull
+        ("broker", "shortPollingTimeMills"),  # PullProcessor._pull
         ("broker", "notifyConsumerIdsChangedEnable"),  # ClientManager._notify
         ("broker", "litePullMessageEnable"),  # PullProcessor.hot_lite_pull, handle_pull
-        ("broker", "brokerPermission"),  # PullAdmission.admit, SendProcessor's routes, TableText
+        ("broker", "brokerPermission"),  # PullProcessor._pull, SendProcessor's routes, TableText
         ("broker", "defaultQueryMaxNum"),  # QueryMessageProcessor.handle_query
         ("broker", "flushConsumerOffsetInterval"),  # TableSaver.run
         ("broker", "registerBrokerTimeoutMills"),  # NameServerLink

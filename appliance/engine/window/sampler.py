@@ -38,8 +38,11 @@ _changes = operator.attrgetter("changes")
 class Deliveries(Protocol):
     """What pulls carried since the start."""
 
-    message_count: int
-    message_bytes: int
+    @property
+    def message_count(self) -> int: ...
+
+    @property
+    def message_bytes(self) -> int: ...
 
 
 class Sampler(ServiceThread):

@@ -14,9 +14,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
-
 from ..broker.topics import TopicConfigManager
+from ..cursors import decode_cursor, encode_cursor
 from ..errors import InvalidInput, NotFound
 from ..protocol.properties import UNIQUE_KEY, find_property
 from ..protocol.record import Record
@@ -35,7 +34,6 @@ TOPIC_S = 1.0
 #: Longer texts are nobody's key: nothing is found.
 MAX_TEXT = 1024
 _MAX_I64 = (1 << 63) - 1
-_CURSOR_VERSION = 1
 _OFFSET_ID = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})\Z", re.ASCII)
 _PLACE = re.compile(r".+/[0-9]{1,10}/[0-9]{1,19}\Z", re.ASCII | re.DOTALL)
 
@@ -88,7 +86,7 @@ class SearchViews:
         question = zlib.crc32(repr((text, topic, span)).encode("utf-8", "replace"))
         cursor = _Cursor(question, self._store.published, "", 0)
         if cursor_text is not None:
-            cursor = _decode(cursor_text, question)
+            cursor = _cursor_of(cursor_text, question)
         walk = _Walk(self, text, span, limit, budget, may_see)
         if text and cursor_text is None:
             walk.add_named(topic)
@@ -98,7 +96,7 @@ class SearchViews:
             text=text,
             kinds=kinds_of(text),
             hits=tuple(walk.hits),
-            next_cursor=None if ended or following is None else _encode(following),
+            next_cursor=None if ended or following is None else encode_cursor(following),
             searched_topics=walk.searched,
             topics=walk.topics,
             truncated=walk.cut_short or (not ended and len(walk.hits) < limit),
@@ -191,21 +189,11 @@ def kinds_of(text: str) -> tuple[str, ...]:
     return (*found, "key")
 
 
-def _encode(cursor: _Cursor) -> str:
-    raw = msgspec.msgpack.encode((_CURSOR_VERSION, *cursor))
-    return (raw + zlib.crc32(raw).to_bytes(4, "big")).hex()
-
-
-def _decode(text: str, question: int) -> _Cursor:
+def _cursor_of(text: str, question: int) -> _Cursor:
     try:
-        raw = bytes.fromhex(text)
-        body, crc = raw[:-4], int.from_bytes(raw[-4:], "big")
-        version, question_of, high, topic, below = msgspec.msgpack.decode(body, type=tuple[int, int, int, str, int])
-    except (ValueError, msgspec.MsgspecError):
+        cursor = decode_cursor(text, _Cursor)
+    except ValueError:
         raise InvalidInput("cursor", say("bad_cursor")) from None
-    cursor = _Cursor(question_of, high, topic, below)
-    if zlib.crc32(body) != crc or version != _CURSOR_VERSION or min(cursor.high, cursor.below) < 0:
-        raise InvalidInput("cursor", say("bad_cursor"))
-    if cursor.question != question:
+    if min(cursor.high, cursor.below) < 0 or cursor.question != question:
         raise InvalidInput("cursor", say("bad_cursor"))
     return cursor

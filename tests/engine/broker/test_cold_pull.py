@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from appliance.engine.broker.cold_pulls import COLD_PULL_BYTES
+from appliance.engine.broker.pulling.cold_pulls import COLD_PULL_BYTES
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.remoting import outbox
 from appliance.engine.store.disk import NO_SUCH_READ
@@ -267,7 +267,7 @@ def test_an_error_of_ours_behind_the_pool_closes_the_connection(peer, topic, eng
         raise KeyError("planted")
 
     with monkeypatch.context() as planted:
-        planted.setattr(engine.broker.pull.answers, "found", fail)
+        planted.setattr(engine.broker.pull._answers, "found", fail)
         going = Peer(engine.broker_address)
         going.send(11, pull_fields(topic, 0, 0))
         with pytest.raises(ConnectionError):

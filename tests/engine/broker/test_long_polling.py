@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from appliance.engine.broker.group_config import SubscriptionGroupConfig
 from appliance.engine.broker.long_polling import BUCKET_MS, LongPolling
-from appliance.engine.broker.pull_request import PullRequest
+from appliance.engine.broker.pulling.request import PullRequest
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.remoting.connection import Connection

@@ -2,10 +2,12 @@
 
 import os
 import socket
+from collections.abc import Mapping
 
 import pytest
 
-from appliance.engine.filter.message_filter import EVERYTHING
+from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
+from appliance.engine.protocol.record import decode_record
 from appliance.engine.store import cold_reader
 from appliance.engine.store.disk import _cached_pages
 from appliance.engine.store.results import GetStatus
@@ -62,6 +64,41 @@ def test_a_queue_that_is_being_built_anew_has_no_entries_now(store):
     assert (result.status, result.next_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, 0)
     assert not queue.broken, "nothing read is no reason to build it anew"
     assert store.bodies("T", 0) == [b"a", b"b"]
+
+
+class OfColour(MessageFilter):
+    """Looks at a property, as a filter of SQL92 will."""
+
+    def __init__(self, codes=None) -> None:
+        super().__init__(codes, reads_records=True)
+
+    def matches(self, properties: Mapping[str, str]) -> bool:
+        return properties.get("colour") == "blue"
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["in files", "in the tail"])
+def test_a_filter_may_look_at_what_records_say(store, written):
+    """Always in the pool: the loop reads no records for a filter."""
+    for number, colour in enumerate([b"red", b"blue", b"blue", b"red", b"blue", b"none"]):
+        store.put("T", 0, b"%d" % number, b"colour\x01%s\x02" % colour)
+        store.tick()
+    if written:
+        store.wait_recovery_position()
+    queue = store.store.find_queue("T", 0)
+
+    def bodies(wanted, offset=0, count=32):
+        assert store.store.get(queue, offset, count, wanted) is None, "not on the loop"
+        entries = store.cold_reader.entries(queue, offset, count, wanted)
+        result = store.store.get(queue, offset, count, wanted, entries)
+        found = [decode_record(store.store.log.read(physical, size)) for physical, size in result.runs[:1]]
+        return result.status, result.message_count, result.next_offset, [record.body for record in found]
+
+    assert bodies(OfColour()) == (GetStatus.FOUND, 3, 6, [b"1"])
+    assert bodies(OfColour(), count=2) == (GetStatus.FOUND, 2, 4, [b"1"]), "further entries were looked through"
+    assert bodies(OfColour(frozenset((0,)))) == (GetStatus.FOUND, 3, 6, [b"1"]), "their tag code"
+    assert bodies(OfColour(frozenset((1,)))) == (GetStatus.NO_MATCHED_MESSAGE, 0, 6, []), "entries speak first"
+    assert bodies(OfColour(), offset=5) == (GetStatus.NO_MATCHED_MESSAGE, 0, 6, [])
+    assert store.store.get(queue, 6, 32, OfColour()).status == GetStatus.OFFSET_OVERFLOW_ONE
 
 
 def test_what_was_just_written_may_go_from_the_page_cache_to_the_socket(store):

@@ -57,7 +57,7 @@ def cost_ms(sampler: Sampler, step, rounds=15):
 
 def test_a_sample_takes_less_than_five_milliseconds_of_cpu(crowd):
     broker = crowd.engine.broker
-    sampler = Sampler(broker.store, broker.offsets, broker.pull.answers)
+    sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     queues, entries = broker.store.queues.all(), broker.offsets.all()
     assert (len(queues), len(entries)) == (TOPICS * QUEUES, GROUPS * TOPICS_A_GROUP)
@@ -73,7 +73,7 @@ def test_a_sample_takes_less_than_five_milliseconds_of_cpu(crowd):
 
 def test_queues_that_come_and_go_are_followed(crowd):
     broker = crowd.engine.broker
-    sampler = Sampler(broker.store, broker.offsets, broker.pull.answers)
+    sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     queue = broker.store.queues.get_or_create("new", 0)
     queue.max_offset = 7
@@ -87,7 +87,7 @@ def test_queues_that_come_and_go_are_followed(crowd):
 
 def test_a_topic_that_moves_seldom_has_no_ring(crowd):
     broker = crowd.engine.broker
-    sampler = Sampler(broker.store, broker.offsets, broker.pull.answers)
+    sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     seldom, often = broker.store.queues.all()[0], broker.store.queues.all()[-1]
     for _ in range(FEW + 1):
@@ -119,7 +119,7 @@ def test_a_topic_that_moves_seldom_has_no_ring(crowd):
 
 def test_new_queues_join_those_that_are_known(crowd):
     broker = crowd.engine.broker
-    sampler = Sampler(broker.store, broker.offsets, broker.pull.answers)
+    sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     before = sampler.index.by_topic()
     known = before["topic-0"]

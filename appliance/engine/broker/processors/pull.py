@@ -1,6 +1,7 @@
-"""PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): from a header to a PullRequest, which is found and answered elsewhere.
+"""PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): from a header to a PullRequest.
 
-pull_fields -> pull_admission -> PullService (long polling, cold pulls) -> pull_answers
+It is admitted by `pulling/admission.py`, looked for by `pulling/pull_path.py`, at once, later or on the disk, and what
+it came to is rendered by `pull_answers.py`.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import msgspec
 from ...errors import RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import FLAG_ONEWAY, RemotingCommand
+from ...protocol.names import PERM_READ
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher, WorkerPool
 from ...remoting.event_loop import EventLoop
 from ...store.message_store import MessageStore
-from ..cold_pulls import ColdPulls
-from ..pull_service import PullService
-from .pull_admission import PullAdmission
+from ..pulling.admission import Forbidden, ForbiddenType, PullAdmission
+from ..pulling.cold_pulls import ColdPulls
+from ..pulling.fields import COMMIT_OFFSET, SUSPEND, PullFields, decode_pull, fields_of
+from ..pulling.pull_path import PullPath
 from .pull_answers import PullAnswers
-from .pull_fields import COMMIT_OFFSET, SUSPEND, PullFields, decode_pull, fields_of
 
 if TYPE_CHECKING:
     from ...config import BrokerConfig
@@ -51,18 +53,16 @@ class PullProcessor:
         self._offsets = offsets
         self._advertised_ip = advertised_ip
         self._cold = ColdPulls(cold, store.new_cold_reader(), store.log)
-        self._admission = PullAdmission(topics, groups, clients, config, advertised_ip)
-        self._service = PullService(store, offsets, config, loop, self._cold, flush_answers)
-        self.answers = PullAnswers(store.log, self._cold)
-        self.long_polling = self._service.long_polling
+        self._admission = PullAdmission(topics, groups, clients)
+        self._path = PullPath(store, offsets, loop, self._cold, flush_answers)
+        self._answers = PullAnswers(store.log, self._cold)
+        self.long_polling = self._path.long_polling
         # Replaced whole by take_options().
         self._config = config
 
     def take_options(self, config: BrokerConfig) -> None:
         """Options were changed: these count from now on. Any thread."""
         self._config = config
-        self._admission.take_options(config)
-        self._service.take_options(config)
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.PULL_MESSAGE, self.handle_pull)
@@ -101,14 +101,39 @@ class PullProcessor:
 
     def _pull(self, conn: Connection, opaque: int, fields: PullFields) -> None:
         """Do what else the fields ask for, and have the request served."""
+        config, answers = self._config, self._answers
         try:
-            request = self._admission.admit(self.answers, conn, opaque, fields)
+            if not config.broker_permission & PERM_READ:
+                remark = f"the broker[{self._advertised_ip}] pulling message is forbidden"
+                raise Forbidden(remark, ForbiddenType.BROKER)
+            request = self._admission.admit(answers, conn, opaque, fields)
         except RefusedRequest as refusal:
-            self.answers.refuse(conn, opaque, refusal)
+            answers.refuse(conn, opaque, refusal)
             return
-        offsets, service = self._offsets, self._service
-        if offsets.resets and service.answer_reset(request):
+        offsets = self._offsets
+        if offsets.resets and self._path.answer_reset(request):
             return
         if fields.sys_flag & COMMIT_OFFSET:
             offsets.commit(fields.group, fields.topic, fields.queue_id, fields.commit_offset)
-        service.pull(request, fields.suspend_ms if fields.sys_flag & SUSPEND else None)
+        hold_ms = 0
+        if fields.sys_flag & SUSPEND:
+            hold_ms = fields.suspend_ms if config.long_polling_enable else config.short_polling_time_ms
+        self._path.pull(request, hold_ms)
+
+    # --- figures, for anyone
+
+    @property
+    def found_count(self) -> int:
+        return self._answers.found_count
+
+    @property
+    def miss_count(self) -> int:
+        return self._answers.miss_count
+
+    @property
+    def message_count(self) -> int:
+        return self._answers.message_count
+
+    @property
+    def message_bytes(self) -> int:
+        return self._answers.message_bytes

@@ -14,9 +14,9 @@ from ...protocol.command import RemotingCommand
 from ...remoting.connection import Connection
 from ...store.log.commit_log import CommitLog
 from ...store.results import GetResult
-from ..cold_pulls import ColdPulls
-from ..pull_request import PullRequest
-from .pull_admission import Forbidden
+from ..pulling.admission import Forbidden
+from ..pulling.cold_pulls import ColdPulls
+from ..pulling.request import PullRequest
 
 #: Holds one answer: 256 KiB of records and the last message that passes the limit, mostly.
 _READ_BUFFER_BYTES = 1024 * 1024

@@ -90,19 +90,9 @@ class IndexPositionFile:
 
     def save(self, position: IndexPosition) -> None:
         """Replace the file, durably. Raises OSError."""
-        disk, path = self._disk, self._path
         found: dict[str, object] = {"files": position.files, "next": position.next, "stopped": position.stopped}
         found["crc32"] = crc32(json.dumps(found).encode())
-        temporary = path.with_suffix(".tmp")
-        fd = disk.open(temporary, create=True)
-        try:
-            disk.truncate(fd, 0)
-            disk.write_all(fd, json.dumps(found).encode(), 0)
-            disk.fdatasync(fd)
-        finally:
-            disk.close(fd)
-        disk.rename(temporary, path)
-        disk.sync_directory(path.parent)
+        self._disk.replace(self._path, json.dumps(found).encode())
 
 
 class IndexSettings(NamedTuple):

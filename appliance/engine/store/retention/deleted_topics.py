@@ -66,15 +66,5 @@ class DeletedTopics:
             self._save({topic: min(below, end) for topic, below in known.items()})
 
     def _save(self, known: dict[str, int]) -> None:
-        disk, path = self._disk, self._path
         data = json.dumps({"topics": known, "crc32": crc32(json.dumps(known).encode())}).encode()
-        temporary = path.with_suffix(".tmp")
-        fd = disk.open(temporary, create=True)
-        try:
-            disk.truncate(fd, 0)
-            disk.write_all(fd, data, 0)
-            disk.fsync(fd)
-        finally:
-            disk.close(fd)
-        disk.rename(temporary, path)
-        disk.sync_directory(path.parent)
+        self._disk.replace(self._path, data)

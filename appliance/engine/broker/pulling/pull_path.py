@@ -7,30 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..config import BrokerConfig
-from ..errors import RefusedRequest
-from ..protocol.codes import ResponseCode
-from ..remoting.event_loop import EventLoop
-from ..store.message_store import MessageStore
-from ..store.queues.consume_queue import ConsumeQueue
-from ..store.results import GetResult, GetStatus
+from ...errors import RefusedRequest
+from ...protocol.codes import ResponseCode
+from ...remoting.event_loop import EventLoop
+from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import ConsumeQueue
+from ...store.results import GetResult, GetStatus
+from ..long_polling import LongPolling
+from ..offsets import ConsumerOffsetManager
 from .cold_pulls import ColdPulls, overloaded
-from .long_polling import LongPolling
-from .offsets import ConsumerOffsetManager
-from .pull_request import PullRequest
+from .request import PullRequest
 
 #: How often a pull is read for in the pool when its queue is another one each time the entries come back.
 _COLD_TRIES = 3
 
 
-class PullService:
+class PullPath:
     """Owned by remoting-io. flush_answers: sends what was answered in this tick so far."""
 
     def __init__(
         self,
         store: MessageStore,
         offsets: ConsumerOffsetManager,
-        config: BrokerConfig,
         loop: EventLoop,
         cold: ColdPulls,
         flush_answers: Callable[[], None],
@@ -41,15 +39,9 @@ class PullService:
         self._cold = cold
         self._pulled = offsets.pulled.note
         self.long_polling = LongPolling(loop, self._resume, flush_answers)
-        # Replaced whole by take_options().
-        self._config = config
 
-    def take_options(self, config: BrokerConfig) -> None:
-        """Options were changed. Any thread."""
-        self._config = config
-
-    def pull(self, request: PullRequest, hold_ms: int | None = None) -> None:
-        """Answer it, hold it for at most `hold_ms` (None: not at all), or have the disk read for it."""
+    def pull(self, request: PullRequest, hold_ms: int = 0) -> None:
+        """Answer it, hold it for at most `hold_ms`, or have the disk read for it."""
         store = self._store
         queue = store.find_queue(request.topic.topic_name, request.queue_id)
         result = store.get(queue, request.offset, request.max_count, request.wanted)
@@ -58,21 +50,17 @@ class PullService:
             return
         self._pulled(request.group.group_name, queue, result.next_offset)
         code = ResponseCode.SUCCESS if result.runs else _code_of(result.status, request.offset)
-        if code != ResponseCode.PULL_NOT_FOUND or hold_ms is None or not self._hold(request, queue, hold_ms):
+        if hold_ms > 0 and code == ResponseCode.PULL_NOT_FOUND:
+            self._hold(request, queue, hold_ms)
+        else:
             request.reply_to.found(request, code, result)
 
-    def _hold(self, request: PullRequest, queue: ConsumeQueue | None, hold_ms: int) -> bool:
-        """Whether the answer is not due now."""
-        if not self._config.long_polling_enable:
-            hold_ms = self._config.short_polling_time_ms
-        if hold_ms <= 0:
-            return False
+    def _hold(self, request: PullRequest, queue: ConsumeQueue | None, hold_ms: int) -> None:
         request.queue = queue or self._store.queues.get_or_create(request.topic.topic_name, request.queue_id)
         if not self.long_polling.hold(request, hold_ms):
             # Told that nothing was found a client would ask again at once.
             remark = "[HELD]too many pulls of this client, or of all, are being held"
             request.reply_to.refused(request, RefusedRequest(ResponseCode.SYSTEM_BUSY, remark))
-        return True
 
     def _resume(self, request: PullRequest) -> None:
         """A held pull was woken or is out of time: answer with what there is now."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ..errors import RefusedRequest
-from ..protocol.codes import ResponseCode
-from ..remoting.dispatcher import WorkerPool
-from ..store.cold_reader import ColdReader
-from ..store.log.commit_log import CommitLog
-from ..store.queues.consume_queue import ConsumeQueue
-from ..store.results import GetResult
-from .pull_request import PullRequest
+from ...errors import RefusedRequest
+from ...protocol.codes import ResponseCode
+from ...remoting.dispatcher import WorkerPool
+from ...store.cold_reader import ColdReader
+from ...store.log.commit_log import CommitLog
+from ...store.queues.consume_queue import ConsumeQueue
+from ...store.results import GetResult
+from .request import PullRequest
 
 logger = logging.getLogger(__name__)
 

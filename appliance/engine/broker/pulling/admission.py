@@ -9,12 +9,11 @@ from ...filter.tags import tag_filter
 from ...protocol.codes import ResponseCode
 from ...protocol.names import PERM_READ
 from ...remoting.connection import Connection
-from ..pull_request import PullRequest, ReplyTo
 from ..topic_config import refuse_batch_queues
-from .pull_fields import SUBSCRIPTION, PullFields
+from .fields import SUBSCRIPTION, PullFields
+from .request import PullRequest, ReplyTo
 
 if TYPE_CHECKING:
-    from ...config import BrokerConfig
     from ..clients import ClientManager
     from ..groups import SubscriptionGroupConfig, SubscriptionGroupManager
     from ..topics import TopicConfigManager
@@ -49,25 +48,14 @@ class PullAdmission:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         clients: ClientManager,
-        config: BrokerConfig,
-        advertised_ip: str,
     ) -> None:
         # Constant after construction.
         self._topics = topics
         self._groups = groups
         self._clients = clients
-        self._advertised_ip = advertised_ip
-        # Replaced whole by take_options().
-        self._config = config
-
-    def take_options(self, config: BrokerConfig) -> None:
-        """Options were changed. Any thread."""
-        self._config = config
 
     def admit(self, reply_to: ReplyTo, conn: Connection, opaque: int, fields: PullFields) -> PullRequest:
         """The request that the fields make; raises RefusedRequest for one that is not served."""
-        if not self._config.broker_permission & PERM_READ:
-            raise Forbidden(f"the broker[{self._advertised_ip}] pulling message is forbidden", ForbiddenType.BROKER)
         group = self._groups.find(fields.group)
         if group is None:
             raise RefusedRequest(

@@ -6,8 +6,8 @@ import queue
 
 import pytest
 
-from appliance.engine.broker.processors.pull_fields import SUBSCRIPTION, PullFields
-from appliance.engine.broker.pull_request import PullRequest
+from appliance.engine.broker.pulling.fields import SUBSCRIPTION, PullFields
+from appliance.engine.broker.pulling.request import PullRequest
 from appliance.engine.errors import RefusedRequest
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.record import decode_record
@@ -48,11 +48,11 @@ def test_a_caller_that_speaks_no_frames_is_told_what_its_pulls_came_to(engine):
     host, port = peer._sock.getsockname()
     (conn,) = (conn for conn in engine.server.connections.values() if conn.remote_host == f"{host}:{port}")
 
-    def ask(opaque, offset, hold_ms=None, queue_id=0):
+    def ask(opaque, offset, hold_ms=0, queue_id=0):
         fields = PullFields("G", "T", queue_id, offset, 32, SUBSCRIPTION, subscription="*")
 
         def on_loop():
-            pull._service.pull(pull._admission.admit(outcomes, conn, opaque, fields), hold_ms)
+            pull._path.pull(pull._admission.admit(outcomes, conn, opaque, fields), hold_ms)
 
         engine.loop.call_soon(on_loop)
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ..filter.message_filter import MessageFilter
-from ..store.queues.consume_queue import ConsumeQueue
-from ..store.results import GetResult
+from ...filter.message_filter import MessageFilter
+from ...store.queues.consume_queue import ConsumeQueue
+from ...store.results import GetResult
 
 if TYPE_CHECKING:
-    from ..errors import RefusedRequest
-    from ..remoting.connection import Connection
-    from .group_config import SubscriptionGroupConfig
-    from .topic_config import TopicConfig
+    from ...errors import RefusedRequest
+    from ...remoting.connection import Connection
+    from ..group_config import SubscriptionGroupConfig
+    from ..topic_config import TopicConfig
 
 
 class ReplyTo(Protocol):
