@@ -1,4 +1,4 @@
-"""The ASGI application, loaded in the process in which the engine runs."""
+"""The ASGI application: Django behind the bounds on request bodies. Loaded in the process that runs the engine."""
 
 import logging
 import os
@@ -11,12 +11,12 @@ from . import runtime
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
 
-# What a stranger asked wrongly is answered, and no fault of ours; a line for each would be theirs to fill our log with.
+# A wrong request gets its answer and no log line: strangers could fill the log otherwise.
 for _name in ("django.request", "django.security.csrf"):
     logging.getLogger(_name).setLevel(logging.ERROR)
 
-# So is what Django calls suspicious (a Host header, too many fields or files); a stack trace for each would be
-# theirs, too. Its loggers are named after these exceptions.
+# The same for requests that Django calls suspicious (a wrong Host header, too many fields or files), for which it would
+# log a stack trace. Its loggers are named after these exceptions.
 for _kind in (SuspiciousOperation, *SuspiciousOperation.__subclasses__()):
     _logger = logging.getLogger(f"django.security.{_kind.__name__}")
     _logger.addHandler(logging.NullHandler())
@@ -31,7 +31,7 @@ _bounded = RequestBodies(_django, _BASE_PATH)
 
 
 async def _below_base_path(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Give every request the path that people see, whether the proxy before us cuts its beginning off or not."""
+    """Give every request the path that people see, whether the proxy cuts its beginning off or not."""
     path = scope.get("path", "")
     if path == _BASE_PATH or not path.startswith(_BASE_PATH + "/"):
         path = _BASE_PATH + (path.removeprefix(_BASE_PATH) or "/")

@@ -1,10 +1,10 @@
-"""From arguments, environment and files to one EngineConfig and what `serve` itself must know.
+"""Turns arguments, environment and files into one EngineConfig and the options of `serve` itself.
 
-Later sources win: defaults < configuration files < environment < command line. Every value is parsed when its turn
-comes to be used, so a value that is overridden never matters, and every refusal is one sentence that names its source.
+Later sources win: defaults < configuration files < environment < command line. A value is parsed only if it is used, so
+one that is overridden may be wrong; each refusal is one sentence that says where the value came from.
 
-Variables are ROCKETBOX_ and an option's name (ROCKETBOX_BROKER_PORT is --broker-port), or a table and one of its
-keys (ROCKETBOX_STORE_FILE_RESERVED_TIME is fileReservedTime of [store]); capitals and underscores do not matter.
+A variable is ROCKETBOX_ and the name of an option (ROCKETBOX_BROKER_PORT is --broker-port), or of a table and one of
+its keys (ROCKETBOX_STORE_FILE_RESERVED_TIME is fileReservedTime in [store]). Capitals and underscores do not matter.
 """
 
 from __future__ import annotations
@@ -29,46 +29,47 @@ ROLES = ("broker", "namesrv", "console")
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What `rocketbox serve` does around the engine."""
+    """The options of `rocketbox serve` that are not the engine's."""
 
     console: bool
     bind: str
     http_port: int
     ready_file: Path | None
-    # Sentences for the operator, to be logged once at start.
+    # Sentences for the operator, logged at start.
     notices: tuple[str, ...]
-    # Where people find the console when a proxy stands before it: https://mq.example.org/rocketbox.
+    # The console's address when it is behind a proxy: https://mq.example.org/rocketbox.
     public_url: str | None = None
-    # What said which address clients are told ("--advertise", a file's key ...); None: nothing, so pages may choose it.
+    # Where the address for clients was configured ("--advertise", a file's key ...); None: nowhere, so pages may set
+    # it.
     advertise_source: str | None = None
 
 
-# Option -> (placeholder, help, the setting it sets). A setting is "<table>.<upstream name>", or a name of ours.
+# Option -> (placeholder, help, the setting it sets). A setting is "<table>.<RocketMQ's name>", or our own name.
 OPTIONS: dict[str, tuple[str, str, str]] = {
-    "--data-dir": ("DIR", "everything RocketBox keeps (./data)", "dataDir"),
+    "--data-dir": ("DIR", "where RocketBox keeps everything (./data)", "dataDir"),
     "--store-dir": ("DIR", "Apache's storePathRootDir (DATA/store)", "storeDir"),
     "--bind": ("ADDR", "address to listen on (127.0.0.1)", "bind"),
-    "--broker-port": ("N", "broker port; N-2 and N+1 are taken too; 0 picks one (10911)", "brokerPort"),
+    "--broker-port": ("N", "broker port; uses N-2 and N+1, too; 0 picks one (10911)", "brokerPort"),
     "--namesrv-port": ("N", "name server port; 0 picks one (9876)", "namesrvPort"),
     "--http-port": ("N", "console port; 0 picks one (8080)", "httpPort"),
-    "--roles": ("LIST", "of broker,namesrv,console (all)", "roles"),
+    "--roles": ("LIST", "which of broker,namesrv,console to run (all)", "roles"),
     "--broker-name": ("S", "brokerName (the host name)", "broker.brokerName"),
     "--broker-id": ("N", "brokerId (0)", "broker.brokerId"),
     "--cluster-name": ("S", "brokerClusterName (DefaultCluster)", "broker.brokerClusterName"),
     "--namesrv-addr": ("LIST", "name servers to register with, host:port;... (our own)", "broker.namesrvAddr"),
-    "--advertise": ("HOST", "the address that clients are told (the bind address)", "advertise"),
+    "--advertise": ("HOST", "the address for clients (the bind address)", "advertise"),
     "--wire-admin": (
         "loopback|all|off",
-        "from where administration over broker and name server port is taken (loopback)",
+        "who may administer over the broker and name server ports (loopback)",
         "wireAdmin",
     ),
-    "--flush": ("sync|async", "when a message is acknowledged: synced to disk, or written (sync)", "flush"),
+    "--flush": ("sync|async", "acknowledge messages when synced to disk, or when written (sync)", "flush"),
     "--public-url": ("URL", "the console's address behind a reverse proxy, with its path", "console.publicUrl"),
-    "--ready-file": ("FILE", "written, as JSON, when all roles accept connections", "readyFile"),
+    "--ready-file": ("FILE", "JSON, written when all roles accept connections", "readyFile"),
     "-c": ("FILE", "settings: TOML, or Apache's broker.conf or namesrv.conf", "config"),
 }
 
-# Upstream's names that are settings of the whole process here.
+# Options of RocketMQ's that are settings of the whole process here.
 _SETTING_OF_UPSTREAM = {
     "broker": {
         "listenPort": "brokerPort",
@@ -82,7 +83,7 @@ _SETTING_OF_UPSTREAM = {
 }
 _TOP_LEVEL_KEYS = ("dataDir", "storeDir", "bind", "roles", "advertise", "wireAdmin", "readyFile")
 
-# Setting -> (raw value, where it came from); filled source by source.
+# Setting -> (raw value, where it came from). Filled source by source.
 Settings = dict[str, tuple[Any, str]]
 
 
@@ -96,7 +97,7 @@ def help_text() -> str:
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[EngineConfig, ServeOptions]:
-    """Read every source. Raises StartError, one sentence, for whatever is unknown, malformed or contradictory."""
+    """Read all sources. Raises StartError, one sentence, for anything unknown, malformed or contradictory."""
     from_argv = _read_argv(argv)
     from_environ = _read_environ(environ)
     files, origin = from_argv.get("config") or from_environ.get("config") or ((), "")
@@ -145,13 +146,13 @@ def _read_environ(environ: Mapping[str, str]) -> Settings:
         setting = names.get(_folded(variable.removeprefix(ENVIRONMENT_PREFIX)))
         if setting is None:
             known = {_variable(name): name for name in names}
-            raise StartError(f"The variable {variable} names no setting{_nearest(variable, known)}.")
+            raise StartError(f"The variable {variable} is not a setting{_nearest(variable, known)}.")
         settings[setting] = (value, variable)
     return settings
 
 
 def environment_names() -> dict[str, str]:
-    """Folded name of every variable, without the prefix -> its setting. Options come first where two could meet."""
+    """Folded name of each variable, without the prefix -> its setting. Options win over keys of the same name."""
     names = {}
     for section in SECTIONS:
         for upstream in options_of(section):
@@ -170,7 +171,7 @@ def _variable(folded: str) -> str:
 
 
 def _take_entry(entry: Entry, origin: str, settings: Settings, without_effect: list[str]) -> None:
-    """Put one line of a file where it belongs: a setting, the list of those without effect, or an error."""
+    """Apply one entry of a file: to the settings, or to the list of those without effect. Raises StartError."""
     table, key, value = entry
     where = f"{origin}: {key}"
     if table == "":
@@ -178,7 +179,7 @@ def _take_entry(entry: Entry, origin: str, settings: Settings, without_effect: l
             raise StartError(f"{origin} has an unknown setting {key} above its tables{_nearest(key, _TOP_LEVEL_KEYS)}.")
         settings[key] = (value, where)
         return
-    # [broker] and [store] are one file in Apache's world, and so are their tables in a properties file.
+    # Apache's broker.conf holds what are two tables here, [broker] and [store].
     is_properties = not origin.endswith(".toml")
     home = _home_of(table, key, is_properties)
     if home is None:
@@ -197,7 +198,7 @@ def _take_entry(entry: Entry, origin: str, settings: Settings, without_effect: l
 
 
 def _home_of(table: str, key: str, is_properties: bool) -> str | None:
-    """The setting that a key of a file sets; "" when it is known and changes nothing; None when it is unknown."""
+    """The setting that a file's key sets; "" when the key is known and has no effect; None when it is unknown."""
     special = _SETTING_OF_UPSTREAM.get("broker" if table == "store" else table, {}).get(key)
     if special:
         return special
@@ -217,7 +218,8 @@ def _check_refused(key: str, value: Any, where: str) -> None:
         accepted, reason = REFUSED[key]
         text = str(value).lower() if isinstance(value, bool) else str(value).strip()
         if text.lower() not in {one.lower() for one in accepted}:
-            raise StartError(f"{where}={text} cannot be kept: {reason}; only {' or '.join(sorted(accepted))} is true.")
+            only = " or ".join(sorted(accepted))
+            raise StartError(f"{where}={text} is not possible: {reason}. The only value here is {only}.")
 
 
 def _known_names(table: str) -> list[str]:
@@ -236,7 +238,7 @@ def _nearest(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
 
     folded = {_folded(one): one for one in known}
     close = [folded[one] for one in get_close_matches(_folded(name), folded, n=3, cutoff=0.6)]
-    return f"; the nearest known are {', '.join(close)}" if close else ""
+    return f"; similar ones are {', '.join(close)}" if close else ""
 
 
 def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig, ServeOptions]:
@@ -256,7 +258,7 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
     roles = _taken(settings, "roles", _roles, frozenset(ROLES))
     engine_roles = roles & ENGINE_ROLES
     if not engine_roles:
-        raise StartError("The console needs an engine beside it: add broker or namesrv to --roles.")
+        raise StartError("The console does not run alone: add broker or namesrv to --roles.")
     data_dir = Path(os.path.abspath(_taken(settings, "dataDir", _path, Path("data"))))
     advertise_source = settings["advertise"][1] if "advertise" in settings else None
     advertise = _taken(settings, "advertise", _nonempty, None) or Place(data_dir).saved_advertise()
@@ -275,7 +277,7 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
     _check_commit_log_place(settings, config)
     notices = []
     if without_effect:
-        notices.append(f"These settings are known and have no effect here: {', '.join(without_effect)}.")
+        notices.append(f"These settings have no effect here: {', '.join(without_effect)}.")
     ready_file = _taken(settings, "readyFile", _path, None)
     return config, ServeOptions(
         console="console" in roles,
@@ -289,7 +291,7 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
 
 
 def _taken(settings: Settings, name: str, parse: Callable[[Any], Any], default: Any = None) -> Any:
-    """The parsed value of a setting, or its default. Raises StartError that names where the value came from."""
+    """The parsed value of a setting, or its default. Raises StartError, which says where the value came from."""
     if name not in settings:
         return default
     value, origin = settings[name]
@@ -303,7 +305,7 @@ def _check_commit_log_place(settings: Settings, config: EngineConfig) -> None:
     place = _taken(settings, "storePathCommitLog", _path)
     if place is not None and Path(os.path.abspath(place)) != config.store_dir / "commitlog":
         raise StartError(
-            f"{settings['storePathCommitLog'][1]} is {place}, but the commit log always lies in "
+            f"{settings['storePathCommitLog'][1]} is {place}, but the commit log is always in "
             f"{config.store_dir / 'commitlog'}."
         )
 
@@ -340,7 +342,7 @@ def _port(value: Any) -> int:
 def _broker_port(value: Any) -> int:
     port = _port(value)
     if port and not 3 <= port <= 65_534:
-        raise ValueError(f"must leave room for the ports N-2 and N+1, not {port}")
+        raise ValueError(f"must leave room for the ports N-2 and N+1, and {port} does not")
     return port
 
 

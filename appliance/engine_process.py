@@ -1,6 +1,6 @@
-"""The engine's life inside one process, the same with and without a console around it.
+"""Starts, announces and stops the engine of this process, the same with a console and without.
 
-Start, announce, stop: `main` calls them in order when there is no console, gunicorn's hooks do when there is one.
+Without a console `main` calls the three in order; with one gunicorn's hooks do (`http_server`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .engine.host_port import EVERYWHERE, host_of, join_host_port
 
 logger = logging.getLogger(__name__)
 
-# From the signal to the end; container runtimes kill after ten seconds.
+# From the stop signal to the end of the process; container runtimes kill after ten seconds.
 STOP_LIMIT_S = 9.0
 
 
@@ -40,7 +40,7 @@ class EngineProcess:
         self._engine: Engine | None = None
 
     def start(self) -> None:
-        """Start the engine; it accepts connections afterwards. Raises StartError with one sentence."""
+        """Start the engine; it accepts connections on return. Raises StartError with one sentence."""
         ready_file = self.options.ready_file
         if ready_file is not None:
             _withdraw(ready_file)
@@ -49,10 +49,10 @@ class EngineProcess:
         self._engine = engine
 
     def announce(self, http_port: int | None, setup_path: str | None = None) -> None:
-        """Tell everyone that all roles accept connections.
+        """Announce that all roles accept connections: log line, ready file, set-up link.
 
-        http_port: the console's, None when there is none. setup_path: where the first administrator is made, with its
-        secret; None when there is one already.
+        http_port: the console's, None without one. setup_path: the secret path on which the first administrator is
+        made; None when there is an administrator.
         """
         engine = self._engine
         assert engine is not None, "announce() follows start()"
@@ -71,8 +71,7 @@ class EngineProcess:
         )
         if setup_url is not None:
             print(
-                "Set up RocketBox here; the link is good until it was used, and until the next start:\n"
-                f"    {setup_url}",
+                f"Set up RocketBox here (the link works once, and until the next start):\n    {setup_url}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -94,14 +93,15 @@ class EngineProcess:
         return self.options.public_url or f"http://{http_address}"
 
     def _http_address(self, engine: Engine, port: int) -> str:
-        """`host:port` that reaches the console: where it listens everywhere, the host that the engine advertises."""
+        """`host:port` that reaches the console. When it listens on all addresses, the host that the engine
+        advertises."""
         host = self.options.bind
         if host in EVERYWHERE:
             host = host_of(engine.broker_address or engine.namesrv_address) or host
         return join_host_port(host, port)
 
     def stop(self) -> None:
-        """Stop the engine; nothing happens when it is not running. Ends the process when that takes too long."""
+        """Stop the engine, if it is running. Ends the process when that takes too long."""
         engine, self._engine = self._engine, None
         if engine is None:
             return
@@ -115,12 +115,12 @@ class EngineProcess:
 
 
 def settle_interpreter() -> None:
-    """Make pauses rare and short from here on (decision D10).
+    """Make the interpreter's pauses rare and short from here on (decision D10).
 
-    What exists now lives until the end, so it leaves the collector's sight. Young garbage is still collected; a full
-    collection, which would stop every thread for as long as it takes to walk all objects, never starts by itself.
-    A thread that waits for the interpreter asks for it after 0.1 ms instead of 5: the I/O thread gives it up in every
-    system call, and loses so much each time that somebody else computes.
+    What exists now lives until the end, so the garbage collector need not look at it. Young garbage is still collected;
+    a full collection, which stops every thread until all objects are visited, never starts by itself.
+    A thread that waits for the GIL asks for it after 0.1 ms instead of 5: the I/O thread gives it up in every system
+    call, and has to wait that long each time another thread is computing.
     """
     gc.collect()
     gc.freeze()
@@ -129,7 +129,7 @@ def settle_interpreter() -> None:
 
 
 def _withdraw(ready_file: Path) -> None:
-    """Remove what an earlier run left, so that nobody takes it for this one."""
+    """Remove the ready file of an earlier run, so that nobody takes it for this one's."""
     try:
         ready_file.unlink(missing_ok=True)
         ready_file.parent.stat()
@@ -140,8 +140,8 @@ def _withdraw(ready_file: Path) -> None:
 
 
 def _publish(ready_file: Path, content: dict[str, object]) -> None:
-    """Put it in place whole, for this user only: it may hold the set-up link. A link of that name is replaced, not
-    followed."""
+    """Write the ready file, whole from the start and for this user only, since it may hold the set-up link. A symbolic
+    link of that name is replaced, not followed."""
     file_sync.replace_file(ready_file, f"{json.dumps(content)}\n".encode(), durable=False)
 
 
@@ -149,5 +149,5 @@ def _give_up() -> None:
     names = ", ".join(
         sorted(thread.name for thread in threading.enumerate() if thread is not threading.current_thread())
     )
-    logger.error("rocketbox: not stopped within %.1f s, ending anyway; threads still alive: %s", STOP_LIMIT_S, names)
+    logger.error("rocketbox: did not stop within %.1f s, exiting; threads still running: %s", STOP_LIMIT_S, names)
     os._exit(1)

@@ -1,9 +1,9 @@
-"""Connections of the console: how many, how long each may take, and how one ends.
+"""Connections of the console: how many there may be, how long each may take, and how one is closed.
 
-gunicorn's protocol parses and answers; this one adds what it has no settings for. Whoever has not finished asking may
-be kept waiting no longer than `HEAD_TIMEOUT_S`, and is the first to go when there are too many connections, the longest
-silent one first: so a crowd that only connects keeps nobody out. Whoever does not take an answer is cut off, and is the
-next to go. Streams (the live feed) are answers like others, and live as long as they are read.
+gunicorn's protocol parses and answers; this one adds bounds that gunicorn has no settings for. A header must be
+complete within `HEAD_TIMEOUT_S`. When there are too many connections, those without a complete request are closed
+first, the longest silent one first: so a crowd that only connects keeps nobody out. Next are those that do not take
+their answer. Streams (the live feed) are answers like others, and last as long as the browser reads them.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ logger = logging.getLogger(__name__)
 
 # Connections of all peers. A browser opens six, and one more for each live page.
 CONNECTIONS = 512
-# Of the descriptors that the process may have, this part at most is the console's: the store comes first.
+# One in so many of the process's descriptors may be the console's: the store needs the others.
 DESCRIPTOR_SHARE = 8
-# Of one address, when no proxy stands before us.
+# Connections of one address, when there is no proxy.
 CONNECTIONS_EACH = 128
-# When all are being answered, an address with more than this part of that gives way to newcomers of others: a few
-# addresses that keep us busy shut nobody out.
+# When all connections are being answered, an address with more than this part of CONNECTIONS_EACH loses its oldest one
+# to a newcomer from another address: so a few addresses that keep us busy shut nobody out.
 CROWD_SHARE = 8
-# The first byte to the header's end. A keep-alive connection has this long from its next request's first byte.
+# From the first byte of a request to the end of its header.
 HEAD_TIMEOUT_S = 10.0
-# All of a request's header; gunicorn bounds the lines (`http_server`).
+# A request's whole header. gunicorn bounds its lines (`http_server`).
 HEAD_BYTES = 64 * 1024
-# An answer of which the peer takes less than 48 KiB in so long is given up.
+# An answer of which the peer takes less than 48 KiB in this time is given up.
 STALL_S = 30.0
-# After an answer to a request that was not read to its end: what still comes is thrown away so long, and so much of it,
-# for a connection closed with unread bytes takes the answer along before its reader saw it.
+# After an answer to a request that was not read to its end, we read on and throw away, for this long and this much:
+# when a connection is closed with unread bytes the peer gets a reset, and may lose the answer.
 LINGER_S = 2.0
 LINGER_BYTES = 1024 * 1024
 
@@ -49,7 +49,7 @@ _FULL = (
 
 
 class Connections:
-    """All of them. Owned by the event loop's thread."""
+    """All connections. Owned by the event loop's thread."""
 
     def __init__(self, limit: int, each: int) -> None:
         """limit: of all peers; each: of one address."""
@@ -58,16 +58,16 @@ class Connections:
         # Address of each open connection.
         self._open: dict[BoundedProtocol, str] = {}
         self._by_address: Counter[str] = Counter()
-        # Those that have not finished asking, the longest silent one first.
+        # Those without a complete request, the longest silent one first.
         self._waiting: dict[BoundedProtocol, None] = {}
-        # Those that do not take what they asked for, the longest stalled one first.
+        # Those that do not take their answer, the longest stalled one first.
         self._stalled: dict[BoundedProtocol, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, one: BoundedProtocol, address: str) -> bool:
-        """Whether a new connection may stay; another one may have to go for it."""
+        """Whether a new connection may stay. Another one may be closed for it."""
         if self._by_address[address] >= self._each and not self._send_away(address):
             return False
         if len(self._open) >= self._limit and not self._send_away(None) and not self._send_one_of_a_crowd_away(address):
@@ -78,25 +78,25 @@ class Connections:
         return True
 
     def waits(self, one: BoundedProtocol) -> None:
-        """It has nothing to do until its peer asks."""
+        """A connection waits for its peer's request."""
         if one in self._open:
             self._waiting[one] = None
 
     def works(self, one: BoundedProtocol) -> None:
-        """Its peer's request is complete."""
+        """A connection has a complete request."""
         self._waiting.pop(one, None)
 
     def stalls(self, one: BoundedProtocol) -> None:
-        """Its peer does not take what it asked for."""
+        """A connection's peer does not take its answer."""
         if one in self._open:
             self._stalled[one] = None
 
     def flows(self, one: BoundedProtocol) -> None:
-        """Its peer takes it again."""
+        """A connection's peer takes its answer again."""
         self._stalled.pop(one, None)
 
     def left(self, one: BoundedProtocol) -> None:
-        """It is closed, or soon will be."""
+        """A connection is closed, or soon will be."""
         self._waiting.pop(one, None)
         self._stalled.pop(one, None)
         address = self._open.pop(one, None)
@@ -106,13 +106,13 @@ class Connections:
                 del self._by_address[address]
 
     def close_waiting(self) -> None:
-        """Close those nobody is asking on; when the server stops."""
+        """Close all that wait for a request; when the server stops."""
         for one in list(self._waiting):
             one.hang_up()
 
     def _send_away(self, address: str | None) -> bool:
-        """Close the longest silent connection, else the longest stalled one, of an address or of all; False when all
-        are being answered."""
+        """Close the longest silent connection, or else the longest stalled one, of one address or of all. False when
+        all are being answered."""
         for one in chain(self._waiting, self._stalled):
             if address is None or self._open[one] == address:
                 self.left(one)
@@ -121,7 +121,7 @@ class Connections:
         return False
 
     def _send_one_of_a_crowd_away(self, newcomer: str) -> bool:
-        """Close the oldest connection of the address that has most, for somebody of an address with far fewer."""
+        """Close the oldest connection of the address with the most, for a newcomer from an address with far fewer."""
         address, count = self._by_address.most_common(1)[0]
         if count <= max(self._each // CROWD_SHARE, self._by_address[newcomer] + 1):
             return False
@@ -132,16 +132,16 @@ class Connections:
 
 
 def connections() -> Connections:
-    """With the bounds of this process."""
+    """An empty set of connections, with the bounds of this process."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = min(CONNECTIONS, max(descriptors // DESCRIPTOR_SHARE, 16))
-    # Behind a proxy everybody comes from one address.
+    # Behind a proxy everybody has the same address.
     each = limit if runtime.place().public_url else min(CONNECTIONS_EACH, limit)
     return Connections(limit, each)
 
 
 def address_of(peer: Any) -> str:
-    """What counts as one address: an IPv4 address, or an IPv6 network of 64 bits, which one host may have."""
+    """What counts as one address: an IPv4 address, or an IPv6 network of 64 bits, since one host may have all of it."""
     host = str(peer[0]) if isinstance(peer, tuple) and peer else ""
     if ":" not in host:
         return host
@@ -159,17 +159,17 @@ class BoundedProtocol(ASGIProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._end_timer: asyncio.TimerHandle | None = None
-        # Bytes of a header that is not complete.
+        # Bytes of a header that is not complete yet.
         self._head_bytes = 0
-        # Bytes thrown away at the end; None before.
+        # Bytes thrown away after the last answer; None before that.
         self._thrown_away: int | None = None
-        # The server itself refused what came, so nobody knows where the next request would begin.
+        # gunicorn refused the request, so nobody knows where the next one would begin.
         self._lost_track = False
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         if not self._all.admit(self, address_of(transport.get_extra_info("peername"))):
-            self._closed = self._conn_lost_handled = True  # nothing of gunicorn's has begun
+            self._closed = self._conn_lost_handled = True  # gunicorn's own state was never set up
             transport.write(_FULL)
             transport.close()
             return
@@ -183,7 +183,7 @@ class BoundedProtocol(ASGIProtocol):
                 timer.cancel()
         super().connection_lost(exc)
 
-    # --- what comes in
+    # --- receiving
 
     def data_received(self, data: bytes) -> None:
         if self._thrown_away is None:
@@ -197,8 +197,8 @@ class BoundedProtocol(ASGIProtocol):
         """False when the connection ends."""
         try:
             going: bool = super()._feed_callback_parser(data)
-        except Exception as error:  # the parser meets a stranger's bytes; what it did not expect is theirs, too
-            logger.debug("http: not understood error=%r", error)
+        except Exception as error:  # a stranger's bytes; what the parser does not expect is their fault, too
+            logger.debug("http: bad request error=%r", error)
             self._send_error_response(400, "Not understood")
             going = False
         if going and self._current_request is None:
@@ -239,12 +239,12 @@ class BoundedProtocol(ASGIProtocol):
         self.hang_up()
 
     def _arm_keepalive_timer(self) -> None:
-        """gunicorn's answer is out and nothing else has come yet."""
+        """gunicorn has sent its answer, and nothing else has come yet."""
         if self._head_timer is None:
             super()._arm_keepalive_timer()
         self._all.waits(self)
 
-    # --- what goes out
+    # --- sending
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -259,32 +259,32 @@ class BoundedProtocol(ASGIProtocol):
             self._stall_timer.cancel()
             self._stall_timer = None
 
-    # --- the end
+    # --- closing
 
     def _send_error_response(self, status: int, message: str, extra_headers: Any = ()) -> None:
-        """What the server itself says; the connection ends with it."""
+        """Answer a request that the server itself refuses. The connection is closed afterwards."""
         self._lost_track = True
         super()._send_error_response(status, message, extra_headers)
 
     def drop(self) -> None:
-        """Close at once, for a newer one."""
+        """Close at once, to make room for another connection."""
         self.transport.abort()
         if self._request_ready is not None:
             self._request_ready.set()
 
     def hang_up(self) -> None:
-        """Close, and have the task that waits for a request notice."""
+        """Close, and wake the task that waits for a request."""
         self._close_transport()
         if self._request_ready is not None:
             self._request_ready.set()
 
     def _close_transport(self) -> None:
-        """Close when the peer has taken what we said; it has a bounded time for that."""
+        """Close when the peer has taken the answer, or after a time."""
         if self._closed or self.transport is None:
             return
         self._closed = True
         self._stop_waiting_for_head()
-        self._all.waits(self)  # nobody is kept out by one that ends
+        self._all.waits(self)  # so that it gives way to newcomers
         receiver = self._body_receiver
         if self._lost_track or (receiver is not None and not receiver._complete):
             self._thrown_away = 0

@@ -1,11 +1,11 @@
-"""The console's HTTP server: gunicorn's arbiter over one worker of its own ASGI kind, and the engine inside the worker.
+"""The console's HTTP server: gunicorn's arbiter and one ASGI worker, which runs the engine, too.
 
     rocketbox serve (arbiter: binds HTTP, waits)
-    └── worker       engine threads, then Django on an asyncio loop; its pid owns the store
+    └── worker       the engine's threads, then Django on an asyncio loop; its pid owns the store
 
-The worker is the broker. So there is one, it is never replaced (a new one would be a silent restart of the broker),
-and the two end together: a worker that ends takes the arbiter along with its exit status, and an arbiter that dies
-takes the worker along through the kernel's parent-death signal (decision D12).
+The worker is the broker. So there is exactly one, and it is never replaced: that would restart the broker silently. The
+two processes end together: when the worker ends the arbiter exits with its status, and when the arbiter dies the kernel
+sends the worker a signal (decision D12).
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Connections get this long to finish after SIGTERM, before the engine stops.
+# How long connections may take to finish after SIGTERM, before the engine stops.
 GRACEFUL_TIMEOUT_S = 3
-# The arbiter waits this long for the worker: connections, then engine.stop(), which ends itself after 9 s at most.
+# How long the arbiter waits for the worker: for connections, then for engine.stop(), which gives up after 9 s.
 WORKER_STOP_LIMIT_S = 9.4
-# From the engine's end to the process's: what the interpreter has to clear away.
+# From the engine's end to the process's, for the interpreter to clean up.
 EXIT_LIMIT_S = 0.3
-# A request line (addresses hold cursors) and a header field; the most gunicorn allows.
+# A request line (addresses hold cursors) and a header field. The most that gunicorn allows.
 LINE_BYTES = 8190
-# Header fields of a request; browsers send some twenty.
+# Header fields of one request; browsers send some twenty.
 HEADER_FIELDS = 64
-# A connection on which nothing is asked is closed after so long; live pages ask every second.
+# How long a connection without a request stays open; live pages ask every second.
 KEEPALIVE_S = 2
-# The API is imported so long after the start, beside the first pages and sends.
+# How long after the start the API is imported, while pages and sends are served already.
 LOAD_REST_S = 2.0
 
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 
 
 def serve_with_console(config: EngineConfig, options: ServeOptions) -> int:
-    """Run arbiter and worker until one of them ends; returns the exit status. Raises StartError before the fork."""
+    """Run arbiter and worker until one of them ends. Raises StartError before the fork."""
     listener = _listen(options)
     ConsoleServer(config, options, listener).run()
     return 0  # not reached: the arbiter and the worker leave by SystemExit
 
 
 def _listen(options: ServeOptions) -> socket.socket:
-    """The HTTP socket. Bound here and not by gunicorn, which would retry for 5 s and say so in many lines."""
+    """The HTTP socket. Bound here and not by gunicorn, which would retry for 5 s with a log line each time."""
     try:
         family = socket.AF_INET6 if ":" in options.bind else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -84,17 +84,17 @@ def _listen(options: ServeOptions) -> socket.socket:
 
 
 class ConsoleServer(BaseApplication):
-    """gunicorn's application: its settings, and the hooks between which the engine lives."""
+    """gunicorn's application: its settings, and the hooks that start and stop the engine."""
 
     def __init__(self, config: EngineConfig, options: ServeOptions, listener: socket.socket) -> None:
         # Constant after construction.
         self.http_port: int = listener.getsockname()[1]
-        self._listener_fd = listener.detach()  # gunicorn makes a socket of its own from it
+        self._listener_fd = listener.detach()  # gunicorn makes its own socket object from it
         self._config = config
         self._options = options
-        # Owned by the worker's main thread; there is none in the arbiter, which need not know the engine's code.
+        # Owned by the worker's main thread. None in the arbiter, which does not import the engine.
         self.process: EngineProcess | None = None
-        # Where the first administrator is made; None when there is one.
+        # The path on which the first administrator is made; None when there is one.
         self.setup_path: str | None = None
         self._place = Place(config.data_dir, options.bind, options.public_url)
         super().__init__()
@@ -106,7 +106,7 @@ class ConsoleServer(BaseApplication):
             "worker_class": EngineWorker,
             "preload_app": False,
             "max_requests": 0,
-            # gunicorn would kill a worker that is silent for `timeout`: our broker, because of a long call in a page.
+            # Else gunicorn kills a worker that is silent for so long: the broker, because a page takes its time.
             "timeout": 0,
             "graceful_timeout": GRACEFUL_TIMEOUT_S,
             "control_socket_disable": True,
@@ -129,7 +129,7 @@ class ConsoleServer(BaseApplication):
             self.cfg.set(name, value)
 
     def load(self) -> Any:
-        """Django, loaded in the worker when the engine runs, on its settings database."""
+        """Load Django in the worker, when the engine runs."""
         set_place(self._place)
         try:
             make_directory(self._place.directory)
@@ -140,8 +140,8 @@ class ConsoleServer(BaseApplication):
             self.setup_path = prepare(os.environ)
             Follower().start()
         except (RocketBoxError, OSError) as error:
-            said = error if isinstance(error, RocketBoxError) else f"The console cannot use its directory: {error}."
-            print(f"rocketbox: {plain(str(said))}", file=sys.stderr, flush=True)
+            text = error if isinstance(error, RocketBoxError) else f"The console cannot use its directory: {error}."
+            print(f"rocketbox: {plain(str(text))}", file=sys.stderr, flush=True)
             sys.exit(EXIT_REFUSED)
         return application
 
@@ -149,7 +149,7 @@ class ConsoleServer(BaseApplication):
         EngineArbiter(self).run()
 
     def _post_fork(self, _arbiter: Arbiter, worker: EngineWorker) -> None:
-        """Start the engine in the new worker, before anything of Django is imported."""
+        """Start the engine in the new worker, before Django is imported."""
         worker.take_signals()
         die_with_parent(worker.ppid)
         give_memory_back()
@@ -171,7 +171,7 @@ class ConsoleServer(BaseApplication):
 
 
 class LineLogger(Logger):
-    """gunicorn's log, written as the rest of ours."""
+    """gunicorn's log, in the form of ours."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -180,11 +180,11 @@ class LineLogger(Logger):
 
 
 class EngineArbiter(Arbiter):
-    """gunicorn's arbiter for a worker that exists once."""
+    """gunicorn's arbiter, for one worker that is never replaced."""
 
     def __init__(self, app: ConsoleServer) -> None:
         super().__init__(app)
-        # Owned by the main thread. Exit status of the worker, 128 + n when signal n ended it; None while it runs.
+        # Owned by the main thread. Exit status of the worker, 128 + n when signal n killed it; None while it runs.
         self._worker_status: int | None = None
 
     def manage_workers(self) -> None:
@@ -194,7 +194,7 @@ class EngineArbiter(Arbiter):
             raise HaltServer("the worker ended", self._worker_status or 0)
 
     def reap_workers(self) -> None:
-        """Collect ended children; strays too, for whoever runs as process 1 inherits them."""
+        """Collect children that ended. Others' too: a process 1, as in a container, inherits them."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -209,10 +209,10 @@ class EngineArbiter(Arbiter):
             code = os.waitstatus_to_exitcode(status)
             self._worker_status = code if code >= 0 else 128 - code
             if code < 0:
-                logger.error("rocketbox: the engine's process was ended by %s pid=%d", signal.Signals(-code).name, pid)
+                logger.error("rocketbox: the engine's process was killed by %s pid=%d", signal.Signals(-code).name, pid)
 
     def stop(self, graceful: bool = True) -> None:
-        """End the worker: SIGTERM, and SIGKILL when it does not leave in time."""
+        """End the worker: SIGTERM, and SIGKILL when it takes too long."""
         from gunicorn import sock
 
         sock.close_sockets(self.LISTENERS, False)
@@ -246,17 +246,17 @@ class EngineArbiter(Arbiter):
         raise StopIteration
 
     def _ignore(self) -> None:
-        """No reload, no second worker, no second arbiter, no log files to reopen."""
+        """There is no reload, no second worker, no second arbiter, no log file to reopen."""
 
     handle_hup = handle_ttin = handle_ttou = handle_usr1 = handle_usr2 = handle_winch = _ignore
 
 
 class EngineWorker(ASGIWorker):
-    """gunicorn's ASGI worker that announces itself, stops without delay, and survives a second stop signal.
+    """gunicorn's ASGI worker, which announces itself, stops without delay, and survives a second stop signal.
 
-    gunicorn would leave signals to the asyncio loop. But the engine starts before there is a loop and stops after it
-    is closed, and then a signal would be lost or would kill: a service manager signals arbiter and worker, and the
-    arbiter passes its signal on. So one handler is there from the fork to the end.
+    gunicorn handles signals on the asyncio loop. But the engine starts before there is a loop and stops after it is
+    closed; a signal at such a time would be lost, or would kill. Two signals are normal: a service manager signals both
+    processes, and the arbiter passes its own on. So one handler is installed from the fork to the end.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -265,18 +265,18 @@ class EngineWorker(ASGIWorker):
         self.alive: bool = True
         self._serving: asyncio.Task[Any] | None = None
         self._shutting_down = False
-        # Made when serving begins: the engine has raised the limit of descriptors by then.
+        # Made when serving begins, since the engine has raised the limit of descriptors by then.
         self._connections: Connections
 
     def take_signals(self) -> None:
-        """Install the handlers, instead of the arbiter's that the fork left here."""
+        """Replace the arbiter's signal handlers, which the fork has copied."""
         for number in _STOP_SIGNALS:
             signal.signal(number, self._stop_signal)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         ignore_signals()
 
     def init_signals(self) -> None:
-        """Nothing: take_signals() came before the engine."""
+        """Nothing to do: take_signals() was called before the engine started."""
 
     def _stop_signal(self, number: int, _frame: object) -> None:
         if number != signal.SIGTERM:
@@ -287,12 +287,12 @@ class EngineWorker(ASGIWorker):
                 self.loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        """Cut the serving loop's sleep of up to a second short: it takes a cancellation as the end of its loop."""
+        """Wake the serving loop, which may sleep for a second: it takes a cancellation as the signal to end."""
         if self._serving is not None and self.servers and not self._shutting_down:
             self._serving.cancel()
 
     async def _serve(self) -> None:
-        """gunicorn's serving loop, with connections of ours."""
+        """gunicorn's serving loop, with our own connections."""
         self._serving = asyncio.current_task()
         tasks = [asyncio.create_task(self._announce()), asyncio.create_task(self._load_rest())]
         self._connections = connections()
@@ -324,7 +324,7 @@ class EngineWorker(ASGIWorker):
             self.app.process.announce(self.app.http_port, self.app.setup_path)
 
     async def _load_rest(self) -> None:
-        """Import what the start did without: whoever calls the API first would wait, and all live pages with them."""
+        """Import what the start did not need: else the first caller of the API waits for it, and all live pages do."""
         await asyncio.sleep(LOAD_REST_S)
         await self.loop.run_in_executor(None, import_module, "appliance.api.urls")
 
@@ -337,9 +337,9 @@ class EngineWorker(ASGIWorker):
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel for SIGINT, the quick stop, when the parent dies; leave at once when it already has.
+    """Have the kernel send SIGINT, the quick stop, when the parent dies; exit at once when it already has.
 
-    Where there is no prctl the serving loop notices by itself within a second.
+    Where there is no prctl the serving loop notices within a second.
     """
     if sys.platform == "linux":
         pr_set_pdeathsig = 1  # linux/prctl.h
@@ -349,8 +349,8 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def leave_soon() -> None:
-    """End the process though threads of requests that were cut off wait for a closed loop: the interpreter would
-    wait for them, for ever. Called last, in the worker; the engine has stopped."""
+    """End the process in EXIT_LIMIT_S: threads of requests that were cut off may wait for the closed loop, and the
+    interpreter would wait for them for ever. Called last, in the worker; the engine has stopped."""
     ended = sys.exc_info()[1]
     status = ended.code if isinstance(ended, SystemExit) and isinstance(ended.code, int) else 0
     timer = threading.Timer(EXIT_LIMIT_S, os._exit, [status])
@@ -359,10 +359,11 @@ def leave_soon() -> None:
 
 
 def give_memory_back() -> None:
-    """Have the C library return large blocks to the kernel; before the first thread.
+    """Make the C library return large blocks of memory to the kernel. Before the first thread.
 
-    glibc learns from a freed block of 16 MiB, which checking a password takes, to keep as much for the next one: 17 MB
-    for ever. With limits of our own it does not learn. Other C libraries have no such call, and need none.
+    When a block of 16 MiB is freed, as after checking a password, glibc raises its thresholds and keeps such blocks
+    from then on: 17 MB for ever. With thresholds that we set it does not. Other C libraries have no such call and no
+    such habit.
     """
     arena_max, mmap_threshold, trim_threshold = -8, -3, -1  # malloc.h
     try:

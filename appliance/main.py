@@ -1,7 +1,7 @@
-"""The command `rocketbox`: settings -> engine -> signals, and the console's server around it when that role runs.
+"""The command `rocketbox`. `serve`: read settings, start the engine, wait for a signal; with a console, in gunicorn.
 
-Everything else is imported only when it is needed: a broker and name server alone load no Django and no gunicorn, and
-must answer their first send 0.4 s after exec.
+Everything is imported only when it is needed: without a console neither Django nor gunicorn is loaded, and the first
+send must be answered 0.4 s after exec.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox serve --help        the options
        rocketbox openapi             print the REST API's description (OpenAPI 3.1)
        rocketbox user reset-password NAME [--data-dir DIR]
-       rocketbox audit check|accept [--data-dir DIR]     the audit log's seals
-       rocketbox health [options]    whether the server with these options is ready
-       rocketbox doctor [options]    look at the whole installation, and say what to do
-       rocketbox store inspect|verify|export DIR     a store seen offline
+       rocketbox audit check|accept [--data-dir DIR]     check the audit log for tampering
+       rocketbox health [options]    is the server with these options ready?
+       rocketbox doctor [options]    check the whole installation, and say what to do
+       rocketbox store inspect|verify|export DIR     read a store without a broker
        rocketbox --version"""
 
-# A refused start and a wrong command line end with this status.
+# Exit status of a start that is refused, and of a wrong command line.
 EXIT_REFUSED = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status. A refusal is one sentence on stderr and status 2."""
+    """Run one command; returns the exit status. What is refused gets one sentence on stderr, and status 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else ""
     if command in ("--version", "-V", "version"):
@@ -82,7 +82,7 @@ def serve(arguments: Sequence[str]) -> int:
 
     from .engine_process import EngineProcess
 
-    # The engine's threads inherit the mask: the two signals wait for sigwait below, also while the engine starts.
+    # The engine's threads inherit the mask, so the two signals wait for sigwait below, also while the engine starts.
     stop_signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
     ignore_signals()
@@ -103,7 +103,7 @@ def _run_small(command: str, arguments: Sequence[str]) -> int:
     try:
         if command in ("user", "audit"):
             _check_installed("django")
-        # What the store's readers warn of, with names that somebody else chose.
+        # Warnings of the code that reads the store; they hold names that others chose.
         write_to_stderr(logging.WARNING, "rocketbox: %(message)s")
         status: int = import_module(f".commands.{command}", __package__).run(arguments)
         return status
@@ -134,7 +134,7 @@ def _check_installed(*packages: str) -> None:
 
 
 def ignore_signals() -> None:
-    """HUP, TTIN, TTOU and USR2 mean "reload" or "one process more" to other servers; here they mean nothing (D12)."""
+    """HUP, TTIN, TTOU, USR1 and USR2 make other servers reload or add processes; here they do nothing (D12)."""
     for number in (signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
 
@@ -154,14 +154,14 @@ def _start_logging(config: EngineConfig, options: ServeOptions) -> None:
 
 
 _ADMINISTRATION = {
-    "loopback": "Administration (topics, groups, settings, resets of offsets) is taken over 127.0.0.1 only.",
+    "loopback": "Administration (topics, groups, settings, offset resets) is accepted over 127.0.0.1 only.",
     "all": "--wire-admin all lets them administer, too: delete topics and groups, change settings, reset offsets.",
     "off": "Administration over these ports is off.",
 }
 
 
 def what_strangers_can_do(config: EngineConfig) -> str:
-    """The one warning of a start that listens to other machines. Ports that are picked at start have no number yet."""
+    """What to warn of when other machines can connect. Ports that are picked at start have no number yet."""
     broker = [config.broker_port, config.broker_port - 2] if "broker" in config.roles else []
     ports = [*broker, *([config.namesrv_port] if "namesrv" in config.roles else [])]
     numbers = ", ".join(str(port) for port in ports if port > 0)
@@ -170,10 +170,10 @@ def what_strangers_can_do(config: EngineConfig) -> str:
         can += ["send to every topic and make new ones", "read every message", "move every group's offsets"]
         can += ["take queues from ordered consumers"]
     if "namesrv" in config.roles:
-        can += ["register or unregister brokers under any name, and so draw clients to themselves"]
+        can += ["register or unregister brokers under any name, and so lead clients to their own"]
     return (
-        f"Listening on {config.bind}: other machines reach {f'the ports {numbers}' if numbers else 'our ports'}, which "
-        f"ask for no password yet. Whoever reaches them can {'; '.join(can)}. {_ADMINISTRATION[config.wire_admin]}"
+        f"Listening on {config.bind}: other machines can reach {f'ports {numbers}' if numbers else 'its ports'}, which "
+        f"need no password yet. Whoever reaches them can {'; '.join(can)}. {_ADMINISTRATION[config.wire_admin]}"
     )
 
 

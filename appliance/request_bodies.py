@@ -1,11 +1,11 @@
-"""What a request may bring along, by address.
+"""How large a request's body may be, by address.
 
-A body is taken here, in memory, before Django sees the request: Django would read any body of anybody to its end into
-a temporary file first, and ask who it is afterwards. Most addresses take none. What is larger, or comes too slowly, is
-refused while it arrives, and the connection is closed instead of reading the rest.
+Bodies are read here, into memory, before Django sees the request: Django would first read any body of anybody into a
+temporary file, and then ask who it is from. Most addresses take no body. One that is too large, or comes too slowly, is
+refused while it arrives, and the connection is closed without reading the rest.
 
-Only a test message may be large, and only from somebody who may send one: beyond `SMALL` the caller is looked up
-before more is read. Whoever may not send gets the answer they would get without a body.
+Only a test message may be large, and only from somebody who may send one: when more than `SMALL` bytes come, the caller
+is looked up first. Who may not send gets the same answer as without a body.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from django.utils import translation
 
 from . import runtime
 from .console.access import rule_for
-from .console.identity import Nobody
+from .console.identity import AnonymousUser
 from .console.middleware import Outermost, caller_of
 from .console.views import errors
 
@@ -36,28 +36,28 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
-# An operation that takes nothing: some programs send `{}` all the same.
+# For an operation without parameters: some programs send `{}` all the same.
 WORD = 1024
 # The settings of a topic, a group or a token; the longest name has 1,024 characters.
 SETTINGS = 16 * 1024
-# A form: the longest, of all options that may be changed, has some 3 KB.
+# A form; the longest one, with all options that may be changed, has some 3 KB.
 FORM = 64 * 1024
-# What a stranger may make us hold for an address that takes more.
+# How much is read, for an address that takes more, before the caller is looked up.
 SMALL = FORM
-# A test message: `maxMessageSize` times this and a form. A form writes a byte as up to three characters, base64 makes
-# four of three.
+# A test message may have this many times `maxMessageSize`, plus a form: a form encodes a byte in up to three
+# characters, base64 three bytes in four.
 SEND_FACTOR = 3
 SEND = -1
-# All bodies beyond SMALL that are held at once; one of the largest there can be (maxMessageSize 16 MiB) fits.
+# All bodies beyond SMALL that are held at once. One of the largest possible (maxMessageSize 16 MiB) fits.
 HELD_BYTES = 64 * 1024 * 1024
 
-# A body has so long, and a second more for each so many bytes that have come.
+# A body may take GRACE_S, and a second more for each SLOWEST_BYTES_PER_S that have come.
 GRACE_S = 10.0
 SLOWEST_BYTES_PER_S = 16 * 1024
-# In all that time it may not stop for so long: the server would give up after 30 s, and answer 500 without a reason.
+# How long it may pause meanwhile: gunicorn would give up after 30 s, and answer 500 without a reason.
 SILENCE_S = 25.0
 
-# View name, or method and route of the API (as in `console.access`), to bytes. What is not listed takes none.
+# View name, or method and route of the API (as in `console.access`) -> bytes. What is not listed takes no body.
 TAKES: dict[str, int] = {
     **dict.fromkeys(
         (
@@ -86,14 +86,14 @@ _WITHOUT_A_BODY = ("GET", "HEAD", "OPTIONS")
 
 
 class _Refused(Exception):
-    """The request ends here, with this page or problem."""
+    """Answer the request with this page or problem, and end."""
 
     def __init__(self, page: Callable[[ASGIRequest], HttpResponse]) -> None:
         self.page = page
 
 
 class _Gone(Exception):
-    """The caller left."""
+    """The caller closed the connection."""
 
 
 class RequestBodies:
@@ -102,12 +102,12 @@ class RequestBodies:
     def __init__(self, app: App, base_path: str = "") -> None:
         self._app = app
         self._base_path = base_path
-        # Bytes of all bodies beyond SMALL that are in hand.
+        # Bytes of all bodies beyond SMALL that are held now.
         self._held = 0
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await send({"type": "websocket.close"})  # before it was accepted: answered 403
+            await send({"type": "websocket.close"})  # before it was accepted, so the answer is 403
             return
         if scope["method"] == "HEAD":
             send = _without_body(send)
@@ -127,7 +127,7 @@ class RequestBodies:
             self._held -= body.held
 
     def limit(self, scope: dict[str, Any]) -> tuple[int, ResolverMatch | None]:
-        """Bytes that the body of a request may have, and the view it is for."""
+        """How many bytes the body of a request may have, and the view that it is for."""
         if scope["method"] in _WITHOUT_A_BODY:
             return 0, None
         try:
@@ -138,7 +138,7 @@ class RequestBodies:
         return (largest_send() if bound == SEND else bound), match
 
     def hold(self, count: int) -> bool:
-        """Whether so many bytes more may be held."""
+        """Count more bytes as held; False when that would be too many."""
         if self._held + count > HELD_BYTES:
             return False
         self._held += count
@@ -146,12 +146,12 @@ class RequestBodies:
 
 
 def limit_of(view_name: str, method: str, route: str) -> int:
-    """The line of TAKES; 0 without one."""
+    """What TAKES says; 0 for what is not listed."""
     return TAKES.get(f"{method} {route}", TAKES.get(view_name, 0))
 
 
 def largest_send() -> int:
-    """Bytes of the largest request that sends a test message."""
+    """Bytes of the largest request that may send a test message."""
     try:
         longest = runtime.window().max_message_bytes()
     except runtime.EngineNotRunning:
@@ -169,13 +169,13 @@ class _Body:
         self._declared = declared
         self._limit, self._match = owner.limit(scope)
         self._known = False
-        # Bytes that count as held, to be given back when the request is answered.
+        # Bytes that count as held until the request is answered.
         self.held = 0
         # Whether all of it was read.
         self.complete = False
 
     async def taken(self) -> bytes:
-        """All of it, or nothing when the caller may not do what it is for. Raises _Refused and _Gone."""
+        """The whole body, or nothing when the caller may not do what it is for. Raises _Refused and _Gone."""
         limit = self._limit
         if self._declared is not None and self._declared > limit:
             raise _Refused(lambda request: errors.too_large(request, limit))
@@ -206,7 +206,7 @@ class _Body:
         return bytes(body)
 
     async def _may_be_large(self) -> bool:
-        """Whether the caller may do what the body is for; looked up once."""
+        """Whether the caller may do what the body is for. Looked up once."""
         if not self._known:
             async with ThreadSensitiveContext():
                 self._known = await sync_to_async(_is_admitted)(self._scope, self._match)
@@ -214,7 +214,7 @@ class _Body:
 
 
 def _declared_bytes(scope: dict[str, Any]) -> int | None:
-    """What Content-Length says; None for a body in chunks. The server has checked both."""
+    """What Content-Length says; None for a body in chunks. gunicorn has checked both."""
     for name, value in scope["headers"]:
         if name == b"transfer-encoding":
             return None
@@ -224,7 +224,7 @@ def _declared_bytes(scope: dict[str, Any]) -> int | None:
 
 
 def _is_admitted(scope: dict[str, Any], match: ResolverMatch | None) -> bool:
-    """Whether the caller's token or session may call the view; asks the database."""
+    """Whether the caller's token or session may call the view. Asks the database."""
     if match is None:
         return False
     request = _request(scope)
@@ -236,10 +236,10 @@ def _is_admitted(scope: dict[str, Any], match: ResolverMatch | None) -> bool:
 
 
 def _request(scope: dict[str, Any]) -> ASGIRequest:
-    """The request without its body, of nobody yet."""
+    """The request without its body, before anybody knows who it is from."""
     request = ASGIRequest(scope, BytesIO())
     request.request_id = secrets.token_hex(8)
-    request.user = Nobody()
+    request.user = AnonymousUser()
     request.session = SessionStore(request.COOKIES.get(_session_cookie()))
     return request
 
@@ -251,9 +251,9 @@ def _session_cookie() -> str:
 
 
 def _once(body: bytes, receive: Receive, complete: bool) -> Receive:
-    """A body that was read, as the application asks for it; then only that the caller left.
+    """Gives the application the body once; then only the news that the caller left.
 
-    Of a body that was not read to its end the rest is never asked for: the server closes the connection for it.
+    The rest of a body that was not read to its end is never read: the server closes the connection instead.
     """
     given = False
 
@@ -270,7 +270,7 @@ def _once(body: bytes, receive: Receive, complete: bool) -> Receive:
 
 
 def _without_body(send: Send) -> Send:
-    """For HEAD. The server would drop the bytes, too, and write a line into the log for each such request."""
+    """For HEAD. gunicorn would drop the body, too, but log a line for each such request."""
 
     async def send_head(message: Message) -> None:
         await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
@@ -279,7 +279,7 @@ def _without_body(send: Send) -> Send:
 
 
 async def _answer(request: ASGIRequest, page: Callable[[ASGIRequest], HttpResponse], send: Send) -> None:
-    """Say why and that the connection ends."""
+    """Send the page, and that the connection will be closed."""
     with translation.override(translation.get_language_from_request(request)):
         response = Outermost.finished(request, page(request))
     headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]

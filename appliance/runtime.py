@@ -1,4 +1,4 @@
-"""The one global: the running Engine. `main` sets it before Django loads; pages ask for it; nobody else does."""
+"""The only globals: where the console's data is, and the running engine. Set before Django serves; read by pages."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ if TYPE_CHECKING:
     from .engine.window import EngineAdmin
 
 
-# Below DATA/rocketbox/: the address for clients that was chosen in the console.
+# In DATA/rocketbox/: the address for clients that was set in the console.
 ADVERTISE_FILE = "advertise"
 
 
 class EngineNotRunning(RuntimeError):
-    """No engine runs in this process: it starts in `rocketbox serve`, not when Django is imported."""
+    """No engine runs in this process. `rocketbox serve` starts it; importing Django does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the console lives: known before Django's settings are read, and before anything serves.
+    """Where the console's data is and how people reach it; known before Django's settings are read.
 
-    public_url: the address people type when a reverse proxy stands before the console, as
-    `https://mq.example.org/rocketbox`; None when they reach it directly.
+    public_url: the console's address behind a reverse proxy, like `https://mq.example.org/rocketbox`; None without one.
     """
 
     data_dir: Path
@@ -39,31 +38,30 @@ class Place:
 
     @property
     def directory(self) -> Path:
-        """What is ours and not Apache's (decision D3): the settings database and the key lie here."""
+        """The directory of our own files (decision D3), with the console's database and its key."""
         return self.data_dir / "rocketbox"
 
     @property
     def base_path(self) -> str:
-        """The path below which a proxy shows the console, without a slash at its end; "" for none."""
+        """The path under which a proxy shows the console, without a slash at its end; "" for none."""
         return urlsplit(self.public_url).path.rstrip("/") if self.public_url else ""
 
     def saved_advertise(self) -> str | None:
-        """The address for clients that was chosen in the console; anything given at start comes before it."""
+        """The address for clients that was set in the console. One that is given at start wins."""
         try:
             return (self.directory / ADVERTISE_FILE).read_text(encoding="utf-8").strip() or None
         except (OSError, UnicodeDecodeError):
             return None
 
     def save_advertise(self, host: str) -> None:
-        """Choose it for the next start. Raises OSError."""
+        """Set it for the next start. Raises OSError."""
         file_sync.replace_file(self.directory / ADVERTISE_FILE, f"{host}\n".encode())
 
     def allowed_hosts(self) -> list[str]:
-        """Host names the console answers to.
+        """Host names that the console answers to.
 
-        On a loopback address only the names of this machine and the public one: another name would be a web page that
-        resolves its own name to 127.0.0.1 to read ours. On any other address the operator decided who may come, by
-        whatever name.
+        On a loopback address only the names of this machine, and the public one: else a web page could resolve its own
+        name to 127.0.0.1 and read ours. On any other address any name, since the operator has opened the console.
         """
         if not is_loopback(self.bind):
             return ["*"]
@@ -74,7 +72,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What serves in this process. started_at_s is on the monotonic clock."""
+    """What runs in this process. started_at_s: on the monotonic clock."""
 
     engine: Engine
     options: ServeOptions
@@ -98,7 +96,7 @@ def set_place(place: Place) -> None:
 
 
 def place() -> Place:
-    """Where the console lives; for Django's own command line the default data directory or ROCKETBOX_DATA_DIR."""
+    """Where the console's data is. For Django's own command line: ROCKETBOX_DATA_DIR or the default directory."""
     if _place is None:
         return Place(Path(os.path.abspath(os.environ.get("ROCKETBOX_DATA_DIR") or "data")))
     return _place
@@ -111,17 +109,17 @@ def set_running(running: Running | None) -> None:
 
 
 def running() -> Running:
-    """What serves here. Raises EngineNotRunning before the start and after the stop."""
+    """What runs here. Raises EngineNotRunning before the start and after the stop."""
     if _running is None:
         raise EngineNotRunning("no engine runs in this process")
     return _running
 
 
 def window() -> EngineAdmin:
-    """The window into the engine, which is all that pages and API may use. Raises EngineNotRunning."""
+    """The window, which is all that pages and API may use of the engine. Raises EngineNotRunning."""
     return running().engine.window
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to bind to can be reached from this machine only."""
+    """Whether only this machine can reach an address that we bind to."""
     return host == "localhost" or host.startswith("127.") or host == "::1"

@@ -1,4 +1,4 @@
-"""Django's settings. Everything about this machine comes from `runtime.place()`; nothing is read from elsewhere."""
+"""Django's settings. Everything that depends on this installation comes from `runtime.place()`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def _beside(name: str) -> Path:
-    """A directory of the work tree, or inside the package where the package was installed from a wheel."""
+    """A directory of the work tree, or of the package when that was installed from a wheel."""
     installed = _PACKAGE / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
 
@@ -27,7 +27,7 @@ ASGI_APPLICATION = "appliance.asgi.application"
 
 INSTALLED_APPS = ["django.contrib.sessions", "appliance.console"]
 
-# The last one can run in a thread only, so those above it run in the same one: one change of threads a request.
+# The last one can only run in a thread, so all run in one: a request changes threads once.
 MIDDLEWARE = [
     "appliance.console.middleware.Outermost",
     "django.middleware.security.SecurityMiddleware",
@@ -59,7 +59,7 @@ TEMPLATES = [
     }
 ]
 
-# Only the console's own things live here: users, tokens, the audit log. No message is ever written to it.
+# For the console itself: users, tokens, the audit log. No message is ever written to it.
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
@@ -74,7 +74,7 @@ DATABASES = {
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "console.User"
-# 16 MiB and about a tenth of a second a try, without the interpreter lock.
+# 16 MiB and about a tenth of a second for each try, without holding the GIL.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.ScryptPasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
@@ -82,15 +82,14 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 LOGIN_URL = "login"
 
-# A proxy's address, where one stands before us: it gives the path all links begin with, and whether cookies may
-# travel without TLS.
+# Behind a proxy its address gives the path that all links begin with, and whether cookies may travel without TLS.
 _PUBLIC = urlsplit(_PLACE.public_url or "")
 FORCE_SCRIPT_NAME = _PLACE.base_path or None
 CSRF_TRUSTED_ORIGINS = [f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"] if _PLACE.public_url else []
 _COOKIE_PATH = _PLACE.base_path + "/"
 _SECURE = _PUBLIC.scheme == "https"
 
-# Names of our own: cookies do not know ports, and other programs on this host may run Django too.
+# Own names, since cookies do not distinguish ports, and other programs on this host may use Django, too.
 SESSION_COOKIE_NAME = "rocketbox_session"
 SESSION_COOKIE_AGE = 12 * 3600  # of silence; `Identity` renews it
 SESSION_COOKIE_HTTPONLY = True
@@ -123,11 +122,11 @@ SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 
-# How much a request may bring is said by its address and enforced before Django sees it (`request_bodies`): in memory,
-# no part of it in a file. No form of ours takes files, so none are made of what claims to be some.
+# How large a body may be depends on its address and is checked before Django sees it (`request_bodies`). Bodies stay in
+# memory: no form takes files, so no upload handler makes any.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024 * 1024
 FILE_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024 * 1024
 FILE_UPLOAD_HANDLERS: list[str] = []
 
-# main.py owns logging; Django's own configuration would add handlers of its own.
+# main.py configures logging; Django would add its own handlers.
 LOGGING_CONFIG = None

@@ -1,4 +1,4 @@
-"""Every address this server answers to."""
+"""All addresses of the console, the API and the name server's address list."""
 
 from django.urls import include, path
 

@@ -1,4 +1,4 @@
-"""Builds the C programs of the bench with gcc into the user's cache; nothing lands in the tree."""
+"""Builds the C programs of the bench with gcc, in the user's cache; nothing is written to the work tree."""
 
 from __future__ import annotations
 

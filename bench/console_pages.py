@@ -1,4 +1,4 @@
-"""What there is to look at: every address of the console and every GET of the API, from its own tables of URLs."""
+"""Every page of the console and every GET of the API, from their own tables of URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The brokers under measurement behind one face: RocketBox and the two Apaches.
+"""The brokers that are measured, with one interface: RocketBox and the two Apaches.
 
 A `Server` starts with an empty store in a scratch directory of its own and takes it away when it stops. Between its
 turns it is frozen with SIGSTOP, so that a JVM keeps its compiled code without taking a slice of the other's time.

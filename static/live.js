@@ -32,7 +32,7 @@
   const duration = (ms) => {
     const all = Math.floor(ms / 1000);
     const d = Math.floor(all / 86400), h = Math.floor(all / 3600) % 24, m = Math.floor(all / 60) % 60, s = all % 60;
-    const form = d ? say.days : all >= 3600 ? say.hours : all >= 60 ? say.minutes : say.seconds;
+    const form = d === 1 ? say.day : d ? say.days : all >= 3600 ? say.hours : all >= 60 ? say.minutes : say.seconds;
     return form.replace(/\{([dhms])\}/g, (_, unit) => ({ d, h, m, s })[unit]);
   };
   const element = (name, text, className) => {
@@ -59,8 +59,10 @@
       const row = element("li");
       row.append(element("span", needs.dataset[need.level], "chip " + (need.level === "watch" ? "warn" : "bad")));
       row.append(element("span", sentences[need.code] ? fill(sentences[need.code], need.args) : need.text));
-      const link = element("a", needs.dataset.look, "btn small");
-      link.href = need.kind === "group" ? linkTo(needs.dataset.groupUrl, need.name) : need.kind === "groups" ? needs.dataset.groupsUrl : needs.dataset.systemUrl;
+      const [label, address] = need.kind === "group" ? [needs.dataset.openGroup, linkTo(needs.dataset.groupUrl, need.name)]
+        : need.kind === "groups" ? [needs.dataset.openGroups, needs.dataset.groupsUrl] : [needs.dataset.openChecks, needs.dataset.systemUrl];
+      const link = element("a", label, "btn small");
+      link.href = address;
       row.append(link);
       return row;
     });

@@ -114,7 +114,7 @@ def test_apaches_files_set_what_they_mean(tmp_path):
     assert config.store.flush_disk_type == "ASYNC_FLUSH"
     assert config.namesrv.order_message_enable is True
     assert options.notices == (
-        "These settings are known and have no effect here: brokerRole, transientStorePoolEnable, "
+        "These settings have no effect here: brokerRole, transientStorePoolEnable, "
         "sendMessageThreadPoolNums, serverWorkerThreads.",
     )
 
@@ -128,26 +128,26 @@ def test_every_option_that_apache_knows_is_known(table):
 
 
 def test_a_value_that_would_break_a_promise_is_refused():
-    assert "aclEnable=true cannot be kept: there is no access control yet" in refusal(
+    assert "aclEnable=true is not possible: there is no access control yet" in refusal(
         "-c", conf("broker.conf", "aclEnable=true\n")
     )
-    assert "brokerRole=SLAVE cannot be kept" in refusal("-c", conf("broker.conf", "brokerRole=SLAVE\n"))
-    assert "useTLS=true cannot be kept" in refusal("-c", conf("a.toml", "[broker]\nuseTLS = true\n"))
+    assert "brokerRole=SLAVE is not possible" in refusal("-c", conf("broker.conf", "brokerRole=SLAVE\n"))
+    assert "useTLS=true is not possible" in refusal("-c", conf("a.toml", "[broker]\nuseTLS = true\n"))
     load(["-c", conf("broker.conf", "aclEnable=false\nuseTLS=FALSE\nstoreType=default\n")], {})
 
 
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["--brokerport", "1"], "There is no option --brokerport; the nearest known are --broker-port"),
+        (["--brokerport", "1"], "There is no option --brokerport; similar ones are --broker-port"),
         (["stray"], "There is no option stray."),
         (["--broker-port"], "--broker-port needs a value: N."),
         (["--broker-port", "x"], "--broker-port must be a whole number, not 'x'."),
-        (["--broker-port", "70000"], "--broker-port must lie between 0 and 65535, not 70000."),
-        (["--broker-port", "2"], "--broker-port must leave room for the ports N-2 and N+1, not 2."),
+        (["--broker-port", "70000"], "--broker-port must be between 0 and 65535, not 70000."),
+        (["--broker-port", "2"], "--broker-port must leave room for the ports N-2 and N+1, and 2 does not."),
         (["--roles", "broker,web"], "--roles must be a list of broker, namesrv, console, not 'broker,web'."),
         (["--roles", ""], "--roles must be a list of broker, namesrv, console, not ''."),
-        (["--roles", "console"], "The console needs an engine beside it: add broker or namesrv to --roles."),
+        (["--roles", "console"], "The console does not run alone: add broker or namesrv to --roles."),
         (["--flush", "maybe"], "--flush must be sync or async, not 'maybe'."),
         (["--data-dir", " "], "--data-dir must be text, not ' '."),
         (["--namesrv-addr", "host"], "--namesrv-addr must be host:port addresses separated by ';', not 'host'."),
@@ -169,7 +169,7 @@ def test_a_wrong_argument_is_one_sentence(argv, sentence):
         (
             "a.toml",
             "dataDirr='x'",
-            "a.toml has an unknown setting dataDirr above its tables; the nearest known are data",
+            "a.toml has an unknown setting dataDirr above its tables; similar ones are data",
         ),
         (
             "a.toml",
@@ -185,10 +185,8 @@ def test_a_wrong_line_of_a_file_is_one_sentence(name, text, sentence):
 
 
 def test_an_unknown_setting_names_the_nearest_known():
-    assert "the nearest known are autoCreateTopicEnable" in refusal(
-        "-c", conf("broker.conf", "autoCreateTopicEnabled=true")
-    )
-    assert "the nearest known are ROCKETBOX_BROKERPORT" in refusal(ROCKETBOX_BROKER_PROT="1")
+    assert "similar ones are autoCreateTopicEnable" in refusal("-c", conf("broker.conf", "autoCreateTopicEnabled=true"))
+    assert "similar ones are ROCKETBOX_BROKERPORT" in refusal(ROCKETBOX_BROKER_PROT="1")
 
 
 def test_an_overridden_value_does_not_matter():
@@ -251,7 +249,7 @@ def test_another_word_for_it_is_refused():
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ("loopback", "Administration (topics, groups, settings, resets of offsets) is taken over 127.0.0.1 only."),
+        ("loopback", "Administration (topics, groups, settings, offset resets) is accepted over 127.0.0.1 only."),
         ("all", "lets them administer, too: delete topics and groups"),
         ("off", "Administration over these ports is off."),
     ],

@@ -17,6 +17,7 @@ import pytest
 
 from appliance.command_line import load
 from appliance.main import what_strangers_can_do
+from tests.support.directories import shared_directory
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "Dockerfile").read_text()
@@ -68,9 +69,9 @@ def test_there_is_a_slim_image_and_one_with_reports_and_slim_is_the_default():
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
+def installed(request) -> Path:
     """The package as the build stage installs it, from nothing but what is copied; dependencies are this venv's."""
-    clean = tmp_path_factory.mktemp("src")
+    clean = shared_directory(request, "src")
     for source in copied():
         target = clean / source
         if (ROOT / source).is_dir():
@@ -79,7 +80,7 @@ def installed(tmp_path_factory) -> Path:
             shutil.copy(ROOT / source, target)
     install = next(rest for rest in values("RUN") if rest.endswith("--no-build-isolation ."))
     arguments = shlex.split(install)[1:]
-    target = tmp_path_factory.mktemp("opt")
+    target = shared_directory(request, "opt")
     subprocess.run(
         [sys.executable, *arguments, "-q", "--target", str(target)],
         cwd=clean,
@@ -136,5 +137,5 @@ def test_the_installed_package_serves_in_a_read_only_place_and_answers_its_healt
 def test_the_images_default_address_is_warned_about_at_start():
     config, _ = load([], {name: value for name, value in environment().items() if name.startswith("ROCKETBOX_")})
     text = what_strangers_can_do(config)
-    assert text.startswith("Listening on 0.0.0.0: other machines reach the ports 10911, 10909, 9876")
+    assert text.startswith("Listening on 0.0.0.0: other machines can reach ports 10911, 10909, 9876")
     assert config.wire_admin == "loopback"

@@ -19,6 +19,7 @@ import pytest
 
 from appliance import http_connections, request_bodies
 from tests.support import serve_impatient
+from tests.support.directories import shared_directory
 from tests.support.server import ROOT, Server
 
 PASSWORD = "correct horse battery"
@@ -33,17 +34,17 @@ ON_THE_WAY = 16 * MIB
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("http") / "data", "--http-port", "0", roles=ROLES, environment=ADMIN) as one:
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with Server(shared_directory(request, "http") / "data", "--http-port", "0", roles=ROLES, environment=ADMIN) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def impatient(request: pytest.FixtureRequest) -> Iterator[Server]:
     """Its limits are those of `serve_impatient`."""
     prefix = (sys.executable, str(ROOT / "tests/support/serve_impatient.py"))
     environment = ADMIN | {"PYTHONPATH": str(ROOT)}
-    place = tmp_path_factory.mktemp("impatient") / "data"
+    place = shared_directory(request, "impatient") / "data"
     with Server(place, "--http-port", "0", roles=ROLES, environment=environment, prefix=prefix) as one:
         yield one
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_for
+
 PROGRAM = Path(__file__).parent / "support" / "serve_with_fake_engine.py"
 ROOT = Path(__file__).parents[1]
 
@@ -39,7 +41,7 @@ class Served:
         )
 
     def ready(self) -> dict:
-        wait_until(self.ready_file.exists, "the ready file")
+        wait_for(self.ready_file.exists, "the ready file")
         return json.loads(self.ready_file.read_text())
 
     def steps(self) -> list[str]:
@@ -59,13 +61,6 @@ class Served:
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read()
-
-
-def wait_until(condition, what: str, limit_s: float = 10) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not seen within {limit_s} s"
-        time.sleep(0.01)
 
 
 def is_running(pid: int) -> bool:
@@ -188,14 +183,14 @@ def test_an_engine_that_never_stops_is_ended_within_ten_seconds_and_said_so(serv
     status, stderr = served.end(limit_s=15)
     assert 8.5 < time.monotonic() - begin < 10
     assert status == 1
-    assert "not stopped within 9.0 s" in stderr
+    assert "did not stop within 9.0 s" in stderr
     assert not is_running(worker)
 
 
 @pytest.mark.parametrize("roles", ["broker", "broker,console"])
 def test_a_stop_during_the_start_is_not_lost(serve, roles):
     served = serve(roles, engine="slow-start")
-    wait_until(lambda: served.steps() == ["starting"], "the engine's start")
+    wait_for(lambda: served.steps() == ["starting"], "the engine's start")
     served.process.terminate()
     assert served.end()[0] == 0
     assert served.steps() == ["starting", "started", "stopped"]
@@ -206,7 +201,7 @@ def test_when_the_worker_dies_the_arbiter_ends_with_its_status_and_starts_no_oth
     os.kill(served.ready()["pid"], signal.SIGKILL)
     status, stderr = served.end()
     assert status == 128 + signal.SIGKILL
-    assert "ended by SIGKILL" in stderr
+    assert "killed by SIGKILL" in stderr
     assert served.steps() == ["starting", "started"]
 
 
@@ -214,7 +209,7 @@ def test_when_the_arbiter_dies_the_worker_stops_the_engine_within_two_seconds(se
     served = serve("broker,console")
     worker = served.ready()["pid"]
     served.process.kill()
-    wait_until(lambda: not is_running(worker), "the worker's end", limit_s=2)
+    wait_for(lambda: not is_running(worker), "the worker's end", seconds=2)
     assert served.steps() == ["starting", "started", "stopped"]
 
 
@@ -265,7 +260,7 @@ def test_a_taken_http_port_is_refused_in_one_sentence(serve):
 
 def test_a_wrong_setting_is_refused_in_one_sentence(serve):
     served = serve("console")
-    assert served.end() == (2, "rocketbox: The console needs an engine beside it: add broker or namesrv to --roles.\n")
+    assert served.end() == (2, "rocketbox: The console does not run alone: add broker or namesrv to --roles.\n")
 
 
 @pytest.mark.parametrize("package", ["gunicorn", "django"])
@@ -296,7 +291,7 @@ def test_an_address_open_to_others_is_warned_about(serve):
     served = serve("broker", "--bind", "0.0.0.0")
     served.ready()
     served.process.terminate()
-    warnings = [line for line in served.end()[1].splitlines() if " WARNING " in line and "ask for no password" in line]
+    warnings = [line for line in served.end()[1].splitlines() if " WARNING " in line and "need no password" in line]
     assert len(warnings) == 1
     assert "Whoever reaches them can send to every topic" in warnings[0]
     assert "Keep these ports behind a firewall." in warnings[0]

@@ -122,7 +122,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known(tmp_path, roles):
     path.write_text("autoCreateTopicEnabled=true\n")
     sentence = refused(*free_ports(tmp_path), "--roles", roles, "-c", str(path))
     assert "autoCreateTopicEnabled" in sentence
-    assert "the nearest known are autoCreateTopicEnable" in sentence
+    assert "similar ones are autoCreateTopicEnable" in sentence
 
 
 def test_the_engine_alone_loads_no_asyncio_django_or_gunicorn():

@@ -6,7 +6,8 @@ A stand-in that takes any name, or another number of arguments, keeps a test gre
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,17 +26,22 @@ from appliance.engine.remoting.server import RemotingServer
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.message_store import MessageStore
 from appliance.engine.window import EngineAdmin
+from appliance.engine.wire_audit import WireAudit
 from tests.console.test_live_feed import Window
 from tests.console.test_metrics import NAMES
+from tests.crash import life
 from tests.crash.recording_disk import RecordingDisk
 from tests.crash.tables import FilesOnDisk, JournalOnDisk
+from tests.engine import test_wire_gate as wire_gate
 from tests.engine.broker import conftest as broker
 from tests.engine.broker import test_long_polling as long_polling
+from tests.engine.broker import test_retention as retention
 from tests.engine.namesrv import conftest as namesrv
 from tests.engine.namesrv import test_registration as registration
+from tests.engine.remoting import test_worker_pool as worker_pool
+from tests.support import fakes, sending, store
 from tests.support import serve_with_fake_engine as fake_process
-from tests.support import store
-from tests.support.stand_ins import differences
+from tests.support.stand_ins import differences, methods_of, names_of, written_differences
 
 TESTS = Path(__file__).parent
 
@@ -46,18 +52,22 @@ def disk() -> RecordingDisk:
 
 #: (makes the stand-in, what it stands for, what it has for tests only).
 STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
-    "a broker's peer": (broker.Peer, Connection, {"answers", "notices", "noticed"}),
-    "a broker's pool": (broker.InlinePool, WorkerPool, set()),
+    "a connection": (fakes.FakeConnection, Connection, {"answers", "notices", "noticed"}),
+    "a connection that sends come from": (lambda: sending.NoPeer(bytes(8)), Connection, {"answers"}),
+    "a connection of an administrator": (wire_gate.Conn, Connection, {"answers"}),
+    "a connection that takes nothing": (worker_pool.FullPeer, Connection, {"put_off", "places", "pool_waits"}),
+    "a pool": (fakes.InlinePool, WorkerPool, set()),
+    "a loop": (fakes.InlineLoop, EventLoop, {"timers"}),
+    "a crash's loop": (life.Now, EventLoop, set()),
+    "an audit": (wire_gate.Ear, WireAudit, {"acts"}),
     "a broker's store": (broker.FakeStore, MessageStore, {"min_offsets", "hot", "deleted", "error"}),
     "a broker's name servers": (broker.FakeNameServers, Registration, {"registered"}),
     "a broker's figures": (broker.FakeStats, BrokerStats, set()),
     "long polling's loop": (long_polling.Clock, EventLoop, {"calls", "tick"}),
-    "a name server's peer": (namesrv.Peer, Connection, {"answers"}),
-    "a name server's pool": (namesrv.InlinePool, WorkerPool, set()),
     "a name server's server": (namesrv.QuietServer, RemotingServer, {"listeners"}),
-    "a name server's loop": (namesrv.QuietLoop, EventLoop, {"timers"}),
     "registration's topics": (registration.Topics, TopicConfigManager, {"table", "announce", "put"}),
     "the store's loop": (store.Inline, EventLoop, set()),
+    "a disk's fill": (retention.Gauge, Disk, {"percent", "freed"}),
     "a disk that fails": (store.FailingDisk, Disk, {"failing", "synced_paths"}),
     "a disk that records": (
         disk,
@@ -71,6 +81,77 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "a process's window": (fake_process.Admin, EngineAdmin, set()),
     "a clock": (FakeClock, Clock, {"jump", "advance"}),
 }
+
+
+#: What tests have stand-ins for.
+PARTS = sorted({real for _, real, _ in STAND_INS.values()}, key=lambda part: part.__name__)
+
+#: Methods that many things have: one of them alone makes nobody a stand-in.
+COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size", "start", "stop", "wait", "write"))
+
+#: They share names with a part, and stand for none.
+NAMESAKES = {
+    "clients/agents.py:Client": "an official client",
+    "support/apache.py:ApacheRocketMQ": "a real broker and name server",
+    "support/serve_impatient.py:Impatient": "a real server of pages",
+    "browser/furniture.py:Furniture": "sends messages into a server",
+    "engine/namesrv/conftest.py:LiveNamesrv": "a real name server",
+    "engine/namesrv/test_with_apache.py:OurBroker": "a real broker",
+    "fuzz/test_hostile_frames.py:Honest": "a client",
+    "fuzz/test_hostile_frames.py:Stranger": "a client",
+}
+
+
+def parts_of(node: ast.ClassDef) -> list[type]:
+    """The parts that a class of a test stands for: it derives from them, or has at least half of its methods from
+    them; those that it has most in common with."""
+    bases = {ast.unparse(base) for base in node.bases}
+    derived = [part for part in PARTS if part.__name__ in bases]
+    if derived:
+        return derived
+    methods = set(methods_of(node))
+    shared = {part: methods & names_of(part) for part in PARTS}
+    alike = {
+        part: len(names)
+        for part, names in shared.items()
+        if 2 * len(names) >= len(methods) and (len(names) > 1 or names - COMMON)
+    }
+    return [part for part, count in alike.items() if count == max(alike.values())]
+
+
+def classes_of_tests() -> Iterator[tuple[str, ast.ClassDef, bool]]:
+    """(file:name, the class, whether it can be made from elsewhere)."""
+    for path in sorted(TESTS.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                yield f"{path.relative_to(TESTS)}:{node.name}", node, node in tree.body
+
+
+def test_every_stand_in_is_compared() -> None:
+    """A class with a part's methods is in the table above, or derives from the part and takes what it takes."""
+    compared = set()
+    for make, _, _ in STAND_INS.values():
+        kind = type(make())
+        file = sys.modules[kind.__module__].__file__ or ""
+        if Path(file).is_relative_to(TESTS):
+            compared.add(f"{Path(file).relative_to(TESTS)}:{kind.__name__}")
+    wrong, known = [], set()
+    for name, node, makeable in classes_of_tests():
+        parts = parts_of(node)
+        if not parts:
+            continue
+        known.add(name)
+        unlike = [written_differences(node, part) for part in parts]
+        derived = any(ast.unparse(base) == part.__name__ for base in node.bases for part in parts)
+        if name in NAMESAKES:
+            continue
+        if all(unlike):
+            wrong += [f"{name}: {sentence}" for sentence in unlike[0]]
+        elif makeable and not derived and name not in compared:
+            wrong.append(f"{name} looks like {parts[0].__name__}: say what it stands for in STAND_INS")
+    assert not wrong
+    assert set(NAMESAKES) <= known, "a namesake is gone"
 
 
 @pytest.mark.parametrize("name", STAND_INS)

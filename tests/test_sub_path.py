@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.support.directories import shared_directory
 from tests.support.server import Server
 
 PUBLIC = "https://mq.example.org"
@@ -13,8 +14,8 @@ BASE = "/rocketbox"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("server")
+def server(request):
+    directory = shared_directory(request, "server")
     options = ("--http-port", "0", "--public-url", PUBLIC + BASE)
     with Server(directory / "data", *options, roles="broker,namesrv,console") as running:
         yield running

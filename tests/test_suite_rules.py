@@ -48,3 +48,37 @@ def test_a_module_that_skips_itself_fails_under_ci(suite, monkeypatch):
 def test_elsewhere_a_skipped_test_is_only_skipped(suite, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     suite.runpytest_subprocess("-p", "no:django").assert_outcomes(passed=1, skipped=2, xfailed=1)
+
+
+def test_directories_that_tests_share_go_with_their_fixture():
+    """`tmp_path_factory` keeps what it made to the end of the run: tests/support/directories.py does not."""
+    tests = Path(__file__).parent
+    own = tests / "support" / "directories.py"
+    found = [path for path in sorted(tests.rglob("*.py")) if path != own and ".mktemp" + "(" in path.read_text()]
+    assert not found
+
+
+SHARED = """
+import pytest
+from tests.support.directories import shared_directory
+
+@pytest.fixture(scope="module")
+def place(request):
+    directory = shared_directory(request, "place")
+    yield directory
+    assert directory.exists(), "it goes when the fixture is done with it"
+
+def test_first(place):
+    (place / "file").touch()
+
+def test_second(place):
+    assert (place / "file").exists() is EXPECTED
+"""
+
+
+@pytest.mark.parametrize(("expected", "left"), [(True, 0), (False, 1)])
+def test_a_shared_directory_stays_only_when_a_test_failed(pytester, monkeypatch, expected, left):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    pytester.makepyfile(SHARED.replace("EXPECTED", str(expected)))
+    pytester.runpytest_subprocess("-p", "no:django")
+    assert len(list(pytester.path.rglob("place[0-9]"))) == left

@@ -23,8 +23,8 @@ from .schemas import ProblemOut
 
 ROOT = "api/v1/"
 DESCRIPTION = """\
-What the console does, for programs. Send a token as `Authorization: Bearer rbx_...`; a browser's session works, too, \
-with its CSRF token in `X-CSRFToken`. Errors are problem details (RFC 9457) with a stable `type` and `code`. \
+Everything the console does, for programs. Send a token as `Authorization: Bearer rbx_...`; a browser's session works \
+too, with its CSRF token in `X-CSRFToken`. Errors are problem details (RFC 9457) with a stable `type` and `code`. \
 Times end in `_at_ms` (milliseconds since 1970, UTC); what is not known is null, and its `_why` says why."""
 
 
@@ -109,7 +109,7 @@ def openapi() -> dict[str, Any]:
         operation["operationId"] = operation["operationId"].rpartition("_routers_")[2].partition("_")[2]
         for parameter in operation["parameters"]:
             parameter["schema"] = _without_null(parameter["schema"])
-        operation["x-access"] = words_of(rule_for("", one.method, one.route))
+        operation["x-access"] = rule_text(rule_for("", one.method, one.route))
         for status in ("4XX", "503"):
             operation["responses"][status] = {"$ref": "#/components/responses/Problem"}
     return schema
@@ -121,6 +121,6 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {**{name: one for name, one in schema.items() if name != "anyOf"}, **ways[0]} if len(ways) == 1 else schema
 
 
-def words_of(rule: Rule | None) -> str:
+def rule_text(rule: Rule | None) -> str:
     """As "operator", "viewer, may_read_bodies" or "nobody"."""
     return "nobody" if rule is None else ", ".join((rule.role or "everyone", *rule.grants))

@@ -1,6 +1,6 @@
-"""What the table of access cannot say: names a token may touch, and acts that are for people.
+"""What the access table cannot say: which names a token may access, and what only signed-in users may do.
 
-Who is asking and whether they may call an operation at all was settled before a handler runs (`console.middleware`).
+The caller, and whether it may call the operation at all, is settled before a handler runs (`console.middleware`).
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from ..console.recent_login import is_recent
 from .errors import Refused
 
 
-def may_touch(request: HttpRequest, name: str) -> bool:
-    """Whether a topic or group of this name is within the caller's reach; people reach everything."""
+def may_access(request: HttpRequest, name: str) -> bool:
+    """Whether a topic or group of this name may be accessed by the caller; users may access all."""
     user: Any = request.user
-    return user.kind != "token" or user.may_touch(name)
+    return user.kind != "token" or user.may_access(name)
 
 
-def touch(request: HttpRequest, *names: str) -> None:
-    """Refuse unless every topic or group named is within the caller's reach."""
+def require_access(request: HttpRequest, *names: str) -> None:
+    """Refuse unless the caller may access every topic or group named."""
     for name in names:
-        if not may_touch(request, name):
-            raise Refused("outside_pattern", f"This token may touch names like {pattern_of(request)} only.")
+        if not may_access(request, name):
+            raise Refused("outside_pattern", f"This token may only access names like {pattern_of(request)}.")
 
 
-def is_limited(request: HttpRequest) -> bool:
-    """Whether the caller reaches some names only."""
+def has_pattern(request: HttpRequest) -> bool:
+    """Whether the caller may access some names only."""
     return pattern_of(request) != "*"
 
 
-def need_everything(request: HttpRequest) -> None:
+def require_all_names(request: HttpRequest) -> None:
     """Refuse a token with a pattern: what follows is about the whole broker."""
-    if is_limited(request):
+    if has_pattern(request):
         raise Refused(
-            "outside_pattern", f"This is about the whole broker, and the token may touch {pattern_of(request)} only."
+            "outside_pattern", f"This is about the whole broker, and the token may only access {pattern_of(request)}."
         )
 
 
@@ -45,24 +45,24 @@ def pattern_of(request: HttpRequest) -> str:
     return str(user.token.pattern) if user.kind == "token" else "*"
 
 
-def need_person(request: HttpRequest) -> None:
-    """Refuse tokens: one that leaked must not make others that outlive it."""
+def require_session(request: HttpRequest) -> None:
+    """Require a signed-in user: a leaked token must not create others that outlive it."""
     if request.user.kind != "user":
-        raise Refused("session_required", "Sign in to the console for this: a token cannot make tokens.")
+        raise Refused("session_required", "Sign in to the console for this: a token cannot create tokens.")
 
 
-def need_export(request: HttpRequest) -> None:
-    """Refuse whoever may read bodies and not take them away."""
+def require_export(request: HttpRequest) -> None:
+    """Refuse callers who may read bodies but not export them."""
     if not request.user.may_export:
-        raise Refused("forbidden", "This takes the right to export messages.")
+        raise Refused("forbidden", "This needs the right to export messages.")
 
 
-def need_recent_login(request: HttpRequest) -> None:
+def require_recent_login(request: HttpRequest) -> None:
     """Refuse a session whose password was given too long ago. A token has none: its scope was chosen for the act."""
     if not is_recent(request):
-        raise Refused("confirm_password", "Give your password again (/confirm/), then repeat the request.")
+        raise Refused("confirm_password", "Enter your password again at /confirm/, then repeat the request.")
 
 
-def within_reach(request: HttpRequest, rows: Iterable[Any], name: str = "name") -> list[Any]:
-    """The rows whose topic or group the caller may touch."""
-    return [row for row in rows if may_touch(request, getattr(row, name))]
+def accessible(request: HttpRequest, rows: Iterable[Any], name: str = "name") -> list[Any]:
+    """The rows whose topic or group the caller may access."""
+    return [row for row in rows if may_access(request, getattr(row, name))]

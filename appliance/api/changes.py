@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from ..engine.window.snapshots import Change
 
 IfMatch = Annotated[
-    str | None, Header(None, alias="If-Match", max_length=256, description="The ETag that was read; 412 if it changed.")
+    str | None,
+    Header(None, alias="If-Match", max_length=256, description="The ETag you read; 412 when it has changed since."),
 ]
-DryRun = Annotated[bool, Query(False, description="Only say what would change.")]
-Force = Annotated[bool, Query(False, description="Do it although `blockers` speak against it.")]
+DryRun = Annotated[bool, Query(False, description="Only report what would change; change nothing.")]
+Force = Annotated[bool, Query(False, description="Do it despite the `blockers`.")]
 
 
 def by(request: HttpRequest) -> str:
@@ -34,7 +35,7 @@ def expected_revision(if_match: str | None) -> str | None:
     if header == "*":
         return None
     if len(header) < 2 or header[0] != '"' or header[-1] != '"' or '"' in header[1:-1]:
-        raise Refused("revision_mismatch", "If-Match is not one strong entity tag, as an ETag of ours is.")
+        raise Refused("revision_mismatch", "If-Match must be one strong entity tag, as sent in ETag.")
     return header[1:-1]
 
 

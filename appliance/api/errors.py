@@ -38,11 +38,11 @@ def install(api: NinjaAPI) -> None:
         (StoreBroken, _store_broken),
         (runtime.EngineNotRunning, _not_running),
         (ValidationError, _invalid),
-        (HttpError, _unreadable),
+        (HttpError, _malformed),
         (Http404, _not_found),
         (RequestDataTooBig, _too_large),
         (SuspiciousOperation, _suspicious),
-        (Exception, _mistake),
+        (Exception, _internal_error),
     )
     for kind, answer in answers:
         api.add_exception_handler(kind, answer)
@@ -66,7 +66,7 @@ def _admin_error(request: HttpRequest, error: AdminError) -> HttpResponse:
 
             code = "blocked"
             more["blockers"] = [SentenceOut.model_validate(one).model_dump() for one in error.blockers]
-            more["hint"] = "Add force=true to do it all the same."
+            more["hint"] = "Add force=true to do it anyway."
         case Conflict() if "if-match" in request.headers:
             code = "revision_mismatch"
             more["hint"] = "Read it again and use its new ETag."
@@ -80,7 +80,7 @@ def _store_broken(request: HttpRequest, error: StoreBroken) -> HttpResponse:
 
 
 def _not_running(request: HttpRequest, error: runtime.EngineNotRunning) -> HttpResponse:
-    return problem(request, "engine_not_running", "No engine runs in this process: it is starting or stopping.")
+    return problem(request, "engine_not_running", "RocketBox is starting or stopping. Try again in a moment.")
 
 
 def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
@@ -95,7 +95,7 @@ def _field(location: tuple[Any, ...]) -> str:
     return clean(".".join(str(part) for part in parts)) or str(location[0])
 
 
-def _unreadable(request: HttpRequest, error: HttpError) -> HttpResponse:
+def _malformed(request: HttpRequest, error: HttpError) -> HttpResponse:
     return problem(request, "bad_request", f"{error.message}: it is not valid JSON.")
 
 
@@ -111,6 +111,6 @@ def _suspicious(request: HttpRequest, error: SuspiciousOperation) -> HttpRespons
     return problem(request, "bad_request", "The request could not be understood.")
 
 
-def _mistake(request: HttpRequest, error: Exception) -> HttpResponse:
+def _internal_error(request: HttpRequest, error: Exception) -> HttpResponse:
     logger.error("api: failed request=%s path=%r", getattr(request, "request_id", ""), request.path, exc_info=error)
-    return problem(request, "internal", "Something went wrong here. The log says more under this request's number.")
+    return problem(request, "internal", "The log has the details under the number of this request.")

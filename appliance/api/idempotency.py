@@ -60,14 +60,14 @@ def _claim(request: HttpRequest, key: str) -> IdempotentAnswer:
     except IntegrityError:
         kept = IdempotentAnswer.objects.get(key=key, caller=caller)
     if kept.request_digest != digest:
-        raise Refused("idempotency_key_reused", "This Idempotency-Key came with another request before.")
+        raise Refused("idempotency_key_reused", "This Idempotency-Key was already used for a different request.")
     if kept.status == 0 and now - kept.created_at_ms < _UNDER_WAY_MS:
-        raise Refused("idempotency_in_progress", "A request with this Idempotency-Key is under way.")
+        raise Refused("idempotency_in_progress", "A request with this Idempotency-Key is still running.")
     if kept.status in (0, _UNKNOWN):
         raise Refused(
             "idempotency_outcome_unknown",
             "The first request with this Idempotency-Key did not finish; it may have been carried out.",
-            hint="Look whether it was, then use a new key.",
+            hint="Check whether it was, then use a new key.",
         )
     return kept
 

@@ -31,7 +31,7 @@ class MessageRowOut(Out):
 
 
 class ScannedOut(Out):
-    """What the page cost: messages passed so far of the snapshot's total, bytes read and time taken for this page."""
+    """What the page cost: messages read so far of the snapshot's total, and bytes and time for this page."""
 
     seen: int
     total: int
@@ -40,7 +40,7 @@ class ScannedOut(Out):
 
 
 class MessagePageOut(PageOut):
-    """Messages of a snapshot that new ones do not change. truncated: the time budget ended this page early; go on with
+    """Messages of a snapshot; newer ones are not included. truncated: the time limit ended this page early; go on with
     next_cursor. skipped: entries of this page whose record could not be read or has expired."""
 
     items: list[MessageRowOut]
@@ -65,14 +65,14 @@ class MessagePageOut(PageOut):
 
 
 class SearchHitOut(Out):
-    """A message that was found. matched: place, offset_id, unique_id or key, what the text is of it."""
+    """A message that was found. matched: what the text matched: place, offset_id, unique_id or key."""
 
     matched: str
     message: MessageRowOut = Field(validation_alias=AliasChoices("row", "message"))
 
 
 class SearchOut(PageOut):
-    """What a search found, over a snapshot that new messages do not change.
+    """What a search found, in a snapshot: newer messages are not included.
 
     kinds: what the text may be, the most telling first. truncated: the time budget ended this page early; go on with
     next_cursor. index_behind_bytes: how much of the newest log is not indexed yet. searched_topics of topics were
@@ -108,8 +108,8 @@ class StoryOut(Out):
 
 
 class DeliveryOut(Out):
-    """Where a group stands with the message. state: consumed (its offset is past it), waiting (so many ahead of it),
-    filtered (its subscription excludes the tag) or unknown (why)."""
+    """Where a group stands with the message. state: consumed (its offset is past it), waiting (`ahead` messages before
+    it), filtered (its subscription excludes the tag) or unknown (why)."""
 
     group: Text
     state: str
@@ -139,8 +139,8 @@ class MessageOut(Out):
 
 
 class BodyOut(Out):
-    """A message's body. data: the first shown_bytes after the layers (what was taken off, outermost first) as text, or
-    as base64 where it is none."""
+    """A message's body. data: its first shown_bytes, after the layers of compression (outermost first) were removed, as
+    text, or as base64 where it is not text."""
 
     kind: str
     layers: list[str]
@@ -165,7 +165,7 @@ class BodyOut(Out):
 
 
 class FieldOut(Out):
-    """A field of the stored record: where it lies and what it says."""
+    """A field of the stored record: its position and value."""
 
     name: str
     position: int
@@ -174,7 +174,7 @@ class FieldOut(Out):
 
 
 class RecordOut(Out):
-    """The record as it lies in the log, and a dump of its first bytes, 16 a line."""
+    """The record as stored, and a dump of its first bytes, 16 per line."""
 
     physical_offset: int
     size_bytes: int
@@ -216,7 +216,7 @@ class Base64BodyIn(In):
 
 
 class MessageIn(In):
-    """A test message. queue_id: left out, the broker picks one."""
+    """A test message. queue_id: leave it out to let the broker choose one."""
 
     body: TextBodyIn | Base64BodyIn
     tags: str = ""
@@ -230,7 +230,7 @@ class MessageIn(In):
 
 
 class SentOut(Out):
-    """The message as it was published: on the disk when flushing is synchronous and status is SEND_OK."""
+    """The message as stored: on disk when flushing is synchronous and status is SEND_OK."""
 
     status: str
     topic: Text

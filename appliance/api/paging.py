@@ -12,10 +12,10 @@ from ninja import Query
 
 from ..engine.cursors import decode_cursor, encode_cursor
 from ..engine.errors import InvalidInput
-from .auth import is_limited, within_reach
+from .auth import accessible, has_pattern
 
-Limit = Annotated[int, Query(50, ge=1, le=500, description="Items on a page.")]
-Cursor = Annotated[str | None, Query(None, max_length=4096, description="next_cursor of the page before.")]
+Limit = Annotated[int, Query(50, ge=1, le=500, description="Items per page.")]
+Cursor = Annotated[str | None, Query(None, max_length=4096, description="The next_cursor of the previous page.")]
 # Milliseconds since 1970, as SQLite and the wire hold them: in 63 bits.
 _LAST_MS = (1 << 63) - 1
 From = Annotated[int | None, Query(None, alias="from", ge=0, le=_LAST_MS, description="Not before, ms since 1970.")]
@@ -27,17 +27,17 @@ _MOST = 500
 
 def page_number(cursor: str | None, question: object) -> int:
     """The page a cursor of `next_page` asks for; 1 without one. InvalidInput when it is of another question."""
-    return 1 if cursor is None else max(1, position(cursor, question))
+    return 1 if cursor is None else max(1, number_of(cursor, question))
 
 
-def position(cursor: str, question: object) -> int:
+def number_of(cursor: str, question: object) -> int:
     """The number a cursor of `cursor_at` carries."""
     try:
         number, digest = decode_cursor(cursor, tuple[int, str])
     except ValueError:
-        raise InvalidInput("cursor", "cursor is not one of ours") from None
+        raise InvalidInput("cursor", "this cursor is not valid: start again without one") from None
     if digest != _digest(question):
-        raise InvalidInput("cursor", "cursor belongs to another filter, sort or limit")
+        raise InvalidInput("cursor", "this cursor belongs to another filter, sort or limit")
     return number
 
 
@@ -61,24 +61,24 @@ def table(
     """{"items", "next_cursor", "total"} of a table of the window's.
 
     ask(page, page_size) -> a `snapshots.Page`. named: its rows have the name of a topic or group. A token with a
-    pattern sees those it may touch, and no count of others: the whole table is asked for then.
+    pattern sees the rows it may access, and no count of others: then the whole table is read.
     """
     question = (*question, limit)
     number = page_number(cursor, question)
-    if named and is_limited(request):
-        return _cut(within_reach(request, _whole(ask)), number, limit, question)
+    if named and has_pattern(request):
+        return _one_page(accessible(request, _all_rows(ask)), number, limit, question)
     page = ask(number, limit)
     rows = page.rows if page.page == number else ()
     more = page.page < page.pages and page.page == number
     return {"items": rows, "total": page.total, "next_cursor": cursor_at(number + 1, question) if more else None}
 
 
-def _whole(ask: Callable[[int, int], Any]) -> list[Any]:
+def _all_rows(ask: Callable[[int, int], Any]) -> list[Any]:
     first = ask(1, _MOST)
     return [row for number in range(1, first.pages + 1) for row in (first if number == 1 else ask(number, _MOST)).rows]
 
 
-def _cut(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:
+def _one_page(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:
     shown = rows[(number - 1) * limit : number * limit]
     more = number * limit < len(rows)
     return {"items": shown, "total": len(rows), "next_cursor": cursor_at(number + 1, question) if more else None}

@@ -28,7 +28,7 @@ class Out(BaseModel):
 
 
 class In(BaseModel):
-    """A body. A field nobody knows is a mistake, and so is a value of another type."""
+    """A request body. Unknown fields and values of another type are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -39,7 +39,7 @@ def not_given() -> Any:
 
 
 class SentenceOut(Out):
-    """A sentence for people. code: stable, for programs; args: what goes into its places."""
+    """A sentence for people. code: stable, for programs. args: the values in the sentence."""
 
     code: str
     text: Text
@@ -71,7 +71,7 @@ class ProblemOut(BaseModel):
 
 
 class PageOut(Out):
-    """next_cursor: send it as `cursor` for the next page; null at the end."""
+    """next_cursor: send it as `cursor` for the next page; null on the last page."""
 
     next_cursor: str | None
 
@@ -80,7 +80,7 @@ class PageOut(Out):
 
 
 class MeOut(Out):
-    """The caller. kind: "user" or "token". pattern: names of topics and groups that a token may touch."""
+    """Who you are. kind: "user" or "token". pattern: names of topics and groups that a token may access."""
 
     kind: str
     username: str
@@ -92,7 +92,7 @@ class MeOut(Out):
 
 
 class TokenIn(In):
-    """A new token. role, grants: never more than your own. pattern: a shell pattern of topic and group names."""
+    """A new token. role, grants: never more than your own. pattern: a shell pattern for topic and group names."""
 
     name: str = Field(min_length=1, max_length=64)
     role: Literal["viewer", "operator", "admin"] = "viewer"
@@ -130,7 +130,7 @@ class TokenOut(Out):
 
 
 class NewTokenOut(TokenOut):
-    """secret: shown this once; keep it now."""
+    """secret: shown only this once; save it now."""
 
     secret: str
 
@@ -140,7 +140,7 @@ class TokenPage(PageOut):
 
 
 class AuditOut(Out):
-    """One act. before, after: what changed. result: done, refused or failed. digest: over it and its predecessor's."""
+    """One action. before, after: what changed. result: done, refused or failed. digest: over it and the one before."""
 
     id: int
     at_ms: int
@@ -179,7 +179,7 @@ class ChecksOut(Out):
 
 
 class RetentionOut(Out):
-    """What is kept and for how long. Shares are parts of the disk, 0 to 1; topic_hours: topics kept for less time.
+    """How long messages are kept. Shares are parts of the disk, 0 to 1; topic_hours: topics kept for less time.
 
     refusing: why sends are refused now. failure: why the last round of cleaning could not do its work.
     """
@@ -204,7 +204,7 @@ class RetentionOut(Out):
 
 
 class CleanedOut(Out):
-    """topics: those whose queues went; log and queue files go behind the call."""
+    """topics: those whose queues were deleted; log and queue files are deleted after the call returns."""
 
     what: str
     topics: list[str]
@@ -277,7 +277,7 @@ class GroupLagOut(Out):
 
 
 class NeedOut(Out):
-    """Something that needs a person. level: act, stuck or watch. kind, name: what it is about."""
+    """Something that needs attention. level: act, stuck or watch. kind, name: what it is about."""
 
     level: str
     kind: str
@@ -286,7 +286,7 @@ class NeedOut(Out):
 
 
 class BrokerOut(Out):
-    """The broker now: messages and bytes a second over the last 10 s, totals since the start, what needs a person."""
+    """The broker now: messages and bytes a second over the last 10 s, totals since the start, what needs attention."""
 
     broker_name: str
     broker_address: str | None

@@ -69,7 +69,7 @@ class TopicIn(In):
 
 
 class TopicPatch(In):
-    """What is left out stays."""
+    """Settings left out stay as they are."""
 
     kind: Kind = Field(default_factory=not_given)
     read_queues: int = Field(default_factory=not_given)
@@ -79,7 +79,7 @@ class TopicPatch(In):
     order: bool = Field(default_factory=not_given)
     reserve_hours: int = Field(
         default_factory=not_given,
-        description="Messages stored longer ago are not shown; 0: as long as the broker keeps.",
+        description="Older messages are not shown; 0: as long as the broker keeps messages.",
     )
 
 
@@ -124,7 +124,7 @@ class TopicGroupList(Out):
 
 
 class ProducerOut(Out):
-    """Who sent some of the newest messages; client_id: null when that connection is gone."""
+    """Who sent some of the most recent messages. client_id: null when that connection is closed."""
 
     born_host: str
     client_id: Text | None
@@ -158,7 +158,7 @@ class RouteQueuesOut(Out):
 
 
 class RouteOut(Out):
-    """What the own name server answers a client that asks for the topic."""
+    """The route that our name server gives to clients that ask for the topic."""
 
     topic: Text
     brokers: list[RouteBrokerOut]
@@ -215,7 +215,7 @@ class SubscriptionOut(Out):
 
 
 class GroupClientOut(Out):
-    """A connected member. subscriptions: of its own last heartbeat that named them; null when none did."""
+    """A connected client. subscriptions: from its last heartbeat that named them; null when none did."""
 
     client_id: Text
     address: str
@@ -226,7 +226,7 @@ class GroupClientOut(Out):
 
 
 class SubscriptionVersionOut(Out):
-    """One of several things that members of a group subscribe to; expression null: not subscribed at all."""
+    """One of several subscriptions among the clients of a group; expression null: not subscribed at all."""
 
     expression: Text | None
     kind: Text | None
@@ -234,7 +234,7 @@ class SubscriptionVersionOut(Out):
 
 
 class ConflictOut(Out):
-    """A topic that members of one group subscribe to differently."""
+    """A topic that clients of one group subscribe to differently."""
 
     topic: Text
     versions: list[SubscriptionVersionOut]
@@ -287,7 +287,7 @@ class GroupIn(In):
 
 
 class GroupPatch(In):
-    """What is left out stays."""
+    """Settings left out stay as they are."""
 
     consume_enable: bool = Field(default_factory=not_given)
     consume_broadcast_enable: bool = Field(default_factory=not_given)

@@ -1,1 +1,1 @@
-"""The commands beside `rocketbox serve`, one module each."""
+"""The commands of `rocketbox` besides `serve`, a module for each."""

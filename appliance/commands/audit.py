@@ -1,4 +1,5 @@
-"""`rocketbox audit check|accept`: the audit log's seals, and going on after somebody has looked at what was found."""
+"""`rocketbox audit check|accept`: checks the audit log for tampering, and accepts it as it is after an
+investigation."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ USAGE = """\
 usage: rocketbox audit check [options of serve, as --data-dir DIR]
        rocketbox audit accept [options of serve, as --data-dir DIR]
 
-check reads every entry of the audit log; exit status 1 when one was changed, removed or put in, or the newest are
-missing. accept goes on from the log as it is now, and says so in it: after an older copy of the data was restored on
-purpose, or when the reason is known. Until then every check fails. The server may run meanwhile."""
+check reads the whole audit log; its exit status is 1 when an entry was changed, removed or inserted, or the newest ones
+are missing. From then on every check fails, until accept takes the log as it is now and adds an entry that says so: use
+it when the reason is known, as after restoring an older copy of the data. The server may be running."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -30,5 +31,5 @@ def run(arguments: Sequence[str]) -> int:
         print(found)
         return 0 if found.is_well else 1
     entry = audit.accept(who())
-    print("Nothing was broken." if entry is None else f"Accepted; entry {entry.pk} of the audit log says so.")
+    print("There was nothing to accept." if entry is None else f"Accepted; entry {entry.pk} of the audit log says so.")
     return 0

@@ -1,4 +1,4 @@
-"""`rocketbox doctor`: one look at a whole installation, beside a running broker or with none. Changes nothing."""
+"""`rocketbox doctor`: checks a whole installation, with a broker running or without. Changes nothing."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..engine.errors import StartError
 USAGE = """\
 usage: rocketbox doctor [--json] [options of serve, as --data-dir DIR or -c FILE]
 
-Looks at configuration, directories, disk, ports, kernel, clock, store and audit log, and says what to do about each.
-Nothing is changed. Exit status: 0 nothing keeps a broker from running, 1 something does or is damaged, 2 the command is
+Checks configuration, directories, disk, ports, kernel, clock, store and audit log, and says what to do about each
+problem. Changes nothing. Exit status: 0 a broker can run, 1 it cannot or something is damaged, 2 the command is
 wrong."""
 
 
@@ -34,19 +34,19 @@ def run(arguments: Sequence[str]) -> int:
         for line in found.lines:
             print(line)
         failed, warned = found.count(FAIL), found.count(WARN)
-        print(f"{len(found.lines)} checks: {failed} failed, {warned} warnings" if failed + warned else "All is well.")
+        print(f"{len(found.lines)} checks: {failed} failed, {warned} warnings" if failed + warned else "No problems.")
     return 1 if found.count(FAIL) else 0
 
 
 def examine(arguments: Sequence[str]) -> Diagnosis:
-    """Look at everything that the options of `serve` name."""
+    """Check everything that the options of `serve` name."""
     from ..command_line import load
 
     found = Diagnosis()
     try:
         config, options = load(arguments, os.environ)
     except StartError as error:
-        found.fail("config", str(error), "rocketbox serve refuses it, too")
+        found.fail("config", str(error), "rocketbox serve does not start with it either")
         try:
             config, options = load([], {})
         except StartError:
@@ -54,11 +54,9 @@ def examine(arguments: Sequence[str]) -> Diagnosis:
         look_at_machine(found, existing(config.data_dir), console=True)
         return found
     for notice in options.notices:
-        found.warn("config", notice, "leave them out if nobody else reads this file")
+        found.warn("config", notice, "remove them if no other program reads this file")
     if not options.notices:
-        found.ok(
-            "config", f"The options can be read; the roles are {', '.join(_roles(config.roles, options.console))}."
-        )
+        found.ok("config", f"The options are valid; the roles are {', '.join(_roles(config.roles, options.console))}.")
     look_at_machine(found, existing(config.data_dir), options.console)
     store = open_store(found, config) if "broker" in config.roles else None
     try:

@@ -1,4 +1,4 @@
-"""`rocketbox health`: whether the server with these options is ready; for containers, which have no other client."""
+"""`rocketbox health`: whether the server with these options is ready. For containers, which have no other client."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ LIMIT_S = 4.0
 
 
 def run(arguments: Sequence[str]) -> int:
-    """0 when every check is ok, else 1 and one line that says why. Takes the options and variables of `serve`."""
+    """0 when every check passes, else 1 and one line that says why. Takes the options and variables of `serve`."""
     from ..command_line import load
 
     config, options = load(arguments, os.environ)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.bind, options.bind)
     try:
         if options.console:
-            said = _ask(host, options.http_port)
+            problem = _problem(host, options.http_port)
         else:
             port = config.broker_port if "broker" in config.roles else config.namesrv_port
             socket.create_connection((host, port), LIMIT_S).close()
-            said = ""
+            problem = ""
     except OSError as error:
-        said = f"no answer: {error.strerror or error}"
+        problem = f"no answer: {error.strerror or error}"
     except (http.client.HTTPException, ValueError):
-        said = "an answer that is not ours"
-    print(f"rocketbox: not ready: {plain(said)}" if said else "ready", file=sys.stderr if said else sys.stdout)
-    return 1 if said else 0
+        problem = "another program answers"
+    print(f"rocketbox: not ready: {plain(problem)}" if problem else "ready", file=sys.stderr if problem else sys.stdout)
+    return 1 if problem else 0
 
 
-def _ask(host: str, port: int) -> str:
-    """What is wrong, "" when nothing is."""
+def _problem(host: str, port: int) -> str:
+    """What /readyz says is wrong; "" when nothing is."""
     connection = http.client.HTTPConnection(host, port, timeout=LIMIT_S)
     connection.request("GET", "/readyz", headers={"Host": "localhost"})
     response = connection.getresponse()

@@ -1,4 +1,4 @@
-"""The console's database for commands, with the server running or not: `rocketbox user`, `rocketbox audit`."""
+"""Opens the console's database for a command, `rocketbox user` or `rocketbox audit`; the server may be running."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..engine.errors import StartError
 
 
 def open_console(arguments: Sequence[str]) -> None:
-    """Set Django up on the database that options of serve name, and bring it up to date. Raises StartError."""
+    """Set Django up on the database that the options of serve name, and migrate it. Raises StartError."""
     from ..command_line import load
     from ..runtime import Place, set_place
 
     config, options = load(arguments, os.environ)
     place = Place(config.data_dir, options.bind, options.public_url)
     if not (place.directory / "console.sqlite3").exists():
-        raise StartError(f"There is no settings database in {place.directory}: name the right one with --data-dir.")
+        raise StartError(f"There is no console database in {place.directory}: give the right --data-dir.")
     set_place(place)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
     import django
@@ -29,8 +29,8 @@ def open_console(arguments: Sequence[str]) -> None:
 
 
 def who() -> str:
-    """Who runs the command, as the audit log names him."""
+    """Who runs the command, for the audit log."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's number without a name
+    except (KeyError, OSError):  # a user id without a name, as in containers
         return str(os.getuid())

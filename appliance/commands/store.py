@@ -1,4 +1,4 @@
-"""`rocketbox store inspect|verify|export DIR`: a store seen offline; nothing is written into it."""
+"""`rocketbox store inspect|verify|export DIR`: reads a store without a broker; nothing is written into it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ usage: rocketbox store inspect DIR [--json]
        rocketbox store export DIR [--topic T]... [--queue N] [--from TIME] [--to TIME]
                               [--body auto|text|base64] [--decompress] [--raw] [--output FILE]
 
-DIR is a data directory or Apache's storePathRootDir; --own-dir DIR names what is ours if it is not beside it. TIME is
-ms since 1970 or 2026-01-31T12:00:00Z. Nothing in DIR is changed.
-Exit status: 0 all is well, 1 something is damaged, 2 there is no store or the command is wrong."""
+DIR is a data directory or Apache's storePathRootDir; --own-dir names the directory rocketbox if it is not beside the
+store. TIME is in ms since 1970, or like 2026-01-31T12:00:00Z. Nothing in DIR is changed.
+Exit status: 0 no damage, 1 something is damaged, 2 there is no store or the command is wrong."""
 
 _FLAGS = {"inspect": {"--json"}, "verify": {"--json", "--quiet"}, "export": {"--decompress", "--raw", "--quiet"}}
 _VALUES = {
@@ -40,7 +40,7 @@ _PROGRESS_S = 1.0
 
 
 class Arguments:
-    """One command's words. Raises StartError for what it does not know."""
+    """The arguments of one command. Raises StartError for unknown ones."""
 
     def __init__(self, command: str, words: Sequence[str]) -> None:
         self.flags: set[str] = set()
@@ -82,10 +82,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         holder = store.lock_holder()
         if holder is not None:
-            _say(f"process {holder} has this store open: what it writes meanwhile may look unfinished")
+            _say(f"process {holder} has this store open: what it is writing may look unfinished")
         return _COMMANDS[command](store, wanted)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has ended
         return 1
     except KeyboardInterrupt:
         return 130
@@ -144,7 +144,7 @@ def _export(store: OfflineStore, wanted: Arguments) -> int:
         return _write(store, wanted, chosen, encoding, sys.stdout.buffer)
     path = Path(os.path.abspath(output))
     if path.is_relative_to(store.paths.root):
-        raise StartError(f"{path} lies in the store, which is only read.")
+        raise StartError(f"{path} is in the store, which is only read.")
     try:
         with open(path, "wb") as file:
             return _write(store, wanted, chosen, encoding, file)
@@ -156,7 +156,7 @@ def _write(store: OfflineStore, wanted: Arguments, chosen: Wanted, encoding: str
     problems = Problems(lambda problem: print(problem, file=sys.stderr, flush=True))
     to_terminal = file.isatty()
     if to_terminal and "--raw" in wanted.flags:
-        raise StartError("--raw writes bytes that a terminal would obey: name a file with --output, or redirect it.")
+        raise StartError("--raw writes binary data, which can upset a terminal: use --output FILE, or redirect it.")
     count = 0
     _, durable = recovery_position(store)
     for record in records(store, chosen, problems, durable, _progress("--quiet" in wanted.flags)):
@@ -185,14 +185,14 @@ def _time(name: str, value: str | None) -> int | None:
     try:
         moment = datetime.datetime.fromisoformat(value)
     except ValueError:
-        raise StartError(f"{name} must be ms since 1970 or like 2026-01-31T12:00:00Z, not {value!r}.") from None
+        raise StartError(f"{name} must be in ms since 1970, or like 2026-01-31T12:00:00Z, not {value!r}.") from None
     if moment.tzinfo is None:
         moment = moment.astimezone()
     return int(moment.timestamp() * 1000)
 
 
 def _progress(quiet: bool) -> Progress:
-    """A line on stderr now and then, where somebody looks."""
+    """A line on stderr now and then, if that is a terminal."""
     if quiet or not sys.stderr.isatty():
         return lambda what, done, total: None
     last = [time.monotonic()]

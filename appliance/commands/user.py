@@ -1,4 +1,4 @@
-"""`rocketbox user reset-password NAME`: for whoever can reach the data directory and lost the password."""
+"""`rocketbox user reset-password NAME`: for somebody who lost a password and can reach the data directory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .offline_console import open_console, who
 USAGE = """\
 usage: rocketbox user reset-password NAME [--password-stdin] [options of serve, as --data-dir DIR]
 
-Prints a new first password, to be changed at the next sign-in; with --password-stdin takes the one on standard input.
-All sessions and API tokens of the user end. The server may run meanwhile."""
+Prints a new password, which must be changed at the next sign-in; with --password-stdin sets the one on standard input.
+All sessions and API tokens of the user end. The server may be running."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -34,16 +34,16 @@ def _reset(name: str, password: str | None) -> None:
 
     from ..console.audit import record
     from ..console.models import User
-    from ..console.password_rules import made_password, problem_with
+    from ..console.password_rules import generate_password, password_problem
     from ..console.tokens import revoke_all
 
     user = User.objects.named(name)
     if user is None:
         known = ", ".join(User.objects.values_list("username", flat=True)) or "none"
-        raise StartError(f"There is no user {name!r}; there are: {known}.")
-    if password is not None and (problem := problem_with(password, user)):
+        raise StartError(f"There is no user {name!r}; the users are: {known}.")
+    if password is not None and (problem := password_problem(password, user)):
         raise StartError(f"The password is refused: {problem}")
-    new = password if password is not None else made_password()
+    new = password if password is not None else generate_password()
     user.set_password(new)
     user.must_change_password = password is None
     note = partial(record, actor=who(), actor_kind="command line")
@@ -54,8 +54,8 @@ def _reset(name: str, password: str | None) -> None:
     if password is None:
         print(f"New password of {user.username}: {new}")
     else:
-        print(f"The password of {user.username} is changed.")
+        print(f"The password of {user.username} has been changed.")
     if ended:
-        print(f"API tokens that ended: {plain(', '.join(ended))}")
+        print(f"Revoked API tokens: {plain(', '.join(ended))}")
     if not user.is_active:
-        print(f"{user.username} is disabled and still cannot sign in.", file=sys.stderr)
+        print(f"{user.username} is disabled and cannot sign in until enabled.", file=sys.stderr)

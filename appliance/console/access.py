@@ -3,7 +3,7 @@
 To add a page: give its URL a name, add one line here, and the middleware (`middleware.Access`) does the rest.
 
     "topic_create": OPERATOR,                       the role, or a higher one
-    "message": VIEWER.with_grants("may_read_bodies"),  and a right that no role brings along
+    "message": VIEWER.with_grants("may_read_bodies"),  and a right that no role includes
     "GET api/v1/topics/<topic>": VIEWER,            an operation of the API: method and route, as `resolve().route`
 
 A view that changes things and also shows its form is one name, and needs what the change needs. Templates ask
@@ -38,7 +38,7 @@ class Rule:
         return replace(self, grants=(*self.grants, *names))
 
     def admits(self, user: Any) -> bool:
-        """Whether a user, a token's bearer or `identity.Nobody` has the role and the grants."""
+        """Whether a user, a token's bearer or `identity.AnonymousUser` has the role and the grants."""
         return _RANK[user.role] >= _RANK[self.role] and all(getattr(user, grant) for grant in self.grants)
 
 
@@ -152,7 +152,7 @@ ACCESS: dict[str, Rule] = {
 
 
 def rule_for(name: str, method: str = "", route: str = "") -> Rule | None:
-    """The rule of a view, or of one operation of the API; None when there is none: then nobody may."""
+    """The rule of a view, or of one operation of the API; None when there is none: then it is refused to all."""
     return ACCESS.get(f"{method} {route}") or ACCESS.get(name)
 
 

@@ -50,7 +50,7 @@ TEMPLATES = {
         "They were cut off, or an older copy of the settings database was restored."
     ),
     "audit_altered": (
-        "Entry %(entry)d of the audit log does not fit the one before it: something was changed, removed or put in "
+        "Entry %(entry)d of the audit log does not match the one before it: something was changed, removed or inserted "
         "there."
     ),
     "audit_fewer": "Entries of the audit log are missing: there were %(count)d, and there are %(found)d of them.",

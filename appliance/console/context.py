@@ -1,4 +1,4 @@
-"""What every template may use."""
+"""What every template can use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from django.utils.functional import SimpleLazyObject
 
 from .. import __version__
 from .access import allows
-from .identity import Nobody
+from .identity import AnonymousUser
 from .navigation import menu
 
 
-class _Can:
+class Permissions:
     """`can.topic_create`: whether the table lets this user see that view."""
 
     def __init__(self, user: Any) -> None:
@@ -27,12 +27,12 @@ class _Can:
 
 def console(request: HttpRequest) -> dict[str, object]:
     """user, can, menu, version, languages (code, own name, whether it is the present one)."""
-    user = getattr(request, "user", None) or Nobody()
+    user = getattr(request, "user", None) or AnonymousUser()
     match = request.resolver_match
     current = translation.get_language()
     return {
         "user": user,
-        "can": _Can(user),
+        "can": Permissions(user),
         "menu": SimpleLazyObject(lambda: menu(user, match.view_name if match else "")),
         "version": __version__,
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],

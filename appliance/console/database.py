@@ -1,4 +1,4 @@
-"""The settings database: brought up to date before anything asks it."""
+"""The settings database: migrated before anything uses it."""
 
 from __future__ import annotations
 

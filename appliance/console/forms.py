@@ -1,4 +1,4 @@
-"""Forms of the console's own things."""
+"""Forms for users, passwords and the address given to clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .models import User
-from .password_rules import problem_with
+from .password_rules import password_problem
 
 
 def _password(label: Any, *, new: bool, help_text: Any = "") -> forms.CharField:
@@ -20,7 +20,7 @@ def _password(label: Any, *, new: bool, help_text: Any = "") -> forms.CharField:
     return forms.CharField(label=label, strip=False, max_length=1024, widget=widget, help_text=help_text)
 
 
-_LENGTH = gettext_lazy("Ten characters or more, not digits only.")
+_LENGTH = gettext_lazy("At least ten characters, and not only digits.")
 
 
 class Form(forms.Form):
@@ -31,7 +31,7 @@ class Form(forms.Form):
 
 
 class SignInForm(Form):
-    """Name and password; whether they fit is the view's question."""
+    """Name and password; the view checks them."""
 
     username = forms.CharField(
         label=gettext_lazy("Name"),
@@ -47,7 +47,7 @@ class ConfirmForm(Form):
     password = _password(gettext_lazy("Password"), new=False)
 
 
-class _NewPassword(Form):
+class NewPasswordForm(Form):
     """A new password, twice, that the rules accept; `user` is whose it will be."""
 
     user: User
@@ -56,7 +56,7 @@ class _NewPassword(Form):
         cleaned = super().clean() or {}
         password, again = cleaned.get("password"), cleaned.get("again")
         if password is not None:
-            problem = problem_with(password, self.user)
+            problem = password_problem(password, self.user)
             if problem:
                 self.add_error("password", problem)
             elif again is not None and again != password:
@@ -64,7 +64,7 @@ class _NewPassword(Form):
         return cleaned
 
 
-class AdministratorForm(_NewPassword):
+class AdministratorForm(NewPasswordForm):
     """The first administrator."""
 
     username = forms.CharField(
@@ -83,14 +83,14 @@ class AdministratorForm(_NewPassword):
     def clean_username(self) -> str:
         username = str(self.cleaned_data["username"])
         if User.objects.named(username) is not None:
-            raise ValidationError(_("There is a user of this name."))
+            raise ValidationError(_("There is already a user with this name."))
         return username
 
 
-class ChangePasswordForm(_NewPassword):
+class ChangePasswordForm(NewPasswordForm):
     """A user's own new password, for the old one."""
 
-    current = _password(gettext_lazy("Present password"), new=False)
+    current = _password(gettext_lazy("Current password"), new=False)
     password = _password(gettext_lazy("New password"), new=True, help_text=_LENGTH)
     again = _password(gettext_lazy("The same password again"), new=True)
 
@@ -121,19 +121,19 @@ class UserForm(forms.ModelForm):
     def clean_username(self) -> str:
         username = str(self.cleaned_data["username"])
         if User.objects.named(username) is not None:
-            raise ValidationError(_("There is a user of this name."))
+            raise ValidationError(_("There is already a user with this name."))
         return username
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         person = self.instance
         if person.pk and is_last_admin(User.objects.get(pk=person.pk)) and cleaned.get("role") != "admin":
-            raise ValidationError(_("This is the last administrator: make another one first."))
+            raise ValidationError(_("This is the last administrator. Make another user an administrator first."))
         return cleaned
 
 
 def is_last_admin(person: User) -> bool:
-    """Whether nobody could administer this server without them."""
+    """Whether this is the only active administrator."""
     others = User.objects.active_admins().exclude(pk=person.pk)
     return person.is_active and person.is_admin and not others.exists()
 

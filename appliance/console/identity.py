@@ -1,7 +1,7 @@
 """Who is asking: signing in and out, and the caller of a request. Django's own `auth` application is not installed:
-it would bring fourteen migrations and a second idea of permissions.
+it would bring fourteen migrations and a second permission system.
 
-`request.user` is a `User`, a `Bearer` (an API token) or `Nobody`; all have username, label, kind, role,
+`request.user` is a `User`, a `Bearer` (an API token) or `AnonymousUser`; all have username, label, kind, role,
 may_read_bodies, may_export and is_authenticated.
 """
 
@@ -28,7 +28,7 @@ _USER, _HASH, _AT, _SEEN = "user", "password", "confirmed_at", "seen_at"
 _RENEW_S = 600
 
 
-class Nobody:
+class AnonymousUser:
     """A caller who has not signed in."""
 
     pk = None
@@ -60,12 +60,12 @@ class Bearer:
         self.may_read_bodies = token.may_read_bodies and owner.may_read_bodies
         self.may_export = token.may_export and owner.may_export
 
-    def may_touch(self, name: str) -> bool:
+    def may_access(self, name: str) -> bool:
         """Whether a topic or group of this name is within the token's pattern."""
         return fnmatchcase(name, self.token.pattern)
 
 
-def verified(username: str, password: str) -> User | None:
+def authenticate(username: str, password: str) -> User | None:
     """The active user with this name and password; takes as long when there is none of that name."""
     user = User.objects.named(username)
     if user is None:
@@ -89,7 +89,7 @@ def sign_out(request: HttpRequest) -> None:
     """Forget the session, here and in the database."""
     request.session.flush()
     rotate_token(request)
-    request.user = Nobody()
+    request.user = AnonymousUser()
 
 
 def confirm(request: HttpRequest) -> None:
@@ -104,21 +104,21 @@ def confirmed_s_ago(request: HttpRequest) -> float:
 
 
 def keep_signed_in(request: HttpRequest, user: User) -> None:
-    """After the user's own password changed: this session goes on under a new key, all others end."""
+    """After users changed their own password: this session continues under a new key, all others end."""
     request.session.cycle_key()
     request.session[_HASH] = user.get_session_auth_hash()
 
 
 def user_of(request: HttpRequest) -> Any:
-    """The user of the session, or Nobody: also after a new password, or when the user was disabled."""
+    """The user of the session, or AnonymousUser: also after a new password, or when the user was disabled."""
     session = request.session
     pk = session.get(_USER)
     if pk is None:
-        return Nobody()
+        return AnonymousUser()
     user = User.objects.filter(pk=pk, is_active=True).first()
     if user is None or not hmac.compare_digest(session.get(_HASH, ""), user.get_session_auth_hash()):
         session.flush()
-        return Nobody()
+        return AnonymousUser()
     now = int(time.time())
     if now - session.get(_SEEN, 0) > _RENEW_S:
         session[_SEEN] = now  # saved with a new expiry

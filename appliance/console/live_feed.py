@@ -1,4 +1,4 @@
-"""The live frame on its way to all who watch: one look at the window and one rendering serve every stream."""
+"""The overview's live frame for every open stream: the window is asked once and the frame rendered once for all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEP_S, SPREAD_S = 0.01, 0.2
 
 
 class LiveFeed:
-    """Owned by the thread of one event loop. It looks while there is somebody who waits."""
+    """Owned by the thread of one event loop. It asks the window while at least one stream waits."""
 
     def __init__(self) -> None:
         self._waiting: list[asyncio.Future[bytes | None]] = []
@@ -27,7 +27,7 @@ class LiveFeed:
 
     @property
     def latest(self) -> bytes:
-        """The newest event, for a stream that begins; empty before the first look of whoever came first."""
+        """The newest event, for a stream that begins; empty until the window was asked for the first time."""
         return self._event if self._looker is not None else b""
 
     async def next(self) -> bytes | None:
@@ -69,7 +69,7 @@ class LiveFeed:
                 _answer(future, None)
 
     async def _hand_out(self, event: bytes | None) -> None:
-        count = len(self._waiting)  # who comes back meanwhile waits for the next one
+        count = len(self._waiting)  # a stream that comes back in between waits for the next one
         for _ in range(count):
             if self._waiting:
                 _answer(self._waiting.pop(0), event)

@@ -1,4 +1,4 @@
-"""Wrong passwords are counted, and after a few the door stays shut for a while.
+"""Wrong passwords are counted, and after a few of them signing in is refused for a while.
 
 Counted three ways within five minutes: by name and address (5), by address (20), by name from anywhere (100). The first
 stops guessing; the second stops trying one password on many names; the third stops a crowd, and is high because it also

@@ -1,5 +1,4 @@
-"""What surrounds every request, outermost first: headers and turns, who is asking, in which language, and whether
-they may."""
+"""What surrounds every request, outermost first: headers and turns, the caller, the language, and access."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from django.utils import translation
 from .. import runtime
 from . import set_up, tokens
 from .access import ACCESS, Rule, methods_of, rule_for
-from .identity import Bearer, Nobody, user_of
+from .identity import AnonymousUser, Bearer, user_of
 from .views import errors
 
 logger = logging.getLogger(__name__)
@@ -97,8 +96,8 @@ class Sessions(SessionMiddleware):
 class Identity:
     """Sets request.user and request.client_address.
 
-    An Authorization header decides alone: a bad token is Nobody, whatever session comes along. Elsewhere than below
-    /api/ the header means nothing.
+    An Authorization header decides alone: after a bad token the caller is AnonymousUser, whatever session comes along.
+    Elsewhere than below /api/ the header means nothing.
     """
 
     sync_capable = True
@@ -109,18 +108,18 @@ class Identity:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request.client_address = client_address(request)
-        request.user = Nobody() if request.path_info.startswith(_WITHOUT_A_TURN) else caller_of(request)
+        request.user = AnonymousUser() if request.path_info.startswith(_WITHOUT_A_TURN) else caller_of(request)
         return self.get_response(request)
 
 
 def caller_of(request: HttpRequest) -> Any:
-    """The user of the request's session, the bearer of its token, or Nobody."""
+    """The user of the request's session, the bearer of its token, or AnonymousUser."""
     header = request.headers.get("authorization")
     if header is None or not request.path_info.startswith((API_PREFIX, "/metrics")):
         return user_of(request)
     scheme, _, secret = header.partition(" ")
     token = tokens.authenticate(secret.strip()) if scheme.lower() == "bearer" else None
-    return Bearer(token) if token else Nobody()
+    return Bearer(token) if token else AnonymousUser()
 
 
 def client_address(request: HttpRequest) -> str:

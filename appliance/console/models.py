@@ -89,7 +89,7 @@ class ApiToken(Grants):
     # The first characters of the secret, to recognise it by.
     prefix = models.CharField(max_length=12)
     digest = models.CharField(max_length=64, unique=True)
-    # Topics and groups the token may touch, as a shell pattern.
+    # Topics and groups the token may access, as a shell pattern.
     pattern = models.CharField(max_length=255, default="*")
     created_at_ms = models.BigIntegerField(default=now_ms)
     expires_at_ms = models.BigIntegerField(null=True, blank=True)

@@ -1,4 +1,4 @@
-"""The menu: what there is, for whom. An entry whose page does not exist, or that the user may not see, is not shown."""
+"""The menu. An entry whose page does not exist, or that the user may not see, is left out."""
 
 from __future__ import annotations
 

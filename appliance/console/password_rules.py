@@ -1,4 +1,4 @@
-"""What a password must be, and passwords that we make."""
+"""What a password must be, and generated passwords."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .models import User
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
-def problem_with(password: str, user: User | None = None) -> str | None:
+def password_problem(password: str, user: User | None = None) -> str | None:
     """Why a password is refused, in one or two sentences; None when it is good."""
     if user is not None and user.username and password.casefold() == user.username.casefold():
-        return _("The password is the user name.")
+        return _("The password must not be the user name.")
     if len(password) > 1024:
         return _("The password is too long.")
     try:
@@ -27,6 +27,6 @@ def problem_with(password: str, user: User | None = None) -> str | None:
     return None
 
 
-def made_password() -> str:
+def generate_password() -> str:
     """Four groups of five: 99 bits, to be read out once and changed."""
     return "-".join("".join(secrets.choice(_ALPHABET) for _ in range(5)) for _ in range(4))

@@ -1,4 +1,4 @@
-"""Destructive acts ask for the password again when it was given more than ten minutes ago."""
+"""Destructive actions ask for the password again when it was last entered more than ten minutes ago."""
 
 from __future__ import annotations
 

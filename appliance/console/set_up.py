@@ -18,7 +18,7 @@ from django.db import transaction
 from ..engine.errors import StartError
 from .audit import record
 from .models import Setting, User
-from .password_rules import problem_with
+from .password_rules import password_problem
 from .tokens import revoke_all
 
 STEPS = ("language", "administrator", "address", "message")
@@ -41,7 +41,7 @@ def offer_link() -> str | None:
     return f"/setup/{_secret}/"
 
 
-def fits(secret: str) -> bool:
+def is_valid(secret: str) -> bool:
     """Whether this is the secret of the link, while the link is good."""
     return _secret is not None and hmac.compare_digest(secret.encode(), _secret.encode())
 
@@ -73,7 +73,7 @@ def create_administrator(username: str, password: str, language: str, secret: st
     user = User(username=username, language=language, **_ALL_RIGHTS)
     user.set_password(password)
     with transaction.atomic():  # IMMEDIATE: two browsers with the same link come one after the other
-        if not fits(secret) or User.objects.active_admins().exists():
+        if not is_valid(secret) or User.objects.active_admins().exists():
             return None
         user.full_clean()
         user.save()
@@ -101,7 +101,7 @@ def create_from_environment(environ: Mapping[str, str]) -> None:
     for name, value in _ALL_RIGHTS.items():
         setattr(user, name, value)
     user.is_active = True
-    problem = problem_with(password, user)
+    problem = password_problem(password, user)
     if problem:
         raise StartError(f"The password of ADMIN_USER is refused: {problem}")
     user.set_password(password)

@@ -1,4 +1,4 @@
-"""What the console does once, before it answers anybody."""
+"""What the console does once, before it answers the first request."""
 
 from __future__ import annotations
 

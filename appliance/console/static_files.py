@@ -12,7 +12,7 @@ from pathlib import Path
 from django.conf import settings
 from django.urls import reverse
 
-# What a browser is told; the rest of the world's types are not served.
+# The content types we serve; files of other types are not served.
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",

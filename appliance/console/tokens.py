@@ -1,7 +1,7 @@
 """API tokens: `rbx_` and 256 random bits. Shown once; what is kept is their SHA-256, enough for random bits.
 
-A token is its owner's and never more than that: it ends with the password it was made under and when its owner is
-disabled, and what its owner loses it loses, too, for good (`revoke_all`, `cut_down`).
+A token can never do more than its owner. It ends when the owner's password changes or the owner is disabled, and a
+right that the owner loses is gone from the token for good (`revoke_all`, `limit_to_owner`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def revoke_all(owner: User, note: Note) -> list[str]:
     return [token.name for token in ended]
 
 
-def cut_down(owner: User, note: Note) -> None:
+def limit_to_owner(owner: User, note: Note) -> None:
     """Take from a user's tokens what the user does not have any more, so that it does not come back with a later
     promotion of the user."""
     ranks = list(Role.values)

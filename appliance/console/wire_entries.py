@@ -1,7 +1,7 @@
 """Takes what administrators did over the wire into the audit log, each act once.
 
 The engine keeps these acts in a file, numbered; here the number of the last one taken over is a setting that changes in
-the same transaction in which the entries come to be. So a crash on either side repeats and loses nothing.
+the same transaction that adds the entries. So a crash on either side repeats nothing and loses nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import audit
 from .models import AuditEntry, Setting
 
 if TYPE_CHECKING:
-    from ..engine.wire_audit import WireAct
+    from ..engine.wire_act import WireAct
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Follower(threading.Thread):
             self._try(take_over)
 
     def _try(self, act: Any) -> None:
-        """Never ends: what cannot be done now is done the next time, and said once."""
+        """Never ends: what fails now is tried again the next time, and logged once."""
         try:
             act()
             self._complained = ""

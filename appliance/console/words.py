@@ -1,4 +1,4 @@
-"""The engine's words in the reader's language: its sentences and the values that pages show as words.
+"""The engine's sentences, and the values that pages show as words, in the reader's language.
 
 The engine speaks English and knows no catalogue; what it may say is repeated here so that `make messages` finds it,
 and a test compares the two tables. Stored values are never translated, only shown by another word.
@@ -17,7 +17,7 @@ WORDS: dict[str, str | Promise] = {
     "watch": _("watch"),
     # checks
     "ok": _("ok"),
-    "warning": _("look at it"),
+    "warning": _("warning"),
     "failed": _("failed"),
     "io": _("Network"),
     "store": _("Message log"),
@@ -27,7 +27,7 @@ WORDS: dict[str, str | Promise] = {
     "namesrv": _("Name server"),
     "disk": _("Disk"),
     "flush": _("Durability"),
-    "flow": _("Flow"),
+    "flow": _("Flow control"),
     "findings": _("Damage"),
     "cleaning": _("Cleaning"),
     "address": _("Address for clients"),
@@ -52,7 +52,7 @@ WORDS: dict[str, str | Promise] = {
     "filtered": _("filtered"),
     "unknown": _("not known"),
     # what a search found
-    "place": _("place"),
+    "place": _("topic/queue/offset"),
     "offset_id": _("offset id"),
     "unique_id": _("unique id"),
     "key": _("key"),
@@ -61,8 +61,8 @@ WORDS: dict[str, str | Promise] = {
     "queue_id": _("Queue"),
     "read_queues": _("Read queues"),
     "write_queues": _("Write queues"),
-    "readable": _("May be read"),
-    "writable": _("May be written"),
+    "readable": _("Readable"),
+    "writable": _("Writable"),
     "order": _("Ordered"),
     "reserve_hours": _("Kept for, in hours"),
     "reserve.time": _("Kept for, in hours"),
@@ -236,7 +236,7 @@ AUDIT_SENTENCES: dict[str, str] = {
         "They were cut off, or an older copy of the settings database was restored."
     ),
     "audit_altered": gettext_noop(
-        "Entry %(entry)d of the audit log does not fit the one before it: something was changed, removed or put in "
+        "Entry %(entry)d of the audit log does not match the one before it: something was changed, removed or inserted "
         "there."
     ),
     "audit_fewer": gettext_noop(

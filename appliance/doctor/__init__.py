@@ -1,1 +1,1 @@
-"""What `rocketbox doctor` looks at: the machine, the place, the store. Reads only; imports no Django."""
+"""What `rocketbox doctor` checks: machine, place, store, audit log. Reads only; imports no Django."""

@@ -1,4 +1,4 @@
-"""The console's audit log, read from its database without Django and without changing it."""
+"""Checks the console's audit log, reading its database without Django and without changing it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from ..console.audit_seal import COVERED, Row, Seal
 from .diagnosis import Diagnosis
 
-_ADVICE = "find out why; when the reason is known, rocketbox audit accept goes on from here"
+_ADVICE = "find out why; then rocketbox audit accept takes the log as it is now"
 _JSON = tuple(name in ("before", "after") for name in COVERED)
 _COLUMNS = ", ".join(f'"{name}"' for name in COVERED)
 
 
 class DatabaseFile:
-    """The entries as they lie in the file."""
+    """The entries, read from the database file."""
 
     def __init__(self, path: Path) -> None:
-        # Without a write-ahead log nobody has it open, and SQLite need make no file beside it.
+        # Without a write-ahead log nobody has the database open, and SQLite must not make a file beside it.
         mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
         self._connection = sqlite3.connect(f"file:{path}?{mode}", uri=True)
 

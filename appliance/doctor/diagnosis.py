@@ -1,4 +1,4 @@
-"""Lines of a diagnosis: what was looked at, how it is, what to do."""
+"""The lines of a diagnosis: what was checked, what was found, what to do."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 
 class Line(NamedTuple):
-    """level: "ok", "warn" (it runs; somebody should know) or "fail" (it will not start, or something is lost).
-    name: what was looked at, one word. text: a sentence. advice: what to do, "" for nothing."""
+    """level: "ok", "warn" (it runs, but somebody should know) or "fail" (it will not start, or something is lost).
+    name: what was checked, one word. text: a sentence. advice: what to do, "" for nothing."""
 
     level: str
     name: str
@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 
 class Diagnosis:
-    """The lines in the order in which they were found."""
+    """All lines, in the order of the checks."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = []

@@ -1,4 +1,4 @@
-"""The machine: descriptors, kernel, clock, packages."""
+"""Checks the machine: packages, descriptors, clock, kernel."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from ..engine.store.disk import Disk
 from .diagnosis import Diagnosis
 
-#: Clients, log and queue files of a broker in use; systemd's default for services is 524,288.
+#: Enough for the clients, log files and queue files of a busy broker; systemd's default for services is 524,288.
 DESCRIPTORS_WANTED = 65_536
 DESCRIPTORS_NEEDED = 4_096
-#: Nothing was stored by us before 2025.
+#: No RocketBox ran before 2025.
 _EARLIEST_S = 1_735_689_600
 
 
 def look_at_machine(found: Diagnosis, directory: Path, console: bool) -> None:
-    """directory: where the data lies, or what is there of its path."""
+    """directory: the data directory, or the part of its path that exists."""
     _packages(found, console)
     _descriptors(found)
     _clock(found)
@@ -34,7 +34,7 @@ def _packages(found: Diagnosis, console: bool) -> None:
         advice = "install rocketbox[console], or leave console out of --roles"
         found.fail("packages", f"Missing: {', '.join(missing)}.", advice)
     else:
-        found.ok("packages", f"Python {sys.version.split()[0]} and every package that is needed.")
+        found.ok("packages", f"Python {sys.version.split()[0]} and all packages are installed.")
 
 
 def _descriptors(found: Diagnosis) -> None:
@@ -54,19 +54,19 @@ def _clock(found: Diagnosis) -> None:
         return
     synchronised = _is_synchronised()
     if synchronised is False:
-        text = "The kernel says that nothing keeps the clock right."
-        found.warn("clock", text, "run an NTP client: store times, delays and retention go by this clock")
+        text = "The kernel says that the clock is not synchronised."
+        found.warn("clock", text, "run an NTP client: store times, delays and retention depend on this clock")
     else:
         found.ok("clock", time.strftime("It is %Y-%m-%d %H:%M:%S %z."))
 
 
 def _is_synchronised() -> bool | None:
-    """What adjtimex(2) says; None where nobody can tell."""
+    """What adjtimex(2) says; None where there is no such call."""
     if sys.platform != "linux":
         return None
     import ctypes
 
-    buffer = ctypes.create_string_buffer(512)  # struct timex with modes = 0: only read
+    buffer = ctypes.create_string_buffer(512)  # struct timex with modes = 0, which changes nothing
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(buffer)
     except (OSError, AttributeError):
@@ -75,7 +75,7 @@ def _is_synchronised() -> bool | None:
 
 
 def _kernel(found: Diagnosis, directory: Path) -> None:
-    """Whether it tells what the page cache holds of a file (D2); without that it works, slower."""
+    """Whether it says which parts of a file are in the page cache (D2). Without that, large messages are copied."""
     fd = os.open(_any_file(directory), os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.pread(fd, 1, 0)
@@ -84,14 +84,14 @@ def _kernel(found: Diagnosis, directory: Path) -> None:
         os.close(fd)
     system, release = os.uname().sysname, os.uname().release
     if known:
-        found.ok("kernel", f"{system} {release} sends large messages from the page cache straight to the socket.")
+        found.ok("kernel", f"{system} {release} can send large messages from the page cache straight to the socket.")
     else:
         text = f"{system} {release} has no cachestat: large messages are copied on their way to the socket."
         found.warn("kernel", text, "nothing is lost; Linux 6.5 and newer send them faster")
 
 
 def _any_file(directory: Path) -> Path:
-    """A file on the data's file system, if there is one that is not empty."""
+    """A file of the store that is not empty; else the Python program."""
     for pattern in ("store/commitlog/*", "commitlog/*", "rocketbox/*"):
         for path in directory.glob(pattern):
             if path.is_file() and path.stat().st_size:

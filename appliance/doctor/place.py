@@ -1,4 +1,4 @@
-"""The place: directories, the disk below them, the ports."""
+"""Checks the place: directories, the disk they are on, the ports."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ _SHARED = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs")
 
 
 def existing(path: Path) -> Path:
-    """The path, or the nearest directory above it that exists."""
+    """The path, or the nearest directory above that exists."""
     while not path.exists():
         path = path.parent
     return path
 
 
 def look_at_place(found: Diagnosis, config: EngineConfig, running: bool) -> None:
-    """running: a broker of ours has the store open, so the directories are in use already."""
+    """running: a broker has the store open, so its directories are in use."""
     for name, directory in (("data-dir", config.data_dir), ("store-dir", config.store_dir)):
         if name == "store-dir" and directory == config.data_dir / "store" and not directory.exists():
             continue
         there = existing(directory)
         if not there.is_dir():
-            found.fail(name, f"{there} is no directory.", f"name another one with --{name}")
+            found.fail(name, f"{there} is not a directory.", f"choose another one with --{name}")
         elif os.statvfs(there).f_flag & os.ST_RDONLY:
             found.fail(name, f"The file system of {there} is mounted read-only.", "mount it for writing")
         elif not os.access(there, os.W_OK | os.X_OK):
-            found.fail(name, f"{there} is not writable for this user.", f"chown it, or name another with --{name}")
+            found.fail(name, f"{there} is not writable for this user.", f"chown it, or choose another with --{name}")
         elif there != directory:
-            found.ok(name, f"{directory} will be made.")
+            found.ok(name, f"{directory} does not exist yet and will be made.")
         else:
-            found.ok(name, f"{directory} is there and writable.")
+            found.ok(name, f"{directory} exists and is writable.")
     _own_files(found, config.data_dir / "rocketbox")
     kind = file_system(existing(config.store_dir))
     if kind in _FORGETS:
-        found.warn("file-system", f"{config.store_dir} lies on {kind}: it is gone with the machine.", "use a disk")
+        found.warn("file-system", f"{config.store_dir} is on {kind}: a reboot loses everything.", "use a disk")
     elif kind in _SHARED:
-        text = f"{config.store_dir} lies on {kind}, whose locks and syncs are another machine's promises."
+        text = f"{config.store_dir} is on {kind}, where locks and syncs depend on another machine."
         found.warn("file-system", text, "use a local disk")
     _disk(found, config, running)
     if "broker" in config.roles:
@@ -59,14 +59,14 @@ def look_at_place(found: Diagnosis, config: EngineConfig, running: bool) -> None
 
 
 class _Trial(Disk):
-    """The store's own way to find out; who asks does the telling."""
+    """The store's own test of how reads work, without its log line."""
 
     def tell_of_slow_reads(self, error: OSError) -> None:
         pass
 
 
 def _reads(found: Diagnosis, store_dir: Path) -> None:
-    """Whether the file system of the store tells what the page cache holds, so that reads never wait (D2)."""
+    """Whether the store's file system says what is in the page cache, so that reads never wait for the disk (D2)."""
     tried = []
     for directory in (store_dir / "commitlog", store_dir / "consumequeue"):
         fd = _a_file_in(directory)
@@ -77,20 +77,20 @@ def _reads(found: Diagnosis, store_dir: Path) -> None:
         finally:
             os.close(fd)
     if not tried:
-        found.ok("reads", "Nothing of the store is there yet to try reads on.")
+        found.ok("reads", "There is no file in the store yet to test reads with.")
     elif all(tried):
         found.ok("reads", f"Reads of {store_dir} never wait for the disk.")
     else:
         text = (
-            f"The file system of {store_dir} does not tell what the page cache holds: but for the newest "
-            f"{size_text(RECENT_BYTES)} of the log, messages and queue files are read by one thread, one at a time."
+            f"The file system of {store_dir} does not say what is in the page cache: except for the newest "
+            f"{size_text(RECENT_BYTES)} of the log, one thread reads messages and queue files, one after the other."
         )
-        found.warn("reads", text, "nothing is lost; ext4 and xfs serve consumers that lag faster")
+        found.warn("reads", text, "nothing is lost; on ext4 and xfs consumers that are behind get messages faster")
 
 
 def _a_file_in(directory: Path) -> int | None:
-    """A descriptor of some file there; while there is none, of an empty one without a name, which vanishes with it.
-    None where neither can be had."""
+    """A descriptor of some file in the directory; if there is none, of a new one without a name, which vanishes when it
+    is closed. None when neither can be opened."""
     for path in directory.rglob("0*"):  # any will do, and there may be many
         if path.is_file():
             try:
@@ -105,18 +105,18 @@ def _a_file_in(directory: Path) -> int | None:
 
 
 def _own_files(found: Diagnosis, directory: Path) -> None:
-    """Passwords' hashes and the key of sessions lie there."""
+    """The directory holds password hashes and the key of sessions."""
     loose = own_files.loose(directory)
     if not loose:
-        found.ok("own-files", f"Nobody else may read what is below {directory}.")
+        found.ok("own-files", f"Only this user may read what is in {directory}.")
         return
     mine = [one for one in loose if one.why.startswith("mode ")]
-    advice = f"chmod -R go-rwx {directory}; a start does it, too" if mine else "look at who put it there"
-    found.warn("own-files", f"Not for this user alone: {own_files.text_of(mine or loose)}.", advice)
+    advice = f"chmod -R go-rwx {directory}; each start does it, too" if mine else "find out who put it there"
+    found.warn("own-files", f"Others may read or own these: {own_files.text_of(mine or loose)}.", advice)
 
 
 def file_system(path: Path) -> str:
-    """Its kind, as the kernel names it; "" where that is not known."""
+    """The kernel's name of the file system that a path is on; "" when it is not known."""
     best, kind = "", ""
     try:
         lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -134,7 +134,7 @@ def _disk(found: Diagnosis, config: EngineConfig, running: bool) -> None:
     there = existing(config.store_dir)
     disk = disk_figures(there)
     if disk.free_bytes is None or disk.used_percent is None:
-        found.fail("disk", f"{there} cannot be measured: {disk.failure}.", "look at the disk")
+        found.fail("disk", f"The disk of {there} cannot be measured: {disk.failure}.", "check the disk")
         return
     inodes = os.statvfs(there)
     log = config.store_dir / "commitlog"
@@ -142,23 +142,24 @@ def _disk(found: Diagnosis, config: EngineConfig, running: bool) -> None:
     segment_bytes = config.store.mapped_file_size_commit_log
     needed = MIN_FREE_BYTES + (0 if has_log else segment_bytes)
     limit = config.store.disk_max_used_space_ratio
-    text = f"{size_text(disk.free_bytes)} are free, {disk.used_percent:.0f} % are used."
+    text = f"{size_text(disk.free_bytes)} are free, {disk.used_percent:.0f} % of the disk is used."
     if disk.free_bytes < needed and not running:
-        advice = f"free at least {size_text(needed)}, or set mappedFileSizeCommitLog smaller in a new store"
+        advice = f"free at least {size_text(needed)}, or give a new store a smaller mappedFileSizeCommitLog"
         found.fail("disk", text, advice)
     elif inodes.f_files and not inodes.f_favail:
-        found.fail("disk", "No inodes are free: no file can be made.", "delete files, or use another file system")
+        found.fail("disk", "No inodes are free, so no file can be made.", "delete files, or use another file system")
     elif disk.used_percent >= limit:
-        found.warn("disk", text, f"diskMaxUsedSpaceRatio is {limit}: old messages go early, and then sends are refused")
+        advice = f"diskMaxUsedSpaceRatio is {limit}: old messages are deleted early, and later sends are refused"
+        found.warn("disk", text, advice)
     elif disk.free_bytes < 2 * segment_bytes:
-        advice = f"a log file takes {size_text(segment_bytes)}, and the next one is made ahead"
+        advice = f"a log file takes {size_text(segment_bytes)}, and the next one is made in advance"
         found.warn("disk", text, advice)
     else:
         found.ok("disk", text)
 
 
 def look_at_ports(found: Diagnosis, config: EngineConfig, options: ServeOptions, running: bool) -> None:
-    """Free when no broker runs here, answering when one does."""
+    """Ports must be free when no broker runs here, and answer when one does."""
     ports: list[tuple[str, int]] = []
     if "broker" in config.roles and config.broker_port:
         ports += [("broker", config.broker_port), ("broker's VIP", config.broker_port - VIP_DISTANCE)]
@@ -173,7 +174,7 @@ def look_at_ports(found: Diagnosis, config: EngineConfig, options: ServeOptions,
         try:
             listen(config.bind, port).close()
         except StartError as error:
-            found.fail("port", f"The {name}'s: {error}", "stop what listens there, or choose another port")
+            found.fail("port", f"For the {name}: {error}", "stop what listens there, or choose another port")
         else:
             found.ok("port", f"{port} is free for the {name}.")
     if not is_loopback(config.bind):

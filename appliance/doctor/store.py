@@ -1,4 +1,5 @@
-"""The store: who has it, how it was left, what was found damaged or set aside, whether the configuration fits it."""
+"""Checks the store: who has it open, how it was stopped, what was damaged or set aside, whether the configuration
+fits."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from ..engine.store_tools.problems import DAMAGE, Problems
 from ..engine.store_tools.small_files_check import SmallFilesCheck, checkpoint_times, saved_findings
 from .diagnosis import Diagnosis, size_text
 
-#: Findings younger than this are told one by one, the newest of them.
+#: Findings younger than this are listed one by one, up to _TOLD of them.
 RECENT_S = 7 * 86_400
 _TOLD = 10
-#: A clock this far behind the newest message is worth a word.
+#: How far the clock may be behind the newest message.
 _BEHIND_MS = 5_000
 _WORDS = {
-    "torn": "A torn tail was cut off the log",
-    "damage": "A damaged range of the log is stepped over",
-    "queues": "All queues were built anew",
-    "queue": "A queue was built anew",
+    "torn": "A torn tail of the log was cut off",
+    "damage": "A damaged range of the log is skipped",
+    "queues": "All queues were rebuilt",
+    "queue": "A queue was rebuilt",
     "file": "A file was set aside",
     "blocks": "Bytes of a closed log file changed",
 }
@@ -37,7 +38,7 @@ def open_store(found: Diagnosis, config: EngineConfig) -> OfflineStore | None:
     try:
         return OfflineStore(config.store_dir, config.data_dir / "rocketbox")
     except (StartError, OSError) as error:
-        found.fail("store", f"The store cannot be read: {error}", "look at the disk and at who owns these files")
+        found.fail("store", f"The store cannot be read: {error}", "check the disk and who owns these files")
         return None
 
 
@@ -46,10 +47,10 @@ def look_at_store(found: Diagnosis, store: OfflineStore, config: EngineConfig) -
     if holder is not None:
         found.ok("lock", f"Process {holder} has the store open.")
     elif store.was_killed:
-        text = "The broker did not stop in order: the abort file is there, and nobody has the store open."
-        found.warn("lock", text, "start it: it recovers by itself")
+        text = "The broker did not stop cleanly: there is an abort file, and no process has the store open."
+        found.warn("lock", text, "start the broker, it recovers by itself")
     else:
-        found.ok("lock", "The store was left in order, and nobody has it open.")
+        found.ok("lock", "The broker stopped cleanly, and no process has the store open.")
     _sizes(found, store, config)
     _names(found, store)
     _small_files(found, store, unfinished=holder is not None or store.was_killed)
@@ -69,7 +70,7 @@ def _sizes(found: Diagnosis, store: OfflineStore, config: EngineConfig) -> None:
             bool(store.log.segments) if "Log" in name else any(store.queue_numbers(*queue) for queue in store.queues())
         )
         if has_files and size != configured:
-            text = f"The store was made with {name}={size}, but {configured} is configured."
+            text = f"The store was made with {name}={size}, but the configuration says {configured}."
             found.fail("sizes", text, f"set {name} to {size}")
             return
     found.ok("sizes", f"The log has {len(store.log.segments)} files of {size_text(store.log.segment_bytes)}.")
@@ -78,12 +79,12 @@ def _sizes(found: Diagnosis, store: OfflineStore, config: EngineConfig) -> None:
 def _names(found: Diagnosis, store: OfflineStore) -> None:
     odd = [*store.log.odd, *store.odd_queue_files]
     for name, text in odd[:_TOLD]:
-        if text.startswith(("does not follow", "has ", "does not begin")):
-            found.fail("files", f"{name} {text}.", "put the missing or whole file back from a copy")
+        if text.startswith(("does not follow", "has ", "does not start")):
+            found.fail("files", f"{name} {text}.", "restore the missing or whole file from a copy")
         else:
-            found.warn("files", f"{name} {text}.", "it is left alone; move it away if nobody needs it")
+            found.warn("files", f"{name} {text}.", "it is not touched; move it away if nobody needs it")
     if len(odd) > _TOLD:
-        found.warn("files", f"{len(odd) - _TOLD} more files are odd.", "rocketbox store inspect lists them")
+        found.warn("files", f"{len(odd) - _TOLD} more files are unexpected.", "rocketbox store inspect lists them")
 
 
 def _small_files(found: Diagnosis, store: OfflineStore, unfinished: bool) -> None:
@@ -93,17 +94,17 @@ def _small_files(found: Diagnosis, store: OfflineStore, unfinished: bool) -> Non
     for problem in problems.kept[:_TOLD]:
         text = f"{problem.file}: {problem.text}."
         if problem.level != DAMAGE:
-            found.warn(problem.kind, text, "nothing: the next start puts it right")
+            found.warn(problem.kind, text, "nothing to do: the next start repairs it")
         elif problem.kind == "config" and _has_good_copy(store.paths.root / problem.file):
-            found.warn(problem.kind, text, "nothing: the copy beside it is good, and the next start uses it")
+            found.warn(problem.kind, text, "nothing to do: the copy beside it is good, and the next start uses it")
         elif problem.kind == "format":
-            found.fail(problem.kind, f"{problem.text}.", "start the newer version again, or put a good copy back")
+            found.fail(problem.kind, f"{problem.text}.", "start the newer version again, or restore a good copy")
         elif problem.kind == "config":
-            found.fail(problem.kind, text, "put a good copy back, or move it away to begin with an empty table")
+            found.fail(problem.kind, text, "restore a good copy, or move it away to start with an empty table")
         else:
-            found.warn(problem.kind, text, "run rocketbox store verify for all of it")
+            found.warn(problem.kind, text, "run rocketbox store verify to check everything")
     if not problems.kept:
-        found.ok("files", "Checkpoint, recovery position, configuration and journal can be read.")
+        found.ok("files", "Checkpoint, recovery position, configuration and journal are readable.")
 
 
 def _has_good_copy(path: Path) -> bool:
@@ -119,7 +120,7 @@ def _has_good_copy(path: Path) -> bool:
 
 
 def _topics(found: Diagnosis, store: OfflineStore) -> None:
-    """Topics of Apache 5.x that are not served here."""
+    """Warns of topics of Apache 5.x that are not served here."""
     try:
         table = fastjson.loads((store.paths.config / "topics.json").read_bytes())["topicConfigTable"]
         batch = [name for name, topic in table.items() if topic.get("attributes", {}).get("queue.type") == "BatchCQ"]
@@ -127,7 +128,7 @@ def _topics(found: Diagnosis, store: OfflineStore) -> None:
         return
     if batch:
         text = f"Topics with queue.type=BatchCQ are not served here: {', '.join(sorted(batch)[:_TOLD])}."
-        found.warn("topics", text, "read them with Apache RocketMQ 5.x; their messages stay in the log as they are")
+        found.warn("topics", text, "read them with Apache RocketMQ 5.x; their messages are kept in the log as they are")
 
 
 def _times(found: Diagnosis, store: OfflineStore) -> None:
@@ -135,8 +136,8 @@ def _times(found: Diagnosis, store: OfflineStore) -> None:
     newest = max(times[:2]) if times else 0
     behind = newest - int(time.time() * 1000)
     if behind > _BEHIND_MS:
-        text = f"The clock is {behind // 1000} s behind the newest message's store time."
-        found.warn("clock", text, "set the clock: until it has caught up, all messages get that same store time")
+        text = f"The clock is {behind // 1000} s behind the store time of the newest message."
+        found.warn("clock", text, "set the clock: until it has caught up, all new messages get that store time")
 
 
 def _findings(found: Diagnosis, findings: list[Finding]) -> None:
@@ -146,15 +147,15 @@ def _findings(found: Diagnosis, findings: list[Finding]) -> None:
         place = finding.file if finding.begin < 0 else f"{finding.file} [{finding.begin}, {finding.end})"
         text = f"{when}: {_WORDS.get(finding.kind, finding.kind)}: {place}. {finding.reason}"
         if finding.kind in ("damage", "blocks"):
-            advice = "messages may be lost or altered there: check the disk; rocketbox store verify names them"
+            advice = "messages there may be lost or altered: check the disk; rocketbox store verify says which"
             found.fail("findings", text, advice)
         else:
             found.warn("findings", text, f"the bytes are kept in {finding.copy}" if finding.copy else "")
     older = len(findings) - len(recent[-_TOLD:])
     if older:
-        found.warn("findings", f"{older} more were found before.", "rocketbox store inspect lists them")
+        found.warn("findings", f"{older} more were found earlier.", "rocketbox store inspect lists them")
     elif not findings:
-        found.ok("findings", "Nothing was ever cut, quarantined or set aside.")
+        found.ok("findings", "Nothing was ever cut off, quarantined or set aside.")
 
 
 def _set_aside(found: Diagnosis, store: OfflineStore) -> None:
@@ -167,5 +168,5 @@ def _set_aside(found: Diagnosis, store: OfflineStore) -> None:
                     paths.append(path)
     if paths:
         total = sum(path.stat().st_size for path in paths)
-        text = f"{len(paths)} files with {size_text(total)} were set aside, the last is {paths[-1]}."
-        found.warn("quarantine", text, "look at them, then move or delete them: nothing reads them again")
+        text = f"{len(paths)} files with {size_text(total)} were set aside, the last one is {paths[-1]}."
+        found.warn("quarantine", text, "look at them, then move or delete them; RocketBox does not need them")

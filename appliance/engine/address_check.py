@@ -1,7 +1,8 @@
-"""Whether an address leads back to this process: what the set-up page asks before clients are told it.
+"""Whether an address leads back to this process: the set-up page asks before it tells clients to use that address.
 
-Connects to the broker's and the name server's own ports on the host in question and to no other, and asks what a
-client would ask. An answer is ours when it carries the start time that our own listening address gives.
+Connects to the broker's and the name server's ports on that host, and to nothing else, and asks what a client would
+ask. The answer is ours when it is the one we get on the address we listen on: the broker's start time, to the
+millisecond, or the name server's list of brokers.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _SIOCGIFADDR = 0x8915
 
 @dataclass(frozen=True, slots=True)
 class PortCheck:
-    """One port. result: "answers" (by us, after `ms`), "other" (somebody else), "refused", "silent", "bound" (we listen
-    on `bind` only, which that address is not) or "not run"."""
+    """One port. result: "answers" (we do, after `ms`), "other" (another program answers), "refused", "silent", or
+    "bound" (we listen on `bind` only, and that is another address)."""
 
     port: int
     result: str
@@ -41,8 +42,8 @@ class PortCheck:
 
 @dataclass(frozen=True, slots=True)
 class AddressCheck:
-    """host: as asked. addresses: what it resolves to here, empty when it does not. broker, namesrv: None when that role
-    does not run. loopback: only this machine can use it."""
+    """host: as given. addresses: what it resolves to here, empty when it does not. loopback: only this machine can use
+    it. broker, namesrv: None when that role does not run."""
 
     host: str
     addresses: tuple[str, ...]
@@ -52,13 +53,13 @@ class AddressCheck:
 
     @property
     def good(self) -> bool:
-        """Whether clients that resolve the name as we do will reach us."""
+        """Whether clients reach us, if they resolve the name as we do."""
         ports = [port for port in (self.broker, self.namesrv) if port is not None]
         return bool(self.addresses) and all(port.result == "answers" for port in ports)
 
 
 def is_host(text: str) -> bool:
-    """Whether a text is an IP address or could be a host name."""
+    """Whether a text is an IP address, or may be a host name."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -67,9 +68,9 @@ def is_host(text: str) -> bool:
 
 
 def check_address(host: str, bind: str, broker: str | None, namesrv: str | None) -> AddressCheck:
-    """Try one address. Blocks for 5 s at most; never on the I/O thread.
+    """Try one address. Blocks for up to 5 s, so never on the I/O thread.
 
-    host: must be one (`is_host`). bind: where the engine listens. broker, namesrv: "host:port" that clients are told;
+    host: one that `is_host` accepts. bind: where the engine listens. broker, namesrv: "host:port" that clients use;
     None for a role that does not run.
     """
     addresses = _resolved(host)
@@ -85,7 +86,7 @@ def check_address(host: str, bind: str, broker: str | None, namesrv: str | None)
 
 
 def own_addresses() -> list[tuple[str, str]]:
-    """(interface, IPv4 address) of this machine, loopback last; empty where the system cannot be asked this way."""
+    """(interface, IPv4 address) of this machine, loopback last; empty where the system has no such call."""
     found = []
     try:
         import fcntl
@@ -103,7 +104,7 @@ def own_addresses() -> list[tuple[str, str]]:
 
 
 def _resolved(host: str) -> tuple[str, ...]:
-    """What the name means here; a resolver that hangs is left behind after two seconds."""
+    """What the name resolves to on this machine. A resolver that hangs is given up after two seconds."""
     found: list[str] = []
 
     def resolve() -> None:

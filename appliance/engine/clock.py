@@ -1,4 +1,4 @@
-"""Wall and monotonic time, handed in so that tests can move it."""
+"""Wall and monotonic time. Parts are given a Clock, so that tests can move it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class Clock:
     """The machine's clocks."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch; may jump."""
+        """Milliseconds since 1970; jumps when somebody sets the clock."""
         return int(time.time() * 1000)
 
     def monotonic(self) -> float:
-        """Seconds that never go back; for durations."""
+        """Seconds that never go back, for durations. Time while the machine sleeps does not count."""
         return time.monotonic()
 
     def steady(self) -> float:
-        """The same, and time asleep counts too, where the system can tell."""
+        """The same, but time while the machine sleeps counts, where the system can tell."""
         boot = getattr(time, "CLOCK_BOOTTIME", None)
         return time.monotonic() if boot is None else time.clock_gettime(boot)
 
@@ -53,11 +53,12 @@ class FakeClock(Clock):
     steady = monotonic
 
     def jump(self, ms: int) -> None:
-        """The wall clock is set; no time passes."""
+        """Somebody sets the wall clock; no time passes."""
         self._wall_ms += ms
 
     def advance(self, ms: int) -> None:
-        """Time passes: whoever waited for it goes on."""
+        """Time passes, on all clocks; whoever waited for it goes on."""
+        assert ms >= 0, "use jump() to set the wall clock back"
         with self._lock:
             self._wall_ms += ms
             self._monotonic += ms / 1000

@@ -1,8 +1,8 @@
-"""The engine's configuration: frozen values, one section per part, read once at start.
+"""The engine's configuration: frozen values, one section for each part, read once at start.
 
-A field that RocketMQ has too carries RocketMQ's own option name as metadata, so that one table serves TOML files,
-Apache's broker.conf, request 26 (read configuration) and error messages. Field names are ours and end in their unit.
-Where a default differs from Apache's, the line says why. Sources of values: `appliance.command_line`.
+A field that is an option of RocketMQ's carries its name there as metadata. So one declaration serves TOML files,
+Apache's broker.conf, request 26 (get the configuration) and error messages. Our names of fields end in their unit.
+Where a default differs from Apache's, the line says why. Where values come from: `appliance.command_line`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def _option(
     effect: bool = True,
     check: Callable[[str], object] | None = None,
 ) -> Any:
-    """A field that is RocketMQ's option `upstream`; effect=False: kept and reported, but nothing reads it yet.
+    """A field that is RocketMQ's option `upstream`.
 
-    check: of a text, raises ValueError as parse_option does.
+    effect=False: accepted and reported, but nothing reads it yet. check: for a text, raises ValueError as parse_option.
     """
     return field(
         default=default,
@@ -61,13 +61,13 @@ def parse_hours(text: str) -> frozenset[int]:
 
 
 def default_broker_name() -> str:
-    """The host name, as upstream; a character that no broker name may have becomes `-`."""
+    """The host name, as with Apache; a character that no broker name may have becomes `-`."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename) or "DEFAULT_BROKER"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """What org.apache.rocketmq.common.BrokerConfig holds, as far as it means something here."""
+    """What of org.apache.rocketmq.common.BrokerConfig means something here."""
 
     broker_name: str = _option("brokerName", "")  # "" becomes the host name
     broker_id: int = _option("brokerId", 0)
@@ -106,7 +106,7 @@ class BrokerConfig:
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """What org.apache.rocketmq.store.config.MessageStoreConfig holds, as far as it means something here."""
+    """What of org.apache.rocketmq.store.config.MessageStoreConfig means something here."""
 
     # Upstream: ASYNC_FLUSH. Synchronous here: an acknowledged message survives SIGKILL and a power cut (decision D4).
     flush_disk_type: str = _option("flushDiskType", "SYNC_FLUSH", choices=("SYNC_FLUSH", "ASYNC_FLUSH"))
@@ -137,7 +137,7 @@ class StoreConfig:
     delete_commit_log_files_interval_ms: int = _option("deleteCommitLogFilesInterval", 100)
     delete_consume_queue_files_interval_ms: int = _option("deleteConsumeQueueFilesInterval", 100)
     redelete_hanged_file_interval_ms: int = _option("redeleteHangedFileInterval", 120_000, minimum=1000)
-    # The stages of a disk that fills up, in percent; `store.clean_rules` says within which bounds they count.
+    # What is done as the disk fills up, by percent used; `store.retention.clean_rules` says within which limits.
     disk_space_clean_forcibly_ratio: int = _option("diskSpaceCleanForciblyRatio", 85, maximum=100)
     disk_space_warning_level_ratio: int = _option("diskSpaceWarningLevelRatio", 90, maximum=100)
     clean_file_forcibly_enable: bool = _option("cleanFileForciblyEnable", True)
@@ -150,7 +150,7 @@ class StoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class NamesrvConfig:
-    """What org.apache.rocketmq.common.namesrv.NamesrvConfig holds, as far as it means something here."""
+    """What of org.apache.rocketmq.common.namesrv.NamesrvConfig means something here."""
 
     # A relative path is taken from the data directory.
     kv_config_path: Path = _option("kvConfigPath", Path("rocketbox/namesrv/kvConfig.json"))
@@ -167,7 +167,7 @@ class NamesrvConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """Everything the engine is told at start. Directories become absolute; port 0 asks for a free one."""
+    """The engine's whole configuration. Directories are made absolute; port 0 takes a free one."""
 
     data_dir: Path
     store_dir: Path = Path()  # Path() becomes data_dir/store
@@ -175,7 +175,7 @@ class EngineConfig:
     broker_port: int = 10_911
     namesrv_port: int = 9_876
     roles: frozenset[str] = ENGINE_ROLES
-    # The address clients are told; None: `bind`, or the first non-loopback address when that is 0.0.0.0.
+    # The address that clients get; None: `bind`, or the first non-loopback address when that is 0.0.0.0.
     advertise: str | None = None
     # Who may administer over broker and name server port: "loopback", "all" or "off" (decision D22).
     wire_admin: str = "loopback"
@@ -192,7 +192,7 @@ class EngineConfig:
         object.__setattr__(self, "namesrv", replace(self.namesrv, kv_config_path=kv_config_path))
 
     def check(self) -> None:
-        """Raise StartError when sections contradict each other."""
+        """Raise StartError when settings contradict each other."""
         needed_bytes = self.store.max_message_size + RECORD_OVERHEAD_BYTES
         if needed_bytes > self.store.mapped_file_size_commit_log:
             raise StartError(
@@ -205,14 +205,14 @@ SECTIONS: dict[str, type] = {"broker": BrokerConfig, "store": StoreConfig, "name
 
 
 def options_of(section: str) -> dict[str, Field[Any]]:
-    """Upstream name -> dataclass field of "broker", "store" or "namesrv"."""
+    """RocketMQ's name -> dataclass field, of section "broker", "store" or "namesrv"."""
     return {f.metadata["upstream"]: f for f in fields(SECTIONS[section])}
 
 
 def parse_option(option: Field[Any], value: object) -> Any:
-    """The value of one field from what a file, a variable or an argument holds: text, or TOML's own types.
+    """The value of one field, from text or from a TOML type.
 
-    Raises ValueError whose text completes the sentence "<name> <text>".
+    Raises ValueError; its text follows the option's name: "must be ...".
     """
     meta = option.metadata
     if isinstance(option.default, bool):
@@ -243,13 +243,13 @@ def _parse_bool(value: object) -> bool:
 
 
 def parse_int(value: object, minimum: int, maximum: int) -> int:
-    """A whole number from text or from TOML's own type; ValueError as in parse_option."""
+    """A whole number, from text or from a TOML integer; ValueError as in parse_option."""
     if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"must be a whole number, not {value!r}")
     if not minimum <= value <= maximum:
-        raise ValueError(f"must lie between {minimum} and {maximum}, not {value}")
+        raise ValueError(f"must be between {minimum} and {maximum}, not {value}")
     return value
 
 
@@ -273,10 +273,10 @@ def parse_addresses(value: object) -> tuple[str, ...]:
 
 
 def broker_properties(config: EngineConfig) -> dict[str, str]:
-    """Upstream's option names -> values as text, of everything the broker holds; the body of request 26.
+    """RocketMQ's names of the broker's options -> their values as text; the body of request 26.
 
-    Options of Apache's that mean nothing here are left out, and so say nothing untrue. `filterServerNums` is the
-    exception: the tools of 4.9 fail without it, and none is the truth.
+    Options that mean nothing here are left out rather than reported with a value that is not true. `filterServerNums`
+    is there since the tools of 4.9 fail without it; we have no filter servers.
     """
     properties = {
         **_texts(config.broker),
@@ -297,7 +297,7 @@ def broker_properties(config: EngineConfig) -> dict[str, str]:
 
 
 def namesrv_properties(config: EngineConfig) -> dict[str, str]:
-    """Upstream's option names -> values as text, of everything the name server holds; the body of request 319."""
+    """RocketMQ's names of the name server's options -> their values as text; for the body of request 319."""
     return {
         **_texts(config.namesrv),
         "listenPort": str(config.namesrv_port),

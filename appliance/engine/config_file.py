@@ -1,8 +1,8 @@
 """Reads a configuration file: our TOML, or Apache's broker.conf and namesrv.conf as they are.
 
-A file becomes a list of `(table, key, value)`. Of TOML the tables are ours ([broker], [store], [namesrv], [console],
-[reports], and "" for keys above the first table) and values keep TOML's types; of Java properties the table is
-"broker" or "namesrv", whichever program the file was written for, and every value is text.
+A file becomes a list of `(table, key, value)`. In TOML the tables are [broker], [store], [namesrv], [console] and
+[reports], "" stands for keys above the first table, and values keep TOML's types. For Java properties the table is
+"broker" or "namesrv", whichever the file was written for, and every value is text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAMESRV_ONLY = {"kvConfigPath", "orderMessageEnable", "scanNotActiveBrokerInter
 
 
 def read_config_file(path: Path) -> list[Entry]:
-    """The entries of a file in its order. Raises StartError when it cannot be read or is no such file."""
+    """The entries of a file, in its order. Raises StartError when it cannot be read or is neither of these."""
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -34,7 +34,7 @@ def read_config_file(path: Path) -> list[Entry]:
     try:
         pairs = parse_properties(text)
     except UnicodeDecodeError:
-        raise StartError(f"The configuration file {path} holds half a surrogate pair, which is no text.") from None
+        raise StartError(f"The configuration file {path} holds half of a surrogate pair, which is not text.") from None
     namesrv = "namesrv" in path.name.lower() or any(key in _NAMESRV_ONLY for key, _ in pairs)
     return [("namesrv" if namesrv else "broker", key, value) for key, value in pairs]
 
@@ -61,9 +61,9 @@ def _toml_entries(path: Path, text: str) -> list[Entry]:
 def parse_properties(text: str) -> list[tuple[str, str]]:
     """Key and value of each line of a Java properties text, in order, as java.util.Properties.load reads it.
 
-    Comments begin with # or !; a key ends at an unescaped =, : or blank; a line that ends in an odd number of
-    backslashes goes on in the next one, whose leading blanks are dropped. Raises UnicodeDecodeError for an escape of
-    half a surrogate pair.
+    Comments start with # or !. A key ends at =, : or a blank that is not escaped. A line that ends in an odd number of
+    backslashes continues in the next one, without that one's leading blanks. Raises UnicodeDecodeError for an escape
+    that is half of a surrogate pair.
     """
     pairs = []
     lines = iter(re.split(r"\r\n|\r|\n", text))
@@ -91,7 +91,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def _unescape(text: str) -> str:
-    """As Java's: an escape is a UTF-16 unit. Raises UnicodeDecodeError for half a surrogate pair, which is no text."""
+    """As in Java, an escape is one UTF-16 unit. Raises UnicodeDecodeError for half of a surrogate pair."""
 
     def one(match: re.Match[str]) -> str:
         if match[1]:

@@ -1,13 +1,22 @@
-"""The journal of configuration changes: what topics and groups became since their JSON files were last saved (D9).
+"""The journal of configuration changes: topics and groups that changed since their JSON files were last saved (D9).
 
-A line an entry, in `DATA/rocketbox/config.journal`; format page: docs/formats/config.md.
+One line for each change, in `DATA/rocketbox/config.journal`; format page: docs/formats/config.md.
 
     6f0a7c1e {"table":"topics","name":"T","value":{...},"version":{"counter":3,"timestamp":1700000000000}}\n
 
-Eight hex digits of the CRC-32 of what stands between the blank and the line's end. `value` is null for a deletion.
-An entry is written (not synced) by the thread that makes the change, so it survives the process from then on; a thread
-of the journal's own syncs whatever has gathered, so it survives the machine when `wait_durable` returns. Once every
-table's JSON file is saved and holds all of its entries, the journal is emptied.
+The CRC-32 of the JSON text as eight hex digits, a blank, the text. `value` is null for a deletion.
+
+The thread that makes a change writes its entry without a sync: from then on the change survives the process. The
+journal's own thread syncs what has been written: when `wait_durable` returns, the change survives a power cut. When the
+JSON files of all tables are saved and hold all entries, the journal is emptied.
+
+Positions are numbers of entries, counted over the journal's life and never reset:
+
+    durable <= written
+    an entry is in this file, or in the saved JSON file of its table, or in both
+
+A sync that failed once says nothing of the pages it failed for, so no more entries are taken until the JSON files hold
+everything, and then a new file takes this one's place (D6).
 """
 
 from __future__ import annotations
@@ -32,7 +41,7 @@ from .service_thread import ServiceThread
 logger = logging.getLogger(__name__)
 
 _CRC_BYTES = 9  # eight digits and the blank
-#: A sync slower than this is an error for whoever waits; the entry may still become durable.
+#: Whoever waits longer than this for a sync gets an error; the entry may still become durable.
 WAIT_S = 10.0
 
 
@@ -91,13 +100,13 @@ class OsJournalCalls:
 
 
 def encode_entry(entry: dict[str, Any]) -> bytes:
-    """One line."""
+    """The line of one entry, its newline included."""
     text = msgspec.json.encode(entry)
     return b"%08x %b\n" % (zlib.crc32(text), text)
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
-    """The entry of a line without its end; None when the line is damaged."""
+    """The entry of a line without its newline; None when the line is damaged."""
     text = line[_CRC_BYTES:]
     try:
         if int(line[: _CRC_BYTES - 1], 16) != zlib.crc32(text):
@@ -111,20 +120,16 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 
 
 class ConfigJournal(ServiceThread):
-    """The thread `config-journal` syncs; any thread appends.
-
-    Invariants: durable <= written (numbers of entries, growing over the journal's life); an entry is in the file, or in
-    the JSON file of its table, or both.
-    """
+    """The thread `config-journal` syncs; any thread appends."""
 
     def __init__(self, path: Path, calls: JournalCalls | None = None, clock: Clock | None = None) -> None:
-        """Read what is there and cut a torn tail. Raises OSError."""
+        """Open the journal and read it; a torn last line is cut. Raises OSError."""
         super().__init__("config-journal")
         # Constant after construction.
         self._calls = OsJournalCalls() if calls is None else calls
         self._clock = clock or Clock()
         self._path = path
-        #: What saves the tables' files: they hold what the journal could not make durable. Filled before start().
+        #: Save the tables' JSON files, which then hold what the journal could not make durable. Filled before start().
         self.when_broken: list[Callable[[], None]] = []
         self._calls.make_directory(path.parent)
         new = not self._calls.exists(path)
@@ -146,8 +151,8 @@ class ConfigJournal(ServiceThread):
         self._load()
 
     def _load(self) -> None:
-        # A process that died may not have come to sync its last entries, or have failed to, and then the page cache
-        # shows what was never stored. From here on all of it is relied on.
+        # A process that died may not have synced its last entries, or have failed to; then the page cache shows what
+        # the disk does not hold. From here on everything that is read is relied on.
         self._calls.fdatasync(self._fd)
         self._calls.forget_cached(self._fd)
         raw = self._calls.read(self._path)
@@ -166,13 +171,13 @@ class ConfigJournal(ServiceThread):
             logger.warning("config journal: torn tail cut path=%s bytes=%d", self._path, len(lines[-1]))
         content = b"".join(good)
         if content != raw:
-            # What was read as damage may not become an entry when others are written over parts of it.
+            # Entries that are written over parts of a damaged line must not make it look like an entry.
             self._begin_new_file(content)
         self._end = len(content)
         self._durable = self._written
 
     def take(self, table: str) -> list[dict[str, Any]]:
-        """The entries found at start that concern `table`, oldest first; once."""
+        """The entries of `table` that were found at start, oldest first. Gives them once."""
         return self._replay.pop(table, [])
 
     # --- any thread
@@ -184,13 +189,13 @@ class ConfigJournal(ServiceThread):
 
     @property
     def written(self) -> int:
-        """The number of the last entry; what `saved` wants to hear."""
+        """The number of the last entry; for `saved`."""
         return self._written
 
     def append(self, entry: dict[str, Any]) -> int:
-        """Write one entry; returns its number for `wait_durable`. Never syncs.
+        """Write one entry; returns its number, for `wait_durable`. Never syncs.
 
-        entry: JSON values, with `table` and `name`. Raises OSError when it cannot be written; nothing changed then.
+        entry: JSON values, with `table` and `name`. Raises OSError when it cannot be written; nothing has changed then.
         """
         line = encode_entry(entry)
         with self._lock:
@@ -199,7 +204,7 @@ class ConfigJournal(ServiceThread):
             try:
                 self._write_all(self._fd, line, self._end)
             except OSError:
-                # What was written of it would only be found as a torn tail, or be overwritten by the next entry.
+                # Only tidies up: what is left of it is read as a torn tail, or overwritten by the next entry.
                 with suppress(OSError):
                     self._calls.truncate(self._fd, self._end)
                 raise
@@ -210,7 +215,7 @@ class ConfigJournal(ServiceThread):
         return ticket
 
     def wait_durable(self, ticket: int, timeout_s: float = WAIT_S) -> None:
-        """Return when entry `ticket` is durable. Raises OSError when its sync failed, or takes longer."""
+        """Return when entry `ticket` is durable. Raises OSError when its sync failed or takes too long."""
         deadline = self._clock.monotonic() + timeout_s
         with self._state:
             while self._durable < ticket:
@@ -222,22 +227,22 @@ class ConfigJournal(ServiceThread):
                 self._state.wait(left)
 
     def sync_written(self) -> None:
-        """Make durable what was written so far, here or in the tables' files, if the disk takes it; blocks.
+        """Make durable what was written so far, here or in the tables' files, if the disk works. Blocks.
 
-        A failure shows in `failure`.
+        A failure is logged and shows in `failure`.
         """
         ticket = self._written
         if ticket > self._durable:
             try:
                 self.wait_durable(ticket)
             except OSError as error:
-                logger.error("config journal: entries are not durable, the tables are saved instead: %s", error)
+                logger.error("config journal: cannot be synced, saving the tables instead: %s", error)
                 for save in self.when_broken:
                     save()
 
     @property
     def failure(self) -> str | None:
-        """Why entries are refused; None when all is well."""
+        """Why entries are refused; None when they are taken."""
         return self._broken
 
     def saved(self, table: str, written: int) -> None:
@@ -247,14 +252,15 @@ class ConfigJournal(ServiceThread):
         self._empty_if_saved()
 
     def _empty_if_saved(self) -> None:
-        """Begin again when all of it is in JSON files. A journal that broke is whole again, too."""
+        """Empty the journal when the JSON files hold all of it. One that could not be synced takes entries again."""
         with self._lock:
             if not self._end and self._broken is None:
                 return
             if any(self._saved.get(name, 0) < last for name, last in self._last_entry.items()):
                 return
             if self._broken is None and self._durable < self._written:
-                # Or a power cut now could leave an older entry of a name, and not the one that deleted it.
+                # Not before the entries are durable: a power cut could leave the entry that made a topic and lose the
+                # one that deleted it.
                 self.wakeup()
                 return
             try:
@@ -270,11 +276,12 @@ class ConfigJournal(ServiceThread):
             durable = self._written
         with self._state:
             self._durable = max(self._durable, durable)
+            assert self._durable <= self._written, "no entry is durable before it was written"
             self._state.notify_all()
 
     def _begin_new_file(self, content: bytes = b"") -> None:
-        """Put another file in the place of this one; durable on return. While the thread may be syncing, only when the
-        journal is broken: then nobody syncs the old one."""
+        """Replace the file by a new one, durable on return. While the thread runs, only after a sync failed: then
+        nobody syncs the old one any more."""
         fresh = self._path.with_name(self._path.name + ".new")
         fd = self._calls.open(fresh)
         try:
@@ -305,7 +312,7 @@ class ConfigJournal(ServiceThread):
             self.work()
 
     def work(self) -> None:
-        """Sync what was written, and empty the file if that was waited for."""
+        """Sync what was written, and empty the file if the tables hold all of it."""
         self._sync()
         self._empty_if_saved()
 
@@ -317,8 +324,8 @@ class ConfigJournal(ServiceThread):
         try:
             self._calls.fdatasync(self._fd)
         except OSError as error:
-            # What the kernel dropped it would not sync the next time either, and say that all is well. So there are
-            # no more entries until the JSON files hold everything.
+            # The kernel may have dropped the pages it could not write, and the next sync would then report success. So
+            # no entry is taken until the JSON files hold everything.
             logger.error("config journal: sync failed path=%s: %s", self._path, error)
             with self._lock:
                 self._broken = f"{self._path} could not be synced: {error}"

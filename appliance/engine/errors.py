@@ -1,20 +1,21 @@
-"""Every error of the engine.
+"""All errors of the engine.
 
 RocketBoxError
-├── StartError            the engine cannot start; its text is the one sentence the operator reads
-├── FrameError            a peer sent bytes that are no frame: refuse, then close that connection
+├── StartError            the engine cannot start, or a command cannot run; its text is the sentence the operator reads
+├── FrameError            a peer sent bytes that are not a frame: refuse, then close that connection
 ├── RefusedRequest        a peer's request is wrong or not allowed: answer its code, keep the connection
-├── StoreBroken           a write or a sync of the log failed: nothing may be appended until a restart
-├── QueueBroken           a queue's files lack entries: what is asked of them can be answered later
-├── RemotingError         a call of ours to a peer failed
-│   ├── ConnectError      no connection
+├── MessageTooLarge       a message or batch does not fit a file of the commit log
+├── StoreBroken           a write or a sync of the log failed: nothing is appended until a restart
+├── QueueBroken           a queue's files are being rebuilt from the log: ask again later
+├── RemotingError         a call from here to a peer failed
+│   ├── ConnectError      no connection, or it broke before the answer
 │   └── CallTimeout       no answer in time
-├── CorruptFile           a file of ours does not hold what its format promises
-└── AdminError            what an administrator asked of the window cannot be done; the text is for people
+├── CorruptFile           a file does not hold what its format promises
+└── AdminError            something asked of the window cannot be done; the text is for people
     ├── NotFound          there is no such topic, group, message ...
     ├── InvalidInput      a value is wrong; `field` names it
-    ├── Conflict          it exists already, or was changed since it was read (another revision)
-    ├── Blocked           it would lose something; `blockers` says what, force does it anyway
+    ├── Conflict          it exists already, or somebody changed it since it was read (another revision)
+    ├── Blocked           it would lose something; `blockers` says what, and force does it anyway
     └── Unavailable       not now: no broker runs here, the log is read-only, too much at once
 """
 
@@ -24,11 +25,11 @@ class RocketBoxError(Exception):
 
 
 class StartError(RocketBoxError):
-    """The engine cannot start. `str(error)` is one complete sentence."""
+    """The engine cannot start, or a command cannot run. `str(error)` is one complete sentence."""
 
 
 class FrameError(RocketBoxError):
-    """Bytes that are not a frame of the remoting protocol."""
+    """A peer sent bytes that are not a frame of the remoting protocol."""
 
 
 class RefusedRequest(RocketBoxError):
@@ -41,19 +42,19 @@ class RefusedRequest(RocketBoxError):
 
 
 class MessageTooLarge(RocketBoxError):
-    """A record or batch that fits no commit log file."""
+    """A message or batch does not fit a file of the commit log."""
 
 
 class StoreBroken(RocketBoxError):
-    """The commit log refuses appends since a write or a sync failed."""
+    """The commit log takes no appends: a write or a sync has failed."""
 
 
 class QueueBroken(RocketBoxError):
-    """A queue's files are being built anew from the log."""
+    """A queue's files are being rebuilt from the log."""
 
 
 class RemotingError(RocketBoxError):
-    """A call to a peer failed."""
+    """A call from here to a peer failed."""
 
 
 class ConnectError(RemotingError):
@@ -61,7 +62,7 @@ class ConnectError(RemotingError):
 
 
 class CallTimeout(RemotingError):
-    """The peer did not answer within the call's limit."""
+    """The peer did not answer in time."""
 
 
 class CorruptFile(RocketBoxError):
@@ -69,9 +70,9 @@ class CorruptFile(RocketBoxError):
 
 
 class AdminError(RocketBoxError):
-    """An administrator's question or command that cannot be served; nothing was changed, unless a subclass says more.
+    """Something asked of the window cannot be done; nothing was changed, unless a subclass says more.
 
-    reason: a `window.sentences.Sentence`, which a page can say in another language, or plain English text; `sentence`
+    reason: a `window.sentences.Sentence`, which a page can show in another language, or plain English text; `sentence`
     is the former, or None. rocketmq_code: the response code a tool gets for it.
     """
 
@@ -102,11 +103,11 @@ class InvalidInput(AdminError):
 
 
 class Conflict(AdminError):
-    """It exists already, or it is not any more what the caller saw."""
+    """It exists already, or somebody changed it since the caller read it."""
 
 
 class Blocked(AdminError):
-    """A change that would lose something. blockers: `Sentence`s. change: the preview they are of."""
+    """A change that would lose something. blockers: `Sentence`s that say what. change: the preview they belong to."""
 
     def __init__(self, reason: object, blockers: tuple[object, ...], change: object) -> None:
         super().__init__(reason)

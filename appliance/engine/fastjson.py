@@ -1,4 +1,4 @@
-"""The JSON dialect of fastjson, which Apache's files and Java's bodies are written in. PURE: text in, values out.
+"""fastjson's dialect of JSON, in which Apache's files and Java's bodies are written. PURE: text in, values out.
 
 It differs from JSON in three ways that matter here:
 
@@ -6,10 +6,13 @@ It differs from JSON in three ways that matter here:
     {"offsetTable":{{"brokerName":"b","queueId":0}:5}} a key may be an object
     {"a":{"x":1},"b":{"$ref":"$.a"}}                   a value that occurs twice is written once, then referred to
 
-Read: keys become text, an object as key becomes its own compact JSON, references become copies of what they mean.
-Reading takes time and memory in proportion to the text: what references add is bounded, and an object that is a key
-has no such keys in itself, since each level would double the text.
-Written ("pretty", the form of the files below `config/`): tabs, a line for each text key and none for integer keys.
+Reading: integer keys become text, an object that is a key becomes its own compact JSON as text, and a reference becomes
+a copy of what it refers to. Standard JSON is read by the C parser; only a document that it refuses is looked at again,
+first with its integer keys quoted, then by a parser in Python. Reading takes time and memory in proportion to the text:
+what references add is bounded, and an object that is a key has no such keys in itself, since each level would double
+the text.
+
+Writing ("pretty", the form of the files in `config/`): tabs, a line for each text key, integer keys on one line.
 Source: RocketMQ `RemotingSerializable.toJson(obj, true)`, fastjson 1.2.83 `MapSerializer`, `CollectionCodec`.
 """
 
@@ -22,26 +25,26 @@ from collections.abc import Callable, Iterable, Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-#: Deeper documents are refused where references or objects as keys have to be read; Apache's go six levels deep.
+#: Deeper documents are refused when they hold references or objects as keys; Apache's are six levels deep.
 MAX_DEPTH = 64
 
-#: Ours. What references may make of a document: so many times its own characters and values. Apache refers to what
-#: occurs twice, a configuration of some 300 bytes by a path of some 25.
+#: Ours: how many times larger references may make a document, in characters and in values. Apache refers to what occurs
+#: twice: some 25 characters stand for a configuration of some 300.
 REFERENCE_GROWTH = 16
-#: And never more than this, in characters of strings and keys plus one for each value.
+#: And never more than this, in characters of strings and keys, plus one for each value.
 MAX_REFERENCED_CHARS = 4 * 1024 * 1024
 
 _I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
-#: Digits and sign of such a number: int() of a longer text takes its square in time.
+#: Digits and sign of such a number. The time of int() grows with the square of the length.
 _I64_CHARS = 20
 
-# Strings are skipped whole (possessively: no text makes it look at a character twice).
+# A string, skipped whole, or an integer key. Possessive: no text makes it look at a character twice.
 _BARE_KEY = re.compile(r'"(?:[^"\\]++|\\.)*+"?|(?<=[{,])[ \t\r\n]*+(-?[0-9]++)(?=[ \t\r\n]*+:)', re.DOTALL)
 _BLANKS = re.compile(r"[ \t\r\n]*+")
 _NUMBER = re.compile(r"-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
 _WORDS = {"true": True, "false": False, "null": None}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# Every escape of the upper half of a pair is followed by one of the lower half, and none of these stands alone.
+# A text in which every escaped upper half of a surrogate pair is followed by a lower half, and no lower half is alone.
 _WHOLE_PAIRS = re.compile(
     r"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|\\(?!u[dD][89a-fA-F]).)*+", re.DOTALL
 )
@@ -65,17 +68,17 @@ def _integer(text: str) -> int:
 
 
 _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant)
-#: For what peers send; looking at each integer would make reading a large file slower by a third.
+#: For what peers send. Checking each integer would make reading a large file slower by a third.
 PEER_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant, parse_int=_integer)
 
 
 def loads(data: bytes | str, max_values: int | None = None, object_keys: bool = True) -> Any:
-    """The value of one document, standard JSON or fastjson's; raises ValueError for anything else.
+    """The value of one document, standard JSON or fastjson's. Raises ValueError for anything else.
 
-    max_values: for what a peer sent: how many values it may hold, references written out; every comma and bracket
-    counts as one, in strings too. Then integers have 64 bits, and no text holds half a surrogate pair; a file may hold
-    what was taken once, and is no reason to refuse a start. object_keys: whether a key may be an object; these are not
-    read by a C parser, 8 us each. No number that comes back is infinite.
+    max_values: for what a peer sent, how many values it may hold with its references written out; each comma and
+    bracket counts as one, also in strings. Integers must then fit 64 bits, and no text may hold half of a surrogate
+    pair. A file may hold what an older version accepted, and must not keep the broker from starting. object_keys:
+    whether a key may be an object; the Python parser reads these, at 8 us each. No number in the result is infinite.
     """
     text = data if isinstance(data, str) else data.decode("utf-8")
     decode = _DECODER.decode
@@ -102,9 +105,9 @@ def loads(data: bytes | str, max_values: int | None = None, object_keys: bool = 
 
 
 def check_pairs(text: str) -> None:
-    """Raise ValueError when an escape of a JSON text is half a surrogate pair, which Python's reader lets through."""
+    """Raise ValueError when a JSON text has an escape that is half of a surrogate pair; Python's parser allows that."""
     if _SURROGATE.search(text) and not _WHOLE_PAIRS.fullmatch(text):
-        raise ValueError("half a surrogate pair is no text")
+        raise ValueError("half a surrogate pair is not text")
 
 
 def _values_at_most(text: str) -> int:
@@ -116,7 +119,7 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 class _Parser:
-    """Reads what the C parser cannot: objects as keys."""
+    """Reads documents with objects as keys, which the C parser cannot."""
 
     def __init__(self, text: str, decode: Callable[[str], Any]) -> None:
         self._text = text
@@ -127,7 +130,7 @@ class _Parser:
     def document(self) -> Any:
         value = self._value(0)
         if self._peek():
-            raise self._error("something behind the end")
+            raise self._error("extra data")
         return value
 
     def _error(self, what: str) -> ValueError:
@@ -210,11 +213,11 @@ class _Parser:
 
 
 class _References:
-    """A document with a copy of the value in the place of each `$ref` that means it.
+    """A document in which each `$ref` is replaced by a copy of what it refers to.
 
-    One that means nothing becomes null, as in fastjson; so does one to something around itself, which would have no
-    end. The copies are bounded by what they hold, whatever refers to what. A path is followed through values as they
-    are written, not through another reference: what a serializer refers to stands somewhere in full.
+    A reference to nothing becomes null, as in fastjson; so does one to something that it is in, which would never end.
+    How much the copies hold is bounded, whatever refers to what. A path leads through values as they are written, not
+    through other references: a serializer writes in full, once, whatever it refers to.
     """
 
     def __init__(self, root: Any, text: str, max_values: int | None) -> None:
@@ -223,11 +226,11 @@ class _References:
         own = _values_at_most(text)
         most = own + min(REFERENCE_GROWTH * own, MAX_REFERENCED_CHARS)
         self._values_left = most if max_values is None else min(most, max_values)
-        #: Ids of the containers that are being copied: those around the present place.
+        #: Ids of the objects and lists that are being copied: those around the present place.
         self._around: set[int] = set()
 
     def written_out(self) -> Any:
-        """The whole document; raises ValueError when it would be too large or too deep."""
+        """The whole document. Raises ValueError when it would be too large or too deep."""
         return self._copy(self._root)
 
     def _copy(self, value: Any) -> Any:
@@ -269,9 +272,9 @@ _INDEX_DIGITS = 9
 
 
 def _target(root: Any, path: str) -> Any:
-    """What a path means: `$` the root, `$.name[0].name` downwards; a backslash escapes. None when it means nothing.
+    """What a path leads to: `$` is the root, `$.name[0].name` leads down, a backslash escapes. None when nowhere.
 
-    Upwards (`..`, `@`) there is only what is around the reference, which is no value for it.
+    `..` and `@` lead up, to what the reference is in; these become null, too.
     """
     if not path.startswith("$"):
         return None
@@ -297,16 +300,16 @@ def _target(root: Any, path: str) -> Any:
 
 
 def encode_text(text: str) -> str:
-    """A JSON string. Raises UnicodeEncodeError for half a surrogate pair, which no file could hold."""
+    """A JSON string. Raises UnicodeEncodeError for half of a surrogate pair, which no file could hold."""
     text.encode()
     return json.dumps(text, ensure_ascii=False)
 
 
 def encode_pretty(value: Any, depth: int = 0) -> str:
-    """A value as Apache's files hold it; depth: tabs in front of the line it stands on.
+    """A value as Apache's files hold it. depth: tabs in front of the line that it is on.
 
-    dict with text keys: a line each, in the dict's order; with integer keys: `{0:1,1:2` and the brace on its own line.
-    list: on one line. None values are left to the caller (Java leaves them out).
+    A dict with text keys: one line for each, in the dict's order; with integer keys: `{0:1,1:2` and the brace on a line
+    of its own. A list: on one line. Callers leave None out, as Java does.
     """
     if isinstance(value, dict):
         if not value:
@@ -324,15 +327,15 @@ def encode_pretty(value: Any, depth: int = 0) -> str:
     return json.dumps(value)
 
 
-#: Entries joined in one C call: far below a millisecond (D10).
+#: Entries that one C call joins: far below a millisecond (D10).
 _ENTRIES_A_PIECE = 256
 
 
 def pretty_document(fields: Iterable[tuple[str, bytes | Iterable[bytes]]]) -> Iterator[bytes]:
-    """A whole file in pieces. fields: (name, its value, or the entries of a table), in alphabetical order.
+    """A whole file, in pieces. fields: (name, value) or (name, entries of a table), in alphabetical order.
 
-    An entry is `"key":value`, encoded for depth 2. Pieces are small, so that a large table never holds the
-    interpreter for long.
+    An entry is `"key":value`, encoded for depth 2. Pieces are small, so that a large table never holds the GIL for
+    long.
     """
     lead = b"{\n\t"
     for name, value in fields:

@@ -1,4 +1,4 @@
-"""What makes files last, once for everybody: store, journal and tables reach the disk through these calls."""
+"""Syncing files and directories: store, journal and tables all reach the disk through these calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .own_files import FILE_MODE
 
 
 def sync_data(fd: int) -> None:
-    """Have the drive store a file's bytes and length. Raises OSError."""
+    """Make a file's bytes and length durable. Raises OSError."""
     if sys.platform == "darwin":  # fsync(2) there ends at the drive's cache
         import fcntl
 
@@ -30,7 +30,7 @@ def sync_directory(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, durable: bool = True, prepare: Callable[[int], object] | None = None) -> None:
-    """Put `data` into a file of ours, whole or not at all; it is 0600, whatever the umask. Raises OSError.
+    """Write `data` as a private file, whole or not at all; it is 0600, whatever the umask. Raises OSError.
 
     A link of that name is replaced, not followed. durable: on the disk when this returns. prepare: called with the
     descriptor before anything is written.
@@ -58,9 +58,9 @@ def replace_file(path: Path, data: bytes, durable: bool = True, prepare: Callabl
 
 
 def forget_cached(fd: int, position: int = 0, size: int = 0) -> None:
-    """Have later reads of a range ask the disk: after a failed sync the page cache shows what was never stored.
+    """Make later reads of a range come from the disk: after a failed sync the page cache holds what the disk does not.
 
-    size 0: up to the file's end.
+    size 0: to the end of the file.
     """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)

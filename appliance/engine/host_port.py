@@ -7,7 +7,7 @@ EVERYWHERE = ("0.0.0.0", "::", "")
 
 
 def bracketed(host: str) -> str:
-    """A host as it stands before a port: an IPv6 address has brackets there."""
+    """A host as it is written before a port: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -29,5 +29,5 @@ def host_of(address: str | None) -> str:
 
 
 def local_host(bind: str) -> str:
-    """Where this machine reaches what listens on `bind`."""
+    """The host with which this machine reaches a port that is bound to `bind`."""
     return "127.0.0.1" if bind in EVERYWHERE else bind

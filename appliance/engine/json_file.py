@@ -1,12 +1,12 @@
-"""Files that are always whole: saved through a temporary file, with the last good copy kept beside them as `.bak`.
+"""Files that are always whole: saved through a temporary file, with the previous version kept beside them as `.bak`.
 
-    X.tmp   being written; worth nothing
+    X.tmp   being written; never read
     X.bak   what X held before the last save
-    X       what holds
+    X       what counts
 
-Neither a crash nor a full disk leaves X half written: a save writes and syncs X.tmp, makes X.bak another name of the
-old X, renames X.tmp to X and syncs the directory. Reading takes X; when it is missing, empty or damaged, X.bak.
-A damaged X is moved to X.damaged first, so that no later save can put it in the place of the good copy.
+A save writes and syncs X.tmp, makes X.bak a second name of the old X, renames X.tmp to X and syncs the directory. So
+neither a crash nor a full disk leaves X half written. Reading takes X; when that is missing, empty or damaged, X.bak. A
+damaged X is first moved to X.damaged, so that no later save can make it the `.bak` in place of the good one.
 Apache's brokers keep the same two names. Source of the rules: RocketMQ `ConfigManager`, `MixAll.string2File`.
 """
 
@@ -44,9 +44,9 @@ class FileCalls(Protocol):
 
 
 class OsFileCalls:
-    """The machine's. FileNotFoundError where there is no such file."""
+    """The operating system's. FileNotFoundError where there is no such file."""
 
-    #: Of files that are made; Apache's brokers, which may run as another user, read these.
+    #: Of new files. Apache's brokers read them, and may run as another user.
     mode = 0o644
 
     def read(self, path: Path) -> bytes:
@@ -86,7 +86,7 @@ class OsFileCalls:
 
 
 class OwnFileCalls(OsFileCalls):
-    """The machine's, for files of ours alone."""
+    """The operating system's, for files that only we read."""
 
     mode = FILE_MODE
 
@@ -96,10 +96,10 @@ OWN_FILE_CALLS = OwnFileCalls()
 
 
 def save_json_atomically(path: Path, content: str | bytes | Iterable[bytes], calls: FileCalls = OS_FILE_CALLS) -> None:
-    """Put `content` (text, bytes, or pieces of bytes) into the file at `path`; durable when this returns.
+    """Save `content` (text, bytes, or pieces of bytes) as the file at `path`; durable on return.
 
-    Raises OSError; the file and its `.bak` are then still good, one of them possibly already the new one. The caller
-    sees to it that one thread at a time saves a path.
+    Raises OSError; the file and its `.bak` are both whole then, and the file may already be the new one. One thread at
+    a time may save a path; the caller sees to that.
     """
     if isinstance(content, str):
         content = content.encode()
@@ -123,7 +123,7 @@ def _write_all(calls: FileCalls, fd: int, data: bytes) -> None:
 
 
 def _keep_backup(path: Path, calls: FileCalls) -> None:
-    """Give the file's present content the name `.bak`; an empty file is no content."""
+    """Keep what the file holds now as `.bak`, unless it is empty."""
     try:
         if not calls.size(path):
             return
@@ -152,9 +152,9 @@ def _keep_backup(path: Path, calls: FileCalls) -> None:
 
 
 def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any | None:
-    """The document of the file, or of its `.bak`; None when there is nothing in either.
+    """The document in the file, or in its `.bak`; None when neither holds anything.
 
-    What is read is durable: a process that died may have given it its name and not come to sync that.
+    The directory is synced, so that what was read is durable: a process that died may have renamed the file without.
     Raises CorruptFile when the file is damaged and there is no good copy, OSError when reading fails.
     """
     damage: ValueError | None = None
@@ -177,7 +177,7 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any |
     if document is None and damage is not None:
         raise CorruptFile(f"{path} is damaged and there is no good copy of it: {damage}.")
     if document is not None:
-        logger.warning("json file: read from the copy path=%s reason=%s", backup, damage or "missing or empty")
+        logger.warning("json file: read the backup instead path=%s reason=%s", backup, damage or "missing or empty")
         if damage is not None:
             calls.rename(path, _beside(path, ".damaged"))
         calls.sync_directory(path.parent)

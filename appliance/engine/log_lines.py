@@ -1,11 +1,11 @@
-"""How a log record is written: one line, whatever came from a peer into it, and a traceback's lines behind a mark.
+"""How a log record is written: in one line, whatever a peer's text in it holds, and a traceback behind a mark.
 
     2026-11-22 07:37:14,925 WARNING appliance.engine.broker: client id='a\\n2026-11-22 ...'
     2026-11-22 07:37:14,925 ERROR appliance.engine.remoting.dispatcher: request failed code=10
         | Traceback (most recent call last):
         | ...
 
-Nothing but a record begins a line without the mark, so no text of a stranger can look like one.
+Only a record starts a line without the mark, so no stranger's text can look like a record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .plain_text import plain
 
 #: Characters of a message, and of a line of a traceback; a client id may have tens of thousands.
 LINE_CHARACTERS = 2_000
-#: Lines of a traceback: its begin and its end.
+#: Lines of a traceback, half from its start and half from its end.
 TRACEBACK_LINES = 200
 MARK = "    | "
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -49,7 +49,7 @@ _FORMATTER = logging.Formatter()
 
 
 class LineFormatter(logging.Formatter):
-    """Writes records as above. format: as logging's; `%(message)s` stands for all of it."""
+    """Writes records as described above. format: as for logging; `%(message)s` stands for message and traceback."""
 
     def __init__(self, format: str = FORMAT) -> None:
         super().__init__(format)
@@ -62,7 +62,7 @@ class LineFormatter(logging.Formatter):
 
 
 def write_to_stderr(level: int, format: str = FORMAT) -> None:
-    """All of this process's log, Python's own warnings and what ends a thread, as lines on stderr. Call once."""
+    """Write this process's log, Python's warnings and exceptions that end a thread to stderr. Call once."""
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter(format))
     logging.basicConfig(level=level, handlers=[handler])
@@ -75,4 +75,4 @@ def _thread_ended(what: threading.ExceptHookArgs) -> None:
         return
     name = what.thread.name if what.thread is not None else "?"
     caught = (what.exc_type, what.exc_value or what.exc_type(), what.exc_traceback)
-    logger.error("thread: ended by an exception name=%s", name, exc_info=caught)
+    logger.error("thread: died of an exception name=%s", name, exc_info=caught)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-#: How often the one who waits looks whether to go on.
+#: How often the waiting thread asks whether to give up.
 LOOK_S = 0.2
 
 
 def run_on_loop(
     call_soon: Callable[[Callable[[], None]], None], job: Callable[[], object], gives_up: Callable[[], bool]
 ) -> bool:
-    """Whether `job` ran. False when `gives_up` said so before it began: then it never will.
+    """Whether `job` ran. False when `gives_up()` was true before it began; then it never runs.
 
-    From any thread but remoting-io, which logs what the job raises. One that has begun is waited for.
+    From any thread but remoting-io, which logs what the job raises. A job that has begun is waited for.
     """
     done, taken = threading.Event(), threading.Lock()
 

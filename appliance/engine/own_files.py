@@ -1,7 +1,8 @@
-"""What lies below DATA/rocketbox/ is ours alone: hashes of passwords, the key of sessions, bytes of messages.
+"""DATA/rocketbox/ is private: it holds password hashes, the key of sessions, bytes of messages.
 
-Directories are 0700 and files 0600 from the first byte, whatever the umask: `os.open` and `os.mkdir` are given these
-modes everywhere. What an older version made is tightened at a start. DATA/store/ is Apache's and keeps its modes.
+Its directories are 0700 and its files 0600 from their first byte, whatever the umask: `os.open` and `os.mkdir` get
+these modes everywhere. Files of an older version are tightened at each start. DATA/store/ is Apache's and keeps its
+modes.
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ _NAMED = 5
 
 
 class Loose(NamedTuple):
-    """Something that others may read, or that is not ours to change. why: a clause."""
+    """A path that others may read, or that we may not change. why: half a sentence."""
 
     path: Path
     why: str
 
 
 def make_directory(directory: Path) -> None:
-    """Make DATA/rocketbox/ when it is not there; what lies above it is not ours alone. Raises OSError."""
+    """Make DATA/rocketbox/ if it is missing. Directories above it get the umask's modes. Raises OSError."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     directory.mkdir(DIRECTORY_MODE, exist_ok=True)
 
 
 def tighten_at_start(directory: Path) -> None:
-    """Tighten what an older version made; what could not be is a warning."""
+    """Tighten files of an older version; what cannot be changed is logged as a warning."""
     left = tighten(directory)
     if left:
-        logger.warning("own files: left as they are: %s", text_of(left))
+        logger.warning("own files: others may read these, and they could not be changed: %s", text_of(left))
 
 
 def tighten(directory: Path) -> list[Loose]:
-    """Take from everybody else what they may do to the directory and all below it; returns what could not be changed.
+    """Take all rights of others away from the directory and everything in it; returns what could not be changed.
 
-    Links are not followed, and what belongs to another user is left alone.
+    Links are not followed, and files of another user are left alone.
     """
     left = []
     for path, parent, name, found in _entries(directory):
@@ -70,13 +71,13 @@ def loose(directory: Path) -> list[Loose]:
 
 
 def text_of(found: list[Loose]) -> str:
-    """The first of them by name, and how many more."""
+    """The first few by name, and how many more there are."""
     named = ", ".join(f"{one.path} ({one.why})" for one in found[:_NAMED])
     return f"{named} and {len(found) - _NAMED} more" if len(found) > _NAMED else named
 
 
 def _entries(directory: Path) -> Iterator[tuple[Path, int | None, str, os.stat_result]]:
-    """(path, descriptor of the directory it is in, its name there, its status) of the directory and all below it."""
+    """(path, descriptor of its directory, its name there, its status) of the directory and everything in it."""
     try:
         top = os.lstat(directory)
     except OSError:
@@ -89,23 +90,23 @@ def _entries(directory: Path) -> Iterator[tuple[Path, int | None, str, os.stat_r
             try:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             except OSError:
-                continue  # gone meanwhile
+                continue  # somebody removed it meanwhile
             yield Path(parent, name), descriptor, name, status
 
 
 def _refusal(found: os.stat_result) -> str | None:
-    """Why this is not to be changed; None when it may be, or when there is nothing to it."""
+    """Why this must not be changed; None when it may be."""
     if stat.S_ISLNK(found.st_mode):
         return "a symbolic link"
     if found.st_uid != os.geteuid():
         return f"of user {found.st_uid}"
     if not stat.S_ISDIR(found.st_mode) and not stat.S_ISREG(found.st_mode):
-        return "neither file nor directory"
+        return "neither a file nor a directory"
     return None
 
 
 def _take_away(parent: int | None, name: str, seen: os.stat_result) -> str | None:
-    """Change the mode of what was seen, and of nothing that took its name since; returns why not."""
+    """Change the mode of the file that was seen, and of no other that has its name by now; returns why not, or None."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
         try:

@@ -1,6 +1,6 @@
-"""A named thread with a wake-up, a stop and a deadline.
+"""A named thread that can be woken, and stopped within a deadline.
 
-Every thread of the engine is one, so that a thread dump, a log line and ARCHITECTURE.md use the same names.
+Every thread of the engine is one, so that thread dumps, log lines and ARCHITECTURE.md use the same names.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ class ServiceThread:
     """Runs `run()` of a subclass in a thread called `name` until `stop()`.
 
     A subclass loops `while not self.stopped: self.wait(seconds)` and works between the waits; its docstring says what
-    it owns. An exception that leaves `run` is logged and ends the thread: a subclass that must go on catches by itself.
+    it owns. An exception that leaves `run` is logged and ends the thread; a subclass that must go on catches its own.
     """
 
     def __init__(self, name: str, clock: Clock = SYSTEM) -> None:
         self.name = name
         self.clock = clock
         self.stopped = False
-        # A closed gate: release() opens it for one wait. Ten times cheaper than threading.Event on the send path.
+        # A closed gate: release() opens it for one wait. Ten times cheaper than threading.Event, which matters for
+        # sends.
         self._gate = threading.Lock()
         self._gate.acquire()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        assert self._thread is None, f"thread {self.name} was started already"
         self._thread = threading.Thread(target=self._main, name=self.name, daemon=True)
         self._thread.start()
 
@@ -38,29 +40,29 @@ class ServiceThread:
         try:
             self.run()
         except Exception:
-            logger.exception("thread %s: died", self.name)
+            logger.exception("thread: died of an exception name=%s", self.name)
 
     def run(self) -> None:
         raise NotImplementedError
 
     def wait(self, timeout: float | None) -> bool:
-        """Sleep until `wakeup()`, `stop()` or the timeout in seconds; True when woken."""
-        return self.clock.wait(self._gate, timeout)
+        """Sleep until `wakeup()`, `stop()` or the timeout in seconds; True when woken. After a stop nobody sleeps."""
+        return self.stopped or self.clock.wait(self._gate, timeout)
 
     def wakeup(self) -> None:
-        """Make the thread look again; safe from any thread, nothing happens when it is already awake."""
+        """End the thread's wait, or the next one when it is at work. Any thread."""
         try:
             self._gate.release()
         except RuntimeError:  # already open
             pass
 
     def request_stop(self) -> None:
-        """Ask the thread to end, without waiting."""
+        """Ask the thread to end, and do not wait for it."""
         self.stopped = True
         self.wakeup()
 
     def stop(self, deadline: float = 5.0) -> bool:
-        """Ask the thread to end and join it for `deadline` seconds; False (and a warning) when it does not."""
+        """Ask the thread to end and wait up to `deadline` seconds for it; False and a warning when it has not."""
         self.request_stop()
         thread = self._thread
         if thread is None or thread is threading.current_thread():
@@ -68,7 +70,8 @@ class ServiceThread:
         begin = time.monotonic()
         thread.join(deadline)
         if thread.is_alive():
-            logger.warning("thread %s: still running %.1f s after stop", self.name, time.monotonic() - begin)
+            waited = time.monotonic() - begin
+            logger.warning("thread: still running %.1f s after it was asked to stop name=%s", waited, self.name)
             return False
         return True
 

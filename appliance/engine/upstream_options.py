@@ -1,8 +1,8 @@
-"""Options of Apache's broker and name server that are known here and change nothing, and values nobody should believe.
+"""Options of Apache's broker and name server that have no effect here, and values that are refused.
 
-A configuration file written for Apache must load as it is, so these names are accepted, and the start says which of
-them had no effect. The names are those that the servers of 4.9.8 and 5.3.3 list themselves (request 26 and request
-319), those whose default is null and so are not listed, and those that older documents use.
+A configuration file written for Apache must load as it is. So these names are accepted, and the start says which of
+them have no effect. They are the names that the servers of 4.9.8 and 5.3.3 list themselves (requests 26 and 319), those
+that are not listed since their default is null, and those that older documents use.
 """
 
 from __future__ import annotations
@@ -124,12 +124,14 @@ NAMESRV = frozenset(
     """.split()
 )
 
-# Here "no effect" would break a promise, so only the true value is accepted: (accepted values, why not another).
+_OPEN = "there is no access control yet, and the broker would be open to everybody"
+
+# For these, "no effect" would break a promise, so only what is true here is accepted: (accepted values, why no other).
 REFUSED: dict[str, tuple[frozenset[str], str]] = {
-    "aclEnable": (frozenset({"false"}), "there is no access control yet, and the broker would stand open"),
-    "authenticationEnabled": (frozenset({"false"}), "there is no access control yet, and the broker would stand open"),
-    "authorizationEnabled": (frozenset({"false"}), "there is no access control yet, and the broker would stand open"),
-    "useTLS": (frozenset({"false"}), "there is no TLS yet, and everything would go in the clear"),
+    "aclEnable": (frozenset({"false"}), _OPEN),
+    "authenticationEnabled": (frozenset({"false"}), _OPEN),
+    "authorizationEnabled": (frozenset({"false"}), _OPEN),
+    "useTLS": (frozenset({"false"}), "there is no TLS yet, and everything would travel unencrypted"),
     "brokerRole": (frozenset({"ASYNC_MASTER"}), "there is no replication yet"),
     "inSyncReplicas": (frozenset({"1"}), "there is no replication yet"),
     "minInSyncReplicas": (frozenset({"1"}), "there is no replication yet"),

@@ -1,17 +1,18 @@
-"""What administrators did over the wire, kept in a file until the console has it in its audit log (D22).
+"""Keeps what administrators did over the wire in files, until the console has it in its audit log (D22).
 
-    DATA/rocketbox/wire-audit.jsonl                       written to
-    DATA/rocketbox/wire-audit-<number of its first>.jsonl closed, oldest first
+    DATA/rocketbox/wire-audit.jsonl                            the file that is written to
+    DATA/rocketbox/wire-audit-<number of its first act>.jsonl  closed files
 
-A line is one JSON object. The first of a file is its head, {"series": "9f...", "from": 17}; the others are acts with
-numbers `n` that grow by one over all files. The series is made with the first file: a reader keeps (series, n), and so
-takes each act once even when somebody removed the files. Acts may be recorded from any thread, remoting-io too: they
-go into a bounded buffer, and the thread `wire-audit` writes and syncs them. Only what is synced is handed out, so that
-no number is given twice after a power cut.
+A line is one JSON object (`wire_act`): first the file's head with the series and the number of its first act, then
+acts, whose numbers `n` grow by one over all files. The series is a random name made with the first file. A reader
+remembers (series, n), so it takes each act once, and notices when somebody removed the files.
 
-Floods: of one address, act and result so many a minute are kept in full, the rest is counted, and each count becomes
-one entry (`more`) when the minute ends or the engine stops. The last one in full says that counting begins, so that
-even a kill in that minute leaves no silence.
+Any thread may record an act, remoting-io too: it goes into a bounded buffer, and the thread `wire-audit` writes and
+syncs it. Readers get synced acts only, so no number means two acts after a power cut.
+
+Floods: each minute so many acts of one address, kind and result are kept in full. Further ones are counted, and each
+count becomes one act (`more`) at the end of the minute or when the engine stops. The last act in full says that
+counting starts, so a kill within that minute leaves a trace, too.
 """
 
 from __future__ import annotations
@@ -23,73 +24,41 @@ import threading
 from collections import deque
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from . import file_sync
 from .clock import Clock
-from .host_port import join_host_port
 from .service_thread import ServiceThread
+from .wire_act import DONE, FileHead, WireAct, decode_act, read_acts
 
 logger = logging.getLogger(__name__)
 
-#: Names of files begin so; a name server beside a broker of another process, in one data directory, has its own.
+#: How file names start. A name server that shares its data directory with a broker in another process has its own
+#: files.
 STEM = "wire-audit"
 NAMESRV_STEM = "wire-audit-namesrv"
 
-DONE, REFUSED, FAILED = "done", "refused", "failed"
-
 WINDOW_S = 60.0
-#: Acts that changed something, of one address and kind, in full a minute: a script that makes hundreds of topics shows
-#: whole, and hundreds of deletions of nothing do not hide one of something.
+#: Acts of one address and kind that changed something, kept in full in a minute. A script that makes hundreds of topics
+#: shows in full, and hundreds of deletions of nothing do not hide the deletion of something.
 DONE_IN_FULL = 600
-#: Others (refused, failed, nothing changed) of one address and kind: after so many the next ones say nothing new.
+#: Other acts (refused, failed, nothing changed) of one address and kind: after so many, more of them say nothing new.
 REFUSED_IN_FULL = 20
-#: The same of all addresses: a flood from many addresses at once fills no disk.
+#: The same for all addresses together, so that a flood from many of them does not fill the disk.
 ALL_REFUSED_IN_FULL = 100
-#: Counts kept at a time; more addresses than that are counted together.
+#: Counts that are kept at a time; further addresses are counted together.
 MAX_COUNTS = 32
 MANY_ADDRESSES = "many addresses"
-#: Acts that wait for the disk; beyond them they are counted. `wire_gate.MAX_STATE_CHARS` bounds each.
+#: Acts that wait for the disk; further ones are counted. `wire_gate.MAX_STATE_CHARS` bounds the size of each.
 MAX_WAITING = 2_000
-#: The console takes what a file holds long before the next one is full; without a console the last ones stay.
+#: The console takes over a file's acts long before the next one is full. Without a console the newest files stay.
 MAX_FILE_BYTES = 1024 * 1024
 MAX_OLD_FILES = 7
 RETRY_S = 1.0
-#: What one question of the console's is answered with.
+#: Acts that one call of `after` returns at most.
 MAX_READ = 200
-
-
-class WireAct(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One request that changed something, or was refused. before, after: JSON values of what differs.
-
-    host: the peer's address; port: 0 in a sum. more: how many acts this one stands for besides those in full.
-    n: its number in the file, 0 before it is there. In the file what is empty, and "done", is left out.
-    """
-
-    n: int = 0
-    at_ms: int = 0
-    host: str = ""
-    port: int = 0
-    action: str = ""
-    target: str = ""
-    before: Any = None
-    after: Any = None
-    result: str = DONE
-    more: int = 0
-
-    @property
-    def peer(self) -> str:
-        """ "10.0.0.5:4711"."""
-        return join_host_port(self.host, self.port) if self.port else self.host
-
-
-class _Head(msgspec.Struct, frozen=True, rename={"first": "from"}):
-    """The first line of a file. first: the number that its first act has."""
-
-    series: str
-    first: int
 
 
 class AuditCalls(Protocol):
@@ -100,7 +69,7 @@ class AuditCalls(Protocol):
 
 
 class OsAuditCalls:
-    """The machine's."""
+    """The operating system's."""
 
     def write(self, fd: int, data: bytes) -> int:
         return os.write(fd, data)
@@ -148,7 +117,7 @@ class WireAudit(ServiceThread):
     # --- any thread
 
     def record(self, act: WireAct) -> None:
-        """Keep an act; never waits for a disk."""
+        """Keep an act. Never waits for the disk."""
         with self._lock:
             self._end_window_locked()
             key = (act.host, act.action, act.result)
@@ -170,7 +139,7 @@ class WireAudit(ServiceThread):
         self.wakeup()
 
     def _end_window_locked(self, now: bool = False) -> None:
-        """When the minute is over, its counts become acts of their own."""
+        """When the minute is over (or `now`), its counts become acts."""
         clock = self._clock.monotonic()
         if clock < self._window_end and not now:
             return
@@ -184,10 +153,11 @@ class WireAudit(ServiceThread):
         self._sums.clear()
 
     def after(self, series: str, n: int, limit: int = MAX_READ) -> tuple[str, list[WireAct]]:
-        """(series, acts behind number n), oldest first; of another series than `series` all there are.
+        """(series, acts after number n), oldest first. When `series` is not the present one, all acts there are.
 
-        Reads files in the caller's thread, and nothing when there is nothing new. A reader that knows of more than was
-        here at the start took it from files that an older copy has replaced: it gets what was done since.
+        Reads the files in the caller's thread, and nothing when there is nothing new. A reader with a number that we
+        never handed out took it from files that somebody has replaced by an older copy since: it gets what was done
+        since the start.
         """
         last = self.last
         if series == self.series and n >= last and n <= self._handed_out:
@@ -203,7 +173,7 @@ class WireAudit(ServiceThread):
             return self.series, found
 
     def taken(self, series: str, n: int) -> None:
-        """The console has everything up to number n; closed files that hold nothing else go."""
+        """The console has everything up to number n: closed files that hold nothing else are deleted."""
         if series != self.series or n <= self._taken:
             return
         with self._files_lock:
@@ -214,7 +184,7 @@ class WireAudit(ServiceThread):
                     path.unlink(missing_ok=True)
 
     def _files(self) -> list[tuple[int, Path]]:
-        """(number of its first act, file), oldest first; the last one is written to."""
+        """(number of its first act, file), oldest first; the last one is the one that is written to."""
         found = []
         for path in self._directory.glob(f"{self._stem}-*.jsonl"):
             match = self._old.match(path.name)
@@ -236,7 +206,7 @@ class WireAudit(ServiceThread):
                     else:
                         file.readline()
                     while len(found) < limit and (line := file.readline()).endswith(b"\n"):
-                        act = _decoded(line)
+                        act = decode_act(line)
                         if act is None or act.n <= n:
                             continue
                         if act.n > last:
@@ -251,16 +221,16 @@ class WireAudit(ServiceThread):
     # --- before the thread
 
     def open(self) -> None:
-        """Go on where the last file ends. Raises OSError."""
+        """Open the file and continue behind its last whole line. Raises OSError."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        head, lines, raw = _content(self._path)
+        head, lines, raw = read_acts(self._path)
         if head is None and raw:
             aside = self._path.with_name(f"{self._stem}.damaged")
-            logger.error("wire audit: the file has no head of ours and is set aside path=%s", aside)
+            logger.error("wire audit: the file has no valid head, setting it aside path=%s", aside)
             os.replace(self._path, aside)
         is_new = head is None
         if head is None:
-            head = self._following_old() or _Head(os.urandom(8).hex(), 1)
+            head = self._following_old() or FileHead(os.urandom(8).hex(), 1)
             self._begin_file(head)
             lines = []
         else:
@@ -268,27 +238,27 @@ class WireAudit(ServiceThread):
             os.fchmod(self._fd, 0o600)
             self._end = sum(len(line) for line in raw.splitlines(keepends=True) if line.endswith(b"\n"))
             if self._end < len(raw):
-                logger.warning("wire audit: torn tail cut bytes=%d", len(raw) - self._end)
+                logger.warning("wire audit: cut a torn last line bytes=%d", len(raw) - self._end)
                 os.ftruncate(self._fd, self._end)
             self._calls.sync(self._fd)
         self.series = head.series
         self._first = head.first
-        # A damaged line had a number, too; the next act must not get it again.
+        # A damaged line had a number, too; the next act must not get the same one.
         self.last = max((act.n for act in lines), default=head.first - 1)
         if not is_new:
             self.last = max(self.last, head.first - 1 + raw.count(b"\n") - 1)
         self._at_open = self._handed_out = self.last
 
-    def _following_old(self) -> _Head | None:
-        """The head of the file behind the newest closed one: somebody died between two files."""
+    def _following_old(self) -> FileHead | None:
+        """The head for a file behind the newest closed one: a process died between closing one and making the next."""
         files = self._files()[:-1]
         if not files:
             return None
-        head, acts, _ = _content(files[-1][1])
-        return head and _Head(head.series, max((act.n for act in acts), default=head.first - 1) + 1)
+        head, acts, _ = read_acts(files[-1][1])
+        return head and FileHead(head.series, max((act.n for act in acts), default=head.first - 1) + 1)
 
-    def _begin_file(self, head: _Head) -> None:
-        """Make the file that is written to; the one before it has another name by then, or gets it here."""
+    def _begin_file(self, head: FileHead) -> None:
+        """Make a new file to write to. The one before it is renamed to a closed one, if that has not happened yet."""
         fresh = self._path.with_name(f"{self._path.name}.new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         fd = os.open(fresh, flags, 0o600)
@@ -324,7 +294,7 @@ class WireAudit(ServiceThread):
             self.work()
 
     def work(self, last: bool = False) -> None:
-        """Write and sync what waits. last: the counts of this minute, too."""
+        """Write and sync what waits. last: also the counts of a minute that is not over."""
         with self._lock:
             self._end_window_locked(now=last)
             room = MAX_WAITING - len(self._unwritten)
@@ -340,9 +310,9 @@ class WireAudit(ServiceThread):
             self._calls.sync(self._fd)
         except OSError as error:
             if self.failure is None:
-                logger.error("wire audit: cannot be written, tried again path=%s: %s", self._path, error)
+                logger.error("wire audit: cannot be written, trying again path=%s: %s", self._path, error)
             self.failure = error.strerror or str(error)
-            try:  # what was written of it is written again, from memory
+            try:  # the acts are still in memory and are written again
                 os.ftruncate(self._fd, self._end)
             except OSError as second:
                 logger.error("wire audit: cannot be cut path=%s: %s", self._path, second)
@@ -355,9 +325,9 @@ class WireAudit(ServiceThread):
             _log(act)
 
     def _roll(self) -> None:
-        """Close this file and begin the next one; past the bound the oldest go, and that is an act, too."""
+        """Close this file and begin the next one. Beyond MAX_OLD_FILES the oldest are deleted, and an act says so."""
         with self._files_lock:
-            self._begin_file(_Head(self.series, self.last + 1))
+            self._begin_file(FileHead(self.series, self.last + 1))
             files = self._files()
             surplus = files[: max(0, len(files) - 1 - MAX_OLD_FILES)]
             lost = 0
@@ -366,7 +336,7 @@ class WireAudit(ServiceThread):
                 lost += max(0, end - max(first, self._taken + 1))
                 path.unlink(missing_ok=True)
         if lost:
-            logger.warning("wire audit: the oldest entries made room, no console took them count=%d", lost)
+            logger.warning("wire audit: deleted the oldest acts, no console took them over count=%d", lost)
             note = WireAct(at_ms=self._clock.wall_ms(), host="", action="wire_audit.drop", after={"entries": lost})
             with self._lock:
                 self._waiting.append(note)
@@ -381,28 +351,6 @@ class WireAudit(ServiceThread):
             os.close(self._fd)
             self._fd = -1
         return ended
-
-
-def _content(path: Path) -> tuple[_Head | None, list[WireAct], bytes]:
-    """(head, whole acts, bytes) of a file; no head when it is missing, empty or not ours."""
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        return None, [], b""
-    lines = [line for line in raw.splitlines(keepends=True) if line.endswith(b"\n")]
-    try:
-        head = msgspec.json.decode(lines[0], type=_Head) if lines else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        head = None
-    return head, [act for act in map(_decoded, lines[1:]) if act is not None], raw
-
-
-def _decoded(line: bytes) -> WireAct | None:
-    try:
-        return msgspec.json.decode(line, type=WireAct)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        logger.error("wire audit: damaged line left out line=%r", line[:200])
-        return None
 
 
 def _log(act: WireAct) -> None:

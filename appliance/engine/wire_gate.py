@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from .clock import Clock
 from .errors import RefusedRequest
@@ -19,7 +19,8 @@ from .protocol.codes import ResponseCode
 from .protocol.command import RemotingCommand, Witness
 from .protocol.message_id import decode_host
 from .protocol.request_kinds import ADMIN, kind_of
-from .wire_audit import DONE, FAILED, REFUSED, WireAct, WireAudit
+from .wire_act import DONE, FAILED, REFUSED, WireAct
+from .wire_audit import WireAudit
 
 if TYPE_CHECKING:
     from .remoting.connection import Connection
@@ -28,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 #: Who may administer over the wire; an option, see `command_line`.
 LOOPBACK, ALL, OFF = "loopback", "all", "off"
-WireAdmin = Literal["loopback", "all", "off"]
 
 _LOOPBACK_V6 = bytes(15) + b"\x01"
 _MAPPED_V4 = bytes(10) + b"\xff\xff"
@@ -117,7 +117,7 @@ class WireGate:
         return (
             "Requests that change the broker or the name server are taken from this machine's loopback address only, "
             f"and yours is {decode_host(born_host)[0]}: run the tool there against 127.0.0.1 (mqadmin: -n and -b; "
-            "what takes -c or no broker goes to the address that clients are told), use the console, or start "
+            "with -c or without a broker it goes to the address for clients), use the console, or start "
             "RocketBox with --wire-admin all."
         )
 
@@ -191,7 +191,7 @@ _RESULTS = {ResponseCode.SUCCESS: DONE, ResponseCode.SYSTEM_ERROR: FAILED}
 
 
 def _names(act: Act, request: RemotingCommand) -> Names:
-    """None when the request is malformed: its handler says so."""
+    """Empty when the request is malformed; its handler refuses it."""
     try:
         return act.names(request)
     except (RefusedRequest, ValueError):
@@ -209,7 +209,7 @@ def _joined(names: Names) -> str:
 
 
 def bounded(value: Any, room: list[int] | None = None) -> Any:
-    """A JSON value whose tables and texts are cut; how much of a table was cut is told under "…".
+    """A JSON value with tables and texts cut to size; "…" says how many members of a table are missing.
 
     room: characters that are left for all of it, counted down here.
     """

@@ -15,7 +15,8 @@ from appliance import runtime
 from appliance.console import tokens
 from appliance.console.models import User
 from tests.console.conftest import _a_fresh_door, client_as, people, pretend_running
-from tests.engine.window.conftest import House
+from tests.support.directories import shared_directory
+from tests.support.engine import RunningEngine
 
 __all__ = ["_a_fresh_door", "client_as", "people"]
 
@@ -73,17 +74,18 @@ def encoded(name: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    found = House(tmp_path_factory.mktemp("house"))
+def running(request: pytest.FixtureRequest) -> Iterator[RunningEngine]:
+    found = RunningEngine(shared_directory(request, "running"))
     yield found
     found.stop()
 
 
 @pytest.fixture(autouse=True)
-def _running(house: House, _a_fresh_door: None) -> Iterator[None]:
-    pretend_running(house.engine)
+def _running(running: RunningEngine, _a_fresh_door: None) -> Iterator[None]:
+    pretend_running(running.engine)
     yield
     runtime.set_running(None)
+    running.hang_up()
 
 
 @pytest.fixture
@@ -116,8 +118,8 @@ def admin(by_token: Callable[..., Caller]) -> Caller:
 
 
 @pytest.fixture
-def topic(house: House) -> str:
+def topic(running: RunningEngine) -> str:
     """A topic of four queues that no other test uses, without messages."""
     name = next(NAMES)
-    house.window.create_topic(name, read_queues=4, write_queues=4)
+    running.window.create_topic(name, read_queues=4, write_queues=4)
     return name

@@ -125,8 +125,8 @@ def test_a_token_needs_no_csrf_token(by_token, topic):
 # --- names a token may touch
 
 
-def test_a_pattern_keeps_a_token_to_its_names(by_token, house, topic):
-    house.put("Elsewhere", b"secret")
+def test_a_pattern_keeps_a_token_to_its_names(by_token, running, topic):
+    running.put("Elsewhere", b"secret")
     caller = by_token("admin", "may_read_bodies", pattern=f"{topic}*")
     answer_of(caller.get(f"/topics/{topic}"))
     for method, address, body in [
@@ -148,12 +148,12 @@ def test_a_pattern_keeps_a_token_to_its_names(by_token, house, topic):
         ("PATCH", "/system/config", {"longPollingEnable": True}),
     ]:
         problem_of(caller.ask(method, address, body), 403, "outside_pattern")
-    assert house.window.topic_settings("Elsewhere")
+    assert running.window.topic_settings("Elsewhere")
 
 
-def test_a_pattern_cuts_lists_to_its_names(by_token, house, topic):
+def test_a_pattern_cuts_lists_to_its_names(by_token, running, topic):
     for number in range(3):
-        house.window.create_topic(f"{topic}-{number}")
+        running.window.create_topic(f"{topic}-{number}")
     caller = by_token("viewer", pattern=f"{topic}-*")
     first = answer_of(caller.get("/topics?limit=2"))
     assert [row["name"] for row in first["items"]] == [f"{topic}-0", f"{topic}-1"]

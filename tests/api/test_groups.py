@@ -15,9 +15,9 @@ NAMES = (f"Billing-{number}" for number in itertools.count())
 
 
 @pytest.fixture
-def group(house) -> str:
+def group(running) -> str:
     name = next(NAMES)
-    house.window.create_group(name)
+    running.window.create_group(name)
     return name
 
 
@@ -41,9 +41,9 @@ def test_a_group_is_made_edited_by_revision_and_deleted(operator, admin, viewer)
     assert done == ["group.delete", "group.edit", "group.create"]
 
 
-def test_a_group_that_is_behind_is_not_deleted_unless_forced(admin, house, group, topic):
-    house.put(topic, b"unread")
-    house.commit(group, topic, 0, 0)
+def test_a_group_that_is_behind_is_not_deleted_unless_forced(admin, running, group, topic):
+    running.put(topic, b"unread")
+    running.commit(group, topic, 0, 0)
     problem = problem_of(admin.delete(f"/groups/{group}"), 409, "blocked")
     assert [one["code"] for one in problem["blockers"]] == ["group_unread"]
     assert answer_of(admin.delete(f"/groups/{group}?force=true"))["applied"]
@@ -56,12 +56,12 @@ def test_a_wrong_group_is_refused(operator, body):
     problem_of(operator.post("/groups", body), 422, "invalid_input")
 
 
-def test_progress_members_and_what_they_subscribe_to(viewer, house, group, topic):
-    house.put(topic, b"a", b"b", b"c", queue=2)
-    house.commit(group, topic, 2, 1)
-    house.join("client-a", group, topic, "A")
-    house.join("client-b", group, topic, "B")
-    house.sample()
+def test_progress_members_and_what_they_subscribe_to(viewer, running, group, topic):
+    running.put(topic, b"a", b"b", b"c", queue=2)
+    running.commit(group, topic, 2, 1)
+    running.join("client-a", group, topic, "A")
+    running.join("client-b", group, topic, "B")
+    running.sample()
     detail = answer_of(viewer.get(f"/groups/{group}"))
     assert detail["row"]["lag"] == 2
     assert detail["row"]["conflict"]
@@ -76,17 +76,17 @@ def test_progress_members_and_what_they_subscribe_to(viewer, house, group, topic
     assert answer_of(viewer.get(f"/groups?q={group}&online=false"))["items"] == []
 
 
-def test_what_is_unknown_is_null_with_its_reason(viewer, house, group, topic):
-    house.put(topic, b"a")
-    house.join("viewer-of-all", group, topic, model="BROADCASTING")
+def test_what_is_unknown_is_null_with_its_reason(viewer, running, group, topic):
+    running.put(topic, b"a")
+    running.join("viewer-of-all", group, topic, model="BROADCASTING")
     row = answer_of(viewer.get(f"/groups/{group}"))["row"]
     assert row["lag"] is None
     assert row["lag_why"]["code"] == "broadcast_keeps_offsets"
 
 
-def test_clients_by_role_and_group(viewer, house, group, topic):
-    house.join(f"consumer@{group}", group, topic)
-    house.produce_as(f"producer@{group}", f"P-{group}")
+def test_clients_by_role_and_group(viewer, running, group, topic):
+    running.join(f"consumer@{group}", group, topic)
+    running.produce_as(f"producer@{group}", f"P-{group}")
     by_group = answer_of(viewer.get(f"/clients?group={group}"))
     assert [row["client_id"] for row in by_group["items"]] == [f"consumer@{group}"]
     assert by_group["items"][0]["consumer_groups"] == [group]
@@ -96,8 +96,8 @@ def test_clients_by_role_and_group(viewer, house, group, topic):
 
 
 @pytest.mark.parametrize("client_id", ["<img src=x onerror=alert(1)>", '"; DROP TABLE', "客户端", "a b", "=cmd()"])
-def test_hostile_client_ids_are_only_text(viewer, house, group, topic, client_id):
-    house.join(client_id, group, topic)
+def test_hostile_client_ids_are_only_text(viewer, running, group, topic, client_id):
+    running.join(client_id, group, topic)
     response = viewer.get(f"/groups/{group}/clients")
     assert [row["client_id"] for row in answer_of(response)["items"]] == [client_id]
     assert response.headers["Content-Type"] == "application/json; charset=utf-8"

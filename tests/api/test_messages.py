@@ -28,11 +28,11 @@ def walk(caller, address: str, between=lambda: None) -> list[dict]:
 
 
 @pytest.mark.parametrize("newest_first", ["true", "false"])
-def test_pages_are_of_one_snapshot_while_messages_come(viewer, house, topic, newest_first):
+def test_pages_are_of_one_snapshot_while_messages_come(viewer, running, topic, newest_first):
     for number in range(7):
-        house.put(topic, b"old %d" % number, queue=number % 3)
+        running.put(topic, b"old %d" % number, queue=number % 3)
     rows = walk(
-        viewer, f"/topics/{topic}/messages?limit=2&newest_first={newest_first}", lambda: house.put(topic, b"new")
+        viewer, f"/topics/{topic}/messages?limit=2&newest_first={newest_first}", lambda: running.put(topic, b"new")
     )
     assert len(rows) == 7
     offsets = [row["physical_offset"] for row in rows]
@@ -40,18 +40,18 @@ def test_pages_are_of_one_snapshot_while_messages_come(viewer, house, topic, new
     assert offsets == sorted(offsets, reverse=newest_first == "true")
 
 
-def test_messages_of_a_queue_and_of_a_time(viewer, house, topic):
-    house.put(topic, b"a", queue=0)
-    house.put(topic, b"b", queue=1)
+def test_messages_of_a_queue_and_of_a_time(viewer, running, topic):
+    running.put(topic, b"a", queue=0)
+    running.put(topic, b"b", queue=1)
     rows = walk(viewer, f"/topics/{topic}/messages?limit=10&queue_id=1")
     assert [row["queue_id"] for row in rows] == [1]
     assert walk(viewer, f"/topics/{topic}/messages?limit=10&to={rows[0]['stored_at_ms'] - 60_000}") == []
     assert len(walk(viewer, f"/topics/{topic}/messages?limit=10&from={rows[0]['stored_at_ms'] - 60_000}")) == 2
 
 
-def test_a_cursor_of_another_topic_or_none_is_refused(viewer, house, topic):
-    house.put(topic, b"a", b"b")
-    house.put("Another", b"a")
+def test_a_cursor_of_another_topic_or_none_is_refused(viewer, running, topic):
+    running.put(topic, b"a", b"b")
+    running.put("Another", b"a")
     cursor = answer_of(viewer.get(f"/topics/{topic}/messages?limit=1"))["next_cursor"]
     for address in (f"/topics/Another/messages?cursor={cursor}", f"/topics/{topic}/messages?cursor={cursor}00"):
         problem = problem_of(viewer.get(address), 422, "invalid_input")
@@ -60,8 +60,8 @@ def test_a_cursor_of_another_topic_or_none_is_refused(viewer, house, topic):
     problem_of(viewer.get(f"/topics/{topic}/messages?from=-1"), 422, "invalid_input")
 
 
-def test_one_message_by_either_reference_without_its_body(viewer, house, topic):
-    house.put(topic, b"the secret", queue=3)
+def test_one_message_by_either_reference_without_its_body(viewer, running, topic):
+    running.put(topic, b"the secret", queue=3)
     row = answer_of(viewer.get(f"/topics/{topic}/messages"))["items"][0]
     for ref in (row["offset_id"], f"{topic}/3/0"):
         response = viewer.get(f"/messages/{ref}")
@@ -73,8 +73,8 @@ def test_one_message_by_either_reference_without_its_body(viewer, house, topic):
     problem_of(viewer.get("/messages/what?"), 422, "invalid_input")
 
 
-def test_a_body_is_read_with_the_grant_and_that_is_written_down(by_token, viewer, house, topic):
-    house.put(topic, b'{"total": 12}', b"\xff\x00binary")
+def test_a_body_is_read_with_the_grant_and_that_is_written_down(by_token, viewer, running, topic):
+    running.put(topic, b'{"total": 12}', b"\xff\x00binary")
     problem_of(viewer.get(f"/messages/{topic}/0/0/body"), 403, "forbidden")
     problem_of(viewer.get(f"/messages/{topic}/0/0/record"), 403, "forbidden")
     assert not AuditEntry.objects.exists()
@@ -94,8 +94,8 @@ def test_a_body_is_read_with_the_grant_and_that_is_written_down(by_token, viewer
 
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "=1+1", "\u202egnp.exe", "键", "a\u0000b"], ids=ascii)
-def test_hostile_keys_tags_and_properties_are_only_text(viewer, house, topic, text):
-    house.put(topic, b"x", properties=f"KEYS\x01{text}\x02TAGS\x01{text}\x02colour\x01{text}\x02")
+def test_hostile_keys_tags_and_properties_are_only_text(viewer, running, topic, text):
+    running.put(topic, b"x", properties=f"KEYS\x01{text}\x02TAGS\x01{text}\x02colour\x01{text}\x02")
     row = answer_of(viewer.get(f"/topics/{topic}/messages"))["items"][0]
     assert (row["tags"], row["keys"]) == (text, [text])
     assert answer_of(viewer.get(f"/messages/{topic}/0/0"))["properties"]["colour"] == text
@@ -182,11 +182,11 @@ def test_a_key_is_forgotten_after_a_day(operator, topic):
     assert answer_of(send(operator, topic, "key"), 201)["offset_id"] != first["offset_id"]
 
 
-def test_of_a_send_without_an_end_nobody_knows_and_the_key_is_refused(operator, topic, house, monkeypatch):
+def test_of_a_send_without_an_end_nobody_knows_and_the_key_is_refused(operator, topic, running, monkeypatch):
     def too_slow(*_args, **_options):
         raise Unavailable("There was no answer within 10 s; the message may have been stored.")
 
-    monkeypatch.setattr(type(house.window), "send_test_message", too_slow)
+    monkeypatch.setattr(type(running.window), "send_test_message", too_slow)
     response = send(operator, topic, "key")
     assert problem_of(response, 503, "unavailable")["rocketmq_code"] == 14
     assert response.headers["Retry-After"]

@@ -13,11 +13,11 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize("address", ["nsaddr", "nsaddr-unit1?nofix=1", "nsaddr-a%25b?nofix=1"])
-def test_a_stranger_is_told_the_name_servers_in_one_line(house, people, address):
+def test_a_stranger_is_told_the_name_servers_in_one_line(running, people, address):
     response = Client().get(f"/rocketmq/{address}")
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
-    assert response.content.decode() == house.engine.namesrv_address
+    assert response.content.decode() == running.engine.namesrv_address
 
 
 @pytest.mark.parametrize(
@@ -31,20 +31,20 @@ def test_a_stranger_is_told_the_name_servers_in_one_line(house, people, address)
         ("::1", "[::1]:9876", {"[::1]:9876": True}, "[::1]:9876"),
     ],
 )
-def test_the_own_one_by_the_address_that_clients_can_reach(house, monkeypatch, bind, own, known, told):
-    found = replace(house.window.system(), bind=bind, namesrv_address=own, namesrvs=known)
-    monkeypatch.setattr(type(house.window), "system", lambda _self: found)
+def test_the_own_one_by_the_address_that_clients_can_reach(running, monkeypatch, bind, own, known, told):
+    found = replace(running.window.system(), bind=bind, namesrv_address=own, namesrvs=known)
+    monkeypatch.setattr(type(running.window), "system", lambda _self: found)
     assert Client().get("/rocketmq/nsaddr").content.decode() == told
 
 
-def test_nothing_to_name_and_nothing_running_is_no_answer(house, monkeypatch):
-    found = replace(house.window.system(), bind="127.0.0.1", namesrv_address=None, namesrvs={})
-    monkeypatch.setattr(type(house.window), "system", lambda _self: found)
+def test_nothing_to_name_and_nothing_running_is_no_answer(running, monkeypatch):
+    found = replace(running.window.system(), bind="127.0.0.1", namesrv_address=None, namesrvs={})
+    monkeypatch.setattr(type(running.window), "system", lambda _self: found)
     response = Client().get("/rocketmq/nsaddr")
     assert (response.status_code, response.content) == (503, b"")
     runtime.set_running(None)
     assert Client().get("/rocketmq/nsaddr").status_code == 503
 
 
-def test_it_only_answers_questions(house, people):
+def test_it_only_answers_questions(running, people):
     assert Client().post("/rocketmq/nsaddr").status_code == 405

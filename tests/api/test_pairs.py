@@ -20,7 +20,7 @@ from appliance.console.models import ApiToken, AuditEntry, User
 from appliance.engine.errors import Unavailable
 from tests.console.conftest import age_login
 from tests.console.test_access import PAGES
-from tests.engine.window.conftest import House
+from tests.support.engine import RunningEngine
 
 from .conftest import NAMES, Caller, answer_of, problem_of
 
@@ -187,13 +187,13 @@ def _ref(client: Client, topic: str) -> str:
 
 
 @pytest.fixture
-def name(house: House) -> Callable[[], str]:
+def name(running: RunningEngine) -> Callable[[], str]:
     """A topic with a message and a group, of the same name, for each of two halves."""
 
     def make() -> str:
         made = next(NAMES)
-        house.window.create_topic(made, read_queues=4, write_queues=4)
-        house.window.create_group(made)
+        running.window.create_topic(made, read_queues=4, write_queues=4)
+        running.window.create_group(made)
         return made
 
     return make
@@ -210,11 +210,11 @@ def test_whatever_changes_something_is_tried_below():
 
 
 @pytest.mark.parametrize("operation", ACTS)
-def test_both_halves_ask_for_a_recent_password_or_neither_does(person, house, name, operation):
+def test_both_halves_ask_for_a_recent_password_or_neither_does(person, running, name, operation):
     act = ACTS[operation]
     first, second = name(), name()
     for one in (first, second):
-        house.put(one, b"x")
+        running.put(one, b"x")
     age_login(person)
     page = act.page(person, first)
     page_asks = page.status_code == 302 and page.headers["Location"].startswith(reverse("confirm_password"))
@@ -226,12 +226,12 @@ def test_both_halves_ask_for_a_recent_password_or_neither_does(person, house, na
 
 
 @pytest.mark.parametrize("operation", ACTS)
-def test_both_halves_leave_the_same_line_in_the_audit_log(person, house, name, operation):
+def test_both_halves_leave_the_same_line_in_the_audit_log(person, running, name, operation):
     act = ACTS[operation]
     first, second = name(), name()
     if "DELETE" not in operation:
-        house.put(first, b"x")
-        house.put(second, b"x")
+        running.put(first, b"x")
+        running.put(second, b"x")
     said = []
     for run in (lambda: act.page(person, first), lambda: act.api(Caller(person), second)):
         AuditEntry.objects.all().delete()
@@ -254,13 +254,13 @@ FAILING = {
 
 
 @pytest.mark.parametrize("operation", FAILING)
-def test_both_halves_write_down_what_did_not_come_to_its_end(person, house, name, operation, monkeypatch):
+def test_both_halves_write_down_what_did_not_come_to_its_end(person, running, name, operation, monkeypatch):
     def fail(*arguments: Any, **options: Any) -> None:
         raise Unavailable("The disk did not answer.")
 
     act = ACTS[operation]
     first, second = name(), name()
-    monkeypatch.setattr(type(house.window), FAILING[operation], fail)
+    monkeypatch.setattr(type(running.window), FAILING[operation], fail)
     for run in (lambda: act.page(person, first), lambda: act.api(Caller(person), second)):
         AuditEntry.objects.all().delete()
         run()
@@ -278,8 +278,8 @@ def test_a_page_asks_for_the_name_where_it_is_said_and_nowhere_else(person, name
         assert not AuditEntry.objects.exists()
 
 
-def test_only_who_may_export_takes_more_of_a_body_than_its_page_shows(by_token, house, topic):
-    house.put(topic, b"x" * 70_000)
+def test_only_who_may_export_takes_more_of_a_body_than_its_page_shows(by_token, running, topic):
+    running.put(topic, b"x" * 70_000)
     reader = by_token("viewer", "may_read_bodies")
     assert answer_of(reader.get(f"/messages/{topic}/0/0/body"))["truncated"]
     problem_of(reader.get(f"/messages/{topic}/0/0/body?max_bytes=65537"), 403, "forbidden")

@@ -10,12 +10,12 @@ pytestmark = pytest.mark.django_db
 UNIQUE = "7F0000016AB14E0E2F2A69208FBA%04X"
 
 
-def put(house, topic, key, number):
-    house.put(topic, b"x", properties=f"KEYS\x01{key} more\x02UNIQ_KEY\x01{UNIQUE % number}\x02")
+def put(running, topic, key, number):
+    running.put(topic, b"x", properties=f"KEYS\x01{key} more\x02UNIQ_KEY\x01{UNIQUE % number}\x02")
 
 
-def test_a_message_is_found_by_all_its_names(viewer, house, topic):
-    put(house, topic, "api-order-1", 7)
+def test_a_message_is_found_by_all_its_names(viewer, running, topic):
+    put(running, topic, "api-order-1", 7)
     found = answer_of(viewer.get("/search?q=api-order-1"))
     [hit] = found["items"]
     assert (hit["matched"], hit["message"]["topic"]) == ("key", topic)
@@ -32,9 +32,9 @@ def test_a_message_is_found_by_all_its_names(viewer, house, topic):
     assert answer_of(viewer.get(f"/search?q=api-order-1&to={message['stored_at_ms'] - 1}"))["items"] == []
 
 
-def test_pages_follow_each_other(viewer, house, topic):
+def test_pages_follow_each_other(viewer, running, topic):
     for number in range(5):
-        put(house, topic, "api-many", number)
+        put(running, topic, "api-many", number)
     found, cursor = [], ""
     while cursor is not None:
         page = answer_of(viewer.get(f"/search?q=api-many&limit=2{cursor and f'&cursor={cursor}'}"))
@@ -44,9 +44,9 @@ def test_pages_follow_each_other(viewer, house, topic):
     assert len(found) == 5
 
 
-def test_a_token_finds_what_its_pattern_reaches(by_token, house, topic):
-    put(house, topic, "api-reach", 1)
-    put(house, "SearchElsewhere", "api-reach", 2)
+def test_a_token_finds_what_its_pattern_reaches(by_token, running, topic):
+    put(running, topic, "api-reach", 1)
+    put(running, "SearchElsewhere", "api-reach", 2)
     limited = by_token("viewer", pattern="SearchElse*")
     assert [hit["message"]["topic"] for hit in answer_of(limited.get("/search?q=api-reach"))["items"]] == [
         "SearchElsewhere"

@@ -16,32 +16,32 @@ pytestmark = pytest.mark.django_db
 OPTION = "autoCreateSubscriptionGroup"
 
 
-def test_system_and_checks(viewer, house):
+def test_system_and_checks(viewer, running):
     system = answer_of(viewer.get("/system"))
-    assert system["broker_address"] == house.engine.broker_address
-    assert system["namesrvs"] == {house.engine.namesrv_address: True}
+    assert system["broker_address"] == running.engine.broker_address
+    assert system["namesrvs"] == {running.engine.namesrv_address: True}
     checks = answer_of(viewer.get("/system/checks"))
     assert checks["worst"] in ("ok", "warning")
     store = next(one for one in checks["items"] if one["name"] == "store")
     assert store["sentence"] == {"code": "store_writable", "text": "The message log accepts messages.", "args": {}}
 
 
-def test_the_worst_check_is_told(viewer, house, monkeypatch):
-    found = tuple(replace(house.window.checks()[0], name=level, level=level) for level in ("ok", "failed", "warning"))
-    monkeypatch.setattr(type(house.window), "checks", lambda _self: found)
+def test_the_worst_check_is_told(viewer, running, monkeypatch):
+    found = tuple(replace(running.window.checks()[0], name=level, level=level) for level in ("ok", "failed", "warning"))
+    monkeypatch.setattr(type(running.window), "checks", lambda _self: found)
     assert answer_of(viewer.get("/system/checks"))["worst"] == "failed"
 
 
-def test_the_broker_in_numbers(viewer, house, topic):
+def test_the_broker_in_numbers(viewer, running, topic):
     before = answer_of(viewer.get("/broker"))["put_total"]
-    house.put(topic, b"a", b"b")
+    running.put(topic, b"a", b"b")
     assert answer_of(viewer.get("/broker"))["put_total"] == before + 2
 
 
-def test_series(viewer, house, topic):
-    house.put(topic, b"a")
-    house.sample()
-    house.sample()
+def test_series(viewer, running, topic):
+    running.put(topic, b"a")
+    running.sample()
+    running.sample()
     series = answer_of(viewer.get("/metrics/series?metric=in_bytes&seconds=60"))
     assert series["unit"] == "bytes/s"
     assert len(series["times_at_ms"]) == len(series["values"]) > 0
@@ -96,11 +96,11 @@ def test_without_an_engine_it_says_so(viewer):
     problem_of(response, 503, "engine_not_running")
 
 
-def test_a_mistake_of_ours_is_a_problem_without_its_details(viewer, house, monkeypatch, caplog):
+def test_a_mistake_of_ours_is_a_problem_without_its_details(viewer, running, monkeypatch, caplog):
     def broken(_self):
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr(type(house.window), "system", broken)
+    monkeypatch.setattr(type(running.window), "system", broken)
     problem = problem_of(viewer.get("/system"), 500, "internal")
     assert "secret" not in str(problem)
     assert problem["request_id"] in caplog.text
@@ -128,14 +128,14 @@ def test_the_audit_log_newest_first_in_pages_and_by_filter(admin, operator):
     assert len(answer_of(admin.get(f"/audit?from={at_ms - 60_000}&actor=another"))["items"]) == 1
 
 
-def test_what_is_kept(viewer, admin, house, topic):
+def test_what_is_kept(viewer, admin, running, topic):
     kept = answer_of(viewer.get("/system/retention"))
     assert (kept["reserved_hours"], kept["delete_when"], kept["refusing"]) == (72, "04", None)
     answer_of(admin.patch(f"/topics/{topic}", {"reserve_hours": 12}))
     assert answer_of(viewer.get("/system/retention"))["topic_hours"][topic] == 12
 
 
-def test_what_has_expired_is_deleted_on_request(operator, admin, house):
+def test_what_has_expired_is_deleted_on_request(operator, admin, running):
     problem_of(operator.post("/system/retention/clean?what=log", None), 403, "forbidden")
     assert answer_of(admin.post("/system/retention/clean?what=topics", None))["what"] == "topics"
     entry = AuditEntry.objects.first()

@@ -11,7 +11,7 @@ from .conftest import NAMES, Caller, answer_of, encoded, problem_of
 pytestmark = pytest.mark.django_db
 
 
-def test_a_topic_is_made_and_its_place_told(operator, house):
+def test_a_topic_is_made_and_its_place_told(operator, running):
     name = next(NAMES)
     response = operator.post("/topics", {"name": name, "kind": "FIFO", "read_queues": 2, "write_queues": 2})
     change = answer_of(response, 201)
@@ -19,7 +19,7 @@ def test_a_topic_is_made_and_its_place_told(operator, house):
     assert change["registered"]
     assert response.headers["Location"] == f"/api/v1/topics/{name}"
     assert response.headers["ETag"] == f'"{change["revision"]}"'
-    assert house.window.topic_settings(name).kind == "FIFO"
+    assert running.window.topic_settings(name).kind == "FIFO"
     entry = AuditEntry.objects.first()
     assert (entry.action, entry.target, entry.actor, entry.actor_kind) == (
         "topic.create", name, "the-operator/a token", "token",
@@ -102,15 +102,15 @@ def test_what_is_too_large_is_not_read(admin, topic, settings):
     problem_of(admin.get("/topics?" + "&".join(f"a{n}=1" for n in range(2000))), 400, "bad_request")
 
 
-def test_a_topic_in_use_is_not_deleted_unless_forced(admin, house, topic):
-    house.put(topic, b"unread")
-    house.window.create_group("Readers")
-    house.commit("Readers", topic, 0, 0)
+def test_a_topic_in_use_is_not_deleted_unless_forced(admin, running, topic):
+    running.put(topic, b"unread")
+    running.window.create_group("Readers")
+    running.commit("Readers", topic, 0, 0)
     problem = problem_of(admin.delete(f"/topics/{topic}"), 409, "blocked")
     assert "Readers" in problem["blockers"][0]["text"]
     assert problem["blockers"][0]["code"] == "group_unread"
     assert "force" in problem["hint"]
-    assert house.window.topic_settings(topic)
+    assert running.window.topic_settings(topic)
     preview = answer_of(admin.delete(f"/topics/{topic}?dry_run=true"))
     assert not preview["applied"]
     assert preview["blockers"]
@@ -120,23 +120,23 @@ def test_a_topic_in_use_is_not_deleted_unless_forced(admin, house, topic):
     assert results == [("topic.delete", "done"), ("topic.delete", "refused")]
 
 
-def test_a_delete_asks_a_session_for_the_password_again(client_as, topic, house):
+def test_a_delete_asks_a_session_for_the_password_again(client_as, topic, running):
     from tests.console.conftest import age_login
 
     client = client_as("admin")
     age_login(client)
     problem_of(Caller(client).delete(f"/topics/{topic}"), 403, "confirm_password")
-    assert house.window.topic_settings(topic)
+    assert running.window.topic_settings(topic)
     assert not answer_of(Caller(client).delete(f"/topics/{topic}?dry_run=true"))["applied"]
     answer_of(Caller(client_as("admin")).delete(f"/topics/{topic}"))
 
 
-def test_the_list_is_filtered_sorted_and_paged(viewer, house, topic):
+def test_the_list_is_filtered_sorted_and_paged(viewer, running, topic):
     names = [f"{topic}-{letter}" for letter in "abcde"]
     for number, name in enumerate(names):
-        house.put(name, *[b"x"] * number)
-        house.window.create_topic(name) if not number else None
-    house.sample()
+        running.put(name, *[b"x"] * number)
+        running.window.create_topic(name) if not number else None
+    running.sample()
     found, cursor = [], ""
     while cursor is not None:
         page = answer_of(
@@ -170,16 +170,16 @@ def test_a_wrong_question_is_refused(viewer, wrong):
     assert problem["errors"][0]["field"] == wrong.partition("=")[0]
 
 
-def test_queues_route_groups_and_producers(viewer, house, topic):
-    house.put(topic, b"a", b"b", queue=1)
-    house.window.create_group("Watchers")
-    house.commit("Watchers", topic, 1, 1)
-    house.sample()
+def test_queues_route_groups_and_producers(viewer, running, topic):
+    running.put(topic, b"a", b"b", queue=1)
+    running.window.create_group("Watchers")
+    running.commit("Watchers", topic, 1, 1)
+    running.sample()
     queues = answer_of(viewer.get(f"/topics/{topic}/queues"))["items"]
     assert [(row["queue_id"], row["messages"]) for row in queues] == [(0, 0), (1, 2), (2, 0), (3, 0)]
     assert queues[0]["time_why"]["code"] == "no_messages"
     route = answer_of(viewer.get(f"/topics/{topic}/route"))
-    assert route["brokers"][0]["addresses"] == {"0": house.engine.broker_address}
+    assert route["brokers"][0]["addresses"] == {"0": running.engine.broker_address}
     assert route["queues"][0]["read_queues"] == 4
     groups = answer_of(viewer.get(f"/topics/{topic}/groups"))["items"]
     assert [(row["group"], row["lag"]) for row in groups] == [("Watchers", 1)]
@@ -203,10 +203,10 @@ def test_hostile_names_find_nothing_and_are_not_made(operator, admin, name):
     assert operator.post("/topics", {"name": name}).status_code in (400, 422)
 
 
-def test_names_with_percent_signs_are_found(viewer, house):
-    house.join("client-1", "Percent%Group")
+def test_names_with_percent_signs_are_found(viewer, running):
+    running.join("client-1", "Percent%Group")
     name = "%RETRY%Percent%Group"
-    house.put(name, b"again")
+    running.put(name, b"again")
     assert answer_of(viewer.get(f"/topics/{encoded(name)}"))["name"] == name
     assert answer_of(viewer.get(f"/topics/{encoded(name)}/messages"))["items"][0]["topic"] == name
     assert answer_of(viewer.get(f"/groups/{encoded('Percent%Group')}"))["row"]["name"] == "Percent%Group"

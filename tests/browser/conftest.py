@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.support.directories import shared_directory
 from tests.support.server import Server
 
 CHROMIUM = "/usr/bin/chromium"
@@ -40,9 +41,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A new server with the console; the first test of the module sets it up."""
-    directory = tmp_path_factory.mktemp("server")
+    directory = shared_directory(request, "server")
     with Server(directory / "data", "--http-port", "0", roles="broker,namesrv,console") as running:
         yield running
 

@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import PASSWORD, PHONE, sign_in
 from tests.clients.agents import start_java
 from tests.clients.messages import Message
+from tests.support.directories import shared_directory
 from tests.support.server import Server
 
 Visit = Callable[..., Page]
@@ -23,9 +24,9 @@ HOSTILE = "<img src=x onerror=document.title='taken'>"
 
 
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory):
+def java(request: pytest.FixtureRequest):
     """The official Java client."""
-    agent = start_java("5.3.3", "json", tmp_path_factory.mktemp("java"))
+    agent = start_java("5.3.3", "json", shared_directory(request, "java"))
     yield agent
     agent.close()
 
@@ -115,7 +116,7 @@ def test_a_viewer_sees_no_button_that_would_be_refused_and_no_body(visit: Visit)
     expect(page.locator("nav >> text=Users")).to_have_count(0)
     page.goto("/messages/?topic=journey")
     page.click("tbody a >> nth=0")
-    expect(page.locator(".note")).to_contain_text("Reading bodies is a right of its own")
+    expect(page.locator(".note")).to_contain_text("You may not read message bodies")
     answer = page.goto(page.url + "content/")
     assert answer is not None
     assert answer.status == 403

@@ -16,6 +16,7 @@ from playwright.sync_api import Page, TimeoutError
 from tests.browser.axe import problems
 from tests.browser.conftest import PASSWORD, PHONE, sign_in
 from tests.browser.furniture import LONG_GROUP, Furniture, odd_names, pages
+from tests.support.directories import shared_directory
 from tests.support.server import Server
 
 Visit = Callable[..., Page]
@@ -33,9 +34,9 @@ ENGLISH = re.compile(r"\b[A-Za-z']{2,}(?: [a-z']{2,}){2,}")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server on a store with odd names in it."""
-    data_dir = tmp_path_factory.mktemp("server") / "data"
+    data_dir = shared_directory(request, "server") / "data"
     odd_names(data_dir)
     with Server(data_dir, "--http-port", "0", roles="broker,namesrv,console") as running:
         yield running

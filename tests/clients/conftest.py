@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -19,7 +18,9 @@ import pytest
 from tests.clients.agents import Agent, ClientFailed, start_cpp, start_go, start_java
 from tests.clients.programs import JAVA_VERSIONS
 from tests.support.apache import ApacheRocketMQ
+from tests.support.directories import shared_directory
 from tests.support.server import Server
+from tests.support.waiting import wait_for
 
 AGAINST = os.environ.get("ROCKETBOX_TEST_AGAINST", "rocketbox")
 
@@ -51,11 +52,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     """One server for all tests that do not stop it; each test has topics and groups of its own."""
-    scratch = tmp_path_factory.mktemp("server")
+    scratch = shared_directory(request, "server")
     if AGAINST == "rocketbox":
-        with Server(scratch / "data") as server:
+        with Server(scratch / "data", log_file_mib=None) as server:
             yield server
     else:
         with ApacheRocketMQ(AGAINST.removeprefix("apache-"), heap="256m") as apache:
@@ -63,16 +64,16 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 @pytest.fixture(scope="session")
-def agent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
     """The client process named by the test's parameter; one at a time, kept as long as tests want the same."""
-    running = start(request.param, tmp_path_factory)
+    running = start(request.param, request)
     yield running
     running.close()
 
 
-def start(name: str, tmp_path_factory: pytest.TempPathFactory) -> Agent:
+def start(name: str, request: pytest.FixtureRequest) -> Agent:
     """A client process by its name: java-VERSION, java-VERSION-rocketmq, go or cpp."""
-    scratch = tmp_path_factory.mktemp(name)
+    scratch = shared_directory(request, name)
     if name == "go":
         return start_go(scratch)
     if name == "cpp":
@@ -102,20 +103,10 @@ def new_topic(agent: Agent, target: Target, topic: str) -> Callable[..., str]:
 
 def create_topic(agent: Agent, target: Target, topic: str, **settings: Any) -> str:
     agent.do("admin.create_topic", namesrv=target.namesrv, broker=target.broker, topic=topic, **settings)
-    eventually(lambda: topic in agent.do("admin.topics", namesrv=target.namesrv), f"{topic} is routed")
+    wait_for_clients(lambda: topic in agent.do("admin.topics", namesrv=target.namesrv), f"{topic} is routed")
     return topic
 
 
-def eventually(holds: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
-    """Poll until `holds()`; a client's failure on the way counts as not yet."""
-    deadline = time.monotonic() + timeout_s
-    last: Exception | None = None
-    while True:
-        try:
-            if holds():
-                return
-        except ClientFailed as failed:
-            last = failed
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s:.0f} s: {what}") from last
-        time.sleep(0.02)
+def wait_for_clients(holds: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+    """Until `holds()`; a client's failure on the way counts as not yet."""
+    wait_for(holds, what, seconds, every=0.02, not_yet=(ClientFailed,))

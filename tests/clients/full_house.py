@@ -15,8 +15,7 @@ import contextlib
 import http.client
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tests.clients.agents import ANSWER_TIMEOUT_S, Agent, Json, start_cpp, start
 from tests.clients.messages import TAGS, Message, rich
 from tests.support.engine import Peer, send_fields
 from tests.support.server import Server
+from tests.support.waiting import wait_for
 
 USER, PASSWORD = "ada", "correct horse battery"
 LONG_NAME = "a-client-whose-instance-name-is-as-long-as-somebody-thought-that-it-should-be-" + "z" * 80
@@ -151,7 +151,7 @@ class FullHouse:
             self._wait(self._start_clients())
             self._send_messages()
             self._leave_behind(peer)
-            eventually(lambda: self._settled(peer), "every consumer waits", SETTLE_LIMIT_S)
+            wait_for(lambda: self._settled(peer), "every consumer waits", SETTLE_LIMIT_S)
 
     def _begin(self, agent: str, command: str, **arguments: Any) -> Future[Any]:
         return self.agents[agent].begin(command, namesrv=self.server.namesrv, **arguments)
@@ -266,14 +266,6 @@ class FullHouse:
     def progress(self, group: str, topic: str) -> list[Json]:
         """A group's queues of a topic."""
         return [row for row in self.visitor.json(f"/groups/{group}/progress")["items"] if row["topic"] == topic]
-
-
-def eventually(holds: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
-    """Poll until it holds."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(0.1)
 
 
 @contextlib.contextmanager

@@ -10,14 +10,15 @@ import pytest
 
 from appliance.console.snippets import snippets
 from tests.clients import programs
+from tests.support.directories import shared_directory
 from tests.support.server import Server
 
 RUN_LIMIT_S = 120
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    data = tmp_path_factory.mktemp("server") / "data"
+def server(request):
+    data = shared_directory(request, "server") / "data"
     with Server(data, "--http-port", "0", roles="broker,namesrv,console") as running:
         yield running
 

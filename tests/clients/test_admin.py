@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.clients.agents import Agent, ClientFailed
-from tests.clients.conftest import JAVA, Target, create_topic, eventually
+from tests.clients.conftest import JAVA, Target, create_topic, wait_for_clients
 from tests.clients.messages import plain
 
 pytestmark = pytest.mark.parametrize("agent", JAVA, indirect=True)
@@ -26,12 +26,12 @@ def test_a_topic_is_created_changed_listed_and_deleted(agent: Agent, target: Tar
     ask("create_topic", read_queues=6, write_queues=6, perm=4, order=False)
     changed = {"read_queues": 6, "write_queues": 6, "perm": 4}
     assert ask("topic") == {"topic": topic, "order": False} | changed
-    eventually(lambda: changed.items() <= ask("route")["queues"][0].items(), "the route shows the change")
+    wait_for_clients(lambda: changed.items() <= ask("route")["queues"][0].items(), "the route shows the change")
     with agent.producer(target.namesrv) as producer, pytest.raises(ClientFailed):
         producer.send(topic, plain(1))  # not writable
 
     ask("delete_topic")
-    eventually(lambda: topic not in ask("topics"), "the topic is gone from the name server")
+    wait_for_clients(lambda: topic not in ask("topics"), "the topic is gone from the name server")
     assert topic not in ask("all_topics")
     with pytest.raises(ClientFailed) as unknown:
         ask("route")
@@ -49,7 +49,7 @@ def test_a_deleted_topic_begins_anew(agent: Agent, target: Target, new_topic: Ca
 
 def test_create_topic_by_key_uses_every_broker_of_the_key(agent: Agent, target: Target, topic: str) -> None:
     agent.do("admin.create_topic_by_key", namesrv=target.namesrv, key="TBW102", topic=topic, queues=3)
-    eventually(lambda: topic in agent.do("admin.topics", namesrv=target.namesrv), f"{topic} is routed")
+    wait_for_clients(lambda: topic in agent.do("admin.topics", namesrv=target.namesrv), f"{topic} is routed")
     [queue] = agent.do("admin.route", namesrv=target.namesrv, topic=topic)["queues"]
     assert (queue["read_queues"], queue["write_queues"]) == (3, 3)
 

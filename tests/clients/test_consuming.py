@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.clients.agents import Agent, Producer, PushConsumer
-from tests.clients.conftest import EVERY, Target, eventually
+from tests.clients.conftest import EVERY, Target, wait_for_clients
 from tests.clients.messages import (
     TAGS,
     Message,
@@ -34,7 +34,7 @@ def wait_for_places(acknowledged: list[dict], *consumers: PushConsumer) -> None:
     def all_came() -> bool:
         return wanted <= {place for consumer in consumers for place in places(consumer.received)}
 
-    eventually(all_came, f"{len(wanted)} acknowledged messages came", timeout_s=15)
+    wait_for_clients(all_came, f"{len(wanted)} acknowledged messages came", seconds=15)
 
 
 def test_two_members_share_the_queues_and_the_one_that_stays_takes_over(
@@ -124,7 +124,7 @@ def test_where_a_consumer_without_offsets_starts(
         producer.send(topic, early)
         # A start time has whole seconds: the next batch must lie behind the next full one.
         second = int(time.time()) + 1
-        eventually(lambda: time.time() > second + 0.05, "the second is over")
+        wait_for_clients(lambda: time.time() > second + 0.05, "the second is over")
         producer.send(topic, middle)
         timestamp = time.strftime("%Y%m%d%H%M%S", time.localtime(second))
         starts = {FIRST: {}, AT: {"timestamp": timestamp}, LAST: {}}

@@ -10,7 +10,7 @@ import pytest
 from appliance.engine import fastjson
 from appliance.engine.protocol.codes import version_name
 from tests.clients.agents import Agent, ClientFailed, Json
-from tests.clients.conftest import Target, create_topic, eventually, start
+from tests.clients.conftest import Target, create_topic, start, wait_for_clients
 from tests.clients.messages import TAGS, Message, assert_each_once, assert_in_order, places
 from tests.support.engine import Peer, pull_fields, records
 
@@ -19,17 +19,17 @@ REBALANCE_S = 25
 
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
     """The C++ client."""
-    running = start("cpp", tmp_path_factory)
+    running = start("cpp", request)
     yield running
     running.close()
 
 
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+def java(request: pytest.FixtureRequest) -> Iterator[Agent]:
     """A Java client beside it; it also makes the topics."""
-    running = start("java-5.3.3", tmp_path_factory)
+    running = start("java-5.3.3", request)
     yield running
     running.close()
 
@@ -156,12 +156,12 @@ def test_broadcasting_gives_every_member_everything(
             producer.send(topic, [Message(b"probe")])
             return all({0, 1} <= {message["queue_id"] for message in consumer.received} for consumer in (one, two))
 
-        eventually(both_see, "both members have both queues", timeout_s=REBALANCE_S)
+        wait_for_clients(both_see, "both members have both queues", seconds=REBALANCE_S)
         producer.send(topic, messages)
         wanted = {message.sha256 for message in messages}
         for consumer in (one, two):
-            eventually(
-                lambda c=consumer: wanted <= {m["body_sha256"] for m in c.received}, "all came", timeout_s=REBALANCE_S
+            wait_for_clients(
+                lambda c=consumer: wanted <= {m["body_sha256"] for m in c.received}, "all came", seconds=REBALANCE_S
             )
             consumer.stop()
             assert_each_once(messages, [m for m in consumer.received if m["body_sha256"] in wanted])
@@ -193,8 +193,8 @@ def test_a_group_goes_on_where_it_stopped(
         producer.send(topic, second)
         with agent.push(target.namesrv, topic, group) as consumer:
             wanted = {message.sha256 for message in second}
-            eventually(
-                lambda: wanted <= {m["body_sha256"] for m in consumer.received}, "the rest came", timeout_s=REBALANCE_S
+            wait_for_clients(
+                lambda: wanted <= {m["body_sha256"] for m in consumer.received}, "the rest came", seconds=REBALANCE_S
             )
     again = set(places(before)) & set(places(consumer.received))
     assert len(again) <= 4, f"came again: {again}"
@@ -217,7 +217,7 @@ def test_a_consumer_gives_its_own_account(
     topic = new_topic(queues=1)
     peer = Peer(target.broker)
     with contextlib.closing(peer), agent.push(target.namesrv, topic, group):
-        eventually(lambda: peer.ask(203, {"consumerGroup": group}).code == 0, "it sends heartbeats")
+        wait_for_clients(lambda: peer.ask(203, {"consumerGroup": group}).code == 0, "it sends heartbeats")
         [member] = fastjson.loads(peer.ask(203, {"consumerGroup": group}).body)["connectionSet"]
         assert version_name(member["version"]) == "V3_1_8"
         answer = peer.ask(307, {"consumerGroup": group, "clientId": member["clientId"], "jstackEnable": "false"})

@@ -27,10 +27,11 @@ from tests.clients.full_house import (
     TOPICS,
     WAITING,
     FullHouse,
-    eventually,
     full_house,
 )
 from tests.console.test_access import every_pattern
+from tests.support.directories import shared_directory
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.own
 
@@ -147,9 +148,9 @@ OPERATIONS: dict[str, list[str]] = {
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullHouse]:
+def house(request: pytest.FixtureRequest) -> Iterator[FullHouse]:
     """Started once: the clients are at work through all of this file."""
-    with full_house(tmp_path_factory.mktemp("full-house")) as found:
+    with full_house(shared_directory(request, "full-house")) as found:
         yield found
 
 
@@ -310,7 +311,7 @@ def _is_stream(address: str) -> bool:
 def test_the_clients_page_names_all_clients_and_the_pulls_they_wait_in(house: FullHouse):
     def wait(wanted: dict[str, int]) -> None:
         what = f"these pulls wait: {wanted}"
-        eventually(lambda: all(house.waiting().get(one, 0) >= wanted[one] for one in wanted), what, SETTLE_LIMIT_S)
+        wait_for(lambda: all(house.waiting().get(one, 0) >= wanted[one] for one in wanted), what, SETTLE_LIMIT_S)
 
     wait(WAITING)
     house.hold_a_pull()
@@ -339,7 +340,7 @@ def test_the_parked_pulls_of_all_clients_are_those_of_the_broker(house: FullHous
         _, *lines = csv.reader(io.StringIO(house.visitor.get("/clients/?format=csv").text))
         return sum(row["parked_pulls"] for row in rows) == total == sum(int(line[-1]) for line in lines) > 0
 
-    eventually(same, "API, file and metrics say the same: nothing comes, so clients only renew their pulls")
+    wait_for(same, "API, file and metrics say the same: nothing comes, so clients only renew their pulls")
 
 
 @pytest.mark.parametrize("group", MEMBERS)
@@ -362,7 +363,7 @@ def test_the_page_of_an_ordered_group_shows_who_holds_its_queues(house: FullHous
 
 def test_members_that_subscribe_differently_are_told_of(house: FullHouse):
     page = house.visitor.get("/groups/quarrel/").text
-    assert "Members subscribe differently to" in page
+    assert "Clients of this group subscribe differently to" in page
     assert house.visitor.json("/groups/quarrel")["conflicts"][0]["topic"] == "disputed"
 
 

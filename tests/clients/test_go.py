@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.clients.agents import Agent, ClientFailed
-from tests.clients.conftest import Target, create_topic, eventually, start
+from tests.clients.conftest import Target, create_topic, start, wait_for_clients
 from tests.clients.messages import (
     TAGS,
     Message,
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.parametrize("agent", ["go"], indirect=True)
 
 
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+def java(request: pytest.FixtureRequest) -> Iterator[Agent]:
     """A Java client beside the Go one."""
-    running = start("java-5.3.3", tmp_path_factory)
+    running = start("java-5.3.3", request)
     yield running
     running.close()
 
@@ -62,12 +62,14 @@ def poll(agent: Agent, target: Target, topic: str, group: str, count: int, **arg
             received.extend(client("poll", timeout_ms=200))
             return len(received) >= count
 
-        eventually(enough, f"{count} messages polled", timeout_s=20)
+        wait_for_clients(enough, f"{count} messages polled", seconds=20)
         # Its stop says the offsets once more, but closes the connection behind them: a broker may miss that.
         client("commit", topic=topic)
         wanted = {queue_id: offset + 1 for queue_id, offset in sorted(places(received))}
         for queue_id, offset in wanted.items():
-            eventually(lambda q=queue_id, o=offset: committed(target, group, topic, q) >= o, "offsets are committed")
+            wait_for_clients(
+                lambda q=queue_id, o=offset: committed(target, group, topic, q) >= o, "offsets are committed"
+            )
     return received
 
 
@@ -97,7 +99,7 @@ def test_the_go_admin_creates_lists_and_deletes_a_topic(agent: Agent, target: Ta
     assert sorted(queue["queue_id"] for queue in queues) == [0, 1, 2]
     assert agent.do("admin.groups", namesrv=target.namesrv, broker=target.broker)
     agent.do("admin.delete_topic", namesrv=target.namesrv, broker=target.broker, topic=topic)
-    eventually(lambda: topic not in agent.do("admin.topics", namesrv=target.namesrv), f"{topic} is gone")
+    wait_for_clients(lambda: topic not in agent.do("admin.topics", namesrv=target.namesrv), f"{topic} is gone")
 
 
 @pytest.mark.own
@@ -143,7 +145,7 @@ def test_go_and_java_share_one_group(
     ):
         assert ours.wait_for_queues(2) | theirs.wait_for_queues(2) == {0, 1, 2, 3}
         acks = producer.send(topic, messages)
-        eventually(lambda: len(ours.received) + len(theirs.received) >= 60, "60 messages between Go and Java", 15)
+        wait_for_clients(lambda: len(ours.received) + len(theirs.received) >= 60, "60 messages between Go and Java", 15)
         ours.stop()
         theirs.stop()
         assert_delivered(messages, acks, ours.received + theirs.received)

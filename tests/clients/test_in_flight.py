@@ -8,7 +8,7 @@ import pytest
 
 from tests.clients import mqadmin
 from tests.clients.agents import Agent
-from tests.clients.conftest import Target, create_topic, eventually
+from tests.clients.conftest import Target, create_topic, wait_for_clients
 from tests.support.engine import Peer, pull_fields, send_fields
 
 pytestmark = [pytest.mark.own, pytest.mark.parametrize("agent", ["java-5.3.3"], indirect=True)]
@@ -44,7 +44,7 @@ def test_what_is_pulled_and_not_committed_is_in_flight(
         return row[3:7], text.rpartition("Consume Inflight Total:")[2].strip()
 
     commit(2)
-    eventually(lambda: printed() == (["10", "2", "8", "0"], "0"), "nothing was pulled yet")
+    wait_for_clients(lambda: printed() == (["10", "2", "8", "0"], "0"), "nothing was pulled yet")
     pull(2, 5)
     assert printed() == (["10", "2", "8", "5"], "5")
     commit(4)

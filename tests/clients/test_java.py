@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.clients.agents import Agent, Client, ClientFailed
-from tests.clients.conftest import JAVA, Target, eventually
+from tests.clients.conftest import JAVA, Target, wait_for_clients
 from tests.clients.messages import (
     TAGS,
     Message,
@@ -124,7 +124,7 @@ def test_offsets_of_the_log_by_number_and_by_time(
         for number in range(3):
             producer.send(topic, plain(4, seed=number))
             eventually_later = time.time() + 0.02  # store times have milliseconds: keep the batches apart
-            eventually(lambda until=eventually_later: time.time() > until, "20 ms")
+            wait_for_clients(lambda until=eventually_later: time.time() > until, "20 ms")
     stored = read(pull, queue, 0, 12)
     times = [message["store_at_ms"] for message in stored]
     offsets = pull("offsets", queue=queue)
@@ -147,7 +147,7 @@ def test_a_group_offset_is_kept_by_the_broker(
     with agent.producer(target.namesrv) as producer:
         producer.send(topic, plain(40))
     pull("commit", queue=queues[0], offset=7)
-    eventually(lambda: pull("committed", queue=queues[0]) == 7, "the offset is read back")
+    wait_for_clients(lambda: pull("committed", queue=queues[0]) == 7, "the offset is read back")
     with agent.client("pull", namesrv=target.namesrv, group=group + "_other") as other:
         assert other("committed", queue=queues[0]) == 0, "another group has offsets of its own"
 
@@ -174,7 +174,7 @@ def test_orderly_members_lock_their_queues_and_see_each_in_order(
             two.rebalance()
             return len(one.received) + len(two.received) >= len(messages)
 
-        eventually(all_came, f"{len(messages)} messages between two orderly members", timeout_s=20)
+        wait_for_clients(all_came, f"{len(messages)} messages between two orderly members", seconds=20)
         queues = [{"topic": topic, "brokerName": acks[0]["broker"], "queueId": number} for number in range(4)]
         wanted = {"consumerGroup": group, "clientId": "a stranger", "mqSet": queues}
         header, body = ask(target.broker, 41, {}, json.dumps(wanted).encode())
@@ -197,7 +197,7 @@ def test_a_lite_consumer_subscribes_polls_and_commits(
         acks = producer.send(topic, first)
         with agent.client("lite", namesrv=target.namesrv, group=group, topic=topic) as lite:
             # Its first rebalance is started by the broker's notice to the newcomer; alone it would take 20 s.
-            eventually(lambda: len(lite("assignment")) == 4, "4 queues are assigned", timeout_s=12)
+            wait_for_clients(lambda: len(lite("assignment")) == 4, "4 queues are assigned", seconds=12)
             assert_delivered(first, acks, poll(lite, len(first)))
             lite("commit")
             committed = {queue["queue_id"]: lite("committed", queue=queue) for queue in lite("assignment")}

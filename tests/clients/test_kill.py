@@ -19,7 +19,7 @@ from statistics import median
 import pytest
 
 from tests.clients.agents import Agent
-from tests.clients.conftest import create_topic, eventually, start
+from tests.clients.conftest import create_topic, start, wait_for_clients
 from tests.clients.messages import assert_delivered, plain
 from tests.support.server import Server
 
@@ -38,13 +38,13 @@ Record = tuple[str, str]  # message id ("-" where the client has none), SHA-256 
 
 
 @pytest.fixture(scope="module")
-def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Agent]]:
+def agents(request: pytest.FixtureRequest) -> Iterator[dict[str, Agent]]:
     """A Java 5.3.3, a Java 4.9.8 and a Go client."""
     names = ("java-5.3.3", "java-4.9.8", "go")
     with ExitStack() as stack:
         running = {}
         for name in names:
-            running[name] = start(name, tmp_path_factory)
+            running[name] = start(name, request)
             stack.callback(running[name].close)
         yield running
 
@@ -61,7 +61,7 @@ def test_kill_under_load_loses_and_alters_nothing(
     java = agents["java-5.3.3"]
     files = {name: tmp_path / f"acknowledged-{name}" for name in agents}
     given = tmp_path / "given"
-    with Server(tmp_path / "data", "--flush", flush) as server:
+    with Server(tmp_path / "data", "--flush", flush, log_file_mib=None) as server:
         create_topic(java, server, topic, queues=QUEUES)
         with java.push(server.namesrv, topic, "watchers", sink=str(given)):
             for name, agent in agents.items():
@@ -87,7 +87,7 @@ def test_kill_under_load_loses_and_alters_nothing(
             acknowledged = {name: records(file) for name, file in files.items()}
             stored = read_everything(java, server, topic, tmp_path / "stored")
             places_given = set().union(*map(set, acknowledged.values()))
-            eventually(lambda: places_given <= set(records(given)), "the consumer caught up", timeout_s=40)
+            wait_for_clients(lambda: places_given <= set(records(given)), "the consumer caught up", seconds=40)
     print({name: (total["acknowledged"], total["failures"]) for name, total in totals.items()})
     print(f"{rounds} rounds, restarts: median {median(restarts):.2f} s, longest {max(restarts):.2f} s")
     assert max(restarts) < RESTART_S
@@ -157,7 +157,7 @@ def test_topics_groups_offsets_and_messages_outlive_the_process(
 ) -> None:
     java, go = agents["java-5.3.3"], agents["go"]
     before, after = plain(40), plain(20, seed=1)
-    with Server(tmp_path / "data") as server:
+    with Server(tmp_path / "data", log_file_mib=None) as server:
         address = {"namesrv": server.namesrv, "broker": server.broker}
         topic = create_topic(java, server, "outlives", queues=3)
         with java.producer(server.namesrv) as producer:

@@ -16,9 +16,10 @@ import pytest
 
 from tests.clients import mqadmin
 from tests.clients.agents import Agent, PushConsumer
-from tests.clients.conftest import eventually, start
+from tests.clients.conftest import start, wait_for_clients
 from tests.clients.messages import Json, Message
 from tests.clients.programs import JAVA_VERSIONS
+from tests.support.directories import shared_directory
 from tests.support.server import Server
 
 pytestmark = pytest.mark.own
@@ -83,7 +84,7 @@ class Run:
             printed = self("consumerProgress -g CG_Admin")
             return "AdminTopic " in printed and f"Diff Total: {lag}\n" in printed
 
-        eventually(arrived, f"the group is {lag} behind", timeout_s=25)
+        wait_for_clients(arrived, f"the group is {lag} behind", seconds=25)
 
     def look_at_the_topic(self) -> None:
         for line in (
@@ -168,7 +169,7 @@ class Run:
         """Change what the broker may do, until the route shows it."""
         self(f"updateBrokerConfig -b BROKER -k brokerPermission -v {permission}", "permission")
         wanted = f'"perm":{permission},'
-        eventually(lambda: wanted in self("topicRoute -t AdminTopic", label), f"the route shows {wanted}")
+        wait_for_clients(lambda: wanted in self("topicRoute -t AdminTopic", label), f"the route shows {wanted}")
 
     def deletions(self) -> None:
         for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
@@ -179,12 +180,12 @@ class Run:
 
 
 @pytest.fixture(scope="module", params=JAVA_VERSIONS)
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    scratch = tmp_path_factory.mktemp("mqadmin")
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    scratch = shared_directory(request, "mqadmin")
     conf = scratch / "broker.conf"
     conf.write_text(CONF)
-    with Server(scratch / "data", "-c", str(conf)) as server:
-        agent = start(f"java-{request.param}", tmp_path_factory)
+    with Server(scratch / "data", "-c", str(conf), log_file_mib=None) as server:
+        agent = start(f"java-{request.param}", request)
         try:
             found = Run(agent, server)
             for part in (found.topics, found.groups, found.clients, found.broker, found.deletions):

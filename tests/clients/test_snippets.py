@@ -8,6 +8,7 @@ import pytest
 
 from appliance.console.snippets import TOPIC, Snippet, snippets
 from tests.clients import programs
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer
 from tests.support.server import Server
 
@@ -15,8 +16,8 @@ RUN_LIMIT_S = 120
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("server") / "data") as running:
+def server(request):
+    with Server(shared_directory(request, "server") / "data") as running:
         yield running
 
 

@@ -14,6 +14,7 @@ from appliance.console.models import Setting, User
 from appliance.engine.config import EngineConfig
 from appliance.engine.engine import Engine
 from tests.support import strict_templates
+from tests.support.directories import shared_directory
 from tests.support.engine import start_engine
 
 PASSWORD = "correct horse battery"
@@ -130,9 +131,9 @@ def age_login(client: Client, seconds: float = 3600) -> None:
 
 
 @pytest.fixture(scope="session")
-def _one_broker(tmp_path_factory):
+def _one_broker(request):
     """A real engine for the whole session: each test makes topics of its own."""
-    engine = start_engine(tmp_path_factory.mktemp("broker"))
+    engine = start_engine(shared_directory(request, "broker"))
     yield engine
     engine.stop()
 

@@ -148,8 +148,8 @@ def test_a_token_may_never_do_more_than_its_owner(people):
     token, _ = tokens.create(people["operator"], "ci", "admin", may_read_bodies=True, pattern="orders-*")
     bearer_of_token = Bearer(token)
     assert (bearer_of_token.role, bearer_of_token.may_read_bodies) == ("operator", False)
-    assert bearer_of_token.may_touch("orders-eu")
-    assert not bearer_of_token.may_touch("payments")
+    assert bearer_of_token.may_access("orders-eu")
+    assert not bearer_of_token.may_access("payments")
 
 
 def test_a_bad_token_never_falls_through_to_the_session(client_as, engine):

@@ -446,7 +446,7 @@ def test_an_older_copy_of_the_database_shows_at_the_next_start(tmp_path):
     assert (status, "older copy of the settings database" in said) == (1, True)
     assert run("audit", "accept") == (0, "Accepted; entry 4 of the audit log says so.\n")
     assert run("audit", "check") == (0, "The audit log is whole; entries: 4.\n")
-    assert run("audit", "accept") == (0, "Nothing was broken.\n")
+    assert run("audit", "accept") == (0, "There was nothing to accept.\n")
     assert "The audit log is whole" in run("doctor")[1]
 
 
@@ -512,6 +512,6 @@ def test_doctor_sees_the_same_without_django(tmp_path):
     assert looked() == [(OK, "The audit log is whole; entries: 4.")]
     AuditEntry.objects.filter(action="group.edit").update(after={"a": 2})
     assert looked()[0][0] == FAIL
-    assert "Entry 3 of the audit log does not fit" in looked()[0][1].replace(
+    assert "Entry 3 of the audit log does not match" in looked()[0][1].replace(
         str(AuditEntry.objects.get(action="group.edit").pk), "3"
     )

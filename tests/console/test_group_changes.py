@@ -1,5 +1,7 @@
 """Making, changing and deleting a consumer group: shown, allowed, refused, audited."""
 
+import re
+
 import pytest
 
 from appliance.console.models import AuditEntry
@@ -62,7 +64,7 @@ def test_numbers_that_are_none_and_names_that_are_taken_are_refused(client_as, b
     client = client_as("operator")
     taken = client.post("/create/group/", NEW | {"name": group, "step": "apply"})
     assert taken.status_code == 422
-    assert "There is a group of this name already." in taken.content.decode()
+    assert "There is already a group with this name." in taken.content.decode()
     for wrong in ("-2", "x", ""):
         answer = client.post("/create/group/", NEW | {"name": "g-new", "retry_max_times": wrong, "step": "apply"})
         assert answer.status_code == 422, wrong
@@ -88,7 +90,7 @@ def test_a_change_shows_its_difference_and_is_audited_with_both_sides(client_as,
     form = NEW | {"retry_max_times": "5", "revision": broker.group(group).settings.revision}
     preview = client.post(f"/groups/{group}/edit/", form).content.decode()
     assert "Retries before a dead letter" in preview
-    assert "<td>16</td><td><b>5</b></td>" in preview
+    assert re.search(r"<td>16</td>\s*<td><b>5</b></td>", preview)
     assert broker.group(group).settings.retry_max_times == 16
     back = client.post(f"/groups/{group}/edit/", form | {"step": "back"}).content.decode()
     assert 'value="5"' in back, "what was typed is still there"

@@ -62,7 +62,7 @@ def test_members_that_subscribe_differently_stand_side_by_side(client_as, broker
     peers("first", group, topic, "red")
     peers("second", group, topic, "blue")
     page = client_as("viewer").get(f"/groups/{group}/").content.decode()
-    assert "Members subscribe differently" in page
+    assert "Clients of this group subscribe differently" in page
     assert page.index("<code>blue</code>") != page.index("<code>red</code>")
     assert "subscriptions differ" in client_as("viewer").get("/groups/", {"q": group}).content.decode()
 

@@ -56,7 +56,7 @@ def test_the_story_is_there_without_the_right_to_bodies_and_the_body_is_not(clie
     sent = broker.send_test_message(topic, b"the-secret-body")
     client = client_as("admin")
     page = client.get(f"/messages/{sent.offset_id}/").content.decode()
-    assert "Reading bodies is a right of its own" in page
+    assert "You may not read message bodies" in page
     assert "the-secret-body" not in page
     for part in ("content", "raw", "download"):
         response = client.get(f"/messages/{sent.offset_id}/{part}/")

@@ -22,7 +22,7 @@ def test_without_a_broker_the_page_tells_addresses_version_and_uptime(client_as,
 def test_without_an_engine_the_page_says_so(client_as):
     response = client_as("viewer").get("/")
     assert response.status_code == 503
-    assert "No engine runs in this process" in response.content.decode()
+    assert "RocketBox is starting or stopping" in response.content.decode()
 
 
 def test_the_page_shows_the_brokers_own_numbers(client_as, broker, topic):
@@ -56,11 +56,11 @@ def test_what_needs_a_person_links_to_its_group(client_as, broker, topic, monkey
 def test_a_sentence_is_told_in_the_readers_language_with_readable_sizes(language, words):
     from django.utils import translation
 
-    from appliance.console.templatetags.pages import said
+    from appliance.console.templatetags.pages import translated
     from appliance.engine.window.sentences import say
 
     with translation.override(language):
-        assert said(say("disk_roomy", free_bytes=3 << 29, used_percent=50.0)) == words
+        assert translated(say("disk_roomy", free_bytes=3 << 29, used_percent=50.0)) == words
 
 
 def test_the_words_of_the_console_are_those_of_the_engine():

@@ -41,7 +41,7 @@ def test_a_wrong_name_and_a_wrong_password_get_the_same_answer(client, people):
     answers = [attempt(client), attempt(client, "nobody")]
     assert {answer.status_code for answer in answers} == {422}
     texts = [answer.content.decode() for answer in answers]
-    assert all("Name and password do not fit." in text for text in texts)
+    assert all("Wrong name or password." in text for text in texts)
     assert client.session.get("user") is None
 
 
@@ -52,7 +52,7 @@ def test_a_disabled_user_stays_outside(client, people):
 
 def test_after_a_few_wrong_passwords_the_right_one_is_refused_too(client, people):
     for _ in range(LIMITS["both"]):
-        assert "do not fit" in attempt(client).content.decode()
+        assert "Wrong name or password" in attempt(client).content.decode()
     locked = attempt(client, password=PASSWORD)
     assert locked.status_code == 422
     assert "Too many wrong passwords" in locked.content.decode()

@@ -80,9 +80,9 @@ def test_the_audit_log_shows_who_did_what_and_checks_its_seals(client_as, broker
     page = client.get("/system/audit/", {"q": topic}).content.decode()
     assert "message.send" in page
     assert "the-operator" in page
-    assert "none was changed or removed" in client.get("/system/audit/", {"check": "yes"}).content.decode()
+    assert "no entry was changed or removed" in client.get("/system/audit/", {"check": "yes"}).content.decode()
     AuditEntry.objects.filter(action="message.send").update(actor="somebody-else")
-    assert "does not fit the one before it" in client.get("/system/audit/", {"check": "yes"}).content.decode()
+    assert "does not match the one before it" in client.get("/system/audit/", {"check": "yes"}).content.decode()
     rows = client.get("/system/audit/", {"q": topic, "format": "csv"}).content.decode().splitlines()
     assert len(rows) == 2
     assert client_as("operator").get("/system/audit/").status_code == 403
@@ -117,7 +117,7 @@ def test_what_has_expired_is_deleted_by_administrators_who_said_who_they_are(cli
     assert "system/clean" not in operator.get("/system/").content.decode()
     assert operator.post("/system/clean/", {"what": "log"}).status_code == 403
     admin = client_as("admin")
-    assert "Messages are kept for" in admin.get("/system/").content.decode()
+    assert "Kept for" in admin.get("/system/").content.decode()
     assert admin.post("/system/clean/", {"what": "log"}).headers["Location"] == "/system/"
     entry = AuditEntry.objects.first()
     assert (entry.action, entry.target, entry.result) == ("system.clean", "log", "done")

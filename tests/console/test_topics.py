@@ -68,7 +68,7 @@ def test_a_name_that_is_none_is_refused_in_the_form(client_as, broker, bad):
 def test_a_name_that_is_taken_is_refused(client_as, broker, topic):
     response = client_as("operator").post("/create/topic/", NEW | {"name": topic, "step": "apply"})
     assert response.status_code == 422
-    assert "There is a topic of this name already." in response.content.decode()
+    assert "There is already a topic with this name." in response.content.decode()
 
 
 def test_a_viewer_makes_no_topic(client_as, broker, name):
@@ -111,7 +111,7 @@ def test_queues_with_messages_are_taken_away_only_on_purpose(client_as, broker, 
     form = edit_form(broker, topic, read_queues=2, step="apply")
     refused = client.post(f"/topics/{topic}/edit/", form)
     assert refused.status_code == 409
-    assert "Do it all the same" in refused.content.decode()
+    assert "Change it anyway" in refused.content.decode()
     assert entry().result == "refused"
     assert client.post(f"/topics/{topic}/edit/", form | {"force": "yes"}).status_code == 302
     assert broker.topic_settings(topic).read_queues == 2

@@ -103,9 +103,9 @@ def ended() -> list[tuple[str, str]]:
 def test_a_reset_by_an_administrator_ends_the_tokens_and_says_which(admin, people, token, engine):
     _, other = tokens.create(people["operator"], "another's", "viewer")
     page = admin.get(f"/system/users/{people['viewer'].pk}/").content.decode()
-    assert "All sessions and API tokens of this user end." in page
+    assert "This ends all sessions and API tokens of this user." in page
     page = admin.post(f"/system/users/{people['viewer'].pk}/reset-password/").content.decode()
-    assert "API tokens that ended: ci" in page
+    assert "API tokens revoked: ci" in page
     assert tokens.authenticate(token) is None
     assert tokens.authenticate(other) is not None
     assert ended() == [("token.revoke", "the-viewer/ci")]
@@ -114,10 +114,10 @@ def test_a_reset_by_an_administrator_ends_the_tokens_and_says_which(admin, peopl
 
 def test_a_new_password_of_ones_own_ends_ones_tokens(people, token, engine):
     mine = signed_in("the-viewer")
-    assert "all your API tokens end" in mine.get("/account/").content.decode()
+    assert "This ends all your other sessions and all your API tokens." in mine.get("/account/").content.decode()
     form = {"current": PASSWORD, "password": "another good one", "again": "another good one"}
     page = mine.post("/account/", form, follow=True).content.decode()
-    assert "API tokens that ended: ci" in page
+    assert "API tokens revoked: ci" in page
     assert tokens.authenticate(token) is None
     assert ended() == [("token.revoke", "the-viewer/ci")]
 

@@ -10,11 +10,12 @@ from django.db import DatabaseError
 from appliance import runtime
 from appliance.console import audit, wire_entries
 from appliance.console.models import AuditEntry, Setting
-from appliance.engine.wire_audit import REFUSED_IN_FULL, WireAct
+from appliance.engine.wire_act import WireAct
+from appliance.engine.wire_audit import REFUSED_IN_FULL
 from tests.console.conftest import pretend_running
-from tests.engine.window.conftest import wait_for
 from tests.support.engine import Peer, start_engine
 from tests.support.server import Server
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -183,7 +184,7 @@ def test_a_flood_is_a_sentence_in_both_languages(engine, client_as):
     admin = client_as("admin")
     page = admin.get("/system/audit/", {"way": "wire"}).content.decode()
     assert "1\u202f234 more of topic.delete from 10.0.0.5" in page
-    assert "Further ones of that minute are only counted." in page
+    assert "Any more in that minute are only counted." in page
     assert "counted_from_here" not in page
     assert AuditEntry.objects.count() == REFUSED_IN_FULL + 2
     chinese = admin.get("/system/audit/", {"way": "wire"}, HTTP_ACCEPT_LANGUAGE="zh-hans").content.decode()

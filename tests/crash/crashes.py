@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tests.crash.life import Expected, Life, Violation, judge
 from tests.crash.recording_disk import Image
-from tests.crash.replayer import MODES, Wreck, fingerprint
+from tests.crash.replayer import MODES, CrashedDisk, fingerprint
 
 #: Share of recovered stores that go on working and crash again, and of their operations that are tried.
 AGAIN = 0.06
@@ -46,13 +46,13 @@ class Crashes:
         depth: int,
     ) -> None:
         """before: what is expected of crashes inside the life's recovery, `after` of later ones."""
-        wreck = Wreck(image, life.disk.kinds)
+        crashed = CrashedDisk(image, life.disk.kinds)
         expected = before.copy()
         record = life.disk.record
         for index, operation in enumerate(record):
             if index == life.opened_at and after is not None:
                 expected = after.copy()
-            wreck.follow(operation)
+            crashed.follow(operation)
             if operation[0] == "mark":
                 expected.follow(operation[1])
             elif operation[0] == "lost":  # in async flush a reader may have seen it
@@ -63,12 +63,19 @@ class Crashes:
             if depth and chance.random() > AGAIN_AT:
                 continue
             for mode in MODES:
-                self._try(life, wreck, mode, expected, index, chance, depth)
+                self._try(life, crashed, mode, expected, index, chance, depth)
 
     def _try(
-        self, life: Life, wreck: Wreck, mode: str, expected: Expected, index: int, chance: random.Random, depth: int
+        self,
+        life: Life,
+        crashed: CrashedDisk,
+        mode: str,
+        expected: Expected,
+        index: int,
+        chance: random.Random,
+        depth: int,
     ) -> None:
-        image = wreck.image(mode, chance)
+        image = crashed.image(mode, chance)
         seen = fingerprint(image)
         promised = expected.published if mode == "all" else expected.promised
         key = (seen, sum(promised.values()), len(expected.deleting))

@@ -18,7 +18,7 @@ SECTOR_BYTES = 512
 MODES = ("all", "none", "some", "last", "all but one", "first", "torn")
 
 
-class Wreck:
+class CrashedDisk:
     """Follows a record and keeps, of each node, what is durable and what is not yet."""
 
     def __init__(self, image: Image | None, kinds: dict[int, str]) -> None:

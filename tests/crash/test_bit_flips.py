@@ -35,6 +35,7 @@ from appliance.engine.store_tools.offline_store import find_store
 from appliance.engine.store_tools.problems import Problems
 from appliance.engine.store_tools.verification import verify
 from tests.crash.recording_disk import RecordingDisk
+from tests.support.directories import shared_directory
 from tests.support.golden import GOLDEN, extract_store, store_manifest
 from tests.support.store import BORN, STORE_HOST, Inline, StoreUnderTest
 
@@ -236,9 +237,9 @@ def fill_config(directory: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory) -> Subject:
+def ours(request) -> Subject:
     """Stopped in order: three closed files of the log and an open one, three queues, a deleted topic, two indexes."""
-    directory = tmp_path_factory.mktemp("ours")
+    directory = shared_directory(request, "ours")
     store = StoreUnderTest(directory, segment_bytes=SEGMENT)
     store.settings = store.settings._replace(
         queue_file_bytes=400, index_enabled=True, index_slots=50, index_entries=100
@@ -263,9 +264,9 @@ def ours(tmp_path_factory) -> Subject:
 
 
 @pytest.fixture(scope="module")
-def apaches(tmp_path_factory) -> Subject:
+def apaches(request) -> Subject:
     """Apache's with extension files, stopped in order."""
-    directory = tmp_path_factory.mktemp("apaches")
+    directory = shared_directory(request, "apaches")
     extract_store("4.9.8", "cqext", directory)
     config = store_manifest("4.9.8", "cqext")["config"]
     settings = StoreUnderTest(directory, segment_bytes=config["mappedFileSizeCommitLog"]).settings

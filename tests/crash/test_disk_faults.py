@@ -34,7 +34,7 @@ def start(tmp_path, faults) -> Iterator:
 
     def start(*arguments: str, roles: str = "broker,namesrv") -> tuple[Server, Peer]:
         arguments = ("-c", str(settings), *arguments)
-        server = Server(tmp_path / "data", *arguments, roles=roles, environment=faults.environment)
+        server = Server(tmp_path / "data", *arguments, roles=roles, environment=faults.environment, log_file_mib=None)
         running.append(server)
         server.start()
         return server, Peer(server.broker)

@@ -7,7 +7,7 @@ import pytest
 from appliance.engine.store.queues.flush_queues import TopicDeletion
 from tests.crash.crashes import nothing
 from tests.crash.life import Life, properties_of
-from tests.crash.replayer import Wreck
+from tests.crash.replayer import CrashedDisk
 from tests.crash.services_life import ServicesLife
 
 
@@ -39,10 +39,10 @@ def delete(life, topic):
 
 def crash(life, mode, at=None):
     """The disk after a crash: `mode` as in MODES, before operation `at` of the record."""
-    wreck = Wreck(None, life.disk.kinds)
+    crashed = CrashedDisk(None, life.disk.kinds)
     for operation in life.disk.record[:at]:
-        wreck.follow(operation)
-    return wreck.image(mode, random.Random(1))
+        crashed.follow(operation)
+    return crashed.image(mode, random.Random(1))
 
 
 def test_a_deletion_that_outlived_the_log_before_it_takes_no_later_message():

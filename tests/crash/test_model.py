@@ -30,7 +30,7 @@ from appliance.engine.store.queues.flush_queues import TopicDeletion
 from appliance.engine.store.results import GetStatus
 from tests.crash.crashes import nothing
 from tests.crash.life import GONE, Queue, properties_of, unique_key
-from tests.crash.replayer import MODES, Wreck
+from tests.crash.replayer import MODES, CrashedDisk
 from tests.crash.services_life import ServicesLife
 from tests.support.batches import put_batch
 from tests.support.store import BORN
@@ -181,12 +181,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(mode=st.sampled_from(MODES), seed=st.integers(0, 9))
     def crash(self, mode: str, seed: int) -> None:
-        wreck = Wreck(self.image, self.life.disk.kinds)
+        crashed = CrashedDisk(self.image, self.life.disk.kinds)
         for operation in self.life.disk.record:
-            wreck.follow(operation)
+            crashed.follow(operation)
         if mode == "all" and self.store.log.broken is None:  # a kill takes nothing back that was seen
             self.promised = dict(self.seen)
-        self._open(None, wreck.image(mode, random.Random(seed)))
+        self._open(None, crashed.image(mode, random.Random(seed)))
 
     def _open(self, disk, image) -> None:
         synchronous = self.life.settings.synchronous

@@ -11,7 +11,7 @@ from appliance.engine.store.queues import queue_files
 from tests.crash.crashes import Crashes, nothing
 from tests.crash.life import Life, Violation
 from tests.crash.recording_disk import RecordingDisk
-from tests.crash.replayer import MODES, Wreck
+from tests.crash.replayer import MODES, CrashedDisk
 from tests.crash.test_found import crash, delete, settle, write
 
 SEEDS = 40 if os.environ.get("ROCKETBOX_TORTURE") else 3
@@ -242,13 +242,13 @@ def rebuild_and_crash(prepare):
     assert not life.store.ledger.void, "the start was by the ledger"
     assert life.recovered() == {("T", 0): bodies}
     assert life.store._flush_queues.work(running=False)
-    wreck, chance = Wreck(None, life.disk.kinds), random.Random("rebuild")
+    crashed, chance = CrashedDisk(None, life.disk.kinds), random.Random("rebuild")
     for index, operation in enumerate(life.disk.record):
-        wreck.follow(operation)
+        crashed.follow(operation)
         if index < begin:
             continue
         for mode in MODES + ("torn", "some") * 20 if operation[0] == "write" else MODES:
-            following = LosingLife("after", wreck.image(mode, chance), True, lambda life: None)
+            following = LosingLife("after", crashed.image(mode, chance), True, lambda life: None)
             following.settings = life.settings
             following.open()
             yield following.recovered() == {("T", 0): bodies}

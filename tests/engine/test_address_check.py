@@ -6,12 +6,13 @@ import threading
 import pytest
 
 from appliance.engine.address_check import is_host, own_addresses
+from tests.support.directories import shared_directory
 from tests.support.engine import start_engine
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    engine = start_engine(tmp_path_factory.mktemp("data"))
+def engine(request):
+    engine = start_engine(shared_directory(request, "data"))
     yield engine
     engine.stop()
 

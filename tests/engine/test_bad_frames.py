@@ -6,12 +6,13 @@ import pytest
 
 from appliance.engine import fastjson
 from appliance.engine.protocol.command import RemotingCommand, encode_command
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    engine = start_engine(tmp_path_factory.mktemp("data"))
+def engine(request):
+    engine = start_engine(shared_directory(request, "data"))
     yield engine
     engine.stop()
 
@@ -44,7 +45,7 @@ def test_a_header_with_a_number_outside_32_bits_is_a_bad_frame(engine, code, fie
     assert header.startswith(b'{"code":%d,"extF' % code)
     assert header != whole
     peer = Peer(engine.broker_address)
-    peer._sock.sendall(framed(header, body))
+    peer.send_bytes(framed(header, body))
     answer = peer.receive()
     assert (answer.code, answer.opaque) == (1, 0)
     assert answer.remark.startswith("bad frame: JSON header: ")

@@ -79,37 +79,52 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def journal(path, calls):
-    journal = ConfigJournal(path, calls)
+def open_journal():
+    """Opens journals; the test's end is the end of a process, which closes what is open and writes nothing."""
+    opened = []
+
+    def make(path, calls=None):
+        opened.append(ConfigJournal(path, calls))
+        return opened[-1]
+
+    yield make
+    for journal in opened:
+        if journal._fd >= 0:
+            os.close(journal._fd)
+
+
+@pytest.fixture
+def journal(path, calls, open_journal):
+    journal = open_journal(path, calls)
     journal.start()
     yield journal
     calls.gate.set()
     journal.stop()
 
 
-def test_what_was_waited_for_is_there_after_a_power_cut(path, calls, journal):
+def test_what_was_waited_for_is_there_after_a_power_cut(path, calls, journal, open_journal):
     journal.wait_durable(journal.append(entry("A")))
     journal.wait_durable(journal.append(entry("B", value={"perm": 6})))
     calls.power_cut()
-    again = ConfigJournal(path)
+    again = open_journal(path)
     assert again.take("topics") == [entry("A"), entry("B", value={"perm": 6})]
     assert again.take("topics") == []
 
 
-def test_nobody_is_told_durable_before_the_sync_has_come_back(path, calls, journal):
+def test_nobody_is_told_durable_before_the_sync_has_come_back(path, calls, journal, open_journal):
     calls.gate.clear()
     ticket = journal.append(entry("A"))
     with pytest.raises(OSError, match="not synced in time"):
         journal.wait_durable(ticket, 0.05)
     calls.power_cut()
-    assert names(ConfigJournal(path)) == []
+    assert names(open_journal(path)) == []
     calls.gate.set()
     journal.wait_durable(ticket)
 
 
-def test_an_append_alone_survives_the_process(path, journal):
+def test_an_append_alone_survives_the_process(path, journal, open_journal):
     journal.append(entry("A"))
-    assert names(ConfigJournal(path)) == ["A"]
+    assert names(open_journal(path)) == ["A"]
 
 
 def test_entries_that_come_during_a_sync_share_the_next(calls, journal):
@@ -128,35 +143,35 @@ def test_entries_that_come_during_a_sync_share_the_next(calls, journal):
     assert journal.durable == journal.written
 
 
-def test_the_tail_torn_anywhere_costs_the_last_entry_only(path, calls, journal):
+def test_the_tail_torn_anywhere_costs_the_last_entry_only(path, calls, journal, open_journal):
     journal.wait_durable(journal.append(entry("A")))
     journal.wait_durable(journal.append(entry("B")))
     whole = path.read_bytes()
     second = whole.index(b"\n") + 1
     for size in range(second, len(whole)):
         path.write_bytes(whole[:size])
-        torn = ConfigJournal(path)
+        torn = open_journal(path)
         torn.append(entry("C"))
         assert names(torn) == ["A"]
         torn.stop()
-        assert names(ConfigJournal(path)) == ["A", "C"]
+        assert names(open_journal(path)) == ["A", "C"]
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 40, b'deadbeef {"table":"topics","name":"X"}', b"\xff" * 9])
-def test_rubbish_at_the_end_is_cut(path, tail):
+def test_rubbish_at_the_end_is_cut(path, tail, open_journal):
     path.parent.mkdir()
     path.write_bytes(encode_entry(entry("A")) + tail)
-    journal = ConfigJournal(path)
+    journal = open_journal(path)
     assert path.read_bytes() == encode_entry(entry("A"))
     assert names(journal) == ["A"]
 
 
-def test_a_damaged_line_costs_itself_only(path):
+def test_a_damaged_line_costs_itself_only(path, open_journal):
     path.parent.mkdir()
     lines = [encode_entry(entry(name)) for name in "ABC"]
     lines[1] = lines[1].replace(b'"B"', b'"X"')
     path.write_bytes(b"".join(lines))
-    assert names(ConfigJournal(path)) == ["A", "C"]
+    assert names(open_journal(path)) == ["A", "C"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +183,7 @@ def test_what_is_no_entry_is_none(line):
 
 
 @pytest.mark.parametrize("short", [0, 1, 20])
-def test_a_disk_that_is_full_refuses_the_entry_and_takes_the_next(path, calls, journal, short):
+def test_a_disk_that_is_full_refuses_the_entry_and_takes_the_next(path, calls, journal, short, open_journal):
     journal.append(entry("A"))
     size = path.stat().st_size
     calls.short_write = short
@@ -177,14 +192,14 @@ def test_a_disk_that_is_full_refuses_the_entry_and_takes_the_next(path, calls, j
     assert path.stat().st_size == size
     calls.write_error = None
     journal.wait_durable(journal.append(entry("C")))
-    assert names(ConfigJournal(path)) == ["A", "C"]
+    assert names(open_journal(path)) == ["A", "C"]
 
 
-def test_a_write_that_falls_short_is_completed(path, calls, journal):
+def test_a_write_that_falls_short_is_completed(path, calls, journal, open_journal):
     calls.pwrite = lambda fd, data, position: os.pwrite(fd, data[:7], position)
     journal.wait_durable(journal.append(entry("A")))
     journal.wait_durable(journal.append(entry("B")))
-    assert names(ConfigJournal(path)) == ["A", "B"]
+    assert names(open_journal(path)) == ["A", "B"]
 
 
 def test_a_write_that_fails_leaves_no_trace(path, calls, journal):
@@ -209,7 +224,7 @@ def test_a_failed_sync_is_never_followed_by_a_good_one(path, calls, journal):
         journal.wait_durable(ticket)
 
 
-def test_a_journal_that_broke_is_whole_again_when_the_files_hold_everything(path, calls, journal):
+def test_a_journal_that_broke_is_whole_again_when_the_files_hold_everything(path, calls, journal, open_journal):
     calls.sync_error = errno.EIO
     ticket = journal.append(entry("A"))
     with pytest.raises(OSError):
@@ -218,10 +233,10 @@ def test_a_journal_that_broke_is_whole_again_when_the_files_hold_everything(path
     journal.wait_durable(ticket)  # in the JSON file
     journal.wait_durable(journal.append(entry("B")))
     calls.power_cut()
-    assert names(ConfigJournal(path)) == ["B"]
+    assert names(open_journal(path)) == ["B"]
 
 
-def test_it_is_emptied_when_every_table_is_saved_and_not_before(path, journal):
+def test_it_is_emptied_when_every_table_is_saved_and_not_before(path, journal, open_journal):
     journal.append(entry("T"))
     journal.append(entry("G", table="groups"))
     size = path.stat().st_size
@@ -234,7 +249,7 @@ def test_it_is_emptied_when_every_table_is_saved_and_not_before(path, journal):
     journal.saved("topics", 3)
     assert path.stat().st_size == 0
     journal.wait_durable(journal.append(entry("T3")))
-    assert names(ConfigJournal(path)) == ["T3"]
+    assert names(open_journal(path)) == ["T3"]
 
 
 def test_it_is_not_emptied_before_it_is_synced(path, calls, journal):
@@ -252,30 +267,30 @@ def test_it_is_not_emptied_before_it_is_synced(path, calls, journal):
     assert path.stat().st_size == 0
 
 
-def test_what_a_dead_process_had_not_synced_is_synced_before_it_counts(path, calls):
+def test_what_a_dead_process_had_not_synced_is_synced_before_it_counts(path, calls, open_journal):
     path.parent.mkdir()
     path.write_bytes(encode_entry(entry("A")))
-    journal = ConfigJournal(path, calls)
+    journal = open_journal(path, calls)
     assert journal.durable == 1
     calls.power_cut()
-    assert names(ConfigJournal(path)) == ["A"]
+    assert names(open_journal(path)) == ["A"]
 
 
-def test_damage_is_taken_out_so_that_no_later_write_makes_an_entry_of_it(path):
+def test_damage_is_taken_out_so_that_no_later_write_makes_an_entry_of_it(path, open_journal):
     path.parent.mkdir()
     stale = encode_entry(entry("B", value="stale"))
     path.write_bytes(bytes(len(encode_entry(entry("A")))) + stale)
-    journal = ConfigJournal(path)
+    journal = open_journal(path)
     assert names(journal) == []
     assert path.read_bytes() == b""
     journal.append(entry("A"))
-    assert names(ConfigJournal(path)) == ["A"]
+    assert names(open_journal(path)) == ["A"]
 
 
-def test_entries_of_a_table_nobody_reads_are_kept(path):
+def test_entries_of_a_table_nobody_reads_are_kept(path, open_journal):
     path.parent.mkdir()
     path.write_bytes(encode_entry(entry("A", table="of a later release")) + encode_entry(entry("T")))
-    journal = ConfigJournal(path)
+    journal = open_journal(path)
     journal.saved("topics", journal.written)
     assert path.stat().st_size > 0
 
@@ -286,9 +301,9 @@ def test_tickets_go_on_growing_when_it_was_emptied(journal):
     assert journal.append(entry("B")) > first
 
 
-def test_stop_syncs_the_rest(path, calls):
-    journal = ConfigJournal(path, calls)  # its thread never ran
+def test_stop_syncs_the_rest(path, calls, open_journal):
+    journal = open_journal(path, calls)  # its thread never ran
     journal.append(entry("A"))
     journal.stop()
     calls.power_cut()
-    assert names(ConfigJournal(path)) == ["A"]
+    assert names(open_journal(path)) == ["A"]

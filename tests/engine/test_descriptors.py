@@ -10,8 +10,8 @@ import pytest
 from appliance.engine.remoting.server import RESERVED_DESCRIPTORS
 from appliance.engine.store.queues.consume_queue_table import descriptors_below
 from tests.support.engine import Peer, pull_fields, records, send_fields
-from tests.support.remoting import wait_until
 from tests.support.server import Server
+from tests.support.waiting import wait_for
 
 LIMIT = 400
 TOPICS, QUEUES = 40, 4
@@ -55,7 +55,7 @@ def fill(server):
     for number in range(LIMIT):
         host, port = addresses[number % 2].split(":")
         taken.append(socket.create_connection((host, int(port)), timeout=5))
-    wait_until(lambda: is_refused(server.broker) and is_refused(server.namesrv), "new peers are not refused")
+    wait_for(lambda: is_refused(server.broker) and is_refused(server.namesrv), "new peers are not refused")
     return taken
 
 
@@ -80,10 +80,10 @@ def test_the_store_opens_files_when_peers_have_taken_all_they_may(server):
         assert early.ask(15, fields).code == 0
     store = server.data_dir / "store"
     assert len(list((store / "commitlog").iterdir())) >= 9
-    wait_until(lambda: len(list(store.glob("consumequeue/*/*/*"))) == TOPICS * QUEUES, "queue files are missing", 20)
+    wait_for(lambda: len(list(store.glob("consumequeue/*/*/*"))) == TOPICS * QUEUES, "queue files are missing", 20)
     for name, wanted in ("topics", f'"T{TOPICS - 1}"'), ("consumerOffset", f"T{TOPICS - 1}@CG"):
         path = store / "config" / f"{name}.json"
-        wait_until(lambda path=path, wanted=wanted: path.exists() and wanted in path.read_text(), f"no {name}", 15)
+        wait_for(lambda path=path, wanted=wanted: path.exists() and wanted in path.read_text(), f"no {name}", 15)
     assert is_refused(server.broker)
 
     def check(peer):
@@ -97,11 +97,11 @@ def test_the_store_opens_files_when_peers_have_taken_all_they_may(server):
     assert cpu_seconds(server.pid) - before < 0.5, "it spins"
     for sock in taken:
         sock.close()
-    wait_until(lambda: not is_refused(server.broker), "it goes on refusing")
+    wait_for(lambda: not is_refused(server.broker), "it goes on refusing")
     check(Peer(server.broker))
     said = server.log_path.read_text()
     assert "Too many open files" not in said
-    assert 1 <= said.count("a new peer was closed") <= 12
+    assert 1 <= said.count("closed a new connection") <= 12
     server.kill()
     server.start()
     check(Peer(server.broker))

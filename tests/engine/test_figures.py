@@ -14,7 +14,7 @@ import pytest
 from appliance.engine.broker.processors.admin_broker import NOT_HERE
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
-from tests.support import figures as happens
+from tests.support import happenings as happens
 from tests.support.engine import ROOMY
 from tests.support.figures import House, SkippingClock
 
@@ -162,6 +162,35 @@ OVERVIEW = [
     Mover(happens.a_check_that_fails, "checks needs"),
 ]
 
+TOPIC_ROW = [
+    Mover(happens.a_message, "messages bytes"),
+    Mover(happens.a_second_of_traffic, "in_rate out_rate"),
+    Mover(happens.files_that_make_room, "oldest_at_ms"),
+    Mover(happens.another_group, "consumers"),
+    Mover(happens.other_settings, "read_queues write_queues perm"),
+]
+QUEUE_ROW = [
+    Mover(happens.a_message, "max_offset messages bytes newest_at_ms"),
+    Mover(happens.files_that_make_room, "min_offset oldest_at_ms"),
+    Mover(happens.other_settings, "writable"),
+]
+GROUP_ROW = [
+    Mover(happens.a_message, "lag"),
+    Mover(happens.clients, "model clients"),
+    Mover(happens.another_topic_of_the_group, "topics"),
+    Mover(happens.a_second_of_traffic, "out_rate"),
+    Mover(happens.members_that_disagree, "conflict"),
+    Mover(happens.a_retry, "retries"),
+]
+SYSTEM = [
+    Mover(happens.a_message, "log_bytes"),
+    Mover(happens.a_log_that_grows, "log_files"),
+    Mover(happens.a_disk_that_fills, "disk_total_bytes disk_free_bytes"),
+    Mover(happens.a_connection, "open_files"),
+]
+
+_WHY = "a sentence beside a figure: why that is not known"
+_SETTING = "a setting"
 _SHORT_SPANS = "tools read it, and look at the minute when it is 0: days and hours are not counted"
 _NAME = "a name, no figure"
 #: Where figures are read -> (how, their movers, figures that nothing moves and why).
@@ -178,12 +207,53 @@ SOURCES: dict[str, tuple[Callable[[House], dict[str, Any]], list[Mover], dict[st
         House.overview,
         OVERVIEW,
         {
-            "oldest_why": "a sentence beside oldest_at_ms: why that is not known",
-            "disk_full_why": "a sentence beside disk_full_at_ms: why that is not known",
+            "oldest_why": _WHY,
+            "disk_full_why": _WHY,
             "uptime_ms": "it moves by itself",
             "broker_name": _NAME,
             "broker_address": _NAME,
             "namesrv_address": _NAME,
+        },
+    ),
+    "topics": (
+        House.topic_row,
+        TOPIC_ROW,
+        dict.fromkeys(("name", "category"), _NAME)
+        | dict.fromkeys(("bytes_why", "oldest_why"), _WHY)
+        | {"kind": _SETTING, "bytes_estimated": "how bytes was found: of long queues some are looked at"},
+    ),
+    "queues": (
+        House.queue_row,
+        QUEUE_ROW,
+        dict.fromkeys(("bytes_why", "time_why"), _WHY)
+        | {"queue_id": _NAME, "readable": _SETTING, "bytes_estimated": "as that of the topic"},
+    ),
+    "groups": (
+        House.group_row,
+        GROUP_ROW,
+        dict.fromkeys(("lag_why", "lag_ms_why"), _WHY)
+        | {
+            "name": _NAME,
+            "system": _NAME,
+            "lag_ms": "an age: it moves by itself",
+            "dead_letters": "messages of a topic, counted as those are; clients may not send there",
+        },
+    ),
+    "system": (
+        House.system,
+        SYSTEM,
+        dict.fromkeys(
+            "version persona python pid roles bind broker_name cluster_name broker_id broker_address namesrv_address "
+            "advertised data_dir store_dir flush".split(),
+            _NAME,
+        )
+        | {
+            "namesrvs": "a name, and whether it is reached",
+            "started_at_ms": "the time of the start",
+            "uptime_ms": "it moves by itself",
+            "rss_bytes": "the kernel's",
+            "threads": "names",
+            "open_files_limit": "the kernel's",
         },
     ),
 }

@@ -15,9 +15,9 @@ from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand
 from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.dispatcher import SEND_CODES, Dispatcher
-from tests.engine.window.conftest import wait_for
 from tests.support.batches import encode_member
 from tests.support.engine import ROOMY, Peer, pull_fields, send_fields
+from tests.support.waiting import wait_for
 
 JSON, ROCKETMQ = 0, 1
 

@@ -13,15 +13,17 @@ from pathlib import Path
 import pytest
 
 from appliance.doctor.place import file_system
+from tests.support.directories import shared_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITES = (
-    *sorted((ROOT / "tests" / "engine" / "store").glob("test_*.py")),
+    *sorted((ROOT / "tests" / "engine" / "store").rglob("test_*.py")),
     ROOT / "tests" / "engine" / "broker" / "test_pull.py",
     ROOT / "tests" / "engine" / "broker" / "test_cold_pull.py",
     ROOT / "tests" / "engine" / "broker" / "test_broken_queue.py",
-    ROOT / "tests" / "test_doctor.py",
+    ROOT / "tests" / "commands" / "test_doctor.py",
 )
+
 AT_ONCE = 4
 #: Each share's own.
 NEEDED_BYTES = 1 << 30
@@ -64,7 +66,7 @@ def tmpfs(tmp_path):
     pytest.skip("no tmpfs to run the store's tests on: " + "; ".join(tried))
 
 
-def test_the_store_and_its_readers_hold_on_tmpfs(tmpfs, tmp_path_factory):
+def test_the_store_and_its_readers_hold_on_tmpfs(tmpfs, request):
     directory, prefix = tmpfs
     question = f"from appliance.doctor.place import *; print(file_system(Path({str(directory)!r})))"
     kind = subprocess.check_output([*prefix, sys.executable, "-c", question], cwd=ROOT, text=True)
@@ -74,10 +76,9 @@ def test_the_store_and_its_readers_hold_on_tmpfs(tmpfs, tmp_path_factory):
         command = [
             *(*prefix, sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"),
             *("-o", "tmp_path_retention_policy=none", "--basetemp", str(directory / f"share-{number}")),
-            *("-k", "not slow_reader"),  # it waits for a socket
             *map(str, share),
         ]
-        output = tmp_path_factory.mktemp("output") / "text"
+        output = shared_directory(request, "output") / "text"
         with output.open("wb") as file:
             running.append((subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT), output))
     failures = []

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from appliance.engine import clock as clock_module
-from appliance.engine.remoting import event_loop as loop_module
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
 
 HOUR_S = 3600
@@ -16,12 +15,11 @@ HOUR_S = 3600
 
 @pytest.fixture
 def wall(monkeypatch):
-    """The wall clock's error in seconds, for all who ask it through these modules."""
+    """The wall clock's error in seconds, for all who ask `Clock`."""
     error = SimpleNamespace(seconds=0)
     shim = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
     shim.time = lambda: time.time() + error.seconds
-    for module in (loop_module, clock_module):
-        monkeypatch.setattr(module, "time", shim)
+    monkeypatch.setattr(clock_module, "time", shim)
     return error
 
 

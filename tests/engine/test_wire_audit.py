@@ -11,6 +11,7 @@ import pytest
 
 from appliance.engine import wire_audit
 from appliance.engine.clock import FakeClock
+from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_audit import (
     ALL_REFUSED_IN_FULL,
     DONE_IN_FULL,
@@ -20,7 +21,6 @@ from appliance.engine.wire_audit import (
     MAX_WAITING,
     REFUSED_IN_FULL,
     OsAuditCalls,
-    WireAct,
     WireAudit,
 )
 
@@ -45,18 +45,20 @@ class FailingCalls(OsAuditCalls):
         super().sync(fd)
 
 
-class House:
+class AuditTrail:
     """An audit file whose thread is the test."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.clock = FakeClock()
         self.calls = FailingCalls()
+        self.all: list[WireAudit] = []
         self.audit = self.opened()
 
     def opened(self) -> WireAudit:
         audit = WireAudit(self.directory, self.clock, self.calls)
         audit.open()
+        self.all.append(audit)
         return audit
 
     def restart(self) -> None:
@@ -88,135 +90,138 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path):
-    return House(tmp_path / "rocketbox")
+def trail(tmp_path):
+    found = AuditTrail(tmp_path / "rocketbox")
+    yield found
+    for audit in found.all:
+        audit.stop()
 
 
-def test_acts_come_back_in_order_with_numbers_that_grow_over_restarts(house):
-    house.do("A")
-    house.do("B")
-    house.audit.work()
-    series = house.audit.series
-    house.restart()
-    house.do("C")
-    house.audit.work()
-    assert [(act.n, act.target) for act in house.acts()] == [(1, "A"), (2, "B"), (3, "C")]
-    assert house.audit.series == series
-    assert [act.target for act in house.acts(series, 2)] == ["C"]
+def test_acts_come_back_in_order_with_numbers_that_grow_over_restarts(trail):
+    trail.do("A")
+    trail.do("B")
+    trail.audit.work()
+    series = trail.audit.series
+    trail.restart()
+    trail.do("C")
+    trail.audit.work()
+    assert [(act.n, act.target) for act in trail.acts()] == [(1, "A"), (2, "B"), (3, "C")]
+    assert trail.audit.series == series
+    assert [act.target for act in trail.acts(series, 2)] == ["C"]
 
 
-def test_the_file_is_for_its_owner_only_whatever_the_umask(house):
-    assert stat.S_IMODE((house.directory / NAME).stat().st_mode) == 0o600
-    (house.directory / NAME).chmod(0o644)
-    house.restart()
-    assert stat.S_IMODE((house.directory / NAME).stat().st_mode) == 0o600
+def test_the_file_is_for_its_owner_only_whatever_the_umask(trail):
+    assert stat.S_IMODE((trail.directory / NAME).stat().st_mode) == 0o600
+    (trail.directory / NAME).chmod(0o644)
+    trail.restart()
+    assert stat.S_IMODE((trail.directory / NAME).stat().st_mode) == 0o600
 
 
-def test_what_is_not_synced_is_not_handed_out(house):
-    house.calls.fails = "sync"
-    house.do("A")
-    house.audit.work()
-    assert house.acts() == []
-    assert house.audit.failure == "Input/output error"
-    house.calls.fails = ""
-    house.audit.work()
-    assert [(act.n, act.target) for act in house.acts()] == [(1, "A")]
-    assert house.audit.failure is None
+def test_what_is_not_synced_is_not_handed_out(trail):
+    trail.calls.fails = "sync"
+    trail.do("A")
+    trail.audit.work()
+    assert trail.acts() == []
+    assert trail.audit.failure == "Input/output error"
+    trail.calls.fails = ""
+    trail.audit.work()
+    assert [(act.n, act.target) for act in trail.acts()] == [(1, "A")]
+    assert trail.audit.failure is None
 
 
-def test_a_full_disk_loses_nothing_and_leaves_no_half_line(house):
-    house.do("A")
-    house.audit.work()
-    house.calls.fails = "write"
-    house.do("B")
-    house.audit.work()
-    house.do("C")
-    house.calls.fails = ""
-    house.audit.work()
-    house.audit.work()
-    assert [(act.n, act.target) for act in house.acts()] == [(1, "A"), (2, "B"), (3, "C")]
-    assert all(json.loads(line) for line in (house.directory / NAME).read_text().splitlines())
+def test_a_full_disk_loses_nothing_and_leaves_no_half_line(trail):
+    trail.do("A")
+    trail.audit.work()
+    trail.calls.fails = "write"
+    trail.do("B")
+    trail.audit.work()
+    trail.do("C")
+    trail.calls.fails = ""
+    trail.audit.work()
+    trail.audit.work()
+    assert [(act.n, act.target) for act in trail.acts()] == [(1, "A"), (2, "B"), (3, "C")]
+    assert all(json.loads(line) for line in (trail.directory / NAME).read_text().splitlines())
 
 
-def test_a_torn_tail_is_cut_and_its_number_given_again(house):
-    house.do("A")
-    house.audit.work()
-    with open(house.directory / NAME, "ab") as file:
+def test_a_torn_tail_is_cut_and_its_number_given_again(trail):
+    trail.do("A")
+    trail.audit.work()
+    with open(trail.directory / NAME, "ab") as file:
         file.write(b'{"n":2,"at_ms":1,"ho')
-    house.restart()
-    house.do("B")
-    house.audit.work()
-    assert [(act.n, act.target) for act in house.acts()] == [(1, "A"), (2, "B")]
+    trail.restart()
+    trail.do("B")
+    trail.audit.work()
+    assert [(act.n, act.target) for act in trail.acts()] == [(1, "A"), (2, "B")]
 
 
-def test_a_file_that_is_not_ours_is_set_aside_and_another_series_begins(house):
-    series = house.audit.series
-    (house.directory / NAME).write_bytes(b"not ours\n")
-    house.restart()
-    house.do("A")
-    house.audit.work()
-    assert (house.directory / "wire-audit.damaged").read_bytes() == b"not ours\n"
-    assert house.audit.series != series
-    assert [act.target for act in house.acts(series, 500)] == ["A"]
+def test_a_file_that_is_not_ours_is_set_aside_and_another_series_begins(trail):
+    series = trail.audit.series
+    (trail.directory / NAME).write_bytes(b"not ours\n")
+    trail.restart()
+    trail.do("A")
+    trail.audit.work()
+    assert (trail.directory / "wire-audit.damaged").read_bytes() == b"not ours\n"
+    assert trail.audit.series != series
+    assert [act.target for act in trail.acts(series, 500)] == ["A"]
 
 
-def test_another_series_is_read_from_its_beginning(house):
-    house.do("A")
-    house.audit.work()
-    series, acts = house.audit.after("older", 99)
-    assert (series, [act.target for act in acts]) == (house.audit.series, ["A"])
+def test_another_series_is_read_from_its_beginning(trail):
+    trail.do("A")
+    trail.audit.work()
+    series, acts = trail.audit.after("older", 99)
+    assert (series, [act.target for act in acts]) == (trail.audit.series, ["A"])
 
 
 # --- floods
 
 
-def test_refused_requests_beyond_so_many_a_minute_are_counted_in_one_entry(house):
+def test_refused_requests_beyond_so_many_a_minute_are_counted_in_one_entry(trail):
     for number in range(REFUSED_IN_FULL + 500):
-        house.do(f"T{number}", result="refused")
-    house.audit.work()
-    acts = house.acts()
+        trail.do(f"T{number}", result="refused")
+    trail.audit.work()
+    acts = trail.acts()
     assert len(acts) == REFUSED_IN_FULL
     assert acts[-1].after == {"counted_from_here": True}
-    house.clock.advance(60_000)
-    house.audit.work()
-    (total,) = house.acts(n=REFUSED_IN_FULL)
+    trail.clock.advance(60_000)
+    trail.audit.work()
+    (total,) = trail.acts(n=REFUSED_IN_FULL)
     assert (total.more, total.host, total.action, total.result) == (500, "10.0.0.5", "topic.set", "refused")
-    house.do("again", result="refused")
-    house.audit.work()
-    assert house.acts()[-1].target == "again"
+    trail.do("again", result="refused")
+    trail.audit.work()
+    assert trail.acts()[-1].target == "again"
 
 
-def test_hundreds_of_changes_that_were_made_show_whole(house):
+def test_hundreds_of_changes_that_were_made_show_whole(trail):
     for number in range(DONE_IN_FULL):
-        house.do(f"T{number}")
-    house.audit.work()
-    assert [act.target for act in house.acts()] == [f"T{number}" for number in range(DONE_IN_FULL)]
+        trail.do(f"T{number}")
+    trail.audit.work()
+    assert [act.target for act in trail.acts()] == [f"T{number}" for number in range(DONE_IN_FULL)]
 
 
-def test_a_flood_of_acts_that_change_nothing_hides_none_that_does(house):
+def test_a_flood_of_acts_that_change_nothing_hides_none_that_does(trail):
     for number in range(1000):
-        house.do(f"Nothing{number}", action="topic.delete", after={})
-    house.do("Orders", action="topic.delete")
-    house.audit.work()
-    acts = house.acts()
+        trail.do(f"Nothing{number}", action="topic.delete", after={})
+    trail.do("Orders", action="topic.delete")
+    trail.audit.work()
+    acts = trail.acts()
     assert acts[-1].target == "Orders"
     assert len(acts) == 20 + 1
 
 
-def test_one_peers_flood_hides_nobody_elses_acts(house):
+def test_one_peers_flood_hides_nobody_elses_acts(trail):
     for _ in range(1000):
-        house.do(host="10.0.0.5", result="refused")
-    house.do("mine", host="127.0.0.1")
-    house.audit.work()
-    assert [act.target for act in house.acts() if act.host == "127.0.0.1"] == ["mine"]
+        trail.do(host="10.0.0.5", result="refused")
+    trail.do("mine", host="127.0.0.1")
+    trail.audit.work()
+    assert [act.target for act in trail.acts() if act.host == "127.0.0.1"] == ["mine"]
 
 
-def test_a_flood_from_many_addresses_is_bounded_and_counted_whole(house):
+def test_a_flood_from_many_addresses_is_bounded_and_counted_whole(trail):
     for number in range(5000):
-        house.do(host=f"2001:db8::{number:x}", result="refused")
-    house.clock.advance(60_000)
-    house.audit.work()
-    acts = house.acts()
+        trail.do(host=f"2001:db8::{number:x}", result="refused")
+    trail.clock.advance(60_000)
+    trail.audit.work()
+    acts = trail.acts()
     full = [act for act in acts if not act.more]
     sums = [act for act in acts if act.more]
     assert len(full) == ALL_REFUSED_IN_FULL
@@ -226,23 +231,23 @@ def test_a_flood_from_many_addresses_is_bounded_and_counted_whole(house):
     assert max(sums, key=lambda act: act.more).host == MANY_ADDRESSES
 
 
-def test_counts_are_written_at_the_stop(house):
+def test_counts_are_written_at_the_stop(trail):
     for _ in range(REFUSED_IN_FULL + 7):
-        house.do(result="refused")
-    house.audit.stop()
-    house.restart()
-    assert [act.more for act in house.acts() if act.more] == [7]
+        trail.do(result="refused")
+    trail.audit.stop()
+    trail.restart()
+    assert [act.more for act in trail.acts() if act.more] == [7]
 
 
-def test_a_disk_that_hangs_bounds_what_waits_and_counts_the_rest(house, monkeypatch):
+def test_a_disk_that_hangs_bounds_what_waits_and_counts_the_rest(trail, monkeypatch):
     monkeypatch.setattr(wire_audit, "DONE_IN_FULL", 10**6)
     for number in range(MAX_WAITING + 300):
-        house.do(f"T{number}")
-    assert len(house.audit._waiting) == MAX_WAITING
-    house.clock.advance(60_000)
+        trail.do(f"T{number}")
+    assert len(trail.audit._waiting) == MAX_WAITING
+    trail.clock.advance(60_000)
     for _ in range(3):
-        house.audit.work()
-    acts = house.acts()
+        trail.audit.work()
+    acts = trail.acts()
     assert len([act for act in acts if not act.more]) == MAX_WAITING
     assert [act.more for act in acts if act.more] == [300]
 
@@ -250,15 +255,15 @@ def test_a_disk_that_hangs_bounds_what_waits_and_counts_the_rest(house, monkeypa
 # --- sizes
 
 
-def files(house: House) -> list[str]:
-    return sorted(path.name for path in house.directory.iterdir())
+def files(trail: AuditTrail) -> list[str]:
+    return sorted(path.name for path in trail.directory.iterdir())
 
 
-def fill(house: House, count: int) -> None:
+def fill(trail: AuditTrail, count: int) -> None:
     """So many files' worth, an act a file."""
     for number in range(count):
-        house.do(f"F{number}")
-        house.audit.work()
+        trail.do(f"F{number}")
+        trail.audit.work()
 
 
 @pytest.fixture
@@ -266,68 +271,68 @@ def small(monkeypatch):
     monkeypatch.setattr(wire_audit, "MAX_FILE_BYTES", 150)
 
 
-def test_files_roll_and_are_read_over_all_of_them(house, small):
-    fill(house, 5)
-    assert len(files(house)) > 2
-    assert [act.target for act in house.acts()] == [f"F{n}" for n in range(5)]
-    assert [act.target for act in house.acts(house.audit.series, 3)] == ["F3", "F4"]
-    house.restart()
-    fill(house, 1)
-    assert [act.n for act in house.acts()] == [1, 2, 3, 4, 5, 6]
+def test_files_roll_and_are_read_over_all_of_them(trail, small):
+    fill(trail, 5)
+    assert len(files(trail)) > 2
+    assert [act.target for act in trail.acts()] == [f"F{n}" for n in range(5)]
+    assert [act.target for act in trail.acts(trail.audit.series, 3)] == ["F3", "F4"]
+    trail.restart()
+    fill(trail, 1)
+    assert [act.n for act in trail.acts()] == [1, 2, 3, 4, 5, 6]
 
 
-def test_without_a_console_the_newest_files_stay_and_it_is_said_how_many_went(house, small, caplog):
-    fill(house, 40)
-    house.audit.work()
-    assert len(files(house)) <= MAX_OLD_FILES + 1
-    acts = house.acts()
+def test_without_a_console_the_newest_files_stay_and_it_is_said_how_many_went(trail, small, caplog):
+    fill(trail, 40)
+    trail.audit.work()
+    assert len(files(trail)) <= MAX_OLD_FILES + 1
+    acts = trail.acts()
     dropped = [act for act in acts if act.action == "wire_audit.drop"]
     assert dropped
     lost = acts[0].n - 1
     assert sum(act.after["entries"] for act in dropped) <= lost
-    assert "no console took them" in caplog.text
+    assert "no console took them over" in caplog.text
 
 
-def test_what_the_console_took_goes_without_a_word(house, small):
-    fill(house, 5)
-    house.audit.taken(house.audit.series, 3)
-    assert [act.n for act in house.acts()][-2:] == [4, 5]
-    assert len(files(house)) <= 3
-    fill(house, 60)
+def test_what_the_console_took_goes_without_a_word(trail, small):
+    fill(trail, 5)
+    trail.audit.taken(trail.audit.series, 3)
+    assert [act.n for act in trail.acts()][-2:] == [4, 5]
+    assert len(files(trail)) <= 3
+    fill(trail, 60)
     for _ in range(60):
-        house.audit.taken(house.audit.series, house.audit.last)
-        fill(house, 1)
-    assert not [act for act in house.acts() if act.action == "wire_audit.drop" and act.n > 70]
+        trail.audit.taken(trail.audit.series, trail.audit.last)
+        fill(trail, 1)
+    assert not [act for act in trail.acts() if act.action == "wire_audit.drop" and act.n > 70]
 
 
-def test_a_kill_between_two_files_goes_on_with_the_next_number(house, small):
-    fill(house, 3)
-    (house.directory / NAME).rename(house.directory / f"wire-audit-{house.audit._first:020d}.jsonl")
-    series = house.audit.series
-    house.restart()
-    fill(house, 1)
-    assert (house.audit.series, [act.n for act in house.acts()]) == (series, [1, 2, 3, 4])
+def test_a_kill_between_two_files_goes_on_with_the_next_number(trail, small):
+    fill(trail, 3)
+    (trail.directory / NAME).rename(trail.directory / f"wire-audit-{trail.audit._first:020d}.jsonl")
+    series = trail.audit.series
+    trail.restart()
+    fill(trail, 1)
+    assert (trail.audit.series, [act.n for act in trail.acts()]) == (series, [1, 2, 3, 4])
 
 
-def test_every_act_is_in_the_log_too(house, caplog):
+def test_every_act_is_in_the_log_too(trail, caplog):
     caplog.set_level("INFO")
-    house.do("T", result="done")
-    house.do("T", result="refused")
-    house.audit.work()
+    trail.do("T", result="done")
+    trail.do("T", result="refused")
+    trail.audit.work()
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
     assert "wire admin: topic.set T by=10.0.0.5:4711: refused" in caplog.text
 
 
-def test_recording_waits_for_no_disk(house):
+def test_recording_waits_for_no_disk(trail):
     """On remoting-io: a record is memory only, and 100,000 of them take less than 2 s of it."""
     import time
 
-    house.calls.fails = "sync"
+    trail.calls.fails = "sync"
     begin = time.thread_time()
     for _ in range(100_000):
-        house.do(result="refused")
+        trail.do(result="refused")
     assert time.thread_time() - begin < 2
-    assert house.audit.last == 0
+    assert trail.audit.last == 0
 
 
 # --- files that are not what the reader saw last
@@ -337,39 +342,39 @@ def actions(found: tuple[str, list[WireAct]]) -> list[str]:
     return [act.action for act in found[1]]
 
 
-def life(house: House, *names: str) -> int:
+def life(trail: AuditTrail, *names: str) -> int:
     """One run of the engine, which records acts of these names; the number of the last one."""
-    house.audit = house.opened()
+    trail.audit = trail.opened()
     for name in names:
-        house.audit.record(WireAct(at_ms=1, host="127.0.0.1", action=name))
-    house.audit.work()
-    return house.audit.last
+        trail.audit.record(WireAct(at_ms=1, host="127.0.0.1", action=name))
+    trail.audit.work()
+    return trail.audit.last
 
 
-def test_what_is_done_after_an_older_copy_was_put_back_reaches_a_reader_who_knows_of_more(house):
-    house.audit.stop()
-    life(house, "a", "b")
-    house.audit.stop()
-    older = (house.directory / NAME).read_bytes()
-    known = life(house, "c", "d", "e")
-    assert actions(house.audit.after(house.audit.series, 2)) == ["c", "d", "e"]
-    house.audit.stop()
-    (house.directory / NAME).write_bytes(older)
-    life(house, "f", "g")
-    series, acts = house.audit.after(house.audit.series, known)
+def test_what_is_done_after_an_older_copy_was_put_back_reaches_a_reader_who_knows_of_more(trail):
+    trail.audit.stop()
+    life(trail, "a", "b")
+    trail.audit.stop()
+    older = (trail.directory / NAME).read_bytes()
+    known = life(trail, "c", "d", "e")
+    assert actions(trail.audit.after(trail.audit.series, 2)) == ["c", "d", "e"]
+    trail.audit.stop()
+    (trail.directory / NAME).write_bytes(older)
+    life(trail, "f", "g")
+    series, acts = trail.audit.after(trail.audit.series, known)
     assert [act.action for act in acts] == ["f", "g"]
-    assert house.audit.after(series, acts[-1].n) == (series, [])
-    house.audit.record(WireAct(at_ms=1, host="127.0.0.1", action="h"))
-    house.audit.work()
-    assert actions(house.audit.after(series, acts[-1].n)) == ["h"]
+    assert trail.audit.after(series, acts[-1].n) == (series, [])
+    trail.audit.record(WireAct(at_ms=1, host="127.0.0.1", action="h"))
+    trail.audit.work()
+    assert actions(trail.audit.after(series, acts[-1].n)) == ["h"]
 
 
-def test_the_number_of_a_damaged_line_is_not_given_again(house):
-    house.audit.stop()
-    known = life(house, "a", "b")
-    house.audit.stop()
-    path = house.directory / NAME
+def test_the_number_of_a_damaged_line_is_not_given_again(trail):
+    trail.audit.stop()
+    known = life(trail, "a", "b")
+    trail.audit.stop()
+    path = trail.directory / NAME
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:-1], b"\0" * (len(lines[-1]) - 1) + b"\n"]))
-    life(house, "c")
-    assert [(act.n, act.action) for act in house.audit.after(house.audit.series, known)[1]] == [(known + 1, "c")]
+    life(trail, "c")
+    assert [(act.n, act.action) for act in trail.audit.after(trail.audit.series, known)[1]] == [(known + 1, "c")]

@@ -20,10 +20,10 @@ from appliance.engine.protocol.request_kinds import ADMIN, KINDS
 from appliance.engine.remoting import server as remoting_server
 from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.window.admin_pool import POOL
-from appliance.engine.wire_audit import WireAct
+from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_gate import MAX_NAMES, MAX_STATE_CHARS, Act, WireGate, bounded, is_loopback, plain
-from tests.engine.window.conftest import wait_for
 from tests.support.engine import ROOMY, Peer, send_fields
+from tests.support.waiting import wait_for
 
 LOOPBACK = ("127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1")
 ELSEWHERE = ("10.0.0.5", "128.0.0.1", "126.9.9.9", "::2", "fe80::1", "::ffff:10.0.0.5", "::", "7f00::1")
@@ -155,6 +155,23 @@ def test_a_state_that_cannot_be_told_afterwards_does_not_undo_the_act():
     act = topic_set(state=lambda _: next(states))
     acts = asked(lambda request, conn: RemotingCommand.response(0), Conn(), request(), act)
     assert [(one.result, one.target) for one in acts] == [("done", "T")]
+
+
+class FullPool:
+    """Has no room."""
+
+    def submit(self, *job: Any) -> bool:
+        return False
+
+
+def test_an_act_that_its_pool_has_no_room_for_is_written_down():
+    ear, conn = Ear(), Conn()
+    gate = WireGate("loopback", ear, FakeClock(), {17: topic_set()})  # type: ignore[arg-type]
+    table = Dispatcher({"admin": FullPool()}, (gate,))  # type: ignore[dict-item]
+    table.add(17, lambda request, conn: pytest.fail("called"), "admin")
+    table.dispatch_request(conn, request())  # type: ignore[arg-type]
+    assert [answer.code for answer in conn.answers] == [2]
+    assert [(act.target, act.result) for act in ear.acts] == [("T", "refused")]
 
 
 def test_a_malformed_request_is_for_its_handler_to_refuse():

@@ -10,6 +10,7 @@ import pytest
 
 from tests.exchange.both_ways import BROKER_NAME, SIZES, conf, read_everything
 from tests.support.apache import ApacheBroker
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, send_fields, start_engine
 from tests.support.server import Server
 
@@ -18,8 +19,8 @@ FILES_GONE = 3
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with Server(tmp_path_factory.mktemp("namesrv") / "data", roles="namesrv") as server:
+def namesrv(request: pytest.FixtureRequest) -> Iterator[str]:
+    with Server(shared_directory(request, "namesrv") / "data", roles="namesrv") as server:
         yield server.namesrv
 
 
@@ -76,7 +77,7 @@ def test_apache_opens_what_retention_left(namesrv: str, tmp_path: Path, version:
     assert int(names[0]) == FILES_GONE * SIZES["mappedFileSizeCommitLog"]
 
     where = {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
-    ours = Server(tmp_path / "data", "-c", str(conf(tmp_path / "broker.conf", **where)))
+    ours = Server(tmp_path / "data", "-c", str(conf(tmp_path / "broker.conf", **where)), log_file_mib=None)
     ours.start()
     written = read_everything(ours.broker, TOPICS)
     assert written.queues["Front", 0] == (110, 110)

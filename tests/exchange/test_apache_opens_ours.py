@@ -16,7 +16,7 @@ import pytest
 
 from appliance.engine.protocol.record import decode_record
 from tests.clients.agents import Agent, PushConsumer, start_java
-from tests.clients.conftest import eventually
+from tests.clients.conftest import wait_for_clients
 from tests.clients.messages import Message, assert_each_once, plain, rich
 from tests.exchange.both_ways import (
     BROKER_NAME,
@@ -30,6 +30,7 @@ from tests.exchange.both_ways import (
     read_everything,
 )
 from tests.support.apache import ApacheBroker
+from tests.support.directories import shared_directory
 from tests.support.server import Server
 
 TORTURE = os.environ.get("ROCKETBOX_TORTURE") == "1"
@@ -57,17 +58,17 @@ if TORTURE:
 
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
     """The official client that writes and reads on all sides."""
-    running = start_java("5.3.3", "json", tmp_path_factory.mktemp("agent"))
+    running = start_java("5.3.3", "json", shared_directory(request, "agent"))
     yield running
     running.close()
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def namesrv(request: pytest.FixtureRequest) -> Iterator[str]:
     """A name server for Apache's brokers."""
-    with Server(tmp_path_factory.mktemp("namesrv") / "data", roles="namesrv") as server:
+    with Server(shared_directory(request, "namesrv") / "data", roles="namesrv") as server:
         yield server.namesrv
 
 
@@ -141,7 +142,9 @@ def more(agent: Agent, namesrv: str, seed: int, known: list[Message], killed: bo
         agent.push(namesrv, "Rich", f"G_New{seed}") as new,
         agent.push(namesrv, "Rich", f"G_Tag{seed}", expression="apples") as tagged,
     ):
-        eventually(lambda: wanted <= {m["body_sha256"] for m in half.received}, "the new messages came", timeout_s=30)
+        wait_for_clients(
+            lambda: wanted <= {m["body_sha256"] for m in half.received}, "the new messages came", seconds=30
+        )
         new.wait_for(len(known) + len(fresh), timeout_s=30)
         tagged.wait_for(len(apples), timeout_s=30)
         with ThreadPoolExecutor() as pool:  # each may take 3 s
@@ -173,7 +176,7 @@ def test_apache_goes_on_with_our_store_and_we_with_theirs(
 ) -> None:
     store = tmp_path / "store"
     where = {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
-    ours = Server(tmp_path / "data", "-c", str(conf(tmp_path / "broker.conf", **where)))
+    ours = Server(tmp_path / "data", "-c", str(conf(tmp_path / "broker.conf", **where)), log_file_mib=None)
     ours.start()
     known = fill(agent, ours)
     written = read_everything(ours.broker, TOPICS)

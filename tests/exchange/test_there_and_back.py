@@ -17,6 +17,7 @@ from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import decode_record
 from tests.exchange.both_ways import Content, conf, read_everything
 from tests.support.apache import ApacheBroker
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, send_fields
 from tests.support.golden import extract_store, store_manifest
 from tests.support.server import Server
@@ -28,6 +29,7 @@ SIZES = (
     "maxHashSlotNum",
     "maxIndexNum",
 )
+
 #: Recorded store and the server that gets it back; 4.9.8's own is not published.
 WAYS = [("5.3.3", "5.3.3"), *([("4.9.8", "4.9.7"), ("4.9.8", "5.3.3")] if os.environ.get("ROCKETBOX_TORTURE") else [])]
 #: Files and directories of a store that RocketBox writes.
@@ -36,8 +38,8 @@ OUR_TABLES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with Server(tmp_path_factory.mktemp("namesrv") / "data", roles="namesrv") as server:
+def namesrv(request: pytest.FixtureRequest) -> Iterator[str]:
+    with Server(shared_directory(request, "namesrv") / "data", roles="namesrv") as server:
         yield server.namesrv
 
 
@@ -82,7 +84,7 @@ def test_what_waits_in_a_store_is_kept_for_apache(tmp_path: Path, namesrv: str, 
     wanted = waiting(manifest)["StoreDelay"]
     foreign = foreign_files(store)
     assert foreign
-    ours = Server(tmp_path / "data", "-c", str(conf(tmp_path / "broker.conf", **where)))
+    ours = Server(tmp_path / "data", "-c", str(conf(tmp_path / "broker.conf", **where)), log_file_mib=None)
     ours.start()
     peer = Peer(ours.broker)
     for number in range(20):

@@ -1,16 +1,22 @@
-"""A whole engine inside the test's process, and a peer that speaks frames to it."""
+"""A whole engine inside the test's process; and the peers that speak to it, so that a test takes both from here."""
 
 from __future__ import annotations
 
-import socket
-import struct
+import json
+import time
 from pathlib import Path
 from typing import Any
 
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
-from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
-from appliance.engine.protocol.record import Record, decode_record
+from appliance.engine.window import EngineAdmin
+from tests.support.peer import Peer, pull_fields, records, send_fields
+
+__all__ = ["ROOMY", "Peer", "RunningEngine", "pull_fields", "records", "send_fields", "start_engine"]
+
+HEART_BEAT = 34
+SEND = 310
+COMMIT = 15
 
 #: Whatever the machine's own disk looks like.
 ROOMY = {
@@ -37,90 +43,90 @@ def start_engine(data_dir: Path, broker: dict[str, Any] | None = None, store: di
     return engine
 
 
-class Peer:
-    """A blocking connection; several requests may be under way."""
+class RunningEngine:
+    """An engine, its window and a peer."""
 
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self._sock = socket.create_connection((host, int(port)), timeout=10)
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = b""
-        self._opaque = 0
+    def __init__(self, data_dir: Path, **options: Any) -> None:
+        self.data_dir = data_dir
+        self.options = options
+        self.engine: Engine = start_engine(data_dir, **options)
+        self.peers: list[Peer] = []
+        self._own: Peer | None = None
 
-    def send(
-        self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"", flag: int = 0, codec: int = 0
-    ) -> int:
-        """Send a request; returns its opaque."""
-        self._opaque += 1
-        fields = {name: str(value) for name, value in (ext or {}).items()}
-        command = RemotingCommand(code, opaque=self._opaque, flag=flag, ext_fields=fields, body=body)
-        self._sock.sendall(encode_command(command, codec))
-        return self._opaque
+    @property
+    def window(self) -> EngineAdmin:
+        return self.engine.window
 
-    def receive(self, timeout: float = 10) -> RemotingCommand:
-        """The next frame; TimeoutError when none comes, ConnectionError when the server closed."""
-        self._sock.settimeout(timeout)
-        while True:
-            if len(self._buffer) >= 4:
-                size = 4 + struct.unpack_from(">i", self._buffer)[0]
-                if len(self._buffer) >= size:
-                    frame, self._buffer = self._buffer[:size], self._buffer[size:]
-                    return decode_frame(frame)
-            data = self._sock.recv(1 << 20)
-            if not data:
-                raise ConnectionError("the server closed the connection")
-            self._buffer += data
+    def peer(self) -> Peer:
+        assert self.engine.broker_address is not None
+        self.peers.append(Peer(self.engine.broker_address))
+        return self.peers[-1]
 
-    def ask(self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"", codec: int = 0) -> RemotingCommand:
-        """Send and wait for the answer; notices of the server's own are passed over."""
-        opaque = self.send(code, ext, body, codec=codec)
-        while True:
-            answer = self.receive()
-            if answer.is_response and answer.opaque == opaque:
-                return answer
+    def _ours(self) -> Peer:
+        """One connection for all that needs no client of its own."""
+        if self._own is None:
+            self._own = self.peer()
+        return self._own
 
-    def answer(self, question: RemotingCommand, code: int, remark: str | None = None, body: bytes = b"") -> None:
-        """Answer a request of the server's."""
-        command = RemotingCommand.response(code, remark, body=body)
-        command.opaque = question.opaque
-        self._sock.sendall(encode_command(command))
+    def hang_up(self) -> None:
+        """All peers go."""
+        for peer in self.peers:
+            peer.close()
+        self.peers.clear()
+        self._own = None
 
-    def is_silent(self, seconds: float = 0.3) -> bool:
-        """Whether nothing arrives for a while."""
-        try:
-            self.receive(seconds)
-        except TimeoutError:
-            return True
-        return False
+    def put(self, topic: str, *bodies: bytes, queue: int = 0, properties: str = "", **fields: Any) -> None:
+        """Send messages as a producer does; the topic comes to be with 4 queues."""
+        for body in bodies:
+            answer = self._ours().ask(SEND, send_fields(topic, queue, properties, **fields), body)
+            assert answer.code == 0, answer
 
-    def close(self) -> None:
-        self._sock.close()
+    def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
+        fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "commitOffset": offset}
+        assert self._ours().ask(COMMIT, fields).code == 0
 
+    def join(
+        self,
+        client_id: str,
+        group: str,
+        topic: str = "Orders",
+        tags: str = "*",
+        model: str = "CLUSTERING",
+        also: str = "",
+        **data: Any,
+    ) -> Peer:
+        """A consumer of a group comes; it stays as long as its peer. also: a producer group that it names besides."""
+        words = [] if tags == "*" else [tag.strip() for tag in tags.split("||")]
+        subscription = {
+            "topic": topic, "subString": tags, "tagsSet": words, "codeSet": [], "subVersion": time.time_ns() // 1000,
+            "expressionType": "TAG",
+        }  # fmt: skip
+        consumer = {
+            "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": model,
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [subscription | data],
+        }  # fmt: skip
+        producers = [{"groupName": also}] if also else []
+        return self._beat(client_id, {"consumerDataSet": [consumer], "producerDataSet": producers})
 
-def send_fields(topic: str, queue_id: int = 0, properties: str = "", **changes: Any) -> dict[str, Any]:
-    """The header of a 310 as the Java client writes it."""
-    fields = {
-        "a": "PG", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 1700000000000, "h": 0,
-        "i": properties, "j": 0, "k": "false", "m": "false", "n": "broker-a",
-    }  # fmt: skip
-    return fields | changes
+    def produce_as(self, client_id: str, group: str) -> Peer:
+        return self._beat(client_id, {"consumerDataSet": [], "producerDataSet": [{"groupName": group}]})
 
+    def _beat(self, client_id: str, body: dict[str, Any]) -> Peer:
+        peer = self.peer()
+        answer = peer.ask(HEART_BEAT, {}, json.dumps({"clientID": client_id} | body).encode())
+        assert answer.code == 0, answer
+        return peer
 
-def pull_fields(topic: str, queue_id: int, offset: int, **changes: Any) -> dict[str, Any]:
-    """The header of an 11 that brings its own subscription."""
-    fields = {
-        "consumerGroup": "CG", "topic": topic, "queueId": queue_id, "queueOffset": offset, "maxMsgNums": 32,
-        "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
-        "expressionType": "TAG",
-    }  # fmt: skip
-    return fields | changes
+    def sample(self) -> None:
+        """Have the sampler look once more, now."""
+        parts = self.window._parts
+        assert parts is not None
+        parts.sampler.sample()
 
+    def restart(self) -> None:
+        self.stop()
+        self.engine = start_engine(self.data_dir, **self.options)
 
-def records(body: bytes) -> list[Record]:
-    """The messages of a pull's body."""
-    found, at = [], 0
-    while at < len(body):
-        record = decode_record(body, at)
-        found.append(record)
-        at += record.size
-    return found
+    def stop(self) -> None:
+        self.hang_up()
+        self.engine.stop()

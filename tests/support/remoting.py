@@ -1,54 +1,19 @@
-"""A remoting server with a few handlers, and blocking peers that speak bytes to it."""
+"""A remoting server with a few handlers, and peers that speak to it."""
 
-import socket
-import struct
 import threading
-import time
 
 from appliance.engine.errors import RefusedRequest
-from appliance.engine.protocol.command import MAX_FRAME_BYTES, RemotingCommand, decode_frame, encode_command
+from appliance.engine.protocol.command import MAX_FRAME_BYTES, RemotingCommand, encode_command
 from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.remoting.server import RemotingServer, listen
+from tests.support.peer import Peer
 
 ECHO, REFUSE, BUG, SLOW, BIG, HOT = 1, 2, 3, 4, 5, 310
 
 
-class Peer:
-    """A blocking client that speaks bytes."""
-
-    def __init__(self, port):
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=5)
-        self.buffer = b""
-
-    def send(self, *frames):
-        self.sock.sendall(b"".join(frames))
-
-    def receive(self):
-        """The next frame, or None when the server closed."""
-        while True:
-            if len(self.buffer) >= 4:
-                size = 4 + struct.unpack_from(">i", self.buffer)[0]
-                if len(self.buffer) >= size:
-                    frame, self.buffer = self.buffer[:size], self.buffer[size:]
-                    return decode_frame(frame)
-            try:
-                data = self.sock.recv(1 << 20)
-            except ConnectionResetError:
-                return None
-            if not data:
-                return None
-            self.buffer += data
-
-    def ask(self, code, opaque=1, body=b"", **ext):
-        self.send(request(code, opaque, body, **ext))
-        return self.receive()
-
-    def close(self):
-        self.sock.close()
-
-
 def request(code, opaque=1, body=b"", codec=0, flag=0, **ext):
+    """The frame of a request."""
     return encode_command(RemotingCommand(code, opaque=opaque, flag=flag, ext_fields=ext, body=body), codec)
 
 
@@ -101,22 +66,18 @@ class Rig:
         return True
 
     def peer(self):
-        peer = Peer(self.port)
+        peer = Peer(f"127.0.0.1:{self.port}")
         self.peers.append(peer)
         return peer
 
     def stop(self):
         self.release.set()
+        closed = threading.Event()
+        self.loop.call_soon(lambda: (self.server.stop_accepting(), self.server.close_all(), closed.set()))
+        assert closed.wait(5), "the loop is stuck"
         for peer in self.peers:
             peer.close()
         for pool in self.pools.values():
             pool.stop()
         self.loop.stop()
         self.loop.close()
-
-
-def wait_until(condition, message, seconds=5):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, message
-        time.sleep(0.005)

@@ -110,7 +110,6 @@ class NoPeer:
 
     remote_host = "10.0.0.1:5000"
     closed = False
-    max_header_bytes = 1 << 24
 
     def __init__(self, born_host: bytes) -> None:
         self.born_host = born_host

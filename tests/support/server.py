@@ -34,6 +34,8 @@ ROOMY = {
     "ROCKETBOX_STORE_DISK_SPACE_WARNING_LEVEL_RATIO": "100",
 }
 
+LOG_FILE_BYTES = "ROCKETBOX_STORE_MAPPED_FILE_SIZE_COMMIT_LOG"
+
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -53,9 +55,11 @@ class Server:
         environment: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
         module: str = "appliance.main",
+        log_file_mib: int | None = 8,
     ) -> None:
         """`arguments`: further command line arguments of `serve`, such as "--flush", "async". `environment`: more of
-        it. `prefix`: a command that becomes the one behind it. `module`: what is run."""
+        it. `prefix`: a command that becomes the one behind it. `module`: what is run. `log_file_mib`: how long a file
+        of the commit log is, on disk from its first byte; None: as the product or its configuration file has it."""
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.ready: dict[str, Any] = {}
@@ -64,6 +68,8 @@ class Server:
         self._module = module
         self._roles = roles
         self._environment = dict(environment or {})
+        if log_file_mib is not None:
+            self._environment.setdefault(LOG_FILE_BYTES, str(log_file_mib << 20))
         self._process: subprocess.Popen[bytes] | None = None
         self._ports = {"broker": 0, "namesrv": 0}
 

@@ -18,7 +18,7 @@ def differences(stand_in: object, real: type, own: frozenset[str] = frozenset())
     parameters, by name, in order, required alike.
     """
     found = []
-    known = _names_of(real)
+    known = names_of(real)
     for name in sorted({*dir(type(stand_in)), *vars(stand_in)}):
         if name.startswith("_") or name in own:
             continue
@@ -34,8 +34,8 @@ def differences(stand_in: object, real: type, own: frozenset[str] = frozenset())
     return found
 
 
-def _names_of(cls: type) -> set[str]:
-    """Names of a class, and of what its constructor sets."""
+def names_of(cls: type) -> set[str]:
+    """Public and other names of a class, and of what its constructor sets."""
     found = set(dir(cls))
     for base in cls.__mro__[:-1]:
         found |= set(vars(base).get("__annotations__", ()))
@@ -57,3 +57,41 @@ def _parameters(function: Any) -> list[str]:
         f"{'' if one.kind in _POSITIONAL else one.kind.name + ' '}{one.name}{'' if one.default is one.empty else '='}"
         for one in inspect.signature(function).parameters.values()
     ]
+
+
+def methods_of(node: ast.ClassDef) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The public methods that a class writes down itself."""
+    return {
+        item.name: item
+        for item in node.body
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and not item.name.startswith("_")
+    }
+
+
+def written_differences(node: ast.ClassDef, real: type) -> list[str]:
+    """As `differences`, for a class that is only read, and for those of its methods that the part has too."""
+    found = []
+    for name, method in methods_of(node).items():
+        theirs = getattr(real, name, None)
+        if not inspect.isroutine(theirs) or any(ast.unparse(one) == "property" for one in method.decorator_list):
+            continue
+        static = isinstance(inspect.getattr_static(real, name), staticmethod)
+        one, other = _written_parameters(method)[1:], _parameters(theirs)[0 if static else 1 :]
+        if one != other:
+            found.append(f"{real.__name__}.{name} takes ({', '.join(other)}), {node.name} ({', '.join(one)})")
+    return found
+
+
+def _written_parameters(method: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """As `_parameters`, of a function that is only read."""
+    arguments = method.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    required = len(positional) - len(arguments.defaults)
+    found = [one.arg + ("" if at < required else "=") for at, one in enumerate(positional)]
+    if arguments.vararg:
+        found.append(f"VAR_POSITIONAL {arguments.vararg.arg}")
+    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        found.append(f"KEYWORD_ONLY {one.arg}" + ("" if default is None else "="))
+    if arguments.kwarg:
+        found.append(f"VAR_KEYWORD {arguments.kwarg.arg}")
+    return found

@@ -1,1 +1,1 @@
-"""One module a noun. A handler is three lines: parse, ask the window, shape."""
+"""One module per resource. A handler parses the request, asks the window, and shapes the answer."""

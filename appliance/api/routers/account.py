@@ -14,7 +14,7 @@ from ...console.audit import audit
 from ...console.models import ApiToken, Role, now_ms
 from .. import auth
 from ..errors import Refused
-from ..paging import Cursor, Limit, cursor_at, position
+from ..paging import Cursor, Limit, cursor_at, number_of
 from ..schemas import MeOut, NewTokenOut, TokenIn, TokenOut, TokenPage
 
 router = Router(tags=["account"])
@@ -24,7 +24,7 @@ _DAY_MS = 86_400_000
 
 @router.get("/me", response=MeOut)
 def me(request: HttpRequest) -> Any:
-    """The caller: role, rights, and the names a token may touch."""
+    """Who you are: role, rights, and the names your token may access."""
     user: Any = request.user
     names = ("kind", "username", "label", "role", "may_read_bodies", "may_export")
     return {name: getattr(user, name) for name in names} | {"pattern": auth.pattern_of(request)}
@@ -32,10 +32,10 @@ def me(request: HttpRequest) -> Any:
 
 @router.get("/tokens", response=TokenPage)
 def list_tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
-    """Your tokens, newest first; administrators see everybody's. Secrets are never shown again."""
+    """Your tokens, newest first; administrators see everyone's. Secrets are never shown again."""
     rows = _visible(request).order_by("-id").select_related("owner")
     if cursor is not None:
-        rows = rows.filter(id__lt=position(cursor, "tokens"))
+        rows = rows.filter(id__lt=number_of(cursor, "tokens"))
     found = list(rows[: limit + 1])
     more = len(found) > limit
     return {"items": found[:limit], "next_cursor": cursor_at(found[limit - 1].pk, "tokens") if more else None}
@@ -43,16 +43,16 @@ def list_tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
 
 @router.post("/tokens", response={201: NewTokenOut})
 def create_token(request: HttpRequest, body: TokenIn) -> Any:
-    """Make a token; its secret is in this answer and nowhere else. For people who gave their password lately, not for
-    tokens."""
-    auth.need_person(request)
-    auth.need_recent_login(request)
+    """Create a token. Its secret is in this answer and nowhere else. Needs a session whose password was given recently:
+    a token cannot create tokens."""
+    auth.require_session(request)
+    auth.require_recent_login(request)
     user: Any = request.user
     ranks = list(Role.values)
     if ranks.index(body.role) > ranks.index(user.role) or any(
         getattr(body, grant) and not getattr(user, grant) for grant in ("may_read_bodies", "may_export")
     ):
-        raise Refused("exceeds_caller", "A token may do no more than whoever makes it.")
+        raise Refused("exceeds_caller", "A token cannot have more rights than you have.")
     expires = None if body.expires_in_days is None else now_ms() + body.expires_in_days * _DAY_MS
     options = body.model_dump(exclude={"name", "role", "expires_in_days"})
     try:
@@ -60,18 +60,18 @@ def create_token(request: HttpRequest, body: TokenIn) -> Any:
             token, secret = tokens.create(user, body.name, body.role, expires_at_ms=expires, **options)
             audit(request, "token.create", token.name, None, tokens.rights_of(token))
     except tokens.OwnerChanged:
-        raise Refused("forbidden", "Your password or your rights have just changed: sign in again.") from None
+        raise Refused("forbidden", "Your password or your rights have just changed. Sign in again.") from None
     token.secret = secret
     return Status(201, token)
 
 
 @router.delete("/tokens/{int:token_id}", response=TokenOut)
 def revoke_token(request: HttpRequest, token_id: int) -> Any:
-    """Revoke a token of yours; administrators, anybody's. It is refused from now on; the row stays."""
+    """Revoke one of your tokens; administrators may revoke any. It is refused from now on, and stays in the list."""
     token = _visible(request).filter(pk=token_id).select_related("owner").first()
     if token is None:
-        raise Refused("token_not_found", f"There is no token {token_id} of yours.")
-    auth.need_recent_login(request)
+        raise Refused("token_not_found", f"You have no token {token_id}.")
+    auth.require_recent_login(request)
     if token.revoked_at_ms is None:
         tokens.revoke(token)
         audit(request, "token.revoke", tokens.label_of(token), {"active": True}, {"active": False})
@@ -80,5 +80,5 @@ def revoke_token(request: HttpRequest, token_id: int) -> Any:
 
 def _visible(request: HttpRequest) -> QuerySet[ApiToken]:
     user: Any = request.user
-    everybody = user.role == Role.ADMIN and not auth.is_limited(request)
+    everybody = user.role == Role.ADMIN and not auth.has_pattern(request)
     return ApiToken.objects.all() if everybody else ApiToken.objects.filter(owner_id=user.pk)

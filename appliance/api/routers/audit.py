@@ -1,4 +1,4 @@
-"""The audit log: read only, here as everywhere."""
+"""The audit log, for reading; nothing changes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ninja import Query, Router
 from ...console import wire_entries
 from ...console.models import AuditEntry
 from .. import auth
-from ..paging import Cursor, From, Limit, To, cursor_at, position
+from ..paging import Cursor, From, Limit, To, cursor_at, number_of
 from ..schemas import AuditPage
 
 router = Router(tags=["audit"])
@@ -23,24 +23,28 @@ def list_audit(
     limit: Limit,
     from_ms: From,
     to_ms: To,
-    action: str | None = Query(None, max_length=64, description="Exactly this action, as topic.create."),
+    action: str | None = Query(None, max_length=64, description="Only this action, for example topic.create."),
     actor: str | None = Query(None, max_length=80),
-    target: str | None = Query(None, max_length=512, description="Exactly this topic, group, option ..."),
-    kind: str | None = Query(None, max_length=12, description="user, token ..., or wire: tools over RocketMQ's ports."),
+    target: str | None = Query(None, max_length=512, description="Only this topic, group, option, ..."),
+    kind: str | None = Query(
+        None,
+        max_length=12,
+        description="Only this kind of actor: user, token, ..., or wire (tools over RocketMQ's ports).",
+    ),
     result: str | None = Query(None, max_length=10),
 ) -> Any:
-    """What was done, newest first; over RocketMQ's ports, too (actor_kind `wire`).
+    """What was done, newest first, including over RocketMQ's ports (actor_kind `wire`).
 
     `after` of such an entry: `more`, how many acts it stands for; `counted_from_here`, later ones of its minute are.
     """
-    auth.need_everything(request)
+    auth.require_all_names(request)
     wire_entries.take_over_if_possible()
     wanted = {"action": action, "actor": actor, "target": target, "actor_kind": kind, "result": result}
     wanted |= {"at_ms__gte": from_ms, "at_ms__lte": to_ms}  # type: ignore[dict-item]
     filters = {name: value for name, value in wanted.items() if value is not None}
     rows = AuditEntry.objects.filter(**filters).order_by("-id")
     if cursor is not None:
-        rows = rows.filter(id__lt=position(cursor, filters))
+        rows = rows.filter(id__lt=number_of(cursor, filters))
     found = list(rows[: limit + 1])
     more = len(found) > limit
     return {"items": found[:limit], "next_cursor": cursor_at(found[limit - 1].pk, filters) if more else None}

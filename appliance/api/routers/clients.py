@@ -31,11 +31,11 @@ def list_clients(
     group: Text | None = Query(None, max_length=1024),
     sort: Sort = "client_id",
 ) -> Any:
-    """Connections that have sent heartbeats. A token with a pattern must name a group within it."""
+    """Connections that have sent heartbeats. A token with a pattern must name a group that matches it."""
     if group is None:
-        auth.need_everything(request)
+        auth.require_all_names(request)
     else:
-        auth.touch(request, group)
+        auth.require_access(request, group)
     admin = runtime.window()
     page = lambda number, size: admin.clients(q, role, group, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("clients", q, role, group, sort), named=False)

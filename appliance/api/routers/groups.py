@@ -28,9 +28,11 @@ def list_groups(
     cursor: Cursor,
     limit: Limit,
     q: Text = Query("", max_length=255, description="Part of the name."),
-    system: bool = Query(False, description="With the broker's own groups."),
-    online: bool | None = Query(None, description="Only those with, or without, connected clients."),
-    sort: Sort = Query("name", description="`-` before it: the largest first."),
+    system: bool = Query(False, description="Include system groups."),
+    online: bool | None = Query(
+        None, description="true: only groups with connected clients; false: only those without."
+    ),
+    sort: Sort = Query("name", description="Sort by this; put `-` before it for the largest first."),
 ) -> Any:
     """Consumer groups with their lag in messages and in time."""
     page = lambda number, size: runtime.window().groups(q, system, online, sort, number, size)  # noqa: E731
@@ -39,8 +41,8 @@ def list_groups(
 
 @router.post("/groups", response={200: ChangeOut, 201: ChangeOut})
 def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dry_run: DryRun) -> Any:
-    """Make a consumer group. 409 when there is one."""
-    auth.touch(request, body.name)
+    """Create a consumer group. 409 when it exists."""
+    auth.require_access(request, body.name)
     return created(request, response, make_change(
         request, response, "group.create", body.name,
         lambda: runtime.window().create_group(**body.model_dump(), dry_run=dry_run, by=by(request)),
@@ -50,7 +52,7 @@ def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dr
 @router.get("/groups/{group}", response=GroupOut)
 def group_detail(request: HttpRequest, response: HttpResponse, group: str) -> Any:
     """A group's lag, settings, subscriptions and their conflicts; the ETag is its settings' revision."""
-    auth.touch(request, group)
+    auth.require_access(request, group)
     detail = runtime.window().group(group)
     set_etag(response, None if detail.settings is None else detail.settings.revision)
     return detail
@@ -60,8 +62,8 @@ def group_detail(request: HttpRequest, response: HttpResponse, group: str) -> An
 def edit_group(
     request: HttpRequest, response: HttpResponse, group: str, body: GroupPatch, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
-    """Change what is given, leave the rest."""
-    auth.touch(request, group)
+    """Change the settings given and leave the others."""
+    auth.require_access(request, group)
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "group.edit", group,
@@ -77,12 +79,12 @@ def delete_group(
     if_match: IfMatch,
     dry_run: DryRun,
     force: Force,
-    offsets: bool = Query(True, description="Forget its offsets as well."),
+    offsets: bool = Query(True, description="Delete its offsets too."),
 ) -> Any:
-    """Delete a group; `warnings` name what stays. 409 with blockers while it has unread messages or clients."""
-    auth.touch(request, group)
+    """Delete a group; `warnings` say what stays. 409 with blockers while it has unread messages or clients."""
+    auth.require_access(request, group)
     if not dry_run:
-        auth.need_recent_login(request)
+        auth.require_recent_login(request)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "offsets": offsets, "force": force}
     return make_change(
         request, response, "group.delete", group,
@@ -92,13 +94,13 @@ def delete_group(
 
 @router.get("/groups/{group}/clients", response=GroupClientList)
 def group_clients(request: HttpRequest, group: str) -> Any:
-    """Its connected members."""
-    auth.touch(request, group)
+    """Its connected clients."""
+    auth.require_access(request, group)
     return {"items": runtime.window().group(group).clients}
 
 
 @router.get("/groups/{group}/progress", response=ProgressList)
 def group_progress(request: HttpRequest, group: str) -> Any:
     """Offsets and lag of every queue of every topic it consumes."""
-    auth.touch(request, group)
+    auth.require_access(request, group)
     return {"items": runtime.window().group(group).queues}

@@ -25,7 +25,7 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         None, alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[!-~]+$",
-        description="Repeated within 24 hours, the first answer comes again and nothing is sent.",
+        description="When you repeat it within 24 hours, you get the first answer again and nothing is sent.",
     ),
 ]  # fmt: skip
 
@@ -39,10 +39,12 @@ def topic_messages(
     to_ms: To,
     queue_id: int | None = Query(None, ge=0, le=_LAST_QUEUE),
     newest_first: bool = True,
-    cursor: str | None = Query(None, max_length=65_536, description="next_cursor; it carries queue, times and order."),
+    cursor: str | None = Query(
+        None, max_length=65_536, description="The next_cursor of the previous page; it includes queue, times and order."
+    ),
 ) -> Any:
-    """Messages by the time they were stored, over a snapshot that new messages do not change. No bodies."""
-    auth.touch(request, topic)
+    """Messages by the time they were stored, without bodies. Pages are of one snapshot, without newer messages."""
+    auth.require_access(request, topic)
     return runtime.window().messages(
         topic, queue_id=queue_id, from_ms=from_ms, to_ms=to_ms, newest_first=newest_first, cursor=cursor, limit=limit
     )
@@ -50,8 +52,8 @@ def topic_messages(
 
 @router.post("/topics/{topic}/messages", response={201: SentOut})
 def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_key: IdempotencyKey) -> HttpResponse:
-    """Send a test message on the same path as a client's; answered when it is published."""
-    auth.touch(request, topic)
+    """Send a test message exactly like a client's; the answer comes once consumers can read it."""
+    auth.require_access(request, topic)
     send = lambda: runtime.window().send_test_message(  # noqa: E731
         topic, body.body_bytes(), tags=body.tags, keys=body.keys, properties=body.properties, queue_id=body.queue_id,
         by=by(request),
@@ -69,12 +71,12 @@ def search(
     to_ms: To,
     cursor: Cursor,
     text: str = Query(..., alias="q", max_length=1024, description="topic/queue/offset, offset id, unique id or key."),
-    topic: str | None = Query(None, max_length=255, description="Keys of this topic only."),
+    topic: str | None = Query(None, max_length=255, description="Only keys of this topic."),
 ) -> Any:
-    """Messages by what they are called, over all topics within reach. No bodies."""
+    """Find messages by id, key or place in all topics you may access, without bodies."""
     if topic is not None:
-        auth.touch(request, topic)
-    may_see = lambda name: auth.may_touch(request, name)  # noqa: E731
+        auth.require_access(request, topic)
+    may_see = lambda name: auth.may_access(request, name)  # noqa: E731
     return runtime.window().search(
         text, topic=topic, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, may_see=may_see
     )
@@ -82,11 +84,11 @@ def search(
 
 @router.get("/messages/{path:ref}/body", response=BodyOut)
 def message_body(request: HttpRequest, ref: str, max_bytes: int = Query(65_536, ge=1, le=1 << 20)) -> Any:
-    """Its body, decompressed. Needs the right to read bodies, and beyond 65,536 bytes the right to export; that it was
+    """Its body, decompressed. Needs the right to read bodies, and for more than 65,536 bytes the right to export. Each
     read is in the audit log."""
     place = _reach(request, ref)
     if max_bytes > _SHOWN_BYTES:
-        auth.need_export(request)
+        auth.require_export(request)
     view = runtime.window().message_body(ref, max_bytes)
     audit(request, "message.read", place)
     return view
@@ -94,7 +96,7 @@ def message_body(request: HttpRequest, ref: str, max_bytes: int = Query(65_536, 
 
 @router.get("/messages/{path:ref}/record", response=RecordOut)
 def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096, ge=0, le=65_536)) -> Any:
-    """The record as it lies in the log. Shows the body: needs the right to read bodies, and is in the audit log."""
+    """The record as stored, body included: needs the right to read bodies, and is in the audit log."""
     place = _reach(request, ref)
     record = runtime.window().message_raw(ref, dump_bytes)
     audit(request, "message.read_raw", place)
@@ -105,12 +107,12 @@ def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096,
 def message(request: HttpRequest, ref: str) -> Any:
     """A message without its body. ref: its offset id (32 or 56 hex digits), or topic/queue/offset."""
     detail = runtime.window().message(ref)
-    auth.touch(request, detail.row.topic)
+    auth.require_access(request, detail.row.topic)
     return detail
 
 
 def _reach(request: HttpRequest, ref: str) -> str:
     """The message's place, for the audit log; an offset id says no topic. Refuses what is beyond a token's pattern."""
     row = runtime.window().message(ref).row
-    auth.touch(request, row.topic)
+    auth.require_access(request, row.topic)
     return f"{row.topic}/{row.queue_id}/{row.queue_offset}"

@@ -1,4 +1,4 @@
-"""The whole: what runs, how well, with which settings, and its numbers over time."""
+"""The system: what runs, how well, with which settings, and its figures over time."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def change_system_config(
     if_match: IfMatch,
     dry_run: DryRun,
 ) -> Any:
-    """Change hot options: {"autoCreateTopicEnable": false}; null goes back to what was configured. All or none."""
-    auth.need_everything(request)
+    """Change hot options: {"autoCreateTopicEnable": false}; null returns to the configured value. All or none."""
+    auth.require_all_names(request)
     revision = expected_revision(if_match)
     return make_change(
         request, response, "config.change", ", ".join(values),
@@ -68,18 +68,18 @@ def change_system_config(
 
 @router.get("/system/retention", response=RetentionOut)
 def system_retention(request: HttpRequest) -> Any:
-    """What is kept and for how long, and what the cleaner did last."""
+    """How long messages are kept, and what was deleted last."""
     found = runtime.window().retention()
     shown = {name: getattr(found, name) for name in RetentionOut.model_fields}
-    shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if auth.may_touch(request, name)}
+    shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if auth.may_access(request, name)}
     return shown
 
 
 @router.post("/system/retention/clean", response=CleanedOut)
 def clean(request: HttpRequest, what: Literal["log", "queues", "topics"]) -> Any:
-    """Delete now what may go: expired log files, queue files behind the log's begin, queues without a topic."""
-    auth.need_everything(request)
-    auth.need_recent_login(request)
+    """Delete now what has expired: log files, queue files that point before the log's start, queues without a topic."""
+    auth.require_all_names(request)
+    auth.require_recent_login(request)
     act = lambda: runtime.window().clean(what, by=by(request))  # noqa: E731
     topics = audited(request, "system.clean", what, act, lambda found: {"topics": len(found)})
     return {"what": what, "topics": topics}
@@ -87,11 +87,11 @@ def clean(request: HttpRequest, what: Literal["log", "queues", "topics"]) -> Any
 
 @router.get("/broker", response=BrokerOut)
 def broker(request: HttpRequest) -> Any:
-    """Rates, totals, disk, what needs a person, and the groups furthest behind."""
+    """Rates, totals, disk, what needs attention, and the groups furthest behind."""
     overview = runtime.window().overview()
     shown = {name: getattr(overview, name) for name in BrokerOut.model_fields}
-    shown["behind"] = auth.within_reach(request, overview.behind, "group")
-    shown["needs"] = [one for one in overview.needs if one.kind == "system" or auth.may_touch(request, one.name)]
+    shown["behind"] = auth.accessible(request, overview.behind, "group")
+    shown["needs"] = [one for one in overview.needs if one.kind == "system" or auth.may_access(request, one.name)]
     return shown
 
 
@@ -99,10 +99,10 @@ def broker(request: HttpRequest) -> Any:
 def metrics_series(
     request: HttpRequest,
     metric: Literal["in", "out", "in_bytes", "out_bytes"],
-    seconds: int = Query(600, ge=1, le=3600, description="How far back; about ten minutes are kept."),
-    topic: str | None = Query(None, max_length=1024, description="Of this topic: in and out only."),
-    group: str | None = Query(None, max_length=1024, description="Of this group: out only."),
+    seconds: int = Query(600, ge=1, le=3600, description="How far back, in seconds; about ten minutes are kept."),
+    topic: str | None = Query(None, max_length=1024, description="Of this topic (only in and out)."),
+    group: str | None = Query(None, max_length=1024, description="Of this group (only out)."),
 ) -> Any:
-    """A rate over the last seconds, a point a second: of the broker, of a topic, or of a group."""
-    auth.touch(request, *(name for name in (topic, group) if name is not None))
+    """A rate over the last seconds, one point per second: of the broker, a topic, or a group."""
+    auth.require_access(request, *(name for name in (topic, group) if name is not None))
     return runtime.window().series(metric, seconds, topic, group)

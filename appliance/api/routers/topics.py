@@ -40,9 +40,9 @@ def list_topics(
     limit: Limit,
     q: Text = Query("", max_length=255, description="Part of the name."),
     kind: Kind | None = Query(None, alias="type"),
-    system: bool = Query(False, description="With the broker's own, retry and dead letter topics."),
+    system: bool = Query(False, description="Include system, retry and dead letter topics."),
     category: Literal["user", "system", "retry", "dlq"] | None = Query(None, description="Only this category."),
-    sort: Sort = Query("name", description="`-` before it: the largest first."),
+    sort: Sort = Query("name", description="Sort by this; put `-` before it for the largest first."),
 ) -> Any:
     """Topics with rates, bytes and oldest message."""
     show = category or ("all" if system else "user")
@@ -52,8 +52,8 @@ def list_topics(
 
 @router.post("/topics", response={200: ChangeOut, 201: ChangeOut})
 def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dry_run: DryRun) -> Any:
-    """Make a topic: durable, and known to the name servers in `registered`. 409 when there is one."""
-    auth.touch(request, body.name)
+    """Create a topic: it is on disk, and the name servers in `registered` know it. 409 when it exists."""
+    auth.require_access(request, body.name)
     return created(request, response, make_change(
         request, response, "topic.create", body.name,
         lambda: runtime.window().create_topic(**body.model_dump(), dry_run=dry_run, by=by(request)),
@@ -63,7 +63,7 @@ def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dr
 @router.get("/topics/{topic}", response=TopicOut)
 def topic_settings(request: HttpRequest, response: HttpResponse, topic: str) -> Any:
     """A topic's configuration; the ETag is its revision."""
-    auth.touch(request, topic)
+    auth.require_access(request, topic)
     settings = runtime.window().topic_settings(topic)
     set_etag(response, settings.revision)
     return settings
@@ -79,8 +79,8 @@ def edit_topic(
     dry_run: DryRun,
     force: Force,
 ) -> Any:
-    """Change what is given, leave the rest. 409 with blockers when messages would become unreadable."""
-    auth.touch(request, topic)
+    """Change the settings given and leave the others. 409 with blockers when messages would become unreadable."""
+    auth.require_access(request, topic)
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "topic.edit", topic,
@@ -92,10 +92,10 @@ def edit_topic(
 def delete_topic(
     request: HttpRequest, response: HttpResponse, topic: str, if_match: IfMatch, dry_run: DryRun, force: Force
 ) -> Any:
-    """Delete a topic and all groups' offsets of it. 409 with blockers while it is in use."""
-    auth.touch(request, topic)
+    """Delete a topic and every group's offsets of it. 409 with blockers while it is in use."""
+    auth.require_access(request, topic)
     if not dry_run:
-        auth.need_recent_login(request)
+        auth.require_recent_login(request)
     revision = expected_revision(if_match)
     return make_change(
         request, response, "topic.delete", topic,
@@ -106,34 +106,34 @@ def delete_topic(
 @router.get("/topics/{topic}/stats", response=TopicRowOut)
 def topic_stats(request: HttpRequest, topic: str) -> Any:
     """Rates, bytes, messages and oldest message of one topic, as in the list."""
-    auth.touch(request, topic)
+    auth.require_access(request, topic)
     return runtime.window().topic(topic).row
 
 
 @router.get("/topics/{topic}/queues", response=QueueList)
 def topic_queues(request: HttpRequest, topic: str) -> Any:
     """Offsets, bytes and times of each queue."""
-    auth.touch(request, topic)
+    auth.require_access(request, topic)
     return {"items": runtime.window().topic_queues(topic)}
 
 
 @router.get("/topics/{topic}/route", response=RouteOut)
 def topic_route(request: HttpRequest, topic: str) -> Any:
-    """What a client is told that asks our name server."""
-    auth.touch(request, topic)
+    """The route that our name server gives to clients."""
+    auth.require_access(request, topic)
     return runtime.window().route(topic)
 
 
 @router.get("/topics/{topic}/groups", response=TopicGroupList)
 def topic_groups(request: HttpRequest, topic: str) -> Any:
-    """Groups that consume it, and how far they are."""
-    auth.touch(request, topic)
-    return {"items": auth.within_reach(request, runtime.window().topic_groups(topic), "group")}
+    """Groups that consume it, and how far behind they are."""
+    auth.require_access(request, topic)
+    return {"items": auth.accessible(request, runtime.window().topic_groups(topic), "group")}
 
 
 @router.get("/topics/{topic}/producers", response=ProducerList)
 def topic_producers(request: HttpRequest, topic: str) -> Any:
-    """Who sent its newest messages."""
-    auth.touch(request, topic)
+    """Who sent its most recent messages."""
+    auth.require_access(request, topic)
     detail = runtime.window().topic(topic)
     return {"items": detail.producers, "why": detail.producers_why}

@@ -24,7 +24,7 @@ _WHOLE = re.compile(r"%\((\w+)\)d")
 
 
 @register.filter
-def said(sentence: Any) -> str:
+def translated(sentence: Any) -> str:
     """A sentence of the engine in the reader's language; "" for None."""
     if sentence is None:
         return ""
@@ -64,7 +64,9 @@ def unknown(why: Any) -> SafeString:
     """ "not known", and why on the next line."""
     if not why:
         return format_html('<span class="soft">{}</span>', _("not known"))
-    return format_html('<span class="soft">{}</span> <span class="faint why">{}</span>', _("not known"), said(why))
+    return format_html(
+        '<span class="soft">{}</span> <span class="faint why">{}</span>', _("not known"), translated(why)
+    )
 
 
 @register.filter

@@ -33,7 +33,7 @@ def account(request: HttpRequest) -> HttpResponse:
             form.add_error("current", _("Too many wrong passwords. Try again later."))
         elif not check_password(form.cleaned_data["current"], user.password):
             lockout.failed(user.username, address)
-            form.add_error("current", _("This is not your present password."))
+            form.add_error("current", _("This is not your current password."))
         else:
             checked = user.password
             user.set_password(form.cleaned_data["password"])
@@ -47,9 +47,9 @@ def account(request: HttpRequest) -> HttpResponse:
                 ended = tokens.revoke_all(user, partial(audit, request))
             keep_signed_in(request, user)
             confirm(request)
-            messages.success(request, _("The password is changed."))
+            messages.success(request, _("Password changed."))
             if ended:
-                messages.warning(request, _("API tokens that ended: %(names)s") % {"names": ", ".join(ended)})
+                messages.warning(request, _("API tokens revoked: %(names)s") % {"names": ", ".join(ended)})
             return HttpResponseRedirect(reverse("account"))
     status = 422 if form.is_bound and form.errors else 200
     return render(request, "account/account.html", {"form": form, "yes_no": _("yes,no")}, status=status)

@@ -31,7 +31,7 @@ class TokenForm(Form):
     name = forms.CharField(
         label=gettext_lazy("Name"),
         max_length=64,
-        help_text=gettext_lazy("What it is for; it is the actor's name in the audit log."),
+        help_text=gettext_lazy("What it is for. The audit log shows this name."),
     )
     role = forms.ChoiceField(label=gettext_lazy("Role"))
     may_read_bodies = forms.BooleanField(label=gettext_lazy("May read message bodies"), required=False)
@@ -40,15 +40,15 @@ class TokenForm(Form):
         label=gettext_lazy("Topics and groups"),
         initial="*",
         max_length=255,
-        help_text=gettext_lazy("A pattern of the names it may touch: orders-* for example, or * for all."),
+        help_text=gettext_lazy("A pattern for the names it may access: orders-* for example, or * for all."),
     )
     days = forms.IntegerField(
-        label=gettext_lazy("Days until it ends"),
+        label=gettext_lazy("Expires after, in days"),
         required=False,
         min_value=1,
         max_value=3650,
         initial=90,
-        help_text=gettext_lazy("Empty: it does not end by itself."),
+        help_text=gettext_lazy("Leave empty for a token that never expires."),
     )
 
     def __init__(self, owner: User, *args: Any, **kwargs: Any) -> None:
@@ -103,7 +103,7 @@ def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     if token.revoked_at_ms is None:
         token_store.revoke(token)
         audit(request, "token.revoke", token_store.label_of(token), {"active": True}, {"active": False})
-    messages.success(request, _("The token %(name)s is revoked.") % {"name": token.name})
+    messages.success(request, _("Token %(name)s revoked.") % {"name": token.name})
     return HttpResponseRedirect(reverse("tokens"))
 
 

@@ -1,4 +1,4 @@
-"""What is said when a page is not shown: as a page, or as problem details (RFC 9457) below /api/."""
+"""What is answered when a page is not shown: as a page, or as problem details (RFC 9457) below /api/."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def forbidden(request: HttpRequest) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """403: the form was not one of ours, or is older than the session."""
-    sentence = _("This form is out of date, or was sent from elsewhere. Go back, reload the page and try again.")
+    """403: the form came from another site, or is older than the session."""
+    sentence = _("This form is out of date, or came from another site. Go back, reload the page and try again.")
     return _answer(request, 403, "csrf", _("The form was not accepted"), sentence)
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """400: Django's own refusals."""
-    return _answer(request, 400, "bad_request", _("Not understood"), _("The request could not be understood."))
+    return _answer(request, 400, "bad_request", _("Invalid request"), _("The request could not be understood."))
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -53,34 +53,40 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 def method_not_allowed(request: HttpRequest, methods: list[str]) -> HttpResponse:
     """405: an address of the API, and another method."""
-    response = _answer(request, 405, "method_not_allowed", _("No such method"), ", ".join(methods))
+    response = _answer(request, 405, "method_not_allowed", _("Method not allowed"), ", ".join(methods))
     response.headers["Allow"] = ", ".join(methods)
     return response
 
 
 def too_large(request: HttpRequest, limit: int) -> HttpResponse:
     """413: more than the address takes; limit: in bytes."""
-    sentence = _("A request to this address may bring %(limit)s bytes at most.") % {"limit": limit}
+    sentence = _("A request to this address may have at most %(limit)s bytes.") % {"limit": limit}
     return _answer(request, 413, "too_large", _("Too large"), sentence)
 
 
 def too_slow(request: HttpRequest) -> HttpResponse:
     """408: the body did not come."""
-    return _answer(request, 408, "too_slow", _("Too slow"), _("The rest of the request did not come in time."))
+    return _answer(request, 408, "too_slow", _("Too slow"), _("The rest of the request did not arrive in time."))
 
 
 def busy(request: HttpRequest) -> HttpResponse:
     """503: other requests hold what there is."""
-    return _answer(request, 503, "unavailable", _("Not now"), _("Too many large requests at once: try again."))
+    return _answer(
+        request,
+        503,
+        "unavailable",
+        _("Not available right now"),
+        _("Too many large requests at once. Try again in a moment."),
+    )
 
 
 def engine_not_running(request: HttpRequest) -> HttpResponse:
     """503: the engine is starting or stopping."""
-    sentence = _("No engine runs in this process: it is starting or stopping.")
+    sentence = _("RocketBox is starting or stopping. Try again in a moment.")
     return _answer(request, 503, "engine_not_running", _("Not running"), sentence)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500: a mistake of ours; the log has the rest under the request's number."""
-    sentence = _("Something went wrong here. The log says more under the number of this request.")
-    return _answer(request, 500, "internal", _("A mistake of ours"), sentence)
+    """500: something failed here; the log has the details under the request's number."""
+    sentence = _("The log has the details under the number of this request.")
+    return _answer(request, 500, "internal", _("Something went wrong on our side"), sentence)

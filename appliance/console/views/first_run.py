@@ -25,7 +25,7 @@ from .sign_in import remember_language
 @require_http_methods(["GET", "HEAD", "POST"])
 def language(request: HttpRequest, secret: str) -> HttpResponse:
     """Step 1: in which language."""
-    _demand(secret)
+    _require_setup_link(secret)
     chosen = request.POST.get("language", "")
     if request.method == "POST" and chosen in dict(settings.LANGUAGES):
         response = HttpResponseRedirect(reverse("setup_administrator", args=[secret]))
@@ -37,7 +37,7 @@ def language(request: HttpRequest, secret: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def administrator(request: HttpRequest, secret: str) -> HttpResponse:
     """Step 2: who administers. The link ends here."""
-    _demand(secret)
+    _require_setup_link(secret)
     form = AdministratorForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         user = set_up.create_administrator(
@@ -109,8 +109,8 @@ def message_count(request: HttpRequest) -> HttpResponse:
     return render(request, "setup/_message_count.html", {"count": _count()})
 
 
-def _demand(secret: str) -> None:
-    if not set_up.fits(secret):
+def _require_setup_link(secret: str) -> None:
+    if not set_up.is_valid(secret):
         raise Http404
 
 
@@ -138,14 +138,14 @@ def _browser_host(request: HttpRequest) -> str:
 
 def _browser_says(request: HttpRequest, host: str, check: AddressCheck | None) -> tuple[str, str]:
     """(good or warn, a sentence) on how the browser came here."""
-    came_by = _browser_host(request)
-    if came_by.lower() == host.lower():
+    visited_host = _browser_host(request)
+    if visited_host.lower() == host.lower():
         return "good", _("same host name")
-    if check is not None and check.loopback and not runtime.is_loopback(came_by):
-        return "bad", _("you came by %(host)s, from where this address would lead to your own machine") % {
-            "host": came_by
+    if check is not None and check.loopback and not runtime.is_loopback(visited_host):
+        return "bad", _("you opened this page through %(host)s; from there, this address leads to your own machine") % {
+            "host": visited_host
         }
-    return "warn", _("you came by %(host)s") % {"host": came_by}
+    return "warn", _("you opened this page through %(host)s") % {"host": visited_host}
 
 
 def _keep_address(request: HttpRequest, advertised: str, host: str) -> None:

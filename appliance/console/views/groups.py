@@ -1,25 +1,37 @@
-"""Consumer groups: the list, one group with its lag and clients, and making, changing and deleting one."""
+"""Consumer groups: the list, one group with its lag and clients, and creating, editing and deleting one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django import forms
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
-from ...engine.errors import NotFound
+from ...engine.errors import Blocked, Conflict, InvalidInput, NotFound
+from ..audit import audit
 from ..recent_login import recent_login_required
-from . import changes
+from .changes import (
+    SettingsForm,
+    add_refusal,
+    before_and_after,
+    failure_audited,
+    form_status,
+    is_final,
+    is_forced,
+    is_submitted,
+)  # fmt: skip
 from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
 
 _ONLINE = {"yes": True, "no": False}
 
 
-class GroupForm(changes.SettingsForm):
+class GroupForm(SettingsForm):
     """A group's settings; `name` only while it is new."""
 
     name = forms.CharField(
@@ -27,74 +39,36 @@ class GroupForm(changes.SettingsForm):
         max_length=255,
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
         help_text=gettext_lazy(
-            "What its consumers name: letters, digits and _ - % | only. It cannot be changed later."
+            "The name its consumers use: letters, digits and _ - % | only. It cannot be changed later."
         ),
     )
     consume_enable = forms.BooleanField(
         label=gettext_lazy("Consumption"),
         required=False,
-        help_text=gettext_lazy("Off: its clients get no messages; they wait where they are."),
+        help_text=gettext_lazy("When off, its clients get no messages; the messages wait where they are."),
     )
     consume_broadcast_enable = forms.BooleanField(
         label=gettext_lazy("May broadcast"),
         required=False,
-        help_text=gettext_lazy("Its clients may each take every message, and keep their offsets themselves."),
+        help_text=gettext_lazy("Each client may receive every message; clients then keep their own offsets."),
     )
     consume_message_orderly = forms.BooleanField(
         label=gettext_lazy("In order"),
         required=False,
-        help_text=gettext_lazy("For clients that leave the order to the broker. Others order by locking queues."),
+        help_text=gettext_lazy("For clients that leave ordering to the broker. Others keep order by locking queues."),
     )
     retry_max_times = forms.IntegerField(
         label=gettext_lazy("Retries before a dead letter"),
         min_value=-1,
-        help_text=gettext_lazy("For messages that consumers send back, which this version does not take yet."),
+        help_text=gettext_lazy("For messages that consumers send back. This version does not accept those yet."),
     )
     retry_queue_nums = forms.IntegerField(label=gettext_lazy("Retry queues"), min_value=0)
 
 
-def _edit(name: str, *, force: bool, **values: Any) -> Any:
-    """Changing a group loses nothing, so there is nothing to force."""
-    return runtime.window().edit_group(name, **values)
-
-
-def _settings(name: str) -> Any:
-    settings = runtime.window().group(name).settings
-    if settings is None:
-        raise NotFound("group", name)
-    return settings
-
-
-_FIRST = {
+NEW_GROUP: dict[str, object] = {
     "consume_enable": True, "consume_broadcast_enable": True, "consume_message_orderly": False,
     "retry_max_times": 16, "retry_queue_nums": 1,
 }  # fmt: skip
-NOUN = changes.Noun(
-    word="group",
-    form=GroupForm,
-    first=_FIRST,
-    texts={
-        "list": gettext_lazy("Consumer groups"),
-        "create": gettext_lazy("Create a group"),
-        "create it": gettext_lazy("Create the group"),
-        "create?": gettext_lazy("Create %(name)s?"),
-        "taken": gettext_lazy("There is a group of this name already."),
-        "made": gettext_lazy("The group %(name)s is made."),
-        "settings": gettext_lazy("Settings of %(name)s"),
-        "change?": gettext_lazy("Change %(name)s?"),
-        "changed": gettext_lazy("The settings of %(name)s are in force."),
-        "delete": gettext_lazy("Delete the group"),
-        "delete?": gettext_lazy("Delete %(name)s?"),
-        "delete lead": gettext_lazy("Its settings go, and its offsets unless you keep them. It cannot be undone."),
-        "not its name": gettext_lazy("This is not the group's name."),
-        "deleted": gettext_lazy("The group %(name)s is deleted."),
-    },
-    settings=_settings,
-    initial=lambda settings: {name: getattr(settings, name) for name in _FIRST},
-    create=lambda name, **values: runtime.window().create_group(name, **values),
-    edit=_edit,
-    delete=lambda name, **options: runtime.window().delete_group(name, **options),
-)  # fmt: skip
 
 
 @require_safe
@@ -150,21 +124,105 @@ def group(request: HttpRequest, name: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def group_create(request: HttpRequest) -> HttpResponse:
-    """A group before its first consumer comes."""
-    return changes.create(request, NOUN)
+    """A group before its first consumer connects."""
+    form = GroupForm(request.POST or None, initial=NEW_GROUP, new=True)
+    if is_submitted(request) and form.is_valid():
+        settings = dict(form.cleaned_data)
+        name = settings.pop("name")
+        try:
+            with failure_audited(request, "group.create", name):
+                change = runtime.window().create_group(
+                    name, **settings, dry_run=not is_final(request), by=request.user.label
+                )
+        except Conflict:
+            form.add_error("name", _("There is already a group with this name."))
+        except InvalidInput as error:
+            add_refusal(form, error)
+        else:
+            if is_final(request):
+                audit(request, "group.create", name, None, before_and_after(change)[1])
+                messages.success(request, _("Group %(name)s created.") % {"name": name})
+                return redirect("group", name)
+            context = {"form": form, "change": change, "new": True, "name": name}
+            context |= {"heading": _("Create %(name)s?") % {"name": name}, "apply": _("Create the group")}
+            return render(request, "groups/preview.html", context)
+    context = {"form": form, "new": True, "heading": _("Create a group")}
+    return render(request, "groups/form.html", context, status=form_status(form))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def group_edit(request: HttpRequest, name: str) -> HttpResponse:
-    """Its settings."""
-    return changes.edit(request, NOUN, name)
+    """Its settings. No setting of a group loses messages, so there is nothing to force."""
+    settings = _stored_settings(name)
+    form = GroupForm(request.POST or None, initial=_form_values(settings), new=False)
+    revision = request.POST.get("revision") or settings.revision
+    context: dict[str, Any] = {
+        "name": name,
+        "revision": revision,
+        "heading": _("Settings of %(name)s") % {"name": name},
+    }
+    if is_submitted(request) and form.is_valid():
+        try:
+            with failure_audited(request, "group.edit", name):
+                change = runtime.window().edit_group(
+                    name, revision=revision, **form.cleaned_data, dry_run=not is_final(request), by=request.user.label
+                )
+        except Conflict:
+            form = GroupForm(initial=_form_values(settings), new=False)
+            context |= {"form": form, "revision": settings.revision, "changed": True}
+            return render(request, "groups/form.html", context, status=409)
+        except InvalidInput as error:
+            add_refusal(form, error)
+        else:
+            if is_final(request):
+                audit(request, "group.edit", name, *before_and_after(change))
+                messages.success(request, _("Settings of %(name)s saved.") % {"name": name})
+                return redirect("group", name)
+            context |= {"form": form, "change": change}
+            context |= {"heading": _("Change %(name)s?") % {"name": name}, "apply": _("Apply")}
+            return render(request, "groups/preview.html", context)
+    return render(request, "groups/form.html", context | {"form": form}, status=form_status(form))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 @asks_the_engine
 def group_delete(request: HttpRequest, name: str) -> HttpResponse:
-    """The group, and its offsets unless they are to stay."""
-    keep = request.POST.get("offsets") == "keep"
-    return changes.delete(request, NOUN, name, offsets=not keep)
+    """The group, once its name was typed; its offsets too unless they are to stay."""
+    offsets = request.POST.get("offsets") != "keep"
+    context = {"name": name, "change": runtime.window().delete_group(name, offsets=offsets, dry_run=True)}
+    context |= {"heading": _("Delete %(name)s?") % {"name": name}, "offsets": offsets}
+    if request.method != "POST":
+        return render(request, "groups/delete.html", context)
+    context["typed"] = request.POST.get("name", "")
+    if context["typed"] != name:
+        context["error"] = _("This is not the group's name.")
+        return render(request, "groups/delete.html", context, status=422)
+    revision = request.POST.get("revision") or None
+    force = is_forced(request)
+    try:
+        with failure_audited(request, "group.delete", name):
+            done = runtime.window().delete_group(
+                name, offsets=offsets, revision=revision, force=force, by=request.user.label
+            )
+    except Blocked as error:
+        audit(request, "group.delete", name, result="refused")
+        context |= {"change": error.change, "error": _("It is in use. Tick “Delete anyway” to delete it.")}
+        return render(request, "groups/delete.html", context, status=409)
+    audit(request, "group.delete", name, before_and_after(done)[0], {"force": force, "offsets": offsets})
+    messages.success(request, _("Group %(name)s deleted.") % {"name": name})
+    return redirect("groups")
+
+
+def _stored_settings(name: str) -> Any:
+    """A group's settings; raises NotFound for one that is known by its offsets or clients only."""
+    settings = runtime.window().group(name).settings
+    if settings is None:
+        raise NotFound("group", name)
+    return settings
+
+
+def _form_values(settings: Any) -> dict[str, object]:
+    """What the form shows of a group's settings."""
+    return {name: getattr(settings, name) for name in NEW_GROUP}

@@ -17,7 +17,7 @@ LIMIT = 50
 @require_safe
 @asks_the_engine
 def messages(request: HttpRequest) -> HttpResponse:
-    """?topic= with from, to, queue and order lists; ?cursor= goes on in the snapshot."""
+    """?topic= with from, to, queue and order lists; ?cursor= continues the snapshot."""
     topic = request.GET.get("topic", "").strip()
     asked = {name: request.GET.get(name, "") for name in ("from", "to", "queue")}
     oldest_first = request.GET.get("order") == "oldest"
@@ -29,7 +29,7 @@ def messages(request: HttpRequest) -> HttpResponse:
             asked["from"], asked["to"] = time_shown(begin), time_shown(end)
             queue = asked["queue"]
             if queue and not (queue.isascii() and queue.isdigit() and len(queue) < 10):
-                raise InvalidInput("queue", _("A queue is a number."))
+                raise InvalidInput("queue", _("The queue must be a number."))
             context["page"] = runtime.window().messages(
                 topic,
                 queue_id=int(queue) if queue else None,

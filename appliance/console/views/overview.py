@@ -1,4 +1,4 @@
-"""The overview: is it working, what needs me now, who is furthest behind. Live once a second."""
+"""The overview: is it working, what needs attention, which groups are furthest behind. Updated once a second."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..models import now_ms
 from .window import refusal_text
 
 HISTORY_S = 600
-#: A stream ends after so long; the browser opens the next one, and is asked again who it is.
+#: A stream ends after this time; the browser opens the next one and is authenticated again.
 STREAM_S = 600.0
 STREAMS_EACH = 8
 

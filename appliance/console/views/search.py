@@ -19,7 +19,7 @@ LIMIT = 50
 @require_safe
 @asks_the_engine
 def search(request: HttpRequest) -> HttpResponse:
-    """?q= is what was typed; topic, from and to narrow keys down; ?cursor= goes on in the snapshot.
+    """?q= is what was typed; topic, from and to narrow keys down; ?cursor= continues the snapshot.
 
     What names one message leads to it. Without q but with a topic it is the topic's messages by time that are meant.
     """

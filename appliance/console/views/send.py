@@ -40,20 +40,20 @@ class SendForm(Form):
     )
     tags = forms.CharField(label=gettext_lazy("Tag"), required=False, max_length=1000)
     keys = forms.CharField(
-        label=gettext_lazy("Keys"), required=False, max_length=4000, help_text=gettext_lazy("With spaces between them.")
+        label=gettext_lazy("Keys"), required=False, max_length=4000, help_text=gettext_lazy("Separated by spaces.")
     )
     properties = forms.CharField(
         label=gettext_lazy("Properties"),
         required=False,
         max_length=20_000,
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
-        help_text=gettext_lazy("One name=value a line."),
+        help_text=gettext_lazy("One name=value per line."),
     )
     queue_id = forms.IntegerField(
         label=gettext_lazy("Queue"),
         required=False,
         min_value=0,
-        help_text=gettext_lazy("Empty: the broker picks one."),
+        help_text=gettext_lazy("Leave empty to let the broker choose one."),
     )
 
     def clean_properties(self) -> dict[str, str]:
@@ -61,7 +61,7 @@ class SendForm(Form):
         for line in self.cleaned_data["properties"].splitlines():
             name, equals, value = line.partition("=")
             if line.strip() and not (equals and name.strip()):
-                raise forms.ValidationError(_("This is no name=value: %(line)s") % {"line": line[:60]})
+                raise forms.ValidationError(_("“%(line)s” is not name=value.") % {"line": line[:60]})
             if line.strip():
                 found[name.strip()] = value.strip()
         return found
@@ -89,7 +89,7 @@ def send_message(request: HttpRequest) -> HttpResponse:
                 by=request.user.label,
             )
         except NotFound:
-            form.add_error("topic", _("There is no topic of this name."))
+            form.add_error("topic", _("There is no topic with this name."))
         except InvalidInput as error:
             form.add_error(error.field if error.field in form.fields else None, refusal_text(error))
         except Unavailable as error:

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from .. import set_up
 from ..audit import record
 from ..forms import ConfirmForm, SignInForm
-from ..identity import confirm, sign_in, sign_out, verified
+from ..identity import authenticate, confirm, sign_in, sign_out
 from ..lockout import lockout
 from ..models import User
 
@@ -88,7 +88,7 @@ def remember_language(response: HttpResponse, language: str) -> None:
 
 
 def safe_next(request: HttpRequest) -> str:
-    """Where to go afterwards: a page of ours, the overview when another was asked for."""
+    """Where to go afterwards: a page of this console, else the overview."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     if wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, allowed_hosts=None):
         return wanted
@@ -108,7 +108,7 @@ def _checked(request: HttpRequest, form: Any, username: str) -> User | None:
         )
         form.add_error(None, sentence % {"minutes": minutes})
         return None
-    user = verified(username, form.cleaned_data["password"])
+    user = authenticate(username, form.cleaned_data["password"])
     if user is not None:
         lockout.succeeded(username, address)
         return user
@@ -117,7 +117,7 @@ def _checked(request: HttpRequest, form: Any, username: str) -> User | None:
             "user.locked_out", username, result="refused", actor="-", actor_kind="user", address=address,
             request_id=request.request_id,
         )  # fmt: skip
-    form.add_error(None, _("Name and password do not fit."))
+    form.add_error(None, _("Wrong name or password.") if "username" in form.fields else _("Wrong password."))
     return None
 
 

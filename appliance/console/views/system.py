@@ -16,7 +16,7 @@ from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, Unavailable
 from ..audit import audit, health_check
 from ..recent_login import recent_login_required
-from .changes import failing
+from .changes import before_and_after, failure_audited, is_final, is_submitted
 from .window import asks_the_engine, refusal_text
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -42,10 +42,10 @@ def system(request: HttpRequest) -> HttpResponse:
 def system_clean(request: HttpRequest) -> HttpResponse:
     """Delete now what has expired, whatever the hour."""
     what = request.POST.get("what", "log")
-    with failing(request, "system.clean", what):
+    with failure_audited(request, "system.clean", what):
         runtime.window().clean(what, by=request.user.label)
     audit(request, "system.clean", what)
-    messages.success(request, _("What has expired is being deleted."))
+    messages.success(request, _("Expired messages are being deleted."))
     return HttpResponseRedirect(reverse("system"))
 
 
@@ -84,13 +84,12 @@ def system_config_change(request: HttpRequest) -> HttpResponse:
     values = {option.name: request.POST.get(option.name, option.value) if posted else option.value for option in hot}
     context: dict[str, Any] = {"revision": request.POST.get("revision") or configuration.revision, "tab": "config"}
     status = 200
-    if posted and request.POST.get("step") != "back":
-        apply = request.POST.get("step") == "apply"
+    if is_submitted(request):
         wanted = {option.name: values[option.name] for option in hot if values[option.name] != option.value}
         try:
-            with failing(request, "config.change", ", ".join(wanted)):
+            with failure_audited(request, "config.change", ", ".join(wanted)):
                 change = admin.change_configuration(
-                    wanted, revision=context["revision"], dry_run=not apply, by=request.user.label
+                    wanted, revision=context["revision"], dry_run=not is_final(request), by=request.user.label
                 )
         except InvalidInput as error:
             context |= {"wrong": error.field, "error": refusal_text(error)}
@@ -100,13 +99,18 @@ def system_config_change(request: HttpRequest) -> HttpResponse:
             values = {option.name: option.value for option in hot}
             status = 409
         else:
-            if apply:
-                before = {one.field: one.before for one in change.differences}
-                after = {one.field: one.after for one in change.differences}
+            if is_final(request):
+                before, after = before_and_after(change)
                 audit(request, "config.change", ", ".join(after), before, after)
-                messages.success(request, _("The change is in force, and kept over restarts."))
+                messages.success(request, _("The change is in effect and survives a restart."))
                 return HttpResponseRedirect(reverse("system_config"))
-            return render(request, "system/config_preview.html", context | {"change": change, "values": values})
+            context |= {
+                "change": change,
+                "values": values,
+                "heading": _("Change the configuration?"),
+                "apply": _("Apply"),
+            }
+            return render(request, "system/config_preview.html", context)
     context["options"] = [(option, values[option.name]) for option in hot]
     return render(request, "system/config_change.html", context, status=status)
 

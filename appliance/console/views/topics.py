@@ -1,19 +1,32 @@
-"""Topics: the list, one topic, and making, changing and deleting one. A change is shown before it is made."""
+"""Topics: the list, one topic, and creating, editing and deleting one. A change is shown before it is made."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django import forms
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
+from ...engine.errors import Blocked, Conflict, InvalidInput
+from ..audit import audit
 from ..recent_login import recent_login_required
 from ..words import WORDS
-from . import changes
+from .changes import (
+    SettingsForm,
+    add_refusal,
+    before_and_after,
+    failure_audited,
+    form_status,
+    is_final,
+    is_forced,
+    is_submitted,
+)  # fmt: skip
 from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
 
 SHOWN = ("user", "system", "retry", "dlq", "all")
@@ -22,22 +35,22 @@ KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED")
 CONSEQUENCES = {
     "NORMAL": gettext_lazy("Messages go to any queue and are consumed in parallel. The usual choice."),
     "FIFO": gettext_lazy(
-        "Messages of one queue are consumed in their order, one at a time. Producers choose the queue, by the order's "
-        "number for example; one message that fails holds up those behind it."
+        "Messages of one queue are consumed in order, one at a time. Producers choose the queue, by order number for "
+        "example; one message that fails holds up those behind it."
     ),
     "DELAY": gettext_lazy(
-        "For messages that are delivered later. This version stores none of them: sends with a delay are refused."
+        "For messages that are delivered later. This version does not store them: sends with a delay are refused."
     ),
     "TRANSACTION": gettext_lazy(
         "For messages that become visible when the producer's own transaction commits. This version refuses them."
     ),
     "UNSPECIFIED": gettext_lazy(
-        "No type is stored, as topics made by older tools are; the broker treats it as normal."
+        "No type is stored, as for topics created by older tools; the broker treats it as normal."
     ),
 }
 
 
-class TopicForm(changes.SettingsForm):
+class TopicForm(SettingsForm):
     """A topic's settings; `name` only while it is new."""
 
     name = forms.CharField(
@@ -52,26 +65,28 @@ class TopicForm(changes.SettingsForm):
     write_queues = forms.IntegerField(
         label=gettext_lazy("Write queues"),
         min_value=0,
-        help_text=gettext_lazy("Producers spread their messages over so many. As many consumers can work at once."),
+        help_text=gettext_lazy(
+            "Producers spread their messages over this many queues, and this many consumers can work at once."
+        ),
     )
     read_queues = forms.IntegerField(
         label=gettext_lazy("Read queues"),
         min_value=0,
-        help_text=gettext_lazy("Usually as many as write queues. To take queues away, lower these last."),
+        help_text=gettext_lazy("Usually as many as write queues. To remove queues, lower this number last."),
     )
-    readable = forms.BooleanField(label=gettext_lazy("May be read"), required=False)
-    writable = forms.BooleanField(label=gettext_lazy("May be written"), required=False)
+    readable = forms.BooleanField(label=gettext_lazy("Readable"), required=False)
+    writable = forms.BooleanField(label=gettext_lazy("Writable"), required=False)
     order = forms.BooleanField(
         label=gettext_lazy("Ordered"),
         required=False,
-        help_text=gettext_lazy("Tells clients that the place of its queues must not change."),
+        help_text=gettext_lazy("Tells clients that its queues must stay where they are."),
     )
     reserve_hours = forms.IntegerField(
         label=gettext_lazy("Kept for, in hours"),
         min_value=0,
         help_text=gettext_lazy(
-            "0: as long as the broker keeps messages (fileReservedTime). Older ones are not shown; their files go when "
-            "all in them has expired."
+            "0 means as long as the broker keeps messages (fileReservedTime). Older messages are not shown; a file is "
+            "deleted once everything in it has expired."
         ),
     )
 
@@ -81,45 +96,9 @@ class TopicForm(changes.SettingsForm):
             del self.fields["reserve_hours"]
 
 
-def _kinds(form: changes.SettingsForm) -> dict[str, object]:
-    return {"kinds": [(kind, WORDS[kind], CONSEQUENCES[kind]) for kind in KINDS], "chosen": form["kind"].value()}
-
-
-def _initial(settings: Any) -> dict[str, object]:
-    hours = settings.attributes.get("reserve.time", "")
-    values = {name: getattr(settings, name) for name in NOUN.first}
-    return values | {"reserve_hours": int(hours) if hours.isascii() and hours.isdigit() else 0}
-
-
-NOUN = changes.Noun(
-    word="topic",
-    form=TopicForm,
-    first={
-        "kind": "NORMAL", "read_queues": 8, "write_queues": 8, "readable": True, "writable": True, "order": False,
-    },
-    texts={
-        "list": gettext_lazy("Topics"),
-        "create": gettext_lazy("Create a topic"),
-        "create it": gettext_lazy("Create the topic"),
-        "create?": gettext_lazy("Create %(name)s?"),
-        "taken": gettext_lazy("There is a topic of this name already."),
-        "made": gettext_lazy("The topic %(name)s is made."),
-        "settings": gettext_lazy("Settings of %(name)s"),
-        "change?": gettext_lazy("Change %(name)s?"),
-        "changed": gettext_lazy("The settings of %(name)s are in force."),
-        "delete": gettext_lazy("Delete the topic"),
-        "delete?": gettext_lazy("Delete %(name)s?"),
-        "delete lead": gettext_lazy("The topic, its queues and the offsets of all groups go. It cannot be undone."),
-        "not its name": gettext_lazy("This is not the topic's name."),
-        "deleted": gettext_lazy("The topic %(name)s is deleted."),
-    },
-    settings=lambda name: runtime.window().topic_settings(name),
-    initial=_initial,
-    create=lambda name, **values: runtime.window().create_topic(name, **values),
-    edit=lambda name, **values: runtime.window().edit_topic(name, **values),
-    delete=lambda name, **options: runtime.window().delete_topic(name, **options),
-    more=_kinds,
-)  # fmt: skip
+NEW_TOPIC: dict[str, object] = {
+    "kind": "NORMAL", "read_queues": 8, "write_queues": 8, "readable": True, "writable": True, "order": False,
+}  # fmt: skip
 
 
 @require_safe
@@ -159,19 +138,102 @@ def topic(request: HttpRequest, name: str) -> HttpResponse:
 @asks_the_engine
 def topic_create(request: HttpRequest) -> HttpResponse:
     """Its type first, with what the type means for those who use it."""
-    return changes.create(request, NOUN)
+    form = TopicForm(request.POST or None, initial=NEW_TOPIC, new=True)
+    if is_submitted(request) and form.is_valid():
+        settings = dict(form.cleaned_data)
+        name = settings.pop("name")
+        try:
+            with failure_audited(request, "topic.create", name):
+                change = runtime.window().create_topic(
+                    name, **settings, dry_run=not is_final(request), by=request.user.label
+                )
+        except Conflict:
+            form.add_error("name", _("There is already a topic with this name."))
+        except InvalidInput as error:
+            add_refusal(form, error)
+        else:
+            if is_final(request):
+                audit(request, "topic.create", name, None, before_and_after(change)[1])
+                messages.success(request, _("Topic %(name)s created.") % {"name": name})
+                return redirect("topic", name)
+            context = {"form": form, "change": change, "new": True, "name": name}
+            context |= {"heading": _("Create %(name)s?") % {"name": name}, "apply": _("Create the topic")}
+            return render(request, "topics/preview.html", context)
+    context = {"form": form, "new": True, "heading": _("Create a topic")}
+    return _form_page(request, context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
-    """Its settings; queues with messages in them go only on purpose."""
-    return changes.edit(request, NOUN, name)
+    """Its settings. Taking away queues that hold messages has to be confirmed."""
+    settings = runtime.window().topic_settings(name)
+    form = TopicForm(request.POST or None, initial=_form_values(settings), new=False)
+    revision = request.POST.get("revision") or settings.revision
+    context: dict[str, Any] = {"name": name, "revision": revision}
+    preview = {"form": form, "heading": _("Change %(name)s?") % {"name": name}, "apply": _("Apply")}
+    context["heading"] = _("Settings of %(name)s") % {"name": name}
+    if is_submitted(request) and form.is_valid():
+        try:
+            with failure_audited(request, "topic.edit", name):
+                change = runtime.window().edit_topic(
+                    name, revision=revision, **form.cleaned_data, force=is_forced(request),
+                    dry_run=not is_final(request), by=request.user.label,
+                )  # fmt: skip
+        except Conflict:
+            form = TopicForm(initial=_form_values(settings), new=False)
+            context |= {"form": form, "revision": settings.revision, "changed": True}
+            return _form_page(request, context, 409)
+        except Blocked as error:
+            audit(request, "topic.edit", name, result="refused")
+            return render(request, "topics/preview.html", context | preview | {"change": error.change}, status=409)
+        except InvalidInput as error:
+            add_refusal(form, error)
+        else:
+            if is_final(request):
+                audit(request, "topic.edit", name, *before_and_after(change))
+                messages.success(request, _("Settings of %(name)s saved.") % {"name": name})
+                return redirect("topic", name)
+            return render(request, "topics/preview.html", context | preview | {"change": change})
+    return _form_page(request, context | {"form": form})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 @asks_the_engine
 def topic_delete(request: HttpRequest, name: str) -> HttpResponse:
-    """The topic with its queues and everybody's offsets of it."""
-    return changes.delete(request, NOUN, name)
+    """The topic with its queues and every group's offsets of it, once its name was typed."""
+    context = {"name": name, "change": runtime.window().delete_topic(name, dry_run=True)}
+    context |= {"heading": _("Delete %(name)s?") % {"name": name}}
+    if request.method != "POST":
+        return render(request, "topics/delete.html", context)
+    context["typed"] = request.POST.get("name", "")
+    if context["typed"] != name:
+        context["error"] = _("This is not the topic's name.")
+        return render(request, "topics/delete.html", context, status=422)
+    revision = request.POST.get("revision") or None
+    force = is_forced(request)
+    try:
+        with failure_audited(request, "topic.delete", name):
+            done = runtime.window().delete_topic(name, revision=revision, force=force, by=request.user.label)
+    except Blocked as error:
+        audit(request, "topic.delete", name, result="refused")
+        context |= {"change": error.change, "error": _("It is in use. Tick “Delete anyway” to delete it.")}
+        return render(request, "topics/delete.html", context, status=409)
+    audit(request, "topic.delete", name, before_and_after(done)[0], {"force": force})
+    messages.success(request, _("Topic %(name)s deleted.") % {"name": name})
+    return redirect("topics")
+
+
+def _form_values(settings: Any) -> dict[str, object]:
+    """What the form shows of a topic's settings."""
+    hours = settings.attributes.get("reserve.time", "")
+    values = {name: getattr(settings, name) for name in NEW_TOPIC}
+    return values | {"reserve_hours": int(hours) if hours.isascii() and hours.isdigit() else 0}
+
+
+def _form_page(request: HttpRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
+    form = context["form"]
+    kinds = [(kind, WORDS[kind], CONSEQUENCES[kind]) for kind in KINDS]
+    context |= {"kinds": kinds, "chosen": form["kind"].value()}
+    return render(request, "topics/form.html", context, status=max(status, form_status(form)))

@@ -16,7 +16,7 @@ from .. import tokens
 from ..audit import audit
 from ..forms import UserForm, is_last_admin
 from ..models import User
-from ..password_rules import made_password
+from ..password_rules import generate_password
 from ..recent_login import recent_login_required
 
 
@@ -55,7 +55,7 @@ def user(request: HttpRequest, pk: int) -> HttpResponse:
         if saved:
             form.save()
             audit(request, "user.change", person.username, before, rights_of(person))
-            tokens.cut_down(person, partial(audit, request))
+            tokens.limit_to_owner(person, partial(audit, request))
     if not saved:
         person = get_object_or_404(User, pk=pk)
         return render(request, "users/user.html", {"person": person, "form": form}, status=422)
@@ -89,7 +89,7 @@ def user_set_active(request: HttpRequest, pk: int) -> HttpResponse:
     with transaction.atomic():
         person = get_object_or_404(User, pk=pk)
         if not active and is_last_admin(person):
-            messages.error(request, _("This is the last administrator: make another one first."))
+            messages.error(request, _("This is the last administrator. Make another user an administrator first."))
             return back
         before = {"active": person.is_active}
         person.is_active = active
@@ -107,7 +107,7 @@ def rights_of(person: User) -> dict[str, object]:
 
 
 def _give_first_password(person: User) -> str:
-    password = made_password()
+    password = generate_password()
     person.set_password(password)
     person.must_change_password = True
     return password

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from ... import runtime
 from ...engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, Unavailable
-from ..templatetags.pages import said
+from ..templatetags.pages import translated
 
 if TYPE_CHECKING:
     from ...engine.window.snapshots import Page
@@ -34,13 +34,13 @@ def asks_the_engine(view: Callable[..., HttpResponse]) -> Callable[..., HttpResp
         try:
             return view(request, *args, **kwargs)
         except NotFound as error:
-            return _said(request, 404, _("Not found"), not_found_sentence(error))
+            return _refusal_page(request, 404, _("Not found"), not_found_sentence(error))
         except (Conflict, Blocked) as error:
-            return _said(request, 409, _("It has changed meanwhile"), refusal_text(error))
+            return _refusal_page(request, 409, _("It was changed in the meantime"), refusal_text(error))
         except InvalidInput as error:
-            return _said(request, 400, _("Not understood"), refusal_text(error))
+            return _refusal_page(request, 400, _("Invalid request"), refusal_text(error))
         except Unavailable as error:
-            return _said(request, 503, _("Not now"), refusal_text(error))
+            return _refusal_page(request, 503, _("Not available right now"), refusal_text(error))
 
     return answering
 
@@ -49,17 +49,24 @@ def refusal_text(error: AdminError) -> str:
     """Why the engine did not do it, in the reader's language; a peer's own words stay as they are."""
     if isinstance(error, NotFound):
         return not_found_sentence(error)
-    return str(error) if error.sentence is None else said(error.sentence)
+    return str(error) if error.sentence is None else translated(error.sentence)
 
 
 def not_found_sentence(error: NotFound) -> str:
     """Why there is nothing, in the reader's language."""
     if error.kind == "message":
         return _("There is no message at %(name)s, or it has expired.") % {"name": error.name}
-    return _("There is nothing of the name %(name)s any more.") % {"name": error.name}
+    match error.kind:
+        case "topic":
+            sentence = _("There is no topic %(name)s.")
+        case "group":
+            sentence = _("There is no consumer group %(name)s.")
+        case _:
+            sentence = _("There is no %(name)s.")
+    return sentence % {"name": error.name}
 
 
-def _said(request: HttpRequest, status: int, heading: str, sentence: str) -> HttpResponse:
+def _refusal_page(request: HttpRequest, status: int, heading: str, sentence: str) -> HttpResponse:
     return render(request, "error.html", {"heading": heading, "sentence": sentence}, status=status)
 
 
@@ -124,7 +131,7 @@ def time_asked(request: HttpRequest, name: str) -> int | None:
             moment = moment.replace(tzinfo=UTC)
         return max(0, int(moment.timestamp() * 1000))
     except (ValueError, OverflowError):
-        raise InvalidInput(name, _("This is no time: %(text)s") % {"text": text[:40]}) from None
+        raise InvalidInput(name, _("“%(text)s” is not a date and time.") % {"text": text[:40]}) from None
 
 
 def time_shown(at_ms: int | None) -> str:

@@ -1,7 +1,7 @@
-"""What anybody may tell the name server, and how much of it is kept.
+"""How much the name server takes from anybody, and which names.
 
-Apache keeps whatever it is told. A real cluster is far below: a broker has one address, one connection, some thousand
-topics, and its host's name.
+Nobody proves to be a broker, and Apache keeps whatever it is sent. A real cluster is far below these bounds: a broker
+has one address, one connection, some thousand topics, and its host's name.
 """
 
 from __future__ import annotations
@@ -10,49 +10,49 @@ from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
 from ..protocol.names import BROKER_NAME_MAX_LENGTH, DERIVED_TOPIC_MAX_LENGTH, LAYOUT, is_plain_name
 
-#: Brokers of one connection: a container of Apache's registers some ten over one.
+#: Brokers that register over one connection: Apache's broker container registers some ten.
 MOST_BROKERS_OF_A_CONNECTION = 64
-#: Brokers in all, and so names and clusters.
+#: Brokers in all, and so at most as many broker names and clusters.
 MOST_BROKERS = 4096
 #: Broker ids under one name, a master and its slaves.
 MOST_ADDRESSES_OF_A_NAME = 64
-#: (topic, broker name) pairs in all: four brokers of the largest kind, or hundreds with some thousand topics each. Some
-#: 200 bytes each: 200 MB.
+#: (topic, broker name) pairs in all: four brokers of the largest kind, or hundreds with some thousand topics each. At
+#: some 200 bytes a pair 200 MB.
 MOST_ENTRIES = 1_000_000
-#: Mappings of static topics, all together, in bytes. One takes some hundred.
+#: Mappings of static topics, all together, in bytes. One takes a few hundred.
 MOST_MAPPING_BYTES = 16 * 1024 * 1024
-#: A broker says itself how long it may be silent (Apache: 10 to 120 s); nobody stays for ever.
+#: A broker says itself how long it may be silent (Apache's: 10 to 120 s). Without a bound it could stay for ever.
 LONGEST_TIMEOUT_MS = 3_600_000
-#: Of a key-value: a namespace or key, and a value. An order configuration names a cluster's brokers.
+#: Of a namespace or key, and of a value: the longest value is the queues of an ordered topic on all its brokers.
 MOST_KEY_CHARS, MOST_VALUE_CHARS = DERIVED_TOPIC_MAX_LENGTH, 32_767
 
 
 def refuse(remark: str) -> RefusedRequest:
-    """Code 1, as for all that the name server cannot take."""
+    """A refusal with code 1, for everything the name server cannot take."""
     return RefusedRequest(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def check_name(what: str, name: str, max_length: int = BROKER_NAME_MAX_LENGTH) -> str:
-    """The name, if a cluster, broker or address may be called so; refuses with 1. what: the header's field."""
+    """The name of a cluster, a broker or an address; refuses with 1 what none may have. what: the header's field."""
     if not is_plain_name(name, max_length):
         raise refuse(f"{what} {name[:100]!r} is illegal: up to {max_length} printable characters of ASCII, no blanks")
     return name
 
 
 def is_routed_name(topic: str) -> bool:
-    """Whether a topic of any broker may be called so."""
+    """Whether a topic of any broker may have this name."""
     return is_plain_name(topic, DERIVED_TOPIC_MAX_LENGTH)
 
 
 def check_topic(topic: str) -> str:
-    """The topic's name; refuses with 1 what none is called."""
+    """The topic's name; refuses with 1 what no topic may have."""
     if not is_routed_name(topic):
         raise refuse(f"the topic {topic[:100]!r} is illegal")
     return topic
 
 
 def check_key_value(namespace: str, key: str, value: str) -> None:
-    """Refuse with 1 what is too long, and names and values that are no text."""
+    """Refuse with 1 what is too long, and what is not text."""
     for what, text in (("namespace", namespace), ("key", key)):
         if len(text) > MOST_KEY_CHARS or not text.isprintable():
             raise refuse(f"the {what} {text[:100]!r} is illegal: up to {MOST_KEY_CHARS} printable characters")

@@ -1,9 +1,9 @@
-"""Namespaced key-values that admin tools keep in the name server; upstream's KVConfigManager and kvConfig.json.
+"""Key-values in namespaces, which admin tools keep in the name server; Apache's KVConfigManager and kvConfig.json.
 
     {"configTable":{"ORDER_TOPIC_CONFIG":{"TopicA":"broker-a:4;broker-b:4"}}}
 
-Written by one thread (`pool-namesrv`), read by any: a namespace is replaced whole. The file is saved before a change is
-seen or acknowledged, so a failed save is the error of the one who asked and changes nothing (D6).
+One thread writes (`pool-namesrv`), any thread reads: a namespace is replaced whole. The file is saved before readers
+see a change and before it is acknowledged; when the save fails, the request fails and nothing has changed (D6).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .route_data import encode_json, encode_object
 
 logger = logging.getLogger(__name__)
 
-#: Orders of topics, `broker-a:4;broker-b:4` by topic.
+#: The namespace of ordered topics: topic -> its queues by broker, `broker-a:4;broker-b:4`.
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
-#: Names and values together. Each change writes the whole file, and anybody may send one.
+#: All names and values together. Each change writes the whole file, and anybody may send one.
 MAX_CHARS = 4 * 1024 * 1024
 
 
@@ -40,9 +40,9 @@ class KVConfigManager:
         self._chars = 0
 
     def load(self) -> None:
-        """Read the file, or its backup; without either the table is empty, and its directory is made.
+        """Read the file, or its backup; without either the table is empty. The directory is made if it is missing.
 
-        Raises CorruptFile when neither is right, OSError.
+        Raises CorruptFile when neither file can be read as one, OSError when reading fails.
         """
         _make_directory(self._path.parent)
         document = load_json_with_backup(self._path)
@@ -54,17 +54,17 @@ class KVConfigManager:
         return self._table.get(namespace, {}).get(key)
 
     def encode_namespace(self, namespace: str) -> bytes | None:
-        """KVTable as JSON; None when nobody ever put anything into the namespace."""
+        """KVTable as JSON; None when nothing was ever put into the namespace."""
         values = self._table.get(namespace)
         return None if values is None else b'{"table":%b}' % encode_json(values)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value and save. Raises RefusedRequest when the table is full, OSError when the save failed."""
+        """Set one value and save it. Raises RefusedRequest when the table is full, OSError when saving failed."""
         self._replace(namespace, self._table.get(namespace, {}) | {key: value})
         logger.info("kv config: put namespace=%r key=%r", namespace, key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Drop one value, if it is there, and save; an empty namespace stays, as upstream. Raises OSError."""
+        """Remove one value, if there is one, and save. An empty namespace stays, as in Apache's. Raises OSError."""
         values = self._table.get(namespace, {})
         if key in values:
             self._replace(namespace, {k: v for k, v in values.items() if k != key})
@@ -78,14 +78,15 @@ class KVConfigManager:
         table = self._table | {namespace: values}
         text = encode_object({name: encode_json(inner) for name, inner in table.items()})
         save_json_atomically(self._path, (b'{"configTable":', text, b"}"), OWN_FILE_CALLS)
+        assert chars >= 0, "every value that was removed had been counted"
         self._table = table
         self._chars = chars
 
 
 def _make_directory(path: Path, ours: int = 2) -> None:
-    """Make a directory and what is missing above it, so that none of it is lost with the power.
+    """Make a directory and what is missing above it, each synced before the next is made.
 
-    ours: so many of its last names are for us alone, as `rocketbox/namesrv`.
+    ours: how many names at the end of the path are readable for us alone; 2 for `rocketbox/namesrv`.
     """
     if not path.is_dir():
         _make_directory(path.parent, ours - 1)

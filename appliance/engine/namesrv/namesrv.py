@@ -1,7 +1,7 @@
-"""The name server: tables, requests, housekeeping, wired.
+"""The name server: its tables, its requests, and the scan for silent brokers, wired together.
 
-It has no thread of its own but the pool `namesrv`, the one writer of the tables: requests, ends of connections and the
-scan for silent brokers take their turns there.
+It has one thread, the pool `namesrv`, and only that thread changes the tables: requests, closed connections and the
+scan take turns there. Routes (105) are read on the I/O thread.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 class NameServer:
-    """Built before the loop starts; its port's table is filled by `register`."""
+    """Built before the loop starts. `register` fills the dispatch table of its port."""
 
     def __init__(self, config: EngineConfig, loop: EventLoop, server: RemotingServer, clock: Clock) -> None:
-        """Read what was kept. Raises StartError when a file is there and cannot be read."""
+        """Read key-values and settings. Raises StartError when a file is there and cannot be read."""
         # Constant after construction.
         self.routes = RouteInfoManager(clock)
         self.kv = KVConfigManager(config.namesrv.kv_config_path)
@@ -51,7 +51,7 @@ class NameServer:
         server.on_close(self._connection_closed)
 
     def wire_acts(self) -> dict[int, Act]:
-        """How each administrative request looks in the audit log."""
+        """How the audit log shows each administrative request."""
         return namesrv_acts(self.routes, self.kv, self.settings)
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -60,18 +60,18 @@ class NameServer:
         self._pool = dispatcher.pool(POOL)
 
     def start(self) -> None:
-        """Begin to look for silent brokers. Any thread; the loop runs already."""
+        """Start looking for silent brokers. Any thread; the loop runs already."""
         self._loop.call_soon(self._begin_scans)
 
     def _begin_scans(self) -> None:
         self._loop.call_every(self._scan_s, self._scan)
 
     def stop(self) -> None:
-        """Nothing is left to save: what must last is saved when it changes. The loop has ended."""
+        """Nothing has to be saved: key-values and settings are saved when they change. The loop has ended."""
         logger.info("namesrv: stopped brokers=%d topics=%d", self.routes.broker_count, self.routes.topic_count)
 
     def _connection_closed(self, conn: Connection) -> None:
-        """On the I/O thread, for every connection of every port: most are clients."""
+        """On the I/O thread, for every connection of every port. Most are clients, so the pool is not asked."""
         if self.routes.carries_broker(conn) and not self._submit(lambda: self.routes.connection_closed(conn)):
             logger.warning("namesrv: queue full, the next scan removes the brokers of %s", conn.remote_host)
 

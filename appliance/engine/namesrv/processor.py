@@ -1,8 +1,10 @@
-"""Requests to the name server: codes to tables.
+"""Requests to the name server: checks the fields, asks the tables, answers.
 
-105, which every client sends again and again, is answered on the I/O thread; everything else in `pool-namesrv`, the one
-thread that changes the tables and may wait for a disk. Follows RocketMQ 5.3.3 DefaultRequestProcessor and
-ClientRequestProcessor. Differs: broker ids are always quoted in JSON, a missing required field is refused by name.
+105 (routes), which every client sends every 30 s for each topic, is answered on the I/O thread. Everything else runs in
+`pool-namesrv`, the one thread that changes the tables, and that may wait for a disk.
+
+Follows RocketMQ 5.3.3 DefaultRequestProcessor and ClientRequestProcessor. Differs: broker ids are always quoted in
+JSON; a required field that is missing is refused by its name.
 """
 
 from __future__ import annotations
@@ -32,15 +34,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The pool that owns the tables.
+#: The pool whose thread changes the tables.
 POOL = "namesrv"
 
-#: Bit 0 and 1 of a topic's system flag.
+#: Bits 0 and 1 of a topic's system flag.
 UNIT, UNIT_SUB = 1, 2
 
-#: No increment is so long: an unchanged table from here on is known by its version and length, unread.
+#: No increment is as long as this, so such a body is a whole table. One whose version and length are those of the last
+#: is not read again.
 _WHOLE_TABLE_BYTES = 64 * 1024
-#: `MixAll.ZONE_NAME`, `ZONE_MODE`: fields that 5.x adds to any request from its environment.
+#: `MixAll.ZONE_NAME`, `ZONE_MODE`: fields that a 5.x client adds to every request when its environment sets them.
 _ZONE_NAME, _ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"
 
 _NO_ROUTE = (
@@ -73,7 +76,7 @@ _Body = TypeVar("_Body")
 
 
 def _decode_small(request: RemotingCommand, kind: type[_Body]) -> _Body:
-    """A body that is one small object. Raises RefusedRequest (1) for any other; an empty body is `{}`."""
+    """The body as one small object; an empty body is `{}`. Raises RefusedRequest (1) for any other."""
     if len(request.body) > _SMALL_BODY_BYTES:
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"a body of {len(request.body)} bytes")
     try:
@@ -167,18 +170,18 @@ class NamesrvProcessor:
         return _success(body=body)
 
     def handle_get_cluster_info(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """106."""
+        """106: all brokers, by cluster."""
         return _success(body=self._routes.cluster_info())
 
     def handle_get_member_group(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """901."""
+        """901: the addresses of one broker name."""
         cluster, name = require_str(request, "clusterName"), require_str(request, "brokerName")
         return _success(body=self._routes.member_group(cluster, name))
 
     # --- brokers
 
     def handle_register_broker(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """103: one broker with all its topics, or with those that changed."""
+        """103: a broker registers, with all its topics or with those that changed."""
         body = request.body
         crc = optional_int(request, "bodyCrc32", 0)
         if crc and crc != zlib_ng.crc32(body) & 0x7FFFFFFF:
@@ -217,12 +220,12 @@ class NamesrvProcessor:
         return _success(ext, orders or b"")
 
     def handle_unregister_broker(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """104. Upstream queues it and answers at once; here the broker has gone when the answer comes."""
+        """104: a broker leaves. Apache's queues this and answers at once; here it is gone when the answer comes."""
         self._routes.unregister(_broker_key(request), _name(request, "brokerName"))
         return _success()
 
     def handle_query_data_version(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """322: whether a broker's table differs from what it registered; counts as a sign of life."""
+        """322: whether a broker's table has changed since it registered. Counts as a sign of life."""
         key = _broker_key(request)
         told = _told_version(request)
         known = self._routes.data_version(key)
@@ -231,12 +234,12 @@ class NamesrvProcessor:
         return _success({"changed": "true" if changed else "false"}, b"" if known is None else known.encode())
 
     def handle_broker_heartbeat(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """904."""
+        """904: a broker is alive."""
         self._routes.heard(_broker_key(request))
         return _success()
 
     def handle_register_topic(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """217: queues of one topic."""
+        """217: a broker adds one topic."""
         topic = check_topic(require_str(request, "topic"))
         route = _decode_small(request, _RouteBody)
         self._routes.register_topic(
@@ -252,13 +255,13 @@ class NamesrvProcessor:
         return _success()
 
     def handle_wipe_write_perm(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """205."""
+        """205: no topic of this broker takes messages any more, until its table changes."""
         count = self._routes.change_perm(_name(request, "brokerName"), wipe_write=True)
         logger.info("namesrv: wiped write permission broker=%r topics=%d", request.ext_fields["brokerName"], count)
         return _success({"wipeTopicCount": str(count)})
 
     def handle_add_write_perm(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """327."""
+        """327: every topic of this broker may be written and read."""
         count = self._routes.change_perm(_name(request, "brokerName"), wipe_write=False)
         logger.info("namesrv: added write permission broker=%r topics=%d", request.ext_fields["brokerName"], count)
         return _success({"addTopicCount": str(count)})
@@ -266,37 +269,37 @@ class NamesrvProcessor:
     # --- topics
 
     def handle_delete_topic(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """216."""
+        """216: forget a topic, on all brokers or on those of one cluster."""
         self._routes.delete_topic(require_str(request, "topic"), request.ext_fields.get("clusterName"))
         return _success()
 
     def handle_all_topics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """206."""
+        """206: the names of all topics."""
         if not self._settings.current.enable_all_topic_list:
             return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, "disable")
         return _success(body=self._routes.all_topics())
 
     def handle_topics_by_cluster(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """224."""
+        """224: the names of one cluster's topics."""
         self._require_topic_lists()
         return _success(body=self._routes.topics_of_cluster(require_str(request, "cluster")))
 
     def handle_system_topics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """304."""
+        """304: the names of clusters and brokers, and an address that knows the system topics."""
         return _success(body=self._routes.system_topics())
 
     def handle_unit_topics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """311."""
+        """311: topics with the unit flag."""
         self._require_topic_lists()
         return _success(body=self._routes.topics_by_flags(wanted=UNIT))
 
     def handle_unit_sub_topics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """312."""
+        """312: topics with the unit subscription flag."""
         self._require_topic_lists()
         return _success(body=self._routes.topics_by_flags(wanted=UNIT_SUB))
 
     def handle_unit_sub_ununit_topics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """313."""
+        """313: topics with the unit subscription flag and without the unit flag."""
         self._require_topic_lists()
         return _success(body=self._routes.topics_by_flags(wanted=UNIT_SUB, unwanted=UNIT))
 
@@ -307,7 +310,7 @@ class NamesrvProcessor:
     # --- key-values and settings
 
     def handle_put_kv(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """100."""
+        """100: set a key-value."""
         fields = request.ext_fields
         namespace, key = fields.get("namespace"), fields.get("key")
         if not namespace or not key:
@@ -318,7 +321,7 @@ class NamesrvProcessor:
         return _success()
 
     def handle_get_kv(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """101."""
+        """101: one value."""
         namespace, key = require_str(request, "namespace"), require_str(request, "key")
         value = self._kv.get(namespace, key)
         if value is None:
@@ -327,12 +330,12 @@ class NamesrvProcessor:
         return _success({"value": value})
 
     def handle_delete_kv(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """102."""
+        """102: remove a key-value."""
         self._kv.delete(require_str(request, "namespace"), require_str(request, "key"))
         return _success()
 
     def handle_get_kv_namespace(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """219."""
+        """219: all keys and values of a namespace."""
         namespace = require_str(request, "namespace")
         body = self._kv.encode_namespace(namespace)
         if body is None:
@@ -340,21 +343,21 @@ class NamesrvProcessor:
         return _success(body=body)
 
     def handle_update_config(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """318."""
+        """318: change settings."""
         self._settings.update(request.body)
         return _success()
 
     def handle_get_config(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """319."""
+        """319: all settings."""
         return _success(body=self._settings.properties_text())
 
 
 def _timeout(request: RemotingCommand) -> int:
-    """How long that broker may be silent; it says so itself from 5.0 on."""
+    """How long this broker may be silent. Brokers say so themselves from 5.0 on."""
     timeout_ms = optional_long(request, "heartbeatTimeoutMillis", 0)
     return min(timeout_ms, LONGEST_TIMEOUT_MS) if timeout_ms > 0 else DEFAULT_TIMEOUT_MS
 
 
 def _acting_master(request: RemotingCommand) -> bool | None:
-    """None for brokers that do not know the field (4.9)."""
+    """Whether a slave may stand in for the master; None for brokers that do not know the field (4.9)."""
     return optional_bool(request, "enableActingMaster", False) if request.ext_fields.get("enableActingMaster") else None

@@ -1,6 +1,6 @@
 """The body of REGISTER_BROKER (103): a broker's topic table. PURE: bytes in, values out.
 
-Three forms, all of Java's making:
+Java has three forms of it:
 
     JSON         {"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{},"topicConfigTable":{}}}
     bare         the wrapper alone, from senders older than 3.0.11
@@ -8,17 +8,13 @@ Three forms, all of Java's making:
                  `name reads writes perm filterType[ attributes]` · i32 length + filter server list ·
                  from 5.0 on i32 count, per static topic i32 length + mapping JSON
 
-A 5.x broker may send the compressed form under a header that denies it, so the first byte decides. A table may hold
-tens of thousands of topics: it is read entry by entry, and no C call sees more than 64 KiB of it (D10).
-Filter servers are gone from RocketMQ and are not kept.
+A 5.x broker may send the compressed form although its header says that it is not, so the first byte decides. A table
+may hold tens of thousands of topics: it is read entry by entry (`json_walker`), and no C call sees more than 64 KiB of
+it (D10). Filter servers are gone from RocketMQ and are not kept.
 """
 
 from __future__ import annotations
 
-import bisect
-import itertools
-import json
-import re
 import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -30,22 +26,16 @@ from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion
 from .bounds import is_routed_name
+from .json_walker import BLANK, FIRST_LOOK_CHARS, MAX_VALUE_CHARS, JsonWalker, raw_decode
 
 #: `MQVersion` ordinals: 3.0.11 wraps the table into a RegisterBrokerBody, 5.0.0 adds the mapping section.
 _VERSION_WRAPPED = 37
 _VERSION_MAPPINGS = 413
 
-#: Apache's JSON form stops at about 70,000 topics, where it passes 16 MiB.
+#: Apache's JSON form ends at about 70,000 topics, where a frame is full.
 MAX_TOPICS = 250_000
-#: A zlib stream may blow up a thousandfold; this is four of the largest JSON bodies.
+#: A zlib stream may grow a thousandfold when it is inflated. This is four of the largest JSON bodies.
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
-#: One topic, version or mapping.
-_VALUE_CHARS = 64 * 1024
-#: What a topic's entry usually fits into; cheap to slice.
-_FIRST_LOOK_CHARS = 1024
-#: Values with bare keys, and longer ones, are looked for in four times as much each time, so that a table of many takes
-#: time in proportion to its length.
-_LOOKS_CHARS = (128, 512, 2048, 8192, _VALUE_CHARS)
 #: Values in one mapping, references written out; a static topic has two for each of its queues.
 _MAPPING_VALUES = 16 * 1024
 #: All mappings of a broker together, as JSON: some 10,000 static topics.
@@ -53,10 +43,6 @@ MAX_MAPPING_BYTES = 4 * 1024 * 1024
 _INPUT_SLICE_BYTES = 16 * 1024
 
 _I32_MAX = (1 << 31) - 1
-
-_BLANK = " \t\r\n"
-_BLANKS = re.compile(r"[ \t\r\n]*+")
-_raw_decode = fastjson.PEER_DECODER.raw_decode
 
 
 class TopicShape(NamedTuple):
@@ -77,9 +63,9 @@ class RegisterBody(NamedTuple):
 
 
 def read_register_body(body: bytes, version: int, compressed: bool) -> RegisterBody:
-    """Decode the body of a 103; version: the sender's `MQVersion`, compressed: what the header says.
+    """Decode the body of a 103. version: the sender's `MQVersion`. compressed: what the header says.
 
-    An empty body is an empty table, as in Java. Raises RefusedRequest (code 1) for anything that is no such body.
+    An empty body is an empty table, as in Java. Raises RefusedRequest (1) for anything that is no such body.
     """
     try:
         if not body:
@@ -92,23 +78,23 @@ def read_register_body(body: bytes, version: int, compressed: bool) -> RegisterB
 
 
 def peek_data_version(body: bytes, compressed: bool) -> DataVersion | None:
-    """The table's version without reading the table; None when it does not come first, as it does from Java."""
+    """The table's version, without reading the table; None when the version does not come first, as Java writes it."""
     try:
         if _is_compressed(body, compressed):
             return DataVersion.decode(fastjson.PEER_DECODER.decode(_InflatedReader(body).read_block()))
-        start = body.find(b'"dataVersion":', 0, _FIRST_LOOK_CHARS)
+        start = body.find(b'"dataVersion":', 0, FIRST_LOOK_CHARS)
         if start < 0 or body.find(b'"topicConfigTable"', 0, start) >= 0:
             return None
-        piece = body[start + 14 : start + 14 + _FIRST_LOOK_CHARS].decode(errors="replace")
-        return DataVersion.decode(_raw_decode(piece.lstrip(_BLANK))[0])
+        piece = body[start + 14 : start + 14 + FIRST_LOOK_CHARS].decode(errors="replace")
+        return DataVersion.decode(raw_decode(piece.lstrip(BLANK))[0])
     except (ValueError, RecursionError, zlib.error):
         return None
 
 
-def _is_compressed(body: bytes, said: bool) -> bool:
-    """Brokers of 5.x compress and say they did not: a zlib stream begins with 0x78, JSON with a brace."""
+def _is_compressed(body: bytes, declared: bool) -> bool:
+    """5.x brokers compress and declare that they did not: a zlib stream begins with 0x78, JSON with a brace."""
     first = body[:1]
-    return first == b"\x78" or (said and body.lstrip()[:1] != b"{")
+    return first == b"\x78" or (declared and body.lstrip()[:1] != b"{")
 
 
 # --- values
@@ -126,7 +112,7 @@ def _integer(value: Any, default: int, limit: int) -> int:
 
 
 def _topic(key: str, value: Any) -> tuple[str, TopicShape]:
-    """(name, shape) of one TopicConfig; absent fields have Java's defaults."""
+    """(name, shape) of one TopicConfig. Absent fields have Java's defaults."""
     if type(value) is not dict:
         raise ValueError(f"the configuration of topic {key[:127]!r} is not an object")
     get = value.get
@@ -148,7 +134,7 @@ def _checked_name(name: Any) -> str:
 
 
 class _Mappings:
-    """Static topic -> its mapping as JSON, bounded in all."""
+    """Static topic -> its mapping as JSON; how much all of them may take is bounded."""
 
     def __init__(self) -> None:
         self.texts: dict[str, bytes] = {}
@@ -166,101 +152,13 @@ class _Mappings:
 # --- JSON
 
 
-def _quote_bare_keys(text: str) -> tuple[str, list[int]]:
-    """fastjson's `{0:"a"}` as standard JSON `{"0":"a"}`, and where in it the new keys begin; strings stay alone."""
-    pieces: list[str] = []
-    begins: list[int] = []
-    done = 0
-    for match in _BARE_KEY.finditer(text):
-        if match[1] is not None:
-            start, end = match.span(1)
-            pieces += (text[done:start], f'"{match[1]}"')
-            begins.append(start + 2 * len(begins))
-            done = end
-    pieces.append(text[done:])
-    return "".join(pieces), begins
-
-
-# Possessive, and a string may lack its end: no text makes it look at a character twice.
-_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])[ \t\r\n]*+(-?[0-9]++)(?=[ \t\r\n]*+:)', re.DOTALL)
-
-
-class _JsonWalker:
-    """Walks an object key by key; only the values the caller asks for are built, each within `_VALUE_CHARS`."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-
-    def _skip_blanks(self) -> str:
-        """The next character that is not blank, not taken; "" at the end."""
-        while (end := _BLANKS.match(self._text, self._at, self._at + _VALUE_CHARS).end()) > self._at:  # type: ignore[union-attr]
-            self._at = end
-        return self._text[end : end + 1]
-
-    def _take(self, wanted: str) -> str:
-        char = self._skip_blanks()
-        if not char or char not in wanted:
-            raise json.JSONDecodeError(f"expected one of {wanted}", self._text, self._at)
-        self._at += 1
-        return char
-
-    def entries(self) -> Iterator[str]:
-        """The keys of the object that begins here, or none for null; take each key's value before the next key."""
-        if self._skip_blanks() == "n":
-            self.value()
-            return
-        self._take("{")
-        if self._skip_blanks() == "}":
-            self._at += 1
-            return
-        for count in itertools.count(1):
-            _check_count(count)
-            key = self.value()
-            self._take(":")
-            yield key if type(key) is str else str(key)
-            if self._take(",}") == "}":
-                return
-
-    def value(self) -> Any:
-        """The value that begins here."""
-        self._skip_blanks()
-        text, at = self._text, self._at
-        try:
-            value, end = _raw_decode(text[at : at + _FIRST_LOOK_CHARS])
-            if end < _FIRST_LOOK_CHARS:
-                self._at = at + end
-                return value
-        except json.JSONDecodeError:
-            pass
-        for size in _LOOKS_CHARS:
-            piece = text[at : at + size]
-            cut = len(piece) == size
-            quoted, begins = _quote_bare_keys(piece)
-            try:
-                value, end = _raw_decode(quoted)
-            except json.JSONDecodeError as error:
-                if cut and size < _VALUE_CHARS:
-                    continue
-                raise json.JSONDecodeError(error.msg, text, at) from None
-            end -= 2 * bisect.bisect_left(begins, end)
-            if end < len(piece) or not cut:
-                self._at = at + end
-                return value
-        raise json.JSONDecodeError(f"a value longer than {_VALUE_CHARS} characters", text, at)
-
-    def finish(self) -> None:
-        if self._skip_blanks():
-            raise json.JSONDecodeError("extra data", self._text, self._at)
-
-
 def _read_json(text: str, bare: bool) -> RegisterBody:
-    walker = _JsonWalker(text)
+    walker = JsonWalker(text)
     if bare:
         registration = _read_wrapper(walker)
     else:
         registration = RegisterBody(DataVersion(), {}, {})
-        for key in walker.entries():
+        for key in _counted(walker.entries()):
             if key == "topicConfigSerializeWrapper":
                 registration = _read_wrapper(walker)
             else:
@@ -269,28 +167,35 @@ def _read_json(text: str, bare: bool) -> RegisterBody:
     return registration
 
 
-def _read_wrapper(walker: _JsonWalker) -> RegisterBody:
+def _read_wrapper(walker: JsonWalker) -> RegisterBody:
     """TopicConfigSerializeWrapper, or 5.x's TopicConfigAndMappingSerializeWrapper."""
     version = DataVersion()
     topics: dict[str, TopicShape] = {}
     mappings = _Mappings()
     shapes: dict[TopicShape, TopicShape] = {}
-    for key in walker.entries():
+    for key in _counted(walker.entries()):
         if key == "dataVersion":
             version = DataVersion.decode(walker.value())
         elif key == "topicConfigTable":
-            for name in walker.entries():
+            for name in _counted(walker.entries()):
                 name, shape = _topic(name, walker.value())
                 topics[name] = shapes.setdefault(shape, shape)
         elif key == "topicQueueMappingInfoMap":
-            for name in walker.entries():
+            for name in _counted(walker.entries()):
                 mappings.add(name, walker.value())
         elif key == "topicQueueMappingDetailMap":  # the broker's own half of the mappings
-            for _ in walker.entries():
+            for _ in _counted(walker.entries()):
                 walker.value()
         else:
             walker.value()
     return RegisterBody(version, topics, mappings.texts)
+
+
+def _counted(keys: Iterator[str]) -> Iterator[str]:
+    """The same keys, no more of them than a table may have topics."""
+    for count, key in enumerate(keys, 1):
+        _check_count(count)
+        yield key
 
 
 def _check_count(count: int) -> None:
@@ -320,7 +225,7 @@ class _InflatedReader:
         if not tail:
             tail = self._body[self._at : self._at + _INPUT_SLICE_BYTES]
             self._at += len(tail)
-        inflated = self._inflate.decompress(tail, _VALUE_CHARS)
+        inflated = self._inflate.decompress(tail, MAX_VALUE_CHARS)
         if not tail and not inflated:
             return False
         del self._ready[: self._taken]
@@ -352,7 +257,7 @@ class _InflatedReader:
     def read_block(self) -> str:
         """A text led by its length in bytes."""
         size = self.read_int()
-        if not 0 <= size <= _VALUE_CHARS:
+        if not 0 <= size <= MAX_VALUE_CHARS:
             raise ValueError(f"a block of {size} bytes")
         return self.read(size).decode()
 
@@ -365,7 +270,7 @@ def _read_compressed(body: bytes, version: int) -> RegisterBody:
     topics: dict[str, TopicShape] = {}
     shapes: dict[TopicShape, TopicShape] = {}
     for _ in range(count):
-        # An order flag and a system flag do not survive compression.
+        # The compressed form carries neither the order flag nor the system flag.
         name, reads, writes, perm, _rest = reader.read_block().split(" ", 4)
         numbers = [_integer(number, 0, _I32_MAX) for number in (reads, writes, perm)]
         shape = TopicShape(numbers[0], numbers[1], numbers[2], 0)

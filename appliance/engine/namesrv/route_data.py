@@ -1,8 +1,8 @@
-"""What the name server's tables hold: frozen values that carry their piece of JSON.
+"""What the name server's tables hold: frozen values that carry their own JSON.
 
-Routes are asked for far more often than they change, so the text of a broker and of a topic's queues is made once, when
-the value is. The JSON is standard and compact: quoted broker ids are accepted by every client, and Go cuts the address
-map at its commas, blanks included.
+Routes are asked for far more often than they change, so the JSON of a broker, and of a broker's queues of a topic, is
+made once, with the value; a route is these pieces joined. It is standard JSON without blanks: every client reads quoted
+broker ids, and the Go client splits the address map at its commas and would keep blanks as part of an address.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .register_body import TopicShape
 
 MASTER_ID = 0
 
-#: A broker that says nothing for so long is gone, unless it registered with a limit of its own.
+#: A broker that has been silent for so long is removed, unless it registered with a limit of its own.
 DEFAULT_TIMEOUT_MS = 120_000
-#: Names encoded by one C call (D10).
+#: Names that one C call encodes (D10).
 _NAMES_PER_CALL = 500
 
 encode_json = msgspec.json.encode
@@ -35,7 +35,7 @@ class Peer(Protocol):
 
 
 class BrokerKey(NamedTuple):
-    """What one broker process is known by."""
+    """What identifies one broker process."""
 
     cluster: str
     address: str
@@ -59,9 +59,9 @@ class QueueData:
 
 
 class BrokerData:
-    """The brokers of one name: broker id -> address, 0 being the master; frozen.
+    """The brokers of one name: broker id -> address, 0 is the master. Frozen.
 
-    json: as routes show it. acting_json: the same with the smallest id shown as the master.
+    json: as routes show it. acting_json: the same, but a set without a master shows its smallest id as the master.
     """
 
     __slots__ = ("acting_json", "addresses", "cluster", "enable_acting_master", "json", "name", "zone")
@@ -95,13 +95,13 @@ class BrokerData:
 
 
 def encode_addresses(addresses: dict[int, str]) -> bytes:
-    """Quoted keys, which every client accepts; compact, since Go cuts the text at its commas."""
+    """Broker id -> address as JSON: quoted keys, no blanks (see the module)."""
     return encode_json({str(broker_id): addresses[broker_id] for broker_id in sorted(addresses)})
 
 
 @dataclass(slots=True, eq=False)
 class LiveBroker:
-    """One broker that is heard of. Owned by the writing thread."""
+    """One broker that is alive. Owned by the writing thread."""
 
     broker_name: str
     broker_id: int
@@ -110,8 +110,8 @@ class LiveBroker:
     timeout_ms: int
     data_version: DataVersion
     heard_at: float  # monotonic seconds
-    body_bytes: int  # of the last table
-    removals: int  # TopicTable's count when that table was taken
+    body_bytes: int  # of the last table it sent
+    removals: int  # TopicTable.removals when that table was applied
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +133,14 @@ class Registration:
 
 
 class Master(NamedTuple):
-    """What a slave is told about its master."""
+    """What the answer to a slave's registration says of its master."""
 
     address: str
     ha_address: str
 
 
 def encode_object(members: dict[str, bytes]) -> bytes:
-    """A JSON object of values that are JSON already."""
+    """A JSON object whose values are JSON already."""
     return b"{%b}" % b",".join([b"%b:%b" % (encode_json(name), value) for name, value in members.items()])
 
 

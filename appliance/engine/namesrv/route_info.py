@@ -2,13 +2,13 @@
 
     topics     topic -> the queues of each broker name (topic_table.py)
     brokers    broker name -> BrokerData: cluster, addresses by broker id
-    live       (cluster, address) -> LiveBroker: connection, table version, when it was last heard of
+    live       (cluster, address) -> LiveBroker: connection, version of its table, when it last sent something
 
-Upstream's cluster -> broker names is read off `brokers`. Nothing here is persistent: brokers tell again.
+Apache's cluster -> broker names follows from `brokers`. Nothing is kept on disk: brokers register again.
 
 One thread writes (`pool-namesrv`); any thread may read. There is no lock: what the tables hold is frozen and replaced
-whole, and a broker is put before its topics and taken after them, so a reader finds the broker of every queue it meets.
-Follows RocketMQ 5.3.3 RouteInfoManager; where it differs, it says so.
+whole, and a broker is added before its topics and removed after them, so a reader finds the broker of every queue.
+Follows RocketMQ 5.3.3 RouteInfoManager; where it differs, the method says so.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from .topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
 
-#: Topics through which brokers of an acting-master group find each other; their routes show true broker ids.
+#: Topics by which the brokers of a group with an acting master find each other; their routes show the true broker ids.
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-#: In every whole table of a broker and in no increment.
+#: A topic of every broker: it is in each whole table and in no increment.
 WHOLE_TABLE_TOPIC = "SELF_TEST_TOPIC"
 
 
 class RouteInfoManager:
-    """The tables of the module's head."""
+    """The three tables, see the module."""
 
     def __init__(self, clock: Clock) -> None:
         # Constant after construction.
@@ -55,7 +55,7 @@ class RouteInfoManager:
         # Written by one thread; the values are frozen.
         self._topics = TopicTable()
         self._brokers: dict[str, BrokerData] = {}
-        # Owned by the writing thread; anyone may count them, or ask whether a connection is among the keys.
+        # Owned by the writing thread; any thread may take the length, or ask whether a connection is a key.
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._keys_of: dict[Peer, set[BrokerKey]] = {}
 
@@ -71,12 +71,12 @@ class RouteInfoManager:
         unchanged: bool = False,
         delete_missing: bool = False,
     ) -> Master | None:
-        """Take a broker's registration; for a slave whose master is known, return that master.
+        """Register a broker; for a slave whose master is known, return that master.
 
-        unchanged: `body` holds the version only, since `is_unchanged` said so. delete_missing: topics that a whole
-        table lacks go away; upstream lets an increment do so too, which would empty the table.
-        Raises RefusedRequest (1) when there is no room (bounds.py), when the connection has gone, and for a single
-        topic as the first word of a broker: an increment must not pass for a table. A refused one changes nothing.
+        unchanged: `is_unchanged` was true, so `body` holds the version only. delete_missing: topics that a whole table
+        does not have are removed; with Apache's an increment removes them, too, and so empties the table.
+        Raises RefusedRequest (1) when there is no room (bounds.py), when the connection has closed, and when a broker
+        that is not known sends a single topic: an increment must not pass for a table. Nothing has changed then.
         """
         data = self._brokers.get(who.broker_name)
         known = data.addresses if data is not None else {}
@@ -123,7 +123,7 @@ class RouteInfoManager:
         return None if who.broker_id == MASTER_ID else self._master_of(data)
 
     def _check_room(self, who: Registration, known: dict[int, str], body: RegisterBody, peer: Peer) -> None:
-        """Refuse with 1 a broker, or topics, for which there is no room."""
+        """Refuse with 1 a broker or topics for which there is no room."""
         if who.key not in self._live and len(self._live) >= MOST_BROKERS:
             raise refuse(f"there are {MOST_BROKERS} brokers, and no more are taken")
         keys = self._keys_of.get(peer, set())
@@ -136,7 +136,7 @@ class RouteInfoManager:
     def _take_topics(
         self, who: Registration, data: BrokerData, body: RegisterBody, replace: bool, delete_missing: bool
     ) -> None:
-        """Topics are taken from a master, or from the slave with the smallest id when it knows acting masters."""
+        """Apply a table: a master's, or that of the slave with the smallest id when it knows acting masters."""
         mask = ~0
         if who.broker_id != MASTER_ID:
             if who.enable_acting_master is None or who.broker_id != min(data.addresses):
@@ -150,7 +150,7 @@ class RouteInfoManager:
             self._topics.put_mappings(who.broker_name, body.mappings)
 
     def is_unchanged(self, who: Registration, version: DataVersion | None, body_bytes: int) -> bool:
-        """Whether a whole table of this version and size was taken from this broker and still stands.
+        """Whether a whole table of this version and size was applied from this broker, and nothing was removed since.
 
         Only for tables too large to be increments: two increments may share a version.
         """
@@ -166,21 +166,21 @@ class RouteInfoManager:
         )
 
     def _loses_conflict(self, who: Registration, known: dict[int, str], version: DataVersion) -> bool:
-        """Two brokers claim one id: the one that is alive stays when its state version is larger."""
+        """When two brokers claim one id, the one that is alive keeps it if its state version is larger."""
         holder = known.get(who.broker_id)
         if holder is None or holder == who.address:
             return False
         live = self._live.get(BrokerKey(who.cluster, holder))
         if live is None or live.data_version.state_version <= version.state_version:
             return False
-        logger.warning("namesrv: ignored broker=%r address=%r, %r holds its id", who.broker_name, who.address, holder)
+        logger.warning("namesrv: ignored broker=%r address=%r: %r has its id", who.broker_name, who.address, holder)
         return True
 
     def _note_peer(self, peer: Peer, key: BrokerKey) -> None:
-        """Remember that a connection carries a broker; refuse when it is closed.
+        """Remember which connection a broker registered over; refuse when that has closed.
 
-        The connection's end looks for the key after it has set `closed`, and this looks at `closed` after it has put
-        the key: one of the two sees the other.
+        A closing connection sets `closed` and then looks for its brokers; this adds the broker and then looks at
+        `closed`. So one of the two sees the other, and no broker stays behind its connection.
         """
         self._keys_of.setdefault(peer, set()).add(key)
         if peer.closed:
@@ -200,10 +200,10 @@ class RouteInfoManager:
         return None if live is None or address is None else Master(address, live.ha_address)
 
     def register_topic(self, topic: str, queues: Iterable[tuple[str, TopicShape]]) -> None:
-        """Put or replace (broker name, shape) pairs of one topic (217); stops at a broker that is not known."""
+        """Add or replace (broker name, shape) pairs of one topic (217). Ends at the first broker that is not known."""
         for broker_name, shape in queues:
             if broker_name not in self._brokers:
-                logger.warning("namesrv: topic of an unknown broker topic=%r broker=%r", topic, broker_name)
+                logger.warning("namesrv: ignored a topic of an unknown broker topic=%r broker=%r", topic, broker_name)
                 return
             self._topics.check_room(broker_name, (topic,), {})
             self._topics.put(broker_name, {topic: shape}, replace=True)
@@ -211,13 +211,13 @@ class RouteInfoManager:
     # --- liveness: the writing thread
 
     def heard(self, key: BrokerKey) -> None:
-        """Note that a broker is alive."""
+        """A broker has shown that it is alive."""
         live = self._live.get(key)
         if live is not None:
             live.heard_at = self._clock.monotonic()
 
     def data_version(self, key: BrokerKey) -> DataVersion | None:
-        """The version of the table that broker registered last; None when the broker is not known."""
+        """The version of the table that a broker registered last; None when the broker is not known."""
         live = self._live.get(key)
         return None if live is None else live.data_version
 
@@ -226,12 +226,12 @@ class RouteInfoManager:
         return peer in self._keys_of
 
     def connection_closed(self, peer: Peer) -> None:
-        """Remove every broker that was known by this connection."""
+        """Remove every broker that registered over this connection."""
         for key in list(self._keys_of.get(peer, ())):
             self._remove_live(key, "connection closed")
 
     def expire(self) -> list[Peer]:
-        """Remove the brokers not heard of for their time; return their connections, which the caller closes."""
+        """Remove brokers that were silent for too long; return their connections, which the caller closes."""
         now = self._clock.monotonic()
         gone = []
         for key, live in list(self._live.items()):
@@ -243,7 +243,7 @@ class RouteInfoManager:
         return gone
 
     def unregister(self, key: BrokerKey, broker_name: str) -> None:
-        """Remove a broker that says it leaves (104)."""
+        """Remove a broker that unregisters (104)."""
         self._forget_live(key)
         self._drop_address(broker_name, key)
         logger.info("namesrv: unregistered broker=%r address=%r", broker_name, key.address)
@@ -263,9 +263,9 @@ class RouteInfoManager:
             )
 
     def _drop_address(self, broker_name: str, key: BrokerKey) -> None:
-        """Take one address away; with the last one the name and its queues go.
+        """Remove one address of a broker name; with the last one the name and its queues go.
 
-        It stays when a broker of this name is alive there under another cluster's name: then that one moved.
+        The address stays when a broker of this name is alive there in another cluster: then it has moved.
         """
         data = self._brokers.get(broker_name)
         if data is None or key.address not in data.addresses.values():
@@ -285,9 +285,9 @@ class RouteInfoManager:
     # --- queues: the writing thread
 
     def change_perm(self, broker_name: str, *, wipe_write: bool) -> int:
-        """Take the write permission from every topic of a broker name (205), or make each exactly RW (327).
+        """Take the write permission from every topic of a broker name (205), or make each readable and writable (327).
 
-        Returns how many topics the broker has. Lasts until the version of the broker's table changes.
+        Returns how many topics the broker has. Holds until the version of the broker's table changes.
         """
         return self._topics.change_perm(broker_name, wipe_write=wipe_write)
 
@@ -305,8 +305,8 @@ class RouteInfoManager:
     ) -> bytes | None:
         """TopicRouteData (105) as JSON; None when no known broker has the topic.
 
-        zone: only brokers of that zone, and those without a master. acting_master: a read-only broker set without a
-        master shows its smallest id as the master.
+        zone: only brokers of that zone, and those without a master. acting_master: where a read-only set of brokers has
+        no master, show its smallest id as the master.
         """
         brokers: list[bytes] = []
         shown: list[bytes] = []
@@ -333,7 +333,7 @@ class RouteInfoManager:
         )
 
     def cluster_info(self) -> bytes:
-        """ClusterInfo (106) as JSON: every broker, and the broker names of every cluster."""
+        """ClusterInfo (106) as JSON: every broker, and the broker names of each cluster."""
         brokers = list(self._brokers.values())
         return b'{"brokerAddrTable":%b,"clusterAddrTable":%b}' % (
             encode_object({data.name: data.json for data in brokers}),
@@ -354,7 +354,7 @@ class RouteInfoManager:
         return sorted(queues.broker_name for queues in self._topics.queues(topic))
 
     def all_topics(self) -> bytes:
-        """TopicList (206) of everything that is routed."""
+        """TopicList (206) of all topics."""
         return encode_topic_list([topic for topic, _ in self._topics.items()])
 
     def topics_of_cluster(self, cluster: str) -> bytes:
@@ -365,7 +365,7 @@ class RouteInfoManager:
         )
 
     def system_topics(self) -> bytes:
-        """TopicList (304): the names of clusters and brokers, and one broker that knows the rest."""
+        """TopicList (304): the names of clusters and brokers, and the address of a broker that knows the rest."""
         brokers = list(self._brokers.values())
         names: dict[str, None] = {}
         for cluster, members in _names_by_cluster(brokers).items():
@@ -374,7 +374,7 @@ class RouteInfoManager:
         return encode_topic_list(list(names), address)
 
     def topics_by_flags(self, *, wanted: int, unwanted: int = 0) -> bytes:
-        """TopicList of the topics with all `wanted` and no `unwanted` bits in their system flag (311, 312, 313)."""
+        """TopicList of topics whose system flag has all `wanted` bits and no `unwanted` one (311, 312, 313)."""
         return encode_topic_list(
             [
                 topic

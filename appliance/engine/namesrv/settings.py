@@ -1,8 +1,8 @@
-"""The name server's settings while it runs: what requests 318 and 319 change and show.
+"""The name server's settings while it runs: request 318 changes them, 319 shows them.
 
-Upstream merges whatever it is sent, with a short list of refusals; CVE-2023-37582 wrote files that way. Here a short
-list of switches may change, each by its type, and nothing else. They are kept in `namesrv.properties` beside the
-KV configuration and win over the settings of the next start, as upstream's saved file does.
+Apache's takes over whatever it is sent but for a few names; CVE-2023-37582 wrote files that way. Here a few switches
+may change, each checked by its type, and nothing else. They are kept in `namesrv.properties` beside the KV
+configuration and win over the configuration at the next start, as Apache's saved file does.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..upstream_options import NAMESRV as UPSTREAM_NAMES
 
 logger = logging.getLogger(__name__)
 
-#: Switches that the next request sees.
+#: Switches that are read again for each request.
 CHANGEABLE = frozenset(
     {
-        "clusterTest",  # upstream reads it at start only
+        "clusterTest",  # Apache's reads it at its start only
         "deleteTopicWithBrokerRegistration",
         "enableAllTopicList",
         "enableTopicList",
@@ -33,7 +33,7 @@ CHANGEABLE = frozenset(
         "supportActingMaster",
     }
 )
-#: Upstream's `configBlackList`, and what it adds by itself.
+#: Apache's `configBlackList`, and what it adds to it by itself.
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 #: A properties text is a few lines.
 _MAX_BODY_BYTES = 64 * 1024
@@ -51,7 +51,7 @@ class NamesrvSettings:
         self._changed: dict[str, str] = {}
 
     def load(self) -> None:
-        """Apply what earlier requests have changed. A line that no longer fits is logged and left out."""
+        """Apply what earlier requests changed. A line that is not valid any more is logged and left out."""
         try:
             text = self._path.read_bytes().decode(errors="replace")
         except FileNotFoundError:
@@ -71,10 +71,10 @@ class NamesrvSettings:
             logger.info("namesrv: setting %s=%s from %s", name, value, self._path)
 
     def update(self, body: bytes) -> None:
-        """Take a properties text (318): all of it or nothing; unknown names are ignored, as upstream.
+        """Apply a properties text (318), all of it or nothing; unknown names are ignored, as in Apache's.
 
-        Raises RefusedRequest: 16 for a name that must not change, 1 for a value of the wrong type. Raises OSError
-        when the change could not be saved.
+        Raises RefusedRequest: 16 for a name that may not change, 1 for a value of the wrong type. Raises OSError when
+        the change could not be saved; nothing has changed then.
         """
         if len(body) > _MAX_BODY_BYTES:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "the properties text is too long")
@@ -97,14 +97,14 @@ class NamesrvSettings:
 
     @property
     def texts(self) -> dict[str, str]:
-        """Upstream's names and the values in force."""
+        """Apache's names of the settings -> the values in force."""
         return namesrv_properties(replace(self._engine, namesrv=self.current)) | {
             "configBlackList": "configBlackList;configStorePath;kvConfigPath",
             "configStorePath": str(self._path),
         }
 
     def properties_text(self) -> bytes:
-        """The body of 319: a line a setting, sorted."""
+        """The body of 319: one line for each setting, sorted."""
         return "".join(f"{name}={value}\n" for name, value in sorted(self.texts.items())).encode()
 
     def _parse(self, name: str, value: str) -> bool:

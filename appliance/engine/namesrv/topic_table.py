@@ -1,6 +1,11 @@
 """Topic -> the queues each broker has of it, and the mappings of static topics.
 
-The entries are tuples, replaced whole: any thread may read a topic while one thread (`pool-namesrv`) changes the table.
+The entries are tuples and are replaced whole: any thread may read a topic while one thread (`pool-namesrv`) changes the
+table.
+
+Invariants, for that one thread: `_counts[broker]` is the number of topics with an entry of that broker, and is never 0;
+no topic has an empty tuple; a mapping belongs to a topic that is in the table; `_mapping_bytes` is the sum of all their
+texts.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from .bounds import MOST_ENTRIES, MOST_MAPPING_BYTES, refuse
 from .register_body import MAX_TOPICS, TopicShape
 from .route_data import QueueData
 
-#: Entries shared by topics that look alike; all are let go beyond.
+#: Entries that topics of the same shape share. Beyond, sharing begins again with none.
 MOST_ALIKE = 1024
 
 
@@ -23,12 +28,12 @@ class TopicTable:
         # Written by one thread; the values are frozen.
         self._queues: dict[str, tuple[QueueData, ...]] = {}
         self._mappings: dict[str, dict[str, bytes]] = {}
-        # Most topics look alike: broker name, shape -> the entry of a topic that only this broker has.
+        # Most topics have the same shape: (broker name, shape) -> the entry of a topic that only this broker has.
         self._alike: dict[tuple[str, TopicShape], tuple[QueueData, ...]] = {}
-        # Broker name -> how many topics have queues of it; and how many bytes all mappings have.
+        # Broker name -> how many topics have queues of it; and the bytes of all mappings.
         self._counts: dict[str, int] = {}
         self._mapping_bytes = 0
-        #: Rises whenever queues go away: a broker's table that was taken before then no longer stands here in full.
+        #: Grows whenever queues are removed: a broker's table that was applied before is not complete here any more.
         self.removals = 0
 
     # --- any thread
@@ -37,11 +42,11 @@ class TopicTable:
         return len(self._queues)
 
     def queues(self, topic: str) -> tuple[QueueData, ...]:
-        """One entry a broker name; empty when the topic is not known."""
+        """One entry for each broker name; empty when the topic is not known."""
         return self._queues.get(topic, ())
 
     def mapping(self, topic: str) -> dict[str, bytes]:
-        """Broker name -> TopicQueueMappingInfo as JSON, of a static topic."""
+        """Broker name -> TopicQueueMappingInfo as JSON, for a static topic."""
         return self._mappings.get(topic, {})
 
     def items(self) -> list[tuple[str, tuple[QueueData, ...]]]:
@@ -51,7 +56,7 @@ class TopicTable:
     # --- the writing thread
 
     def check_room(self, broker_name: str, shapes: Collection[str], mappings: dict[str, bytes]) -> None:
-        """Refuse with 1 what would make the table larger than it may be; nothing was changed."""
+        """Refuse with 1 what would make the table larger than it may be. Changes nothing."""
         count, total = self._counts.get(broker_name, 0), sum(self._counts.values())
         if count + len(shapes) > MAX_TOPICS or total + len(shapes) > MOST_ENTRIES:
             new = sum(all(data.broker_name != broker_name for data in self._queues.get(topic, ())) for topic in shapes)
@@ -65,9 +70,9 @@ class TopicTable:
                 raise refuse(f"mappings of static topics may take {MOST_MAPPING_BYTES} bytes")
 
     def put(self, broker_name: str, shapes: dict[str, TopicShape], *, replace: bool, mask: int = ~0) -> None:
-        """Put the queues of every topic of which this broker has none; with `replace`, of all others too.
+        """Add the queues of topics that this broker did not have; with `replace`, those of the others too.
 
-        mask: permission bits that may be set.
+        mask: which permission bits may be set.
         """
         table = self._queues
         made = self._alike
@@ -92,7 +97,7 @@ class TopicTable:
                 table[topic] = others[:at] + alone + others[at + 1 :]
 
     def put_mappings(self, broker_name: str, mappings: dict[str, bytes]) -> None:
-        """Keep the mappings of topics that are known; they leave with those."""
+        """Keep the mappings of topics that are in the table, and only as long as those are."""
         for topic, mapping in mappings.items():
             if topic in self._queues:
                 known = self._mappings.get(topic, {})
@@ -100,16 +105,18 @@ class TopicTable:
                 self._mappings[topic] = known | {broker_name: mapping}
 
     def remove(self, topic: str, broker_name: str) -> None:
-        """Take one broker's queues of a topic away; the last one takes the topic along."""
+        """Remove one broker's queues of a topic; the topic goes with the last broker that has it."""
         queues = self._queues.get(topic, ())
         left = tuple(data for data in queues if data.broker_name != broker_name)
         if len(left) == len(queues):
             return
         self.removals += 1
         self._counts[broker_name] -= 1
+        assert self._counts[broker_name] >= 0, "every entry was counted when it was added"
         if not self._counts[broker_name]:
             del self._counts[broker_name]
         self._mapping_bytes -= len(self.mapping(topic).get(broker_name, b""))
+        assert self._mapping_bytes >= 0, "every mapping was counted when it was added"
         if left:
             self._queues[topic] = left
         else:
@@ -121,7 +128,7 @@ class TopicTable:
             self._mappings.pop(topic, None)
 
     def remove_broker(self, broker_name: str, keep: Container[str] = ()) -> None:
-        """Take the queues of a broker away, but those of the topics to keep."""
+        """Remove the queues of a broker from all topics but those to keep."""
         for topic, _, _ in self._of_broker(broker_name):
             if topic not in keep:
                 self.remove(topic, broker_name)
@@ -145,7 +152,7 @@ class TopicTable:
         return count
 
     def _of_broker(self, broker_name: str) -> Iterator[tuple[str, tuple[QueueData, ...], int]]:
-        """(topic, its queues, which of them is this broker's) for each topic of a broker."""
+        """(topic, its entries, the index of this broker's) for each topic that the broker has."""
         for topic, queues in self.items():
             for at, data in enumerate(queues):
                 if data.broker_name == broker_name:

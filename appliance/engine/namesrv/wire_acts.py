@@ -1,4 +1,4 @@
-"""How the name server's administrative requests look in the audit log."""
+"""How the audit log shows the name server's administrative requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _option_names(request: RemotingCommand) -> Names:
 
 
 def namesrv_acts(routes: RouteInfoManager, kv: KVConfigManager, settings: NamesrvSettings) -> dict[int, Act]:
-    """Request code -> its Act."""
+    """Request code -> how it is shown."""
 
     def value_now(names: Names) -> State:
         value = kv.get(*names) if len(names) == 2 else None

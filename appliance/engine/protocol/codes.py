@@ -1,7 +1,8 @@
-"""Request, response and language codes of the remoting protocol.
+"""Request, response and language codes of the remoting protocol, and the versions of RocketMQ. PURE.
 
-Source: RocketMQ 5.3.3 `RequestCode`, `ResponseCode`, `RemotingSysResponseCode`, `LanguageCode`, `MQVersion`.
+All request codes of 5.3.3 are here, served or not: `request_kinds` lists the served ones.
 Plain integers in classes, not enums: they are dictionary keys on the hot path.
+Source: RocketMQ 5.3.3 `RequestCode`, `ResponseCode`, `RemotingSysResponseCode`, `LanguageCode`, `MQVersion`.
 """
 
 
@@ -224,31 +225,31 @@ LANGUAGES = (
 )  # fmt: skip
 LANGUAGE_CODES = {name: code for code, name in enumerate(LANGUAGES)}
 
-#: `MQVersion` ordinal in every header we write: V5_3_3, whose behaviour we follow.
+#: `MQVersion` ordinal in every header we write: V5_3_3, whose behaviour we follow (D4).
 VERSION = 479
 HIGHER_VERSION = 612
 
 
 def version_name(ordinal: int) -> str:
-    """The text mqadmin prints for a version ordinal: 409 -> "V4_9_8", 479 -> "V5_3_3".
+    """The text mqadmin prints for a version's ordinal: 409 -> "V4_9_8", 479 -> "V5_3_3".
 
-    Finals are odd from 3.0.1 on and step by two: 4.x.y = 213 + 20x + 2y, 5.x.y = 413 + 20x + 2y. The C++ client still
-    says 3.1.8, so rows of 3.x are known as well; those from 3.3 on begin at .1. Ordinals outside all rows, which no
-    client in use sends, come back as "HIGHER_VERSION" or "V<ordinal>". Source: 5.3.3 `MQVersion.Version`.
+    From 3.0.1 on, releases have odd ordinals and snapshots the even ones before them: 4.x.y is 213 + 20x + 2y, 5.x.y is
+    413 + 20x + 2y. The C++ client still calls itself 3.1.8, so 3.x is known, too; its minor versions from 3.3 on begin
+    at .1. Other ordinals, which no client in use sends, give "HIGHER_VERSION" or "V<ordinal>".
     """
     if ordinal >= HIGHER_VERSION:
         return "HIGHER_VERSION"
     snapshot = "" if ordinal % 2 else "_SNAPSHOT"
-    final = ordinal if ordinal % 2 else ordinal + 1
-    # (first final of a block of rows, finals of a row, the version that it is).
-    for base, row, (major, minor, patch) in (
+    release = ordinal if ordinal % 2 else ordinal + 1
+    # (ordinal of the first release of a block, releases of one minor version, which release the first one is).
+    for first, per_minor, (major, minor, patch) in (
         (413, 10, (5, 0, 0)),
         (213, 10, (4, 0, 0)),
         (87, 9, (3, 3, 1)),
         (47, 10, (3, 1, 0)),
         (17, 15, (3, 0, 1)),
     ):
-        if final >= base:
-            rows, rest = divmod((final - base) // 2, row)
-            return f"V{major}_{minor + rows}_{patch + rest}{snapshot}"
+        if release >= first:
+            minors, patches = divmod((release - first) // 2, per_minor)
+            return f"V{major}_{minor + minors}_{patch + patches}{snapshot}"
     return f"V{ordinal}"

@@ -1,8 +1,17 @@
-"""RemotingCommand: one request or response, and its whole frame.
+"""RemotingCommand: one request or response, and the frame it travels in. PURE: bytes in, values out.
 
-A frame is `length(4) meta(4) header body`; `length` counts everything after itself, the top byte of `meta` is the
-header's encoding (0 JSON, 1 ROCKETMQ) and its low 24 bits the header's length. The encodings are in `header_codecs`.
-Hot requests never become a RemotingCommand; `hot_headers` reads what they need straight from the frame.
+    0 length 4 | 4 encoding 1 | 5 header length 3 | 8 header | header end: body
+
+`length` counts everything behind itself: 4 + header + body. Bytes 4 to 7 are read as one number, `meta`: its top byte
+is the header's encoding (0 JSON, 1 ROCKETMQ, see `header_codecs`), its low 24 bits the header's length. All big-endian.
+The body is not looked at here; request code and response code say what it holds. Format page: docs/formats/frame.md.
+
+A request and its answer have the same `opaque`, chosen by whoever asks, each connection for itself. Answers may come in
+any order. Whoever receives a one-way request must not answer it, not even with an error.
+
+A RemotingCommand costs a decoded header and several objects. Sends and pulls whose header begins as Java, Go and C++
+write it do not become one: `remoting.dispatcher` hands them to their processor, which reads the frame in place.
+Source: RocketMQ 5.3.3 `RemotingCommand`, `NettyDecoder`.
 """
 
 from __future__ import annotations
@@ -22,8 +31,8 @@ CODEC_ROCKETMQ = 1
 
 #: Apache's `com.rocketmq.remoting.frameMaxLength`, its length field included.
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-#: Ours (D13): Apache allows 16 MiB. The largest legal header is a send with 32,767 bytes of properties, of which JSON
-#: makes up to six times as many.
+#: Ours (D13); Apache allows 16 MiB. The largest legal header is that of a send with 32,767 bytes of properties, each of
+#: which JSON may write as six.
 MAX_HEADER_BYTES = 256 * 1024
 
 _PREFIX = struct.Struct(">iI")
@@ -39,10 +48,11 @@ class Witness(Protocol):
 class RemotingCommand:
     """One decoded frame, or one about to be encoded.
 
-    code: request or response code. opaque: correlation id, any i32. version: `MQVersion` ordinal of the sender.
-    ext_fields: the custom header, text to text. body: opaque to this layer. codec: 0 JSON, 1 ROCKETMQ, as received.
-    bare: the header had no `extFields` key at all (a request of Java without fields); an encoder repeats that.
-    witness: of a request, who is told how it goes.
+    code: request code, or response code when FLAG_RESPONSE is set. opaque: correlation id, any i32. version:
+    `MQVersion` ordinal of the sender. language: name of the sender's, see LANGUAGES. remark: free text, mostly of an
+    error. ext_fields: the fields of this request code, Java's CommandCustomHeader, text to text. codec: 0 JSON, 1
+    ROCKETMQ, as received. bare: the header had no `extFields` at all, as Java writes a request without fields; encoding
+    repeats that. witness: sees how this request is handled, None without one.
     """
 
     __slots__ = (
@@ -88,7 +98,7 @@ class RemotingCommand:
     def response(
         cls, code: int, remark: str | None = None, ext: dict[str, str] | None = None, body: bytes = b""
     ) -> RemotingCommand:
-        """A response; whoever sends it copies the request's opaque."""
+        """A response. Its opaque is set by whoever sends it, from the request."""
         return cls(code, flag=FLAG_RESPONSE, remark=remark, ext_fields=ext, body=body)
 
     @property
@@ -108,16 +118,24 @@ class RemotingCommand:
 
 
 def encode_command(command: RemotingCommand, codec: int = CODEC_JSON) -> bytes:
-    """The whole frame. Raises FrameError when a field does not fit its encoding (code > 32767 in ROCKETMQ)."""
+    """The whole frame.
+
+    Raises FrameError when it would be longer than MAX_FRAME_BYTES, or a field does not fit its encoding: a code above
+    32767 in ROCKETMQ, half a surrogate pair in either.
+    """
     header = encode_header(command, codec)
     length = 4 + len(header) + len(command.body)
     if length + 4 > MAX_FRAME_BYTES:
         raise FrameError(f"frame of {length + 4} bytes exceeds {MAX_FRAME_BYTES}")
+    assert len(header) < 1 << 24, "a header that fits a frame has a length of 24 bits"
     return _PREFIX.pack(length, codec << 24 | len(header)) + header + command.body
 
 
 def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
-    """Decode one whole frame, length field included; raises FrameError when it is none."""
+    """Decode one whole frame, length field included. Raises FrameError when its lengths or its header are wrong.
+
+    The command keeps no reference to `frame`: header and body are copied.
+    """
     if len(frame) < 8:
         raise FrameError(f"frame of {len(frame)} bytes has no header")
     length, meta = _PREFIX.unpack_from(frame)
@@ -131,6 +149,6 @@ def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
 
 
 def decode_parts(codec: int, header: memoryview | bytes, body: bytes) -> RemotingCommand:
-    """A command from its header (encoding `codec`) and body; raises FrameError."""
+    """A command from its header, in the encoding `codec`, and its body. Raises FrameError."""
     fields = decode_header(codec, header)
     return RemotingCommand(*fields, body=body, codec=codec, bare=fields.ext_fields is None)

@@ -1,4 +1,10 @@
-"""DataVersion: the number a configuration table carries, so that others can ask whether theirs is the same."""
+"""DataVersion: the version of a configuration table, so that others can ask whether theirs is the same. PURE.
+
+    {"counter":3,"stateVersion":0,"timestamp":1700000000000}
+
+A broker sends it with its topic table (103), alone to ask whether the name server still has that table (322), and
+writes it into its JSON files. 4.9 knows no `stateVersion`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +14,9 @@ _LONG = 1 << 63
 
 
 class DataVersion(NamedTuple):
-    """timestamp: wall ms of the last change. counter: changes since the table began. state_version: 5.x only.
+    """timestamp: wall ms of the last change. counter: number of changes. state_version: 5.x only.
 
-    Two tables are taken for the same when all three are equal. Source: RocketMQ `DataVersion`.
+    Two tables count as the same when all three are equal. Source: RocketMQ `DataVersion`.
     """
 
     timestamp: int = 0

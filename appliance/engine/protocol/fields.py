@@ -1,7 +1,9 @@
-"""Reading the custom header of a request: text in, checked values out.
+"""Reads the fields of a request's header: text in, checked values out. PURE.
 
-Apache's decoder leaves a missing or unparsable field null and lets the handler trip over it; ours refuses with
-SYSTEM_ERROR (the code its handlers mostly end in) and a remark that names the field.
+A field travels as text whatever it means, and is absent, empty or there; the binary encoding cannot tell the first two
+apart, so nobody here does. Apache's decoder leaves a missing or malformed field null, and its handlers then fail with a
+NullPointerException. We refuse the request with the code that those failures end in, SYSTEM_ERROR, and a remark that
+names the field.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}\Z", re.ASCII)
 
 
 def require_str(request: RemotingCommand, name: str) -> str:
-    """The field's text; refuses when it is absent or empty (the binary encoding cannot tell the two apart)."""
+    """The field's text. Refuses when it is absent or empty."""
     value = request.ext_fields.get(name)
     if not value:
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the header field {name} is missing")
@@ -27,19 +29,19 @@ def require_str(request: RemotingCommand, name: str) -> str:
 
 
 def _number(name: str, text: str, low: int, high: int) -> int:
-    """`Integer.parseInt` / `Long.parseLong`: decimal digits with an optional sign, nothing else."""
+    """As `Integer.parseInt` and `Long.parseLong`: decimal digits with an optional sign, no blanks, no underscores."""
     if not _NUMBER.match(text) or not low <= (value := int(text)) <= high:
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f'the header field {name} is not a number: "{text[:64]}"')
     return value
 
 
 def require_int(request: RemotingCommand, name: str) -> int:
-    """A required i32."""
+    """A required i32. Refuses when it is absent or no number of 32 bits."""
     return _number(name, require_str(request, name), I32_MIN, I32_MAX)
 
 
 def require_long(request: RemotingCommand, name: str) -> int:
-    """A required i64."""
+    """A required i64. Refuses when it is absent or no number of 64 bits."""
     return _number(name, require_str(request, name), I64_MIN, I64_MAX)
 
 
@@ -56,6 +58,6 @@ def optional_long(request: RemotingCommand, name: str, default: int) -> int:
 
 
 def optional_bool(request: RemotingCommand, name: str, default: bool) -> bool:
-    """`Boolean.parseBoolean`: anything but a case-insensitive "true" is false; absent or empty is `default`."""
+    """As `Boolean.parseBoolean`: "true" in any case is true, any other text is false; absent or empty is `default`."""
     text = request.ext_fields.get(name)
     return text.lower() == "true" if text else default

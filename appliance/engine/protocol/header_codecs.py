@@ -1,12 +1,25 @@
-"""The two encodings of a frame's header: JSON (0) and ROCKETMQ (1).
+"""The two encodings of a frame's header: JSON (0) and ROCKETMQ (1). PURE: bytes in, values out.
 
-JSON, as fastjson writes it: keys in alphabetical order, no blanks, nulls left out. Read tolerantly: numbers and
-booleans as `extFields` values (the C++ client sends them), `"remark":""`, a trailing newline, unknown keys, a language
-as its ordinal. ROCKETMQ: fixed fields, then remark and map, each led by its length; an empty key or value is null.
+JSON, as fastjson writes it: keys in alphabetical order, no blanks, nulls left out.
 
-Not canonical, so decode-encode may differ from what was read: JSON whose keys are not alphabetical or whose
-`extFields` hold numbers (C++), blanks or a newline, `"remark":""` (Go, C++). Java's JSON and every ROCKETMQ header
-come back byte for byte, since the order of `extFields` is kept.
+    {"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":1,
+     "serializeTypeCurrentRPC":"JSON","version":479}                                       (one line)
+
+ROCKETMQ, binary and big-endian. An empty key or value is null, so nothing here can be present and empty.
+
+    0 code 2 | 2 language 1 | 3 version 2 | 5 opaque 4 | 9 flag 4 | 13 remark length 4, remark | fields length 4
+    and for each field: key length 2, key | value length 4, value
+
+Written strictly, since the Go client reads nothing but strings in `extFields`. Read tolerantly, since clients differ:
+numbers and booleans as `extFields` values (C++), `"remark":""` (Go, C++), a newline behind the object (C++), unknown
+keys, a language as its ordinal.
+
+Decoding and encoding again gives the same bytes for Java's JSON and for every ROCKETMQ header: the order of `extFields`
+is kept. It gives other bytes, of the same meaning, for JSON with keys in another order, numbers in `extFields`, blanks,
+a newline, or `"remark":""`.
+
+The hot processors depend on the beginning of the JSON form (`remoting.dispatcher`): a header that begins otherwise is
+decoded here and takes the cold way to the same code.
 """
 
 from __future__ import annotations
@@ -30,7 +43,8 @@ _I32_MIN, _I32_MAX = -(1 << 31), (1 << 31) - 1
 
 
 class HeaderFields(NamedTuple):
-    """What both encodings carry, in the order RemotingCommand takes it."""
+    """What both encodings carry, in the order of RemotingCommand's parameters. ext_fields: None when there were
+    none."""
 
     code: int
     opaque: int
@@ -56,7 +70,7 @@ _json_encode = msgspec.json.encode
 
 
 def _text(value: str | float | bool) -> str:
-    """A scalar as Java's `toString` would write it."""
+    """A number or boolean in `extFields`, as Java's `toString` would write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -67,6 +81,7 @@ def _decode_json(data: memoryview | bytes) -> HeaderFields:
         header = _json_decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(f"JSON header: {error}") from None
+    # JSON numbers have no width: an opaque beyond 32 bits could not be repeated in the answer.
     for value in (header.code, header.opaque, header.flag, header.version):
         if not _I32_MIN <= value <= _I32_MAX:
             raise FrameError("JSON header: a number is outside 32 bits")
@@ -87,6 +102,7 @@ def _decode_json(data: memoryview | bytes) -> HeaderFields:
 
 
 def _decode_rocketmq(data: memoryview | bytes) -> HeaderFields:
+    # Every length is checked against what is around it before it is used: a slice of Python's would be short silently.
     raw = bytes(data)
     size = len(raw)
     try:
@@ -121,11 +137,12 @@ def _decode_rocketmq(data: memoryview | bytes) -> HeaderFields:
     except (struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"ROCKETMQ header: {error}") from None
     name = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
+    # Code and version are unsigned, although Java writes them with writeShort.
     return HeaderFields(code & 0xFFFF, opaque, flag, version & 0xFFFF, name, remark, None if bare else fields)
 
 
 def decode_header(codec: int, data: memoryview | bytes) -> HeaderFields:
-    """Decode one header; raises FrameError for an unknown encoding or anything that does not parse."""
+    """Decode one header. Raises FrameError for an unknown encoding and for bytes that are no header."""
     if codec == 0:
         return _decode_json(data)
     if codec == 1:
@@ -162,7 +179,8 @@ def _encode_rocketmq(command: RemotingCommand) -> bytes:
 
 
 def encode_header(command: RemotingCommand, codec: int) -> bytes:
-    """Encode a command's header; raises FrameError for what the encoding cannot carry, half a surrogate pair too."""
+    """Encode a command's header. Raises FrameError for what the encoding cannot carry: numbers that are too wide for
+    ROCKETMQ, half a surrogate pair in either."""
     try:
         if codec == 0:
             return _encode_json(command)

@@ -1,8 +1,18 @@
-"""The two ids of a message.
+"""The two ids of a message. PURE.
 
-Offset id: upper-case hex of the store host's address (4 or 16 bytes), its port (4) and the physical offset (8).
-Unique key (`UNIQ_KEY`): address (4), low 16 bits of the pid, a 4-byte hash, milliseconds since the month began (4), a
-counter (2). Source: RocketMQ `MessageDecoder.createMessageId`, `MessageClientIDSetter`.
+Offset id, `offsetMsgId` in answers: where the message is. Upper-case hex of 16 or 28 bytes.
+
+    0 address of the broker that stored it 4 or 16 | port 4 | physical offset 8
+
+It leads to the message as long as the broker keeps that address. In records, hosts are held the same way: address,
+port.
+
+Unique key, the property `UNIQ_KEY` and `msgId` in Java: which message it is. The producer makes it, so it is the same
+in every copy: a retry sends the same one again. Upper-case hex of 16 bytes.
+
+    0 address 4 | 4 low 16 bits of the pid 2 | 6 a hash 4 | 10 ms since the month began 4 | 14 counter 2
+
+Source: RocketMQ `MessageDecoder.createMessageId`, `MessageClientIDSetter`.
 """
 
 from __future__ import annotations
@@ -12,7 +22,10 @@ import struct
 
 
 def encode_host(host: str, port: int) -> bytes:
-    """Address bytes and port as records hold them: 8 bytes for IPv4 (also IPv4-mapped IPv6), 20 for IPv6."""
+    """Address and port as records hold them: 8 bytes for IPv4, also for an IPv6 address that maps one; 20 for IPv6.
+
+    host: an IP address, with a zone or without. Raises ValueError when it is none.
+    """
     address = ipaddress.ip_address(host.split("%", 1)[0])
     if address.version == 6 and address.ipv4_mapped:
         address = address.ipv4_mapped
@@ -20,7 +33,7 @@ def encode_host(host: str, port: int) -> bytes:
 
 
 def decode_host(raw: bytes) -> tuple[str, int]:
-    """(address text, port) of 8 or 20 bytes."""
+    """(address, port) of 8 or 20 bytes, the reverse of `encode_host`."""
     return str(ipaddress.ip_address(raw[:-4])), int.from_bytes(raw[-4:], "big")
 
 
@@ -39,16 +52,19 @@ def decode_offset_id(text: str) -> tuple[str, int, int]:
 
 
 class UniqueKeys:
-    """Makes unique keys for messages whose producer sent none.
+    """Makes unique keys for messages whose producer sent none: Java's do, clients of other languages may not.
 
-    address: 4 bytes. month_start_ms: the local month's first millisecond. Owned by one thread.
+    Unique as long as one process makes fewer than 65,536 in a millisecond. Owned by one thread.
     """
 
     def __init__(self, address: bytes, pid: int, salt: int, month_start_ms: int) -> None:
+        """address: 4 bytes. salt: what tells processes of one pid apart. month_start_ms: when the local month began."""
+        assert len(address) == 4, "a unique key has room for 4 bytes of the address"
         self._prefix = (address + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)).hex().upper()
         self._month_start_ms = month_start_ms
         self._counter = 0
 
     def next(self, now_ms: int) -> str:
+        """The next key, 32 hex digits."""
         self._counter = self._counter + 1 & 0xFFFF
         return f"{self._prefix}{max(0, now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}{self._counter:04X}"

@@ -1,41 +1,44 @@
-"""The properties of a message: a map as one text, and the names the broker knows.
+"""The properties of a message: a map in one text, and the names the broker knows. PURE.
 
-Each pair is `name 0x01 value 0x02`; Java 4.9 leaves the last 0x02 out, all others write it. Pairs without 0x01, with an
-empty name or an empty value are dropped, and the last of two equal names wins, as in Java's readers.
+    TAGS 0x01 TagA 0x02 KEYS 0x01 order-17 0x02
+
+Java 4.9 leaves the last 0x02 out, everybody else writes it, and the broker stores the text as it came. So readers take
+both: pairs without 0x01, with an empty name or an empty value are dropped, and of two equal names the last wins, as in
+Java's readers.
 """
 
 NAME_SEPARATOR = "\x01"
 PAIR_SEPARATOR = "\x02"
 
-#: The stored length is a signed short.
+#: A record holds the length as a signed short.
 MAX_PROPERTIES_BYTES = 32767
 
-KEYS = "KEYS"
-TAGS = "TAGS"
-WAIT_STORE_MSG_OK = "WAIT"
-DELAY_TIME_LEVEL = "DELAY"
-RETRY_TOPIC = "RETRY_TOPIC"
-REAL_TOPIC = "REAL_TOPIC"
-REAL_QUEUE_ID = "REAL_QID"
-TRANSACTION_PREPARED = "TRAN_MSG"
-PRODUCER_GROUP = "PGROUP"
-MSG_REGION = "MSG_REGION"
-TRACE_SWITCH = "TRACE_ON"
-UNIQUE_KEY = "UNIQ_KEY"
-CLUSTER = "CLUSTER"
-POP_CK = "POP_CK"
-INNER_NUM = "INNER_NUM"
-TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
-TIMER_DELAY_MS = "TIMER_DELAY_MS"
-TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
-TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
-#: Each of them delays a message, or takes a delayed one back.
+# Set by producers.
+KEYS = "KEYS"  # words between blanks; the key index finds the message by each
+TAGS = "TAGS"  # one tag; its `java_hash` is the tag code of the queue entry
+UNIQUE_KEY = "UNIQ_KEY"  # see `message_id`; the key index finds the message by it, too
+TRANSACTION_PREPARED = "TRAN_MSG"  # "true": a half message
+DELAY_TIME_LEVEL = "DELAY"  # a number from 1 on: one of `messageDelayLevel`
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"  # seconds from now
+TIMER_DELAY_MS = "TIMER_DELAY_MS"  # milliseconds from now
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"  # wall ms
+TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"  # the unique key of a delayed message that is recalled
+INNER_NUM = "INNER_NUM"  # how many messages a record of Apache's batch queues holds
+#: Each of them delays a message, or recalls a delayed one.
 DELAY_NAMES = (DELAY_TIME_LEVEL, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DEL_UNIQKEY)
-TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
+
+# Set by brokers.
+RETRY_TOPIC = "RETRY_TOPIC"  # of a message in %RETRY% or %DLQ%: the topic it was sent to
+REAL_TOPIC = "REAL_TOPIC"  # of a message that waits in a system topic: the topic it is for
+MSG_REGION = "MSG_REGION"  # the broker's `regionId`
+TRACE_SWITCH = "TRACE_ON"  # whether clients may write traces
+CLUSTER = "CLUSTER"  # the broker's `brokerClusterName`
+POP_CK = "POP_CK"  # the checkpoint with which a POP consumer acknowledges
+TRANSIENT_PREFIX = "__RMQ.TRANSIENT."  # properties of such names are not stored
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """The map a properties text holds."""
+    """The map that a properties text holds."""
     found = {}
     for pair in text.split(PAIR_SEPARATOR):
         name, separator, value = pair.partition(NAME_SEPARATOR)
@@ -45,12 +48,12 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def encode_properties(properties: dict[str, str]) -> str:
-    """The text of a map, each pair ended by 0x02."""
+    """The text of a map, with 0x02 behind each pair. Names and values hold neither separator."""
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
 
 
 def find_property(text: str, name: str) -> str | None:
-    """One value without building the map, the last if the name occurs twice; None when absent or empty."""
+    """One value, without building the map: the last when the name occurs twice, None when it is absent or empty."""
     needle = f"\x02{name}\x01"
     _, found, rest = f"\x02{text}".rpartition(needle)
     if not found:
@@ -59,7 +62,7 @@ def find_property(text: str, name: str) -> str | None:
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode`: 32 bits, signed, over UTF-16 code units. It is the tag code of a message with that tag."""
+    """`String.hashCode` of Java: 32 bits, signed, over UTF-16 code units. The tag code of a message is its tag's."""
     value = 0
     if text.isascii():
         for unit in text.encode():

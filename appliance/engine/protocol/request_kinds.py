@@ -1,14 +1,15 @@
-"""Who a request code is for: one table of everything that our ports serve.
+"""What kind of request each served code is: administration, a client's work, a broker's, or reading. PURE.
 
     ADMIN    changes the broker or the name server on purpose: audited, and taken from loopback only unless
              `--wire-admin` says otherwise (D22)
-    CLIENT   a producer's or consumer's work, with what it changes by the way (topics made by a send, offsets, leases)
-    BROKER   what brokers tell a name server; they live on other machines
+    CLIENT   a producer's or consumer's work, with what it changes on the way: topics made by a send, offsets, locks
+    BROKER   what brokers send to a name server, from other machines
     READ     changes nothing
 
-A code that is served and not listed keeps the engine from starting: whoever adds one decides here what it is. Kinds
-follow the actions of RocketMQ 5.3.3's `@RocketMQAction` (UPDATE, CREATE, DELETE: ADMIN; PUB, SUB: CLIENT; GET, LIST:
-READ). Differs: 309, SUB there, is ADMIN, for only tools send it and it makes a consumer consume again.
+Every code that is served must be listed, once: the engine does not start otherwise, so whoever adds a request decides
+here what it is. Kinds follow the actions of RocketMQ 5.3.3's `@RocketMQAction` (UPDATE, CREATE, DELETE: ADMIN; PUB,
+SUB: CLIENT; GET, LIST: READ). Differs: 309 is SUB there and ADMIN here, since only tools send it, and it makes a
+consumer consume a message again.
 """
 
 from __future__ import annotations
@@ -20,112 +21,103 @@ CLIENT = "client"
 BROKER = "broker"
 READ = "read"
 
-KINDS: dict[int, str] = {
-    **dict.fromkeys(
-        (
-            C.UPDATE_AND_CREATE_TOPIC,
-            C.UPDATE_AND_CREATE_TOPIC_LIST,
-            C.DELETE_TOPIC_IN_BROKER,
-            C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-            C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-            C.DELETE_SUBSCRIPTIONGROUP,
-            C.UPDATE_BROKER_CONFIG,
-            C.INVOKE_BROKER_TO_RESET_OFFSET,
-            C.CLONE_GROUP_OFFSET,
-            C.CLEAN_EXPIRED_CONSUMEQUEUE,
-            C.CLEAN_UNUSED_TOPIC,
-            C.DELETE_EXPIRED_COMMITLOG,
-            C.CONSUME_MESSAGE_DIRECTLY,
-            C.PUT_KV_CONFIG,
-            C.DELETE_KV_CONFIG,
-            C.WIPE_WRITE_PERM_OF_BROKER,
-            C.ADD_WRITE_PERM_OF_BROKER,
-            C.DELETE_TOPIC_IN_NAMESRV,
-            C.UPDATE_NAMESRV_CONFIG,
-        ),
-        ADMIN,
+_CODES: dict[str, tuple[int, ...]] = {
+    ADMIN: (
+        C.UPDATE_AND_CREATE_TOPIC,
+        C.UPDATE_AND_CREATE_TOPIC_LIST,
+        C.DELETE_TOPIC_IN_BROKER,
+        C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        C.DELETE_SUBSCRIPTIONGROUP,
+        C.UPDATE_BROKER_CONFIG,
+        C.INVOKE_BROKER_TO_RESET_OFFSET,
+        C.CLONE_GROUP_OFFSET,
+        C.CLEAN_EXPIRED_CONSUMEQUEUE,
+        C.CLEAN_UNUSED_TOPIC,
+        C.DELETE_EXPIRED_COMMITLOG,
+        C.CONSUME_MESSAGE_DIRECTLY,
+        C.PUT_KV_CONFIG,
+        C.DELETE_KV_CONFIG,
+        C.WIPE_WRITE_PERM_OF_BROKER,
+        C.ADD_WRITE_PERM_OF_BROKER,
+        C.DELETE_TOPIC_IN_NAMESRV,
+        C.UPDATE_NAMESRV_CONFIG,
     ),
-    **dict.fromkeys(
-        (
-            C.SEND_MESSAGE,
-            C.SEND_MESSAGE_V2,
-            C.SEND_BATCH_MESSAGE,
-            C.PULL_MESSAGE,
-            C.LITE_PULL_MESSAGE,
-            C.UPDATE_CONSUMER_OFFSET,
-            C.HEART_BEAT,
-            C.UNREGISTER_CLIENT,
-            C.CONSUMER_SEND_MSG_BACK,
-            C.LOCK_BATCH_MQ,
-            C.UNLOCK_BATCH_MQ,
-            C.CHECK_CLIENT_CONFIG,
-        ),
-        CLIENT,
+    CLIENT: (
+        C.SEND_MESSAGE,
+        C.SEND_MESSAGE_V2,
+        C.SEND_BATCH_MESSAGE,
+        C.PULL_MESSAGE,
+        C.LITE_PULL_MESSAGE,
+        C.UPDATE_CONSUMER_OFFSET,
+        C.HEART_BEAT,
+        C.UNREGISTER_CLIENT,
+        C.CONSUMER_SEND_MSG_BACK,
+        C.LOCK_BATCH_MQ,
+        C.UNLOCK_BATCH_MQ,
+        C.CHECK_CLIENT_CONFIG,
     ),
-    **dict.fromkeys(
-        (
-            C.REGISTER_BROKER,
-            C.UNREGISTER_BROKER,
-            C.BROKER_HEARTBEAT,
-            C.QUERY_DATA_VERSION,  # counts as a sign of life
-            C.REGISTER_TOPIC_IN_NAMESRV,  # 5.x brokers with enableSingleTopicRegister
-        ),
-        BROKER,
+    BROKER: (
+        C.REGISTER_BROKER,
+        C.UNREGISTER_BROKER,
+        C.BROKER_HEARTBEAT,
+        C.QUERY_DATA_VERSION,  # counts as a sign of life
+        C.REGISTER_TOPIC_IN_NAMESRV,  # 5.x brokers with enableSingleTopicRegister
     ),
-    **dict.fromkeys(
-        (
-            C.QUERY_MESSAGE,
-            C.VIEW_MESSAGE_BY_ID,
-            C.QUERY_CONSUMER_OFFSET,
-            C.GET_ALL_TOPIC_CONFIG,
-            C.GET_TOPIC_CONFIG,
-            C.GET_BROKER_CONFIG,
-            C.GET_BROKER_RUNTIME_INFO,
-            C.GET_BROKER_HA_STATUS,
-            C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-            C.SEARCH_OFFSET_BY_TIMESTAMP,
-            C.GET_MAX_OFFSET,
-            C.GET_MIN_OFFSET,
-            C.GET_EARLIEST_MSG_STORETIME,
-            C.GET_CONSUMER_LIST_BY_GROUP,
-            C.GET_ALL_CONSUMER_OFFSET,
-            C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-            C.GET_SUBSCRIPTIONGROUP_CONFIG,
-            C.GET_TOPIC_STATS_INFO,
-            C.GET_CONSUMER_CONNECTION_LIST,
-            C.GET_PRODUCER_CONNECTION_LIST,
-            C.GET_ALL_PRODUCER_INFO,
-            C.GET_CONSUME_STATS,
-            C.GET_BROKER_CONSUME_STATS,
-            C.GET_CONSUMER_RUNNING_INFO,
-            C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-            C.QUERY_TOPIC_CONSUME_BY_WHO,
-            C.QUERY_TOPICS_BY_CONSUMER,
-            C.QUERY_SUBSCRIPTION_BY_CONSUMER,
-            C.QUERY_CONSUME_TIME_SPAN,
-            C.QUERY_CONSUME_QUEUE,
-            C.VIEW_BROKER_STATS_DATA,
-            C.GET_ROUTEINFO_BY_TOPIC,
-            C.GET_KV_CONFIG,
-            C.GET_KVLIST_BY_NAMESPACE,
-            C.GET_BROKER_MEMBER_GROUP,
-            C.GET_BROKER_CLUSTER_INFO,
-            C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-            C.GET_TOPICS_BY_CLUSTER,
-            C.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-            C.GET_UNIT_TOPIC_LIST,
-            C.GET_HAS_UNIT_SUB_TOPIC_LIST,
-            C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-            C.GET_NAMESRV_CONFIG,
-        ),
-        READ,
+    READ: (
+        C.QUERY_MESSAGE,
+        C.VIEW_MESSAGE_BY_ID,
+        C.QUERY_CONSUMER_OFFSET,
+        C.GET_ALL_TOPIC_CONFIG,
+        C.GET_TOPIC_CONFIG,
+        C.GET_BROKER_CONFIG,
+        C.GET_BROKER_RUNTIME_INFO,
+        C.GET_BROKER_HA_STATUS,
+        C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        C.SEARCH_OFFSET_BY_TIMESTAMP,
+        C.GET_MAX_OFFSET,
+        C.GET_MIN_OFFSET,
+        C.GET_EARLIEST_MSG_STORETIME,
+        C.GET_CONSUMER_LIST_BY_GROUP,
+        C.GET_ALL_CONSUMER_OFFSET,
+        C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        C.GET_SUBSCRIPTIONGROUP_CONFIG,
+        C.GET_TOPIC_STATS_INFO,
+        C.GET_CONSUMER_CONNECTION_LIST,
+        C.GET_PRODUCER_CONNECTION_LIST,
+        C.GET_ALL_PRODUCER_INFO,
+        C.GET_CONSUME_STATS,
+        C.GET_BROKER_CONSUME_STATS,
+        C.GET_CONSUMER_RUNNING_INFO,
+        C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        C.QUERY_TOPIC_CONSUME_BY_WHO,
+        C.QUERY_TOPICS_BY_CONSUMER,
+        C.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        C.QUERY_CONSUME_TIME_SPAN,
+        C.QUERY_CONSUME_QUEUE,
+        C.VIEW_BROKER_STATS_DATA,
+        C.GET_ROUTEINFO_BY_TOPIC,
+        C.GET_KV_CONFIG,
+        C.GET_KVLIST_BY_NAMESPACE,
+        C.GET_BROKER_MEMBER_GROUP,
+        C.GET_BROKER_CLUSTER_INFO,
+        C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        C.GET_TOPICS_BY_CLUSTER,
+        C.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        C.GET_UNIT_TOPIC_LIST,
+        C.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        C.GET_NAMESRV_CONFIG,
     ),
 }
 
+KINDS: dict[int, str] = {code: kind for kind, codes in _CODES.items() for code in codes}
+assert len(KINDS) == sum(map(len, _CODES.values())), "a request code is listed twice"
+
 
 def kind_of(code: int) -> str:
-    """ADMIN, CLIENT, BROKER or READ. Raises LookupError for a code that nobody has classified."""
+    """ADMIN, CLIENT, BROKER or READ. Raises LookupError for a code that is not listed."""
     try:
         return KINDS[code]
     except KeyError:
-        raise LookupError(f"request code {code} is served, but request_kinds.py does not say for whom") from None
+        raise LookupError(f"request code {code} is served, but not listed in request_kinds.py") from None

@@ -1,7 +1,7 @@
 """A small blocking client: one TCP connection to one address, one call at a time.
 
-For the few calls the server makes itself (registration) and for tests. What a busy client needs, many calls in flight
-and answers in any order, is not here.
+For the few calls that the server makes itself (registration) and for tests. It has nothing of what a busy client needs,
+such as many calls in flight and answers in any order.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _RECEIVE_BYTES = 64 * 1024
 
 
 class RemotingClient:
-    """Calls one server. It connects when it is first used, and again when the connection has broken.
+    """Calls one server. It connects on first use, and again when the connection has broken.
 
-    Any thread may call; calls take turns. A call that fails closes the connection, so that a late answer to it cannot
-    be met by the next.
+    Any thread may call; calls take turns. A call that fails closes the connection, so that the next call does not meet
+    a late answer to it.
     """
 
     def __init__(self, address: str, connect_timeout_ms: int = CONNECT_TIMEOUT_MS, clock: Clock | None = None) -> None:
@@ -35,9 +35,9 @@ class RemotingClient:
         self._target = split_host_port(address)
         self._connect_timeout_ms = connect_timeout_ms
         self._clock = clock or Clock()
-        # Serialises calls: it is held while one waits for its answer, since the connection serves one call at a time.
+        # Held by a call until it has its answer: the connection serves one call at a time.
         self._turn = threading.Lock()
-        # Guarded by _turn; `close` shuts the socket down without it, to end a call that waits.
+        # Guarded by _turn. `close` shuts the socket down without it, to end a call that waits.
         self._sock: socket.socket | None = None
         self._received = bytearray()
         self._opaque = 0
@@ -45,8 +45,8 @@ class RemotingClient:
     def invoke_sync(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Send a request and return its answer, whatever its code. Sets the request's opaque.
 
-        timeout_ms covers everything, a new connection included. Raises ConnectError when there is no connection or it
-        broke, CallTimeout when the answer did not come in time, FrameError when the request does not fit a frame.
+        timeout_ms covers everything, connecting included. Raises ConnectError when there is no connection or it broke,
+        CallTimeout when no answer came in time, FrameError when the request does not fit a frame.
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         self._take_turn(deadline)
@@ -74,7 +74,7 @@ class RemotingClient:
             self._turn.release()
 
     def is_connected(self) -> bool:
-        """Whether the connection stands, as far as this side has been told; does not wait for a call under way."""
+        """Whether the connection is open, as far as this side knows. Does not wait for a call that is under way."""
         if not self._turn.acquire(blocking=False):
             return True
         try:
@@ -83,7 +83,8 @@ class RemotingClient:
             self._turn.release()
 
     def close(self) -> None:
-        """Close the connection; a call that waits on it fails with ConnectError. The next call connects again."""
+        """Close the connection. A call that waits for its answer fails with ConnectError. The next call connects
+        again."""
         sock = self._sock
         if sock is not None:
             try:
@@ -137,7 +138,7 @@ class RemotingClient:
             raise ConnectError(f"send to {self.address} failed: {error}") from None
 
     def _receive(self, sock: socket.socket, opaque: int, deadline: float) -> RemotingCommand:
-        """The answer to `opaque`; requests of the server and answers to nobody are skipped."""
+        """The answer to `opaque`. The server's own requests, and answers that nobody waits for, are skipped."""
         while True:
             try:
                 answer = decode_frame(self._receive_frame(sock, deadline))
@@ -177,7 +178,7 @@ class RemotingClient:
 
 
 def _stands(sock: socket.socket) -> bool:
-    """Whether the peer has neither closed nor reset the connection. Leaves the socket non-blocking."""
+    """Whether the connection is open: the peer has neither closed nor reset it. Leaves the socket non-blocking."""
     try:
         sock.setblocking(False)
         return bool(sock.recv(1, socket.MSG_PEEK))

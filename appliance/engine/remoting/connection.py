@@ -1,7 +1,16 @@
-"""One peer: its socket, the partial frame it has sent, what is waiting to be sent to it.
+"""One peer: its socket, and the receiving half of the connection. The sending half is in `outbox.py`.
 
-Everything here belongs to the remoting-io thread but `respond`, `answer`, `send_command` and `close`, which any thread
-may call. How things are sent is in `outbox.py`.
+All connections read into the loop's one receive buffer. Whole frames are dispatched from there, uncopied; what is left
+of a partial frame is kept, in one of two ways:
+
+    up to 64 KiB    copied aside, and back to the front of the shared buffer at the next read
+    longer          a buffer of the frame's own size, into which the socket is read until the frame is whole
+
+Frames are dispatched in their order. While the peer's outbox is full, or back-pressure stops its sends, the frames
+behind are held as the bytes they came in and nothing more is read (`halted`).
+
+Everything here belongs to the remoting-io thread except `respond`, `answer`, `send_command` and `close`, which any
+thread may call.
 """
 
 from __future__ import annotations
@@ -31,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 #: A partial frame longer than this gets a buffer of its own instead of being moved to the shared one.
 _OWN_BUFFER_BYTES = 64 * 1024
-#: That buffer is as long as the frame from the beginning up to here; a longer one when so much of it has come. Memory
-#: that is to hold 16 MiB costs the I/O thread 1 to 15 ms: nobody is to have it for eight bytes.
+#: That buffer has at most this size until so much of the frame has arrived, and then the frame's size: allocating 16
+#: MiB takes the I/O thread 1 to 15 ms, which nobody may cause by sending eight bytes.
 _TRUSTED_BYTES = 128 * 1024
 
 _PREFIX = struct.Struct(">iI")
@@ -42,8 +51,8 @@ _LENGTH = struct.Struct(">i")
 class Connection(Outbox):
     """One accepted connection.
 
-    born_host: the peer's address and port as records hold them, 8 or 20 bytes. client_id, language, version: as the
-    last heartbeat said. parked_count: how many of this peer's pulls are being held; remoting-io counts, anyone reads.
+    born_host: the peer's address and port as records hold them, 8 or 20 bytes. client_id, language, version: from the
+    last heartbeat. parked_count: how many of this peer's pulls are held; remoting-io counts, any thread reads.
     """
 
     __slots__ = (
@@ -67,7 +76,7 @@ class Connection(Outbox):
         #: Who the peer has proved to be, for the gates of the dispatcher; None while nobody asks.
         self.principal: str | None = None
         self.parked_count = 0
-        #: Which of the server's lists of partial frames it is in; the server's own.
+        #: Which of the server's lists of partial frames this is in; set by the server.
         self.partial_magnitude = 0
         self._partial: bytearray | None = None
         self._filled = 0
@@ -90,8 +99,8 @@ class Connection(Outbox):
         response.flag |= FLAG_RESPONSE
         try:
             frame = encode_command(response)
-        except Exception as error:  # whatever it holds, the one who asked gets an answer
-            logger.error("connection: answer cannot be sent to=%s: %s", self.remote_host, error)
+        except Exception as error:  # whatever the response holds, the peer gets an answer
+            logger.error("connection: an answer could not be encoded to=%s: %s", self.remote_host, error)
             reason = f"the answer is too large: {error}" if isinstance(error, FrameError) else "it cannot be encoded"
             refusal = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, reason)
             refusal.opaque = opaque
@@ -99,7 +108,7 @@ class Connection(Outbox):
         self._send_from_anywhere(frame)
 
     def send_command(self, command: RemotingCommand) -> None:
-        """Send a request of ours to the peer."""
+        """Send a request to the peer."""
         self._send_from_anywhere(encode_command(command))
 
     def _send_from_anywhere(self, frame: bytes) -> None:
@@ -110,7 +119,7 @@ class Connection(Outbox):
             self.post(lambda: self.send_parts([frame], size), size)
 
     def close(self) -> None:
-        """Close now; what was not sent is dropped."""
+        """Close now; what has not been sent is dropped."""
         if self._server.loop.on_loop_thread():
             self._close()
         else:
@@ -133,8 +142,8 @@ class Connection(Outbox):
             self.fail()
 
     def fail(self) -> None:
-        """An error of ours in the middle of this peer's frames: where the next one begins is not known any more."""
-        logger.exception("connection: closing after an error from=%s", self.remote_host)
+        """Close after an internal error in the middle of this peer's frames: nobody knows where the next one begins."""
+        logger.exception("connection: closing after an internal error from=%s", self.remote_host)
         self._close()
 
     def _read(self) -> None:
@@ -173,10 +182,10 @@ class Connection(Outbox):
     def _consume(self, view: memoryview, end: int) -> int:
         """Dispatch the whole frames of `view[:end]`; return where the first partial one begins, or where it halted.
 
-        A length that no frame has is refused as soon as it can be read, before the rest arrives. While back-pressure
-        stops producers it halts at the first send, even at the beginning of one. What the peer wrote behind that send
-        waits with it, heartbeats and pulls of the same client among them: the answers to a stream's frames do not
-        overtake each other, and nobody knows how much of it is sends.
+        A length that no frame can have is refused as soon as it has arrived, before the rest. While back-pressure stops
+        producers, this halts at the first send, even at the beginning of one. Everything that the peer wrote behind
+        that send waits with it, its heartbeats and pulls, too: frames of one connection keep their order, and nobody
+        knows how much of what follows is sends.
         """
         dispatch = self.dispatcher.dispatch
         producers_held = self._server.producers_held
@@ -203,7 +212,8 @@ class Connection(Outbox):
         return position
 
     def _keep(self, view: memoryview, consumed: int, end: int) -> None:
-        """Keep a partial frame; a long one in a buffer of its own size, so that its bytes move once or twice."""
+        """Keep a partial frame. A long one gets a buffer of its own size, so that its bytes are copied once or
+        twice."""
         before = 0 if self._partial is None else len(self._partial)
         rest = end - consumed
         if not rest or self.closing:
@@ -248,7 +258,7 @@ class Connection(Outbox):
         if not self._consume(view, len(partial)) and not self.closed:
             self._hold(view)
 
-    # --- what was received and must not be dispatched yet
+    # --- received, but not to be dispatched yet
 
     def _hold(self, view: memoryview) -> None:
         """Keep frames until the peer has taken its answers, or back-pressure ends; nothing is read meanwhile."""
@@ -258,7 +268,7 @@ class Connection(Outbox):
             self._settle()
 
     def _go_on(self) -> None:
-        """There may be room: build what waits, then dispatch what was held."""
+        """There may be room again: build the answers that wait, then dispatch the frames that were held."""
         self._going_on = False
         if self.closed:
             return
@@ -299,18 +309,18 @@ class Connection(Outbox):
 
     @property
     def partial_bytes(self) -> int:
-        """What is kept of frames that were not dispatched."""
+        """Bytes of frames that have not been dispatched."""
         return (0 if self._partial is None else len(self._partial)) + (0 if self._held is None else self._held.nbytes)
 
     def _refuse(self, error: FrameError) -> None:
-        """Say why, then close: a peer that sends no frames is not listened to any more."""
+        """Answer why, then close: what follows a bad frame cannot be read."""
         logger.info("connection: refused from=%s: %s", self.remote_host, error)
         self._drop_partial()
         self.closing = self.halted = True
         self.send(encode_command(RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"bad frame: {error}")))
 
     def close_after_flush(self) -> None:
-        """Read no more; close once everything answered so far was sent."""
+        """Stop reading, and close when everything that was answered so far has been sent."""
         if self.closed:
             return
         self.closing = self.halted = True
@@ -320,7 +330,7 @@ class Connection(Outbox):
             self._close()
 
     def on_response(self, response: RemotingCommand) -> None:
-        """An answer to a request of ours."""
+        """An answer to a request that `send_command` sent."""
         self._server.on_answer(self, response)
 
     def _drop_partial(self) -> None:
@@ -333,7 +343,7 @@ class Connection(Outbox):
         if self.closed:
             return
         self.closed = self.halted = True
-        self.full = False  # whoever waits for room finds out
+        self.full = False  # answers that wait for room are built, see `closed`, and end
         self._drop_partial()
         self._out.clear()
         self._out_bytes = 0

@@ -1,8 +1,8 @@
 """The I/O thread: one epoll loop that owns every socket, every timer and the end of each tick.
 
-A tick is one round: the events epoll reported, then the functions other threads handed in, then due timers, then the
-tick hooks (the store writes what was staged, the server flushes what was answered). Nothing else runs on this thread,
-so what it alone touches needs no lock.
+A tick is one round: the events that epoll reported, then calls that other threads handed in, then due timers, then the
+tick hooks (the store writes what was staged, the server sends what was answered). Nothing else runs on this thread, so
+what only it touches needs no lock. Nothing on it may block, or take longer than some ms: everybody waits.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 READABLE = 1
 WRITABLE = 4
 
-#: One receive buffer serves all connections: the frames of a tick are parsed where the kernel put them.
+#: One receive buffer serves all connections: frames are read where the kernel put them.
 RECEIVE_BUFFER_BYTES = 512 * 1024
 
 
-#: What an eventfd adds to its count: in the machine's own order, else some hundred wake-ups would fill it.
+#: What a wake-up adds to the eventfd's count. In the machine's byte order: in the other, some hundred would fill it.
 _ONE = (1).to_bytes(8, sys.byteorder)
 
 
@@ -112,7 +112,7 @@ class EventLoop(ServiceThread):
         return timer
 
     def at_tick_end(self, hook: Callable[[], None]) -> None:
-        """Run `hook` at the end of every tick, in the order of registration."""
+        """Run `hook` at the end of every tick, in the order in which hooks were added."""
         self._tick_hooks.append(hook)
 
     def watch(self, fd: int, mask: int, watcher: Watcher) -> None:
@@ -157,7 +157,7 @@ class EventLoop(ServiceThread):
                     logger.exception("remoting-io: tick hook failed")
 
     def _poll_timeout(self) -> float:
-        """Seconds until the next timer; -1 for ever."""
+        """Seconds until the next timer; -1 to wait for an event only."""
         if self._calls:
             return 0.0
         if not self._timers:
@@ -179,7 +179,7 @@ class EventLoop(ServiceThread):
             if timer.cancelled:
                 continue
             if timer.period:
-                # A tick that came late moves the rhythm instead of firing in a burst.
+                # After a late tick the timer goes on from now, instead of catching up in a burst.
                 following = max(due + timer.period, self.monotonic)
                 heapq.heappush(timers, (following, next(self._sequence), timer))
             try:
@@ -228,7 +228,7 @@ if sys.platform == "linux":
 else:  # macOS, for development (D14)
 
     class _Poller:  # type: ignore[no-redef]
-        """The same face over `selectors`."""
+        """The same calls on top of `selectors`."""
 
         def __init__(self) -> None:
             self._selector = selectors.DefaultSelector()

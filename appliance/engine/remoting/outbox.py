@@ -1,8 +1,8 @@
-"""The sending half of a connection: what waits for its peer, and what waits until there is room to build more.
+"""The sending half of a connection: answers that wait for the peer, and answers that wait to be built.
 
-An answer is built when the outbox has room for it, not before: a peer that asks for much and takes nothing costs its
-bound and one answer. Everything here belongs to the remoting-io thread but `post`, `take_place`, `leave_place`,
-`must_wait` and `may_go_on`, which pools' threads call, too.
+An answer is built when the outbox has room for it, not before: a peer that asks for much and takes nothing costs one
+full outbox and one answer. Everything here belongs to the remoting-io thread except `post`, `take_place`,
+`leave_place`, `must_wait`, `wait_for_room` and `resumed`, which the threads of pools call.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A peer whose outbox is longer is not read from, and nothing is built for it, until it has taken half of it. The size
-#: of a socket's send buffer at its largest (tcp_wmem): one more of those keeps any line busy.
+#: A peer whose outbox is longer is not read from, and nothing is built for it, until it has taken half. As large as a
+#: socket's send buffer can get (tcp_wmem), which is enough to keep any line busy.
 OUTBOX_HIGH_BYTES = 4 * 1024 * 1024
-#: A peer whose outbox is longer all the same is closed: notices that others cause are not built on its demand. Four of
-#: the largest frames, as pools may have in their hands.
+#: A peer whose outbox gets longer all the same is closed: others cause notices that it did not ask for. Four of the
+#: largest frames, since pools may be building as many.
 OUTBOX_LIMIT_BYTES = 64 * 1024 * 1024
-#: What the requests of one connection that wait in pools may hold together; one alone may always wait.
+#: Bytes of the requests of one connection that wait in pools; a single one may always wait.
 MAX_CONNECTION_WAITING_BYTES = 16 * 1024 * 1024
-#: An outbox up to this size is counted among all outboxes at the end of the tick only.
+#: An outbox up to this size is added to the sum of all outboxes at the end of the tick only.
 _SMALL_BYTES = 64 * 1024
-#: An outbox up to this size is joined and sent in one piece; copying more would cost more than it saves.
+#: An outbox up to this size is joined and sent in one call; for more, copying costs more than it saves.
 _JOINED_BYTES = 1024 * 1024
-#: Linux: IOV_MAX. Pieces that one system call takes.
+#: Pieces that one system call takes. Linux: IOV_MAX.
 _MOST_PIECES = 1024
-#: Linux: more follows at once, so the header does not leave in a segment of its own.
+#: Linux: more follows at once, so the header is not sent in a segment of its own.
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 Piece = bytes | memoryview
 
 
 class Outbox:
-    """What is on its way to one peer.
+    """What is to be sent to one peer.
 
-    full: nothing more is built for it now. halted: none of its frames is dispatched now, for whatever reason.
-    last_active, listening_since: monotonic, when bytes last moved, and when we last began to read from it.
+    full: no more answers are built for now. halted: no frames of the peer are dispatched for now, for whatever reason.
+    last_active: monotonic, when bytes last moved. listening_since: monotonic, since when we read from it.
     """
 
     __slots__ = (
@@ -93,21 +93,21 @@ class Outbox:
         self.halted = False
         self.dirty = False
         self.last_active = self.listening_since = server.loop.monotonic
-        self._held: memoryview | None = None  # received, and not to be dispatched yet
-        self._held_back = False  # they begin with a send that back-pressure stops
+        self._held: memoryview | None = None  # frames that were received and must not be dispatched yet
+        self._held_back = False  # they begin with a send, which back-pressure stops
         self._out: list[Piece] = []
         self._out_bytes = 0
-        self._in_socket = -1  # sent, and not taken by the peer at the last look
-        self._accounted = 0  # of _out_bytes, in the server's sum
+        self._in_socket = -1  # bytes in the socket's send buffer when we last looked
+        self._accounted = 0  # how much of _out_bytes is in the server's sum
         self._mask = READABLE
         self._settled = True  # watched for reading only, nothing accounted, not halted
-        # What is built when there is room, in order.
+        # Answers to be built when there is room, in order.
         self._waiting: deque[Callable[[], None]] | None = None
         self._going_on = False
-        self._in_pool = False  # one of those is in its pool again
+        self._in_pool = False  # one of those was given back to its pool and is being built
         # Guarded by the server's pool_lock.
-        self._posted = 0  # bytes built by pools, not yet here
-        self._pool_waits = 0  # jobs that found no room
+        self._posted = 0  # bytes of answers that pools have built and the I/O thread has not got yet
+        self._pool_waits = 0  # jobs of pools that found no room
         self._in_pools_bytes = 0
 
     # --- queueing
@@ -123,7 +123,7 @@ class Outbox:
             self._server.dirty.append(self)
 
     def send_parts(self, parts: list[Piece], size: int) -> None:
-        """Queue one frame in pieces, of any size; buffers must not change until they are sent."""
+        """Queue one frame of any size, in pieces. They must not change until they are sent."""
         if self.closed:
             return
         self._out += parts
@@ -136,7 +136,7 @@ class Outbox:
             self._server.dirty.append(self)
 
     def send_now(self, parts: list[Piece], size: int) -> None:
-        """Send one frame from buffers that will be reused: what the socket does not take at once is copied."""
+        """Send one frame from buffers that will be reused; what the socket does not take at once is copied."""
         if self.closed:
             return
         sent = 0
@@ -156,10 +156,10 @@ class Outbox:
         self.send_parts([rest], len(rest))
 
     def send_file(self, head: bytes, fd: int, position: int, count: int) -> bool:
-        """Send one frame, its body straight from a file whose bytes are in the page cache; False when it was not begun.
+        """Send one frame with sendfile, its body straight from the page cache; False when nothing of it was sent.
 
-        What the socket does not take at once is read and queued. A file that gives less than it said leaves the peer in
-        the middle of a frame: only closing helps then.
+        What the socket does not take at once is read and queued. When the file gives fewer bytes than the frame's
+        length says, the peer is in the middle of a frame, and only closing helps.
         """
         if self.closed or self._out:
             return False
@@ -186,7 +186,7 @@ class Outbox:
                 return True
             if len(rest) != count - done:
                 got = len(rest) + done
-                logger.error("connection: closing, the log gave %d of %d bytes to=%s", got, count, self.remote_host)
+                logger.error("connection: closing, read %d of %d bytes of the log for=%s", got, count, self.remote_host)
                 self._close()
                 return True
             self.send_parts([head[sent:], rest] if sent < 0 else [rest], len(rest) - min(sent, 0))
@@ -215,7 +215,7 @@ class Outbox:
                     left = self._out_bytes - sent
                     out[:] = _behind(out, sent)
                 self.last_active = self._server.loop.monotonic
-            except BlockingIOError:  # nothing was taken: its clock of `last_active` goes on
+            except BlockingIOError:  # the peer took nothing, so `last_active` stays
                 left = self._out_bytes
             except OSError:
                 self._close()
@@ -228,9 +228,9 @@ class Outbox:
             self._settle()
 
     def _settle(self) -> None:
-        """The outbox has another size, or something else has changed: what follows from it."""
+        """The outbox has another size, or something else has changed: act on it."""
         if self._out_bytes > OUTBOX_LIMIT_BYTES:
-            logger.warning("connection: closing, %d bytes wait for %s", self._out_bytes, self.remote_host)
+            logger.warning("connection: closing, it has not taken %d bytes to=%s", self._out_bytes, self.remote_host)
             self._close()
             return
         if self._out_bytes != self._accounted:
@@ -244,7 +244,7 @@ class Outbox:
             mask |= READABLE
         if mask != self._mask:
             if mask & READABLE and not self._mask & READABLE:
-                # We have not read for a while: how long the peer has been silent is counted from now.
+                # We did not read for a while, so the peer's silence counts from now.
                 self.last_active = self.listening_since = self._server.loop.monotonic
             self._mask = mask
             self._server.loop.rewatch(self.fd, mask)
@@ -265,16 +265,16 @@ class Outbox:
 
     @property
     def remote_host(self) -> str:
-        """ "address:port" as messages name it."""
+        """ "address:port", for logs."""
         return join_host_port(*decode_host(self.born_host))
 
     @property
     def unread(self) -> bool:
-        """Whether it is us who do not read, so that the peer's silence says nothing about it."""
+        """Whether we do not read from the peer, so that its silence says nothing."""
         return self.halted or self._held is not None or self._server.reading_paused
 
     def look_at_progress(self) -> None:
-        """Whether the peer has taken something is not seen at the socket before a third of its buffer is free."""
+        """See whether the peer has taken something: epoll reports it only when a third of the send buffer is free."""
         left = array("i", [0])
         try:
             fcntl.ioctl(self._sock, termios.TIOCOUTQ, left)
@@ -286,20 +286,20 @@ class Outbox:
 
     @property
     def outbox_bytes(self) -> int:
-        """What the peer has not taken yet."""
+        """Bytes that the peer has not taken yet."""
         return self._out_bytes
 
     def update_reading(self) -> None:
-        """Look again whether this peer may be read from."""
+        """See again whether this peer may be read from."""
         if not self.closed:
             self._settle()
 
-    # --- what waits for room
+    # --- answers that wait for room
 
     def when_room(self, build: Callable[[], None]) -> None:
-        """Call `build` as soon as the peer has taken enough of what it asked for before; at once if it has.
+        """Call `build` when the peer has taken enough of its earlier answers; at once if it has.
 
-        Also called when the connection is closed: `build` looks at `closed`.
+        `build` is called when the connection closes, too, and looks at `closed`.
         """
         if self.closed or not (self.full or self._waiting or self._in_pool):
             build()
@@ -308,12 +308,12 @@ class Outbox:
             self._waiting = deque()
         self._waiting.append(build)
         self._settled = False
-        if not self.dirty:  # the end of this tick looks whether there is room by then
+        if not self.dirty:  # so that the end of this tick sees whether there is room by then
             self.dirty = True
             self._server.dirty.append(self)
 
     def _has_more(self) -> bool:
-        """Whether something could go on now that nothing halts it."""
+        """Whether there is something to go on with."""
         if self._in_pool:
             return False
         return bool(self._waiting) or (self._held is not None and not self._server.reading_paused)
@@ -330,24 +330,24 @@ class Outbox:
         raise NotImplementedError
 
     def fail(self) -> None:
-        """Close after an error of ours."""
+        """Close after an internal error."""
         raise NotImplementedError
 
     def _drop_waiting(self) -> None:
-        """Nobody will take it: let it find that out."""
+        """The connection is closed: call what waits, which looks at `closed` and ends."""
         waiting, self._waiting = self._waiting, None
         for build in waiting or ():
             try:
                 build()
             except Exception:
-                logger.exception("connection: failed after its end to=%s", self.remote_host)
+                logger.exception("connection: an answer failed after the connection closed to=%s", self.remote_host)
 
-    # --- from pools' threads
+    # --- from the threads of pools
 
     def post(self, deliver: Callable[[], None], size: int) -> None:
-        """Call `deliver` on the I/O thread with an answer of `size` bytes, which counts from now on.
+        """Call `deliver` on the I/O thread, with an answer of `size` bytes; these count from now on.
 
-        An error of ours there closes the connection: its peer would wait for an answer that does not come.
+        When it raises, the connection is closed: its peer would wait for an answer that does not come.
         """
         with self._server.pool_lock:
             self._posted += size
@@ -363,7 +363,7 @@ class Outbox:
         self._server.loop.call_soon(arrived)
 
     def take_place(self, size: int) -> bool:
-        """Count a request that goes to a pool; False when this connection has too much waiting there."""
+        """Count a request that goes to a pool; False when too much of this connection waits in pools."""
         with self._server.pool_lock:
             if self._in_pools_bytes and self._in_pools_bytes + size > MAX_CONNECTION_WAITING_BYTES:
                 return False
@@ -371,12 +371,12 @@ class Outbox:
             return True
 
     def leave_place(self, size: int) -> None:
-        """A request of `size` bytes was worked off."""
+        """A pool has finished a request of `size` bytes."""
         with self._server.pool_lock:
             self._in_pools_bytes -= size
 
     def must_wait(self) -> bool:
-        """On a pool's thread: whether a job's answer must not be built now. Such a job goes to `wait_for_room`."""
+        """Whether a job's answer must not be built now; the pool then calls `wait_for_room`."""
         with self._server.pool_lock:
             if self.closed:
                 return False
@@ -386,7 +386,7 @@ class Outbox:
             return False
 
     def wait_for_room(self, resume: Callable[[], None]) -> None:
-        """From a pool: have `resume` put the job into its pool again when there is room; one at a time."""
+        """Call `resume` when there is room; it gives the job back to its pool. One job at a time."""
 
         def go() -> None:
             self._in_pool = not self.closed
@@ -395,7 +395,7 @@ class Outbox:
         self._server.loop.call_soon(lambda: self.when_room(go))
 
     def resumed(self) -> None:
-        """From a pool: the job that had to wait is done."""
+        """The job that had to wait is done."""
         with self._server.pool_lock:
             self._pool_waits -= 1
 

@@ -1,6 +1,6 @@
-"""Code, opaque and flag of a header, without decoding the rest of it: for frames that are refused or put off.
+"""Code, opaque and flag of a header, without decoding the rest: for frames that are refused or have to wait.
 
-No more than 2 ms on the I/O thread, however long the header is.
+Takes the I/O thread at most 2 ms, however long the header is.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import NamedTuple
 import msgspec
 
 _I32_MIN, _I32_MAX = -(1 << 31), (1 << 31) - 1
-#: Read as JSON up to here, 1.2 ms at most on a slow machine; four times what is taken at all.
+#: A header up to this size is read as JSON, at most 1.2 ms on a slow machine; four times the longest that is accepted.
 _READ_BYTES = 1024 * 1024
-#: Of a longer one: where clients put these three, before `extFields` (Go) or behind them (Java, C++).
+#: Of a longer one, so much of its start and end is looked at: clients write the three before `extFields` (Go) or
+#: behind.
 _END_BYTES = 1024
 
 _FIXED = struct.Struct(">hbhii")  # ROCKETMQ: code, language, version, opaque, flag
-#: Inside a text each quote has a backslash before it, so this is never a part of one.
+#: Inside a JSON string each quote has a backslash before it, so this never matches a part of one.
 _MEMBER = re.compile(rb'[{,]\s*"(code|opaque|flag)"\s*:\s*(-?[0-9]{1,10})\s*(?=[,}])')
 
 
@@ -40,7 +41,7 @@ _decode = msgspec.json.Decoder(_Members).decode
 
 
 def peek(codec: int, header: memoryview) -> Peeked | None:
-    """What a whole header says; None when that cannot be known (then the frame is a bad one)."""
+    """The three numbers of a header; None when they cannot be found, which makes the frame a bad one."""
     if codec == 1:
         if len(header) < _FIXED.size:
             return None
@@ -58,10 +59,10 @@ def peek(codec: int, header: memoryview) -> Peeked | None:
 
 
 def _peek_ends(header: memoryview) -> Peeked | None:
-    """Of a header too long to read: its beginning up to `extFields`, then its end."""
+    """For a header that is too long to read: looks at its start up to `extFields`, and at its end."""
     begin, _, _ = bytes(header[:_END_BYTES]).partition(b'"extFields"')
     found = {}
-    # A member counts where it stands last in the end: what is before it may belong to the fields.
+    # Of several in the end the last one counts: those before it may be fields.
     for part in (bytes(header[-_END_BYTES:]), begin):
         for name, number in _MEMBER.findall(part):
             found[name] = int(number)

@@ -1,4 +1,4 @@
-"""Requests of ours that a client answers: 221, 307 and 309 go out, and what comes back finds the one who asked.
+"""Requests that the broker sends to a client (221, 307, 309), and the answers to them.
 
 Source: RocketMQ `NettyRemotingAbstract.responseTable`.
 """
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Called with the answer, or with None when the time is over or the connection has closed.
+#: Called with the answer, or with None when none came in time or the connection closed.
 Done = Callable[[RemotingCommand | None], None]
 
-#: Ours: questions that may be open at once, over all clients.
+#: Ours: requests that may wait for their answer at once, to all clients together.
 MAX_WAITING = 10_000
 
 
@@ -38,7 +38,7 @@ class PeerRequests:
         server.on_close(self._closed)
 
     def ask(self, conn: Connection, command: RemotingCommand, timeout_s: float, done: Done) -> None:
-        """Send a two-way request; `done` is called exactly once, on remoting-io."""
+        """Send a request; `done` is called exactly once, on remoting-io."""
         if conn.closed or self._count >= MAX_WAITING:
             done(None)
             return
@@ -53,7 +53,7 @@ class PeerRequests:
         conn.send_command(command)
 
     def _finish(self, conn: Connection, opaque: int, answer: RemotingCommand | None) -> bool:
-        """Call back the one who asked; False when nobody did."""
+        """Call `done`; False when no request of this opaque waits."""
         own = self._waiting.get(conn)
         entry = None if own is None else own.pop(opaque, None)
         if own is None or entry is None:
@@ -65,13 +65,13 @@ class PeerRequests:
         timer.cancel()
         try:
             done(answer)
-        except Exception:  # of the one who asked: the peer has done its part, and others wait for their answers
-            logger.exception("peer: an answer was not dealt with from=%s", conn.remote_host)
+        except Exception:  # the peer has answered properly, and others wait for their answers
+            logger.exception("peer: handling an answer failed from=%s", conn.remote_host)
         return True
 
     def _answered(self, conn: Connection, answer: RemotingCommand) -> None:
         if not self._finish(conn, answer.opaque, answer):
-            logger.debug("peer: answer to no question code=%d from=%s", answer.code, conn.remote_host)
+            logger.debug("peer: an answer that nobody waits for code=%d from=%s", answer.code, conn.remote_host)
 
     def _closed(self, conn: Connection) -> None:
         for opaque in list(self._waiting.get(conn, ())):

@@ -1,6 +1,6 @@
-"""The listening side: accepts, closes the idle, bounds what all peers together may hold.
+"""The listening side: accepts connections, closes idle ones, and bounds what all peers together may hold.
 
-Several listeners (broker, VIP, name server) share one event loop; each has its own dispatcher.
+Several listeners (broker, VIP, name server) share one event loop; each has a dispatcher of its own.
 """
 
 from __future__ import annotations
@@ -26,21 +26,20 @@ logger = logging.getLogger(__name__)
 
 #: Apache's serverChannelMaxIdleTimeSeconds: neither read nor written.
 IDLE_SECONDS = 120.0
-#: A frame must be whole this long after its connection last made progress (a slow-loris bound of ours).
+#: Ours: how long a partial frame may stay without progress, against peers that send a byte now and then.
 PARTIAL_IDLE_SECONDS = 30.0
 #: Partial frames of all peers together (D13).
 PARTIAL_TOTAL_BYTES = 256 * 1024 * 1024
-#: Outboxes of all peers together. From half of it on nothing is built for a peer that still has to take something; past
-#: all of it the peer that took nothing for longest is closed.
+#: Outboxes of all peers together. From half of it on, nothing more is built for a peer that has not taken everything;
+#: beyond it, the peer that has taken nothing for longest is closed.
 OUTBOX_TOTAL_BYTES = 256 * 1024 * 1024
-#: A peer that is not read from, because its outbox is full, must take a byte this often: as long as it may be idle.
+#: A peer whose outbox is full must take something within this time; the same as it may be idle.
 STUCK_SECONDS = IDLE_SECONDS
-#: Read from one peer at once while back-pressure stops producers: what is behind the first send is kept until it ends.
+#: What one read takes while back-pressure stops producers, since what is behind the first send has to be kept.
 PRESSURE_READ_BYTES = 16 * 1024
-#: Of the descriptors: what queue files (twice 1024), log rolls, tables and HTTP may still open when peers have taken
-#: all others; at most half of the limit.
+#: Descriptors that peers do not get: for queue files (twice 1,024), log files, tables and HTTP. At most half of all.
 RESERVED_DESCRIPTORS = 3072
-#: Peers that find no descriptor are told of in the log this often at most.
+#: How often the log says that peers find no descriptor, at most.
 REFUSAL_LOG_SECONDS = 10.0
 HOUSEKEEPING_SECONDS = 5.0
 BACKLOG = 1024
@@ -69,14 +68,14 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one (D13); returns the limit in force."""
+    """Raise the soft limit of open files to the hard one (D13); returns the limit that holds then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
         except (ValueError, OSError) as error:
-            logger.warning("server: open file limit stays at %d: %s", soft, error)
+            logger.warning("server: the limit of open files stays at %d: %s", soft, error)
     return soft
 
 
@@ -95,19 +94,19 @@ class _Listener:
             except BlockingIOError:
                 return
             except OSError as error:
-                # Out of descriptors: it stays in the backlog. Looking again at once would spin.
-                self._server.note_refusal(f"accept failed, pausing: {error}")
+                # Out of descriptors: the peer stays in the backlog. Trying again at once would be a busy loop.
+                self._server.note_refusal(f"accepting a connection failed, pausing: {error}")
                 self._server.pause_listener(self, ACCEPT_PAUSE_SECONDS)
                 return
-            # A new descriptor is the lowest free number: so many are in use, by whatever part of the process.
+            # A new descriptor is the lowest free number, so at least that many are in use by this process.
             if sock.fileno() >= self._server.descriptors_for_peers:
                 sock.close()
-                self._server.note_refusal("too many files and connections are open, a new peer was closed")
+                self._server.note_refusal("too many files and connections are open, closed a new connection")
                 continue
             try:
                 self._server.adopt(sock, address, self.dispatcher)
-            except OSError as error:  # gone already
-                logger.info("server: a new peer was lost: %s", error)
+            except OSError as error:  # the peer has gone already
+                logger.info("server: lost a new connection: %s", error)
                 sock.close()
 
 
@@ -120,54 +119,54 @@ class RemotingServer:
         # Owned by the remoting-io thread.
         self.connections: dict[int, Connection] = {}
         self.dirty: list[Outbox] = []
-        #: Nobody is read from any more: the stop has begun.
+        #: No peer is read from any more: the broker is stopping.
         self.reading_paused = False
-        #: Back-pressure: who sends messages waits, all others are served.
+        #: Back-pressure: connections that send messages wait, all others are served.
         self.producers_held = False
-        #: Who waits, since when.
+        #: Connections that wait -> since when.
         self.held_back: dict[Connection, float] = {}
-        #: What one read takes at most; 0: what fits.
+        #: How many bytes one read takes at most; 0: as many as fit the buffer.
         self.read_bytes = 0
-        #: Beyond it nothing is built for a peer; 0: while it has anything to take.
+        #: No more answers are built for a peer that has more than this to take.
         self.outbox_high_bytes = OUTBOX_HIGH_BYTES
         self._outbox_total = 0
-        #: Guards what pools count at connections.
+        #: Guards the counts that pools keep at connections.
         self.pool_lock = threading.Lock()
-        #: Peers get descriptors below this one. Set before the loop runs.
+        #: Peers get descriptors below this number. Set before the loop runs.
         self.descriptor_limit = self.descriptors_for_peers = sys.maxsize
         self._refusals = 0
         self._refusals_told_at = -math.inf
         self._listeners: list[_Listener] = []
         self._close_listeners: list[Callable[[Connection], None]] = []
-        #: What becomes of answers to requests of ours; set before the loop runs.
+        #: Called with each answer to a request that we sent. Set before the loop runs.
         self.on_answer: Callable[[Connection, RemotingCommand], None] = lambda conn, answer: None
         self._partial_total = 0
-        # Who has frames that were not dispatched, by the magnitude of what is kept: the largest is found without a look
-        # at the others, of which each of a thousand small ones would cost one.
+        # Connections with frames that were not dispatched, by the bit length of how many bytes: so one of the largest
+        # is found without looking at all of them.
         self._partials: list[dict[Connection, None]] = [{} for _ in range(64)]
         loop.call_every(HOUSEKEEPING_SECONDS, self._close_idle)
 
     def keep_descriptors(self, limit: int) -> None:
-        """Leave enough of the limit of open files to the store; before the loop starts."""
+        """Keep some of the open files for the store. Before the loop starts."""
         if limit >= 0:  # there is one
             self.descriptor_limit = limit
             self.descriptors_for_peers = limit - min(RESERVED_DESCRIPTORS, limit // 2)
 
     def note_refusal(self, text: str) -> None:
-        """Log that peers are refused, once in a while."""
+        """Log that peers are refused, but not each time."""
         self._refusals += 1
         if self.loop.monotonic - self._refusals_told_at >= REFUSAL_LOG_SECONDS:
-            logger.error("server: %s (%d times since the last such line)", text, self._refusals)
+            logger.error("server: %s (%d times since this was last logged)", text, self._refusals)
             self._refusals, self._refusals_told_at = 0, self.loop.monotonic
 
     def listen(self, sock: socket.socket, dispatcher: Dispatcher) -> None:
-        """Serve a listening socket; before the loop starts or on its thread."""
+        """Serve a listening socket. Before the loop starts, or on its thread."""
         listener = _Listener(self, sock, dispatcher)
         self._listeners.append(listener)
         self.loop.watch(sock.fileno(), READABLE, listener)
 
     def on_close(self, listener: Callable[[Connection], None]) -> None:
-        """Call `listener(conn)` on the I/O thread whenever a connection is gone."""
+        """Call `listener(conn)` on the I/O thread whenever a connection has closed."""
         self._close_listeners.append(listener)
 
     def adopt(self, sock: socket.socket, address: tuple[str, int], dispatcher: Dispatcher) -> None:
@@ -181,7 +180,7 @@ class RemotingServer:
             conn.update_reading()
 
     def forget(self, conn: Connection) -> None:
-        """Drop a closing connection from the loop and tell whoever wants to know."""
+        """Take a closing connection off the loop and call the listeners."""
         self.loop.unwatch(conn.fd)
         self.connections.pop(conn.fd, None)
         self.held_back.pop(conn, None)
@@ -189,10 +188,10 @@ class RemotingServer:
             try:
                 listener(conn)
             except Exception:
-                logger.exception("server: close listener failed for=%s", conn.remote_host)
+                logger.exception("server: a listener for closed connections failed for=%s", conn.remote_host)
 
     def flush_dirty(self) -> None:
-        """Send what this tick answered: one send a connection."""
+        """Send what this tick answered, one send for each connection."""
         while self.dirty:
             batch = self.dirty
             self.dirty = []
@@ -203,12 +202,12 @@ class RemotingServer:
                     conn.fail()
 
     def hold_producers(self, held: bool) -> None:
-        """Back-pressure while too many bytes wait for their sync (D6): whoever sends a message now waits, with what it
-        wrote behind it, until that is over. Consumers, heartbeats and the name server go on."""
+        """Back-pressure, while too many bytes wait for their sync (D6): a connection that sends a message waits, with
+        everything it sent behind that message. Consumers, heartbeats and the name server go on."""
         self.producers_held = held
         self.read_bytes = PRESSURE_READ_BYTES if held else 0
         if not held:
-            # Not at once: this may be the middle of a tick's end, or of another peer's frames.
+            # Not at once: the caller may be in the middle of a tick's end, or of another peer's frames.
             self.loop.call_soon(self._let_producers_go)
 
     def held_producers(self) -> Waiting:
@@ -224,14 +223,14 @@ class RemotingServer:
             conn.let_go()
 
     def pause_reading(self, paused: bool) -> None:
-        """Stop or resume reading from every peer: the stop has begun."""
+        """Stop reading from every peer, or go on; for stopping the broker."""
         if paused != self.reading_paused:
             self.reading_paused = paused
             for conn in list(self.connections.values()):
                 conn.update_reading()
 
     def account_partial(self, conn: Connection, change: int) -> None:
-        """Count bytes of partial frames; past the bound one of the largest others is closed (D13)."""
+        """Count bytes of partial frames; beyond the bound, close one of the largest others (D13)."""
         self._partial_total += change
         magnitude = conn.partial_bytes.bit_length()
         if magnitude != conn.partial_magnitude:
@@ -244,24 +243,24 @@ class RemotingServer:
             largest = self._one_of_the_largest(conn)
             if largest is None:
                 return
-            self.note_refusal(f"partial frames over the bound, closing {largest.remote_host}")
+            self.note_refusal(f"partial frames hold too many bytes, closing {largest.remote_host}")
             largest.close()
 
     def _one_of_the_largest(self, but: Connection) -> Connection | None:
-        """Of those with more than half of what any has, the one that has it for longest."""
+        """One that holds more than half as much as any other; among these, the one that has held it for longest."""
         for some in reversed(self._partials):
             for conn in some:
-                if conn is not but and conn.partial_bytes:  # not one whose frames are being dispatched
+                if conn is not but and conn.partial_bytes:  # 0 while its frames are being dispatched
                     return conn
         return None
 
     def account_outbox(self, conn: Outbox, change: int) -> None:
-        """Count bytes that wait for all peers together, and keep them within the bound (D13)."""
+        """Count bytes in the outboxes of all peers, and keep them within the bound (D13)."""
         self._outbox_total += change
         scarce = OUTBOX_TOTAL_BYTES // 2
         if self.outbox_high_bytes:
             if self._outbox_total > scarce:
-                logger.warning("server: outboxes hold %d bytes, slow peers get no more", self._outbox_total)
+                logger.warning("server: outboxes hold %d bytes, slow peers get no more answers", self._outbox_total)
                 self.outbox_high_bytes = 0
         elif self._outbox_total < scarce // 2:
             self.outbox_high_bytes = OUTBOX_HIGH_BYTES
@@ -271,7 +270,7 @@ class RemotingServer:
             if not others:
                 return
             slowest = min(others, key=lambda other: (other.last_active, -other.outbox_bytes))
-            logger.warning("server: outboxes over the bound, closing %s", slowest.remote_host)
+            logger.warning("server: outboxes hold too many bytes, closing %s", slowest.remote_host)
             slowest.close()
 
     def _look_for_room(self) -> None:
@@ -286,13 +285,13 @@ class RemotingServer:
                 conn.look_at_progress()
             idle = now - conn.last_active
             if conn.unread and not conn.closing:
-                # We do not read from it, so its silence says nothing; that it takes nothing does.
+                # We do not read from it, so its silence says nothing. That it takes nothing does.
                 if conn.full and idle > STUCK_SECONDS:
-                    logger.info("server: closing %s, it took nothing for %.0f s", conn.remote_host, idle)
+                    logger.info("server: closing %s, it has taken nothing for %.0f s", conn.remote_host, idle)
                     conn.close()
                 continue
             if idle > IDLE_SECONDS or (idle > PARTIAL_IDLE_SECONDS and conn.partial_bytes):
-                logger.info("server: closing idle connection %s after %.0f s", conn.remote_host, idle)
+                logger.info("server: closing %s, idle for %.0f s", conn.remote_host, idle)
                 conn.close()
 
     def pause_listener(self, listener: _Listener, seconds: float) -> None:

@@ -1,1 +1,1 @@
-"""A store seen from outside, while no broker runs: inspect, verify, export. Nothing here writes into a store."""
+"""Inspects, verifies and exports a store from outside, without a broker. Nothing here writes into a store."""

@@ -1,7 +1,7 @@
-"""`rocketbox store export`: messages as lines of JSON, or records as they lie in the log. Reads only.
+"""`rocketbox store export`: messages as lines of JSON, or records as the log holds them. Reads only.
 
-In the order of the log. A body that is UTF-8 text is `body`, any other `bodyBase64`; compressed ones are decompressed
-first when that was asked for. A damaged record is passed over and counted.
+Messages come in the order of the log. A body that is UTF-8 text is `body`, any other is `bodyBase64`; with --decompress
+compressed bodies are decompressed first. Damaged records are skipped and counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .verification import Progress
 
 
 class Wanted(NamedTuple):
-    """Which messages. topics: none means all. Times in ms, the span is [from_ms, to_ms)."""
+    """Which messages. topics: empty means all. Times in ms; to_ms itself is not included."""
 
     topics: frozenset[str] = frozenset()
     queue_id: int | None = None
@@ -43,7 +43,7 @@ class Wanted(NamedTuple):
 def records(
     store: OfflineStore, wanted: Wanted, problems: Problems, durable: int, progress: Progress
 ) -> Iterator[Record]:
-    """The wanted records in the log's order; damage goes to `problems`."""
+    """The wanted records, in the order of the log. Damage goes to `problems`."""
     scan = CheckingScan(store, problems, durable)
     total = store.log.end - store.log.min_offset
 
@@ -56,7 +56,8 @@ def records(
 
 
 def json_line(record: Record, encoding: str, decompress: bool) -> bytes:
-    """One message. encoding: "auto" (text where it is text), "base64" or "text" (what is no UTF-8 is replaced)."""
+    """One message. encoding: "auto" (text if it is text), "base64" or "text" (bytes that are not UTF-8 are
+    replaced)."""
     body, kind = record.body, compression_of(record.sys_flag)
     problem = None
     if kind is not None and decompress:
@@ -91,7 +92,7 @@ def json_line(record: Record, encoding: str, decompress: bool) -> bytes:
     else:
         try:
             if encoding == "base64":
-                raise UnicodeDecodeError("utf-8", b"", 0, 0, "not asked for")
+                raise UnicodeDecodeError("utf-8", b"", 0, 0, "base64 was asked for")
             line["body"] = body.decode()
         except UnicodeDecodeError:
             line["bodyBase64"] = base64.b64encode(body).decode()
@@ -99,5 +100,5 @@ def json_line(record: Record, encoding: str, decompress: bool) -> bytes:
 
 
 def raw_record(store: OfflineStore, record: Record) -> bytes:
-    """Its bytes as they lie in the log."""
+    """Its bytes, as the log holds them."""
     return store.raw.read(record.physical_offset, record.size)

@@ -1,5 +1,6 @@
-"""Index entries against records, both ways: one walk along the log and along the index files, which name records in
-the log's order. Memory: the slots of one index file.
+"""Checks index entries against records, both ways, in one pass: index files hold their entries in the order of the log.
+
+Memory: the slots of one index file.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _NAME = re.compile(r"[0-9]{17}\Z", re.ASCII)
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
 _DEFAULT_SLOTS, _DEFAULT_BYTES = 5_000_000, 420_000_040
-#: Smaller files than the default are of tests and demonstrations: their number of slots is searched for.
+#: A file smaller than the default one is from a test or a demonstration; its number of slots has to be found.
 _SEARCHED_BYTES = 64 << 20
 _READ_ENTRIES = 50_000
 
 
 class IndexHeader(NamedTuple):
-    """Times in ms, physical offsets; following: number of the next entry, the first is 1."""
+    """Times in ms, physical offsets. following: the number of the next entry; the first entry is 1."""
 
     begin_ms: int
     end_ms: int
@@ -46,7 +47,7 @@ class IndexEntry(NamedTuple):
 
 
 class IndexReader:
-    """One index file, read only. `problem`: why it cannot be read as one, None when it can."""
+    """One index file, opened for reading. problem: why it cannot be read, None when it can."""
 
     def __init__(self, path: Path, slots: int | None = None) -> None:
         self.path = path
@@ -57,7 +58,7 @@ class IndexReader:
         self.header = IndexHeader(*_HEADER.unpack(raw)) if len(raw) == _HEADER.size else IndexHeader(0, 0, 0, 0, 0, 1)
         self.slots = 0
         if len(raw) < _HEADER.size:
-            self.problem = f"it has {self.size} bytes, less than a header"
+            self.problem = f"it has {self.size} bytes, fewer than a header"
         else:
             self.slots = slots or self._find_slots()
             if not self.slots:
@@ -68,13 +69,13 @@ class IndexReader:
         return (self.size - _HEADER.size - 4 * self.slots) // _ENTRY.size
 
     def _find_slots(self) -> int:
-        """How many hash slots the file was made with; 0 when no number fits. The newest entry tells: its slot names it,
-        and it names the header's last offset."""
+        """How many hash slots the file was made with; 0 when no number fits. The newest entry shows it: its slot points
+        to it, and it points to the header's last offset."""
         following = self.header.following
         if self.size == _DEFAULT_BYTES:
             return _DEFAULT_SLOTS if following <= 1 or self._fits(_DEFAULT_SLOTS) else 0
         ratios = [slots for part in (84, 44, 24, 104) if (slots := (self.size - _HEADER.size) // part)]
-        # 40 + 4 slots + 20 entries = size: every fifth number.
+        # 40 + 4 x slots + 20 x entries = size, so every fifth number is possible.
         first = (self.size - _HEADER.size) // 4 % 5
         every = range(first or 5, (self.size - _HEADER.size) // 4, 5) if self.size <= _SEARCHED_BYTES else ()
         if following <= 1:
@@ -100,7 +101,7 @@ class IndexReader:
         return _HEADER.size + 4 * self.slots + _ENTRY.size * number
 
     def entries(self) -> Iterator[IndexEntry]:
-        """All of them, in the order they were made."""
+        """All entries, in the order in which they were added."""
         number = 1
         end = min(self.header.following, self.capacity)
         while number < end:
@@ -113,7 +114,7 @@ class IndexReader:
                 return
 
     def slot_table(self) -> array[int]:
-        """What each slot names."""
+        """For each slot the number of the entry that it points to."""
         table = array("i")
         self._file.seek(_HEADER.size)
         table.frombytes(self._file.read(4 * self.slots))
@@ -138,8 +139,8 @@ class IndexCheck:
     def __init__(
         self, store: OfflineStore, problems: Problems, is_damaged: Callable[[int], bool], unfinished: bool
     ) -> None:
-        """is_damaged: whether the log is, at a physical offset; that was told. unfinished: the broker was killed or
-        runs; then the newest file may say anything, a start makes it anew."""
+        """is_damaged: whether the log is damaged at a physical offset, which is reported already. unfinished: the
+        broker was killed or is running, so the newest file may hold anything: the next start rebuilds it."""
         self._problems = problems
         self._is_damaged = is_damaged
         self._unfinished = unfinished
@@ -160,11 +161,11 @@ class IndexCheck:
         tell("index", f"index/{path.name}", at, text)
 
     def _all_entries(self) -> Iterator[tuple[IndexReader, IndexEntry]]:
-        """Entries of all files; each file's chains and header are checked on the way."""
+        """The entries of all files. Checks each file's chains and header on the way."""
         for path in self._paths:
             reader = IndexReader(path)
             if reader.problem is not None:
-                self._tell(path, -1, f"this index file cannot be read: {reader.problem}")
+                self._tell(path, -1, f"the index file cannot be read: {reader.problem}")
                 reader.close()
                 continue
             header = reader.header
@@ -173,15 +174,16 @@ class IndexCheck:
             for entry in reader.entries():
                 slot = entry.hash % reader.slots if entry.hash >= 0 else -1
                 if slot < 0 or entry.previous != newest[slot]:
-                    said = f"entry {entry.number} continues {entry.previous}"
-                    self._tell(path, reader.position(entry.number), f"{said}, which is not the newest of its slot")
+                    text = f"entry {entry.number} points back to {entry.previous}, not to the last one of its slot"
+                    self._tell(path, reader.position(entry.number), text)
                 if slot >= 0:
                     newest[slot] = entry.number
                 last = entry
                 yield reader, entry
             self._check_end(reader, newest, last)
             if header.following > reader.capacity:
-                self._tell(path, 36, f"its header counts {header.following} entries, it has room for {reader.capacity}")
+                text = f"its header counts {header.following} entries, but there is room for {reader.capacity}"
+                self._tell(path, 36, text)
             reader.close()
 
     def _check_end(self, reader: IndexReader, newest: array[int], last: IndexEntry | None) -> None:
@@ -189,14 +191,15 @@ class IndexCheck:
         table = reader.slot_table()
         if table != newest:
             wrong = next(slot for slot in range(len(newest)) if slot >= len(table) or table[slot] != newest[slot])
-            said = table[wrong] if wrong < len(table) else "nothing"
-            text = f"hash slot {wrong} names {said}, its newest entry is {newest[wrong]}"
+            found = table[wrong] if wrong < len(table) else "nothing"
+            text = f"hash slot {wrong} points to {found}, but its newest entry is {newest[wrong]}"
             self._tell(path, _HEADER.size + 4 * wrong, text)
         used = len(newest) - newest.count(0)
         if used != header.slots_used:
-            self._tell(path, 32, f"its header counts {header.slots_used} slots in use, there are {used}")
+            self._tell(path, 32, f"its header counts {header.slots_used} slots in use, but there are {used}")
         if last is not None and last.physical != header.end_offset:
-            self._tell(path, 24, f"its header ends at {header.end_offset}, its last entry names {last.physical}")
+            text = f"its header ends at {header.end_offset}, but its last entry points to {last.physical}"
+            self._tell(path, 24, text)
 
     # --- along the log
 
@@ -211,7 +214,7 @@ class IndexCheck:
                 after = self._after
                 if after is None or after[1].physical > physical:
                     break
-                self._stray(reader, entry)  # the entry behind it names an earlier record: this one is wrong
+                self._stray(reader, entry)  # the next entry points to an earlier record, so this one is wrong
             elif entry.physical < physical:
                 self._stray(reader, entry)
             elif entry.hash in wanted:
@@ -238,11 +241,11 @@ class IndexCheck:
     def _stray(self, reader: IndexReader, entry: IndexEntry) -> None:
         if 0 <= entry.physical < self._begin or self._is_damaged(entry.physical):
             return  # its record has expired, or is lost
-        text = f"entry {entry.number} names no record at {entry.physical}"
+        text = f"entry {entry.number} points to {entry.physical}, where no record is"
         self._tell(reader.path, reader.position(entry.number), text)
 
     def _check_time(self, reader: IndexReader, entry: IndexEntry, record: Record) -> None:
-        """Apache writes the first entry of a file before it knows when the file begins."""
+        """The first entry's time is not checked: Apache writes it before it sets the file's first time."""
         header = reader.header
         seconds = max(0, (record.store_time_ms - header.begin_ms) // 1000) if header.begin_ms > 0 else 0
         if (entry.number > 1 and entry.seconds != seconds) or record.store_time_ms > header.end_ms:
@@ -250,13 +253,13 @@ class IndexCheck:
             self._tell(reader.path, reader.position(entry.number), text)
 
     def finish(self) -> None:
-        """The log has ended."""
+        """Call when the log has ended."""
         while self._next is not None:
             self._stray(*self._next)
             self._advance()
         if self.missing:
-            text = f"{self.missing} records with keys have no entry, the first lies at {self._first_missing}"
+            text = f"{self.missing} records with keys have no entry, the first is at {self._first_missing}"
             self._problems.damage("not-indexed", "index", -1, text)
         if self.unindexed and self._paths:
-            text = f"{self.unindexed} records with keys lie before or behind what the index covers, the first at "
+            text = f"{self.unindexed} records with keys are before or behind what the index covers, the first is at "
             self._problems.note("not-indexed", "index", -1, text + str(self._first_unindexed))

@@ -1,4 +1,4 @@
-"""`rocketbox store inspect`: what a store is, without reading all of it."""
+"""`rocketbox store inspect`: what is in a store, without reading all of it."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from .small_files_check import (
 )
 
 Json = dict[str, Any]
-#: Of the log's tail at most so much is read to find its end.
+#: How much of the log is read, at most, to find its end.
 TAIL_BYTES = 256 << 20
 
 
 def inspect(store: OfflineStore) -> Json:
-    """Everything, as plain values: times in ms, sizes in bytes, offsets; None where nothing is known."""
+    """Everything, as plain values: times in ms, sizes in bytes, offsets; None for what is not known."""
     holder = store.lock_holder()
     queues = [_queue(store, topic, queue_id) for topic, queue_id in sorted(store.queues())]
     position, durable = recovery_position(store)
-    # None: there is no position yet, or it was withdrawn before the queues were built anew.
+    # None: there is no position yet, or it was withdrawn before the queues are rebuilt.
     matches = None if position is None else position_matches(store, position)
     return {
         "store_dir": str(store.paths.root),
         "own_dir": str(store.paths.own) if store.paths.own.is_dir() else None,
         "written_by": _writers(store, matches),
-        "left": f"open by process {holder}" if holder else "killed" if store.was_killed else "stopped in order",
+        "left": f"open in process {holder}" if holder else "killed" if store.was_killed else "stopped cleanly",
         "lock_holder": holder,
         "log": _log(store, queues, position.offset if position and matches else 0),
         "topics": _topics(queues),
@@ -59,11 +59,11 @@ def inspect(store: OfflineStore) -> Json:
 
 
 def _writers(store: OfflineStore, position_matches_log: bool | None) -> list[str]:
-    """Who wrote here, as far as the files tell."""
+    """Which programs wrote this store, as far as the files tell."""
     root = store.paths.root
     hints = []
     if store.paths.recovery_position.exists():
-        who = "RocketBox, and somebody else after it" if position_matches_log is False else "RocketBox"
+        who = "RocketBox, and later another program" if position_matches_log is False else "RocketBox"
         hints.append(f"{who}: {store.paths.own.name}/recovery-position")
     five = [name for name in ("abort.bak", "timerwheel", "timerlog", "compaction") if (root / name).exists()]
     if five:
@@ -91,7 +91,8 @@ class _Unheard:
 
 
 def _log(store: OfflineStore, queues: list[Json], known: int) -> Json:
-    """The log's files and range. The end is looked for behind what queue entries and the recovery position name."""
+    """The log's files and range. Its end is searched behind the last record that a queue entry or the recovery position
+    points to."""
     log = store.log
     start = max([known, log.min_offset, *(queue["last_physical"] for queue in queues)])
     end, last_ms, whole = start, None, True
@@ -118,7 +119,7 @@ def _log(store: OfflineStore, queues: list[Json], known: int) -> Json:
 
 
 def _queue(store: OfflineStore, topic: str, queue_id: int) -> Json:
-    """A queue's offsets from its files: entries ascend, zeros follow the last."""
+    """A queue's offsets, from its files: entries ascend, and zeros follow the last one."""
     files, per_file = store.files, store.files.entries_per_file
     numbers = store.queue_numbers(topic, queue_id)
     low = numbers[0] * per_file if numbers else 0
@@ -221,12 +222,12 @@ def _quarantine(store: OfflineStore) -> list[Json]:
 
 
 def text_of(found: Json) -> str:
-    """For people."""
+    """The same for people."""
     log = found["log"]
     lines = [
         f"store        {found['store_dir']}",
         f"own files    {found['own_dir'] or 'none'}",
-        f"left         {found['left']}",
+        f"state        {found['left']}",
         *(f"written by   {hint}" for hint in found["written_by"]),
         f"log          [{log['min_offset']}, {log['max_offset'] if log['max_offset'] is not None else '?'}) in "
         f"{log['files']} files of {log['file_bytes']} bytes",
@@ -238,7 +239,7 @@ def text_of(found: Json) -> str:
         lines.append(f"checkpoint   {times}")
     position = found["recovery_position"]
     if position:
-        state = {True: "matches the log", False: "does not match the log", None: "nothing is saved of the queues yet"}[
+        state = {True: "matches the log", False: "does not match the log", None: "the queues are not saved yet"}[
             position["matches_log"]
         ]
         lines.append(f"recovery     from {position['durable']}, {state}")
@@ -261,7 +262,7 @@ def text_of(found: Json) -> str:
         lines.append(
             f"finding      {_when(finding['time_ms'])} {finding['kind']} {finding['file']}: {finding['reason']}"
         )
-    lines += [f"odd          {text}" for text in found["odd_files"]]
+    lines += [f"unexpected   {text}" for text in found["odd_files"]]
     lines.append("topic        queue        min          max   messages")
     for queue in found["queues"]:
         count = queue["max_offset"] - queue["min_offset"]
@@ -277,5 +278,5 @@ def _when(ms: int | None) -> str:
 
 
 def damage_of(found: Json) -> bool:
-    """Whether something that was looked at could not be read."""
+    """Whether a file could not be read."""
     return any(row["problem"] for row in [*found["index"], *found["config"]])

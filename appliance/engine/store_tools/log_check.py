@@ -1,8 +1,8 @@
-"""Every record of the log in order, and what lies between and behind them.
+"""Reads every record of the log, in order, and checks what is between and behind them.
 
-The end of the log is found as a start of the broker would find it: at the first bytes that are no record, unless a
-record that was certainly durable follows. That is one a queue entry names, the first of a later file, or one below the
-recovery position (D15).
+The log ends where a start of the broker would end it: at the first bytes that are not a record, unless a record that
+was certainly durable follows. Such a record is one that a queue entry points to, the first one of a later file, or one
+below the recovery position (D15).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _RANGES = 100_000
 
 
 class CheckingScan:
-    """A scan that tells instead of mending."""
+    """A LogScan that reports what it finds instead of repairing it."""
 
     def __init__(self, store: OfflineStore, problems: Problems, durable: int) -> None:
-        """durable: the recovery position, -1 without one."""
+        """durable: the physical offset of the recovery position, -1 without one."""
         self._store = store
         self._problems = problems
         self._below = durable
         self._scan = LogScan(store.raw, self, None, self._is_durable, self._next_durable)
-        # Begins and ends of damaged ranges, in order; further ones are not remembered.
+        # Where damaged ranges begin and end, in order; up to _RANGES of them.
         self._begins: list[int] = []
         self._ends: list[int] = []
-        #: Behind the last record; -1 before the scan has ended.
+        #: Behind the last record; -1 until the scan is over.
         self.end = -1
 
     def place(self, offset: int) -> tuple[str, int]:
@@ -44,7 +44,7 @@ class CheckingScan:
         return f"commitlog/{segment.path.name}", offset - segment.start
 
     def all_records(self, progress: Callable[[int], None]) -> Iterator[Record]:
-        """Each record, in the order of the log; sets `end`. `progress` is called with its place now and then."""
+        """Each record, in the order of the log; sets `end`. progress: called with the physical offset, now and then."""
         log = self._store.log
         at = begin = log.min_offset
         reported = 0
@@ -59,23 +59,23 @@ class CheckingScan:
             following = next((segment.start for segment in log.segments if segment.start > at), None)
             if log.segment_at(at) is not None or following is None:
                 break
-            at = begin = following  # files are missing in between; that was told when the names were read
+            at = begin = following  # files are missing in between; reading the names has reported that
         self.end = at
         self._look_behind(at)
 
     def is_damaged(self, offset: int) -> bool:
-        """Whether a physical offset that the scan has passed lies in a damaged range."""
+        """Whether a physical offset is in a damaged range; for offsets that the scan has passed."""
         index = bisect_right(self._begins, offset) - 1
         return index >= 0 and offset < self._ends[index]
 
     def _is_durable(self, record: Record) -> bool:
-        """Of a record with zeros that may never have been written: whether it was written all the same."""
+        """Whether a record was written in full although it holds zeros that look like a sector that was not written."""
         if record.physical_offset + record.size <= self._below or not self._store.was_killed:
             return True
         return self._store.files.names(record)
 
     def _next_durable(self, offset: int) -> int | None:
-        """Where the next record lies that was certainly durable."""
+        """The physical offset of the next record that was certainly durable."""
         log = self._store.log
         found = [
             start for segment in log.segments if (start := segment.start) > offset and self._scan.is_record(start)
@@ -91,7 +91,7 @@ class CheckingScan:
         return limit
 
     def _named_behind(self, offset: int) -> Iterator[int]:
-        """Of each queue the first physical offset behind `offset` that an entry names."""
+        """For each queue, the first physical offset behind `offset` that an entry points to."""
         files = self._store.files
         per_file = files.entries_per_file
         for topic, queue_id in self._store.queues():
@@ -111,17 +111,17 @@ class CheckingScan:
                     yield physical
 
     def damage(self, begin: int, end: int, reason: str) -> None:
-        """The scan steps over a range."""
+        """Called when the scan skips a range."""
         file, at = self.place(begin)
         if len(self._begins) < _RANGES:
             self._begins.append(begin)
             self._ends.append(end)
         segment = self._store.log.segment_at(begin)
         until = min(end, segment.end) if segment else end
-        self._problems.damage("record", file, at, f"{until - begin} bytes are no valid record: {reason}")
+        self._problems.damage("record", file, at, f"{until - begin} bytes are not a valid record: {reason}")
 
     def _look_behind(self, end: int) -> None:
-        """What lies behind the last record must be zeros; else it is a torn tail."""
+        """Behind the last record there must be zeros; anything else is a torn tail."""
         for segment in self._store.log.segments:
             begin = max(end, segment.start)
             if begin >= segment.end:
@@ -132,7 +132,7 @@ class CheckingScan:
             file, at = self.place(begin)
             text = f"{data_end - begin} bytes behind the last whole record: {self._why(begin)}"
             if self._scan.search(begin, segment.end) is not None:
-                text += "; records are among them, but nothing says that they were durable"
+                text += "; there are records among them, but nothing shows that they were durable"
             if self._store.was_killed:
                 self._problems.note("torn-tail", file, at, text)
             else:
@@ -144,4 +144,4 @@ class CheckingScan:
             decode_record(self._store.raw.window(offset, segment) if segment else b"")
         except CorruptFile as error:
             return str(error)
-        return "it does not lie where it says"
+        return "its physical offset is another one"

@@ -1,7 +1,7 @@
-"""A store directory opened for reading only: its log files, its queue files, who holds it and how it was left.
+"""A store directory opened for reading only: its log files, its queue files, who has it open, how it was stopped.
 
-Sizes are taken from the files themselves, so that no configuration is needed: all files of the log have one size, and
-so have all consume queue files. The lock is looked at, never taken.
+Sizes are taken from the files themselves, so no configuration is needed: all files of the log have one size, and all
+consume queue files have one size. The lock is tested, never taken.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..store.log.raw_log import RawLog
 from ..store.paths import StorePaths, queue_id_of, segment_offset
 from ..store.queues.queue_files import QueueFiles
 
-#: Open queue files at a time.
+#: Queue files that are open at a time.
 DESCRIPTORS = 256
 _DEFAULT_QUEUE_FILE_BYTES = 6_000_000
 
 
 class ReadOnlyDisk(Disk):
-    """Opens for reading, whatever is asked; a write through such a descriptor is EBADF."""
+    """Opens every file for reading only, so that a write fails with EBADF. Whoever changes a directory has a bug."""
 
     def open(self, path: Path, create: bool = False, read_only: bool = False) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -45,11 +45,12 @@ class ReadOnlyDisk(Disk):
         raise AssertionError(path)
 
     def sync_directory(self, path: Path) -> None:
-        """Nothing of ours waits to be made durable."""
+        """Nothing was written, so nothing has to be synced."""
 
 
 class LogFile(NamedTuple):
-    """One file of the log, open for reading; physical offsets of its first byte and of the byte behind it."""
+    """One file of the log, open for reading. start, end: physical offsets of its first byte and of the byte behind
+    it."""
 
     path: Path
     fd: int
@@ -58,7 +59,7 @@ class LogFile(NamedTuple):
 
 
 class OfflineLog:
-    """The log's files as they are. `odd`: names and sentences of files that are no part of it."""
+    """The log's files. odd: (name, what is wrong) of files that do not fit."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self.segments: list[LogFile] = []
@@ -73,10 +74,10 @@ class OfflineLog:
         for start, path, size in found:
             name = f"commitlog/{path.name}"
             if start % self.segment_bytes if self.segment_bytes else start:
-                self.odd.append((name, f"does not begin at a multiple of the file size {self.segment_bytes}"))
+                self.odd.append((name, f"does not start at a multiple of the file size {self.segment_bytes}"))
                 continue
             if self.segments and self.segments[-1].end != start:
-                self.odd.append((name, f"does not follow {self.segments[-1].path.name}: files between are missing"))
+                self.odd.append((name, f"does not follow {self.segments[-1].path.name}: files in between are missing"))
             if size != self.segment_bytes:
                 self.odd.append((name, f"has {size} bytes instead of {self.segment_bytes}"))
             self.segments.append(LogFile(path, disk.open(path), start, start + self.segment_bytes))
@@ -103,7 +104,7 @@ class OfflineLog:
 
 
 def _numbered(directory: Path, disk: Disk, odd: list[tuple[str, str]]) -> list[tuple[int, Path, int]]:
-    """(start, path, size) of the files of a directory whose names are offsets."""
+    """(start, path, size) of the files in a directory whose names are offsets. Others go to `odd`."""
     found = []
     try:
         names = disk.names(directory)
@@ -113,17 +114,17 @@ def _numbered(directory: Path, disk: Disk, odd: list[tuple[str, str]]) -> list[t
         path = directory / name
         start = segment_offset(name)
         if start is None or disk.is_directory(path):
-            odd.append((f"{directory.name}/{name}", "is no file of the store's"))
+            odd.append((f"{directory.name}/{name}", "does not belong to the store"))
         else:
             found.append((start, path, path.stat().st_size))
     return found
 
 
 class OfflineStore:
-    """Everything the tools ask of a store. `close()` when done. One thread."""
+    """Everything the tools ask of a store. For one thread; `close()` when done."""
 
     def __init__(self, store_dir: Path, own_dir: Path) -> None:
-        """Raises StartError when there is no store."""
+        """Raises StartError when there is no store, or it cannot be read."""
         if not (store_dir / "commitlog").is_dir():
             raise StartError(f"There is no store in {store_dir}: it has no directory commitlog.")
         self.paths = StorePaths(store_dir, own_dir)
@@ -138,20 +139,20 @@ class OfflineStore:
         self.files = QueueFiles(self.paths, self.disk, self.queue_file_bytes, DESCRIPTORS)
         self.raw = RawLog(self.log, self.disk)
 
-    # --- how it was left
+    # --- who has it open, and how it was stopped
 
     @property
     def was_killed(self) -> bool:
         return self.paths.abort.exists()
 
     def lock_holder(self) -> int | None:
-        """Process id of who has the store open; None when nobody has."""
+        """Id of the process that has the store open; None when none has."""
         try:
             fd = os.open(self.paths.lock, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
         try:
-            # struct flock of 64-bit Linux: type, whence, start, length, pid. Asking needs no right to write.
+            # struct flock of 64-bit Linux: type, whence, start, length, pid. Testing a lock needs no right to write.
             asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
             kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(fd, fcntl.F_GETLK, asked))
         except OSError:
@@ -172,13 +173,13 @@ class OfflineStore:
             return found
         for topic in topics:
             if not (top / topic).is_dir():
-                self.odd_queue_files.append((f"consumequeue/{topic}", "is no directory of a topic"))
+                self.odd_queue_files.append((f"consumequeue/{topic}", "is not a topic's directory"))
                 continue
             for name in self.disk.names(top / topic):
                 place = f"consumequeue/{topic}/{name}"
                 queue_id = queue_id_of(name)
                 if queue_id is None or not (top / topic / name).is_dir():
-                    self.odd_queue_files.append((place, "is no directory of a queue"))
+                    self.odd_queue_files.append((place, "is not a queue's directory"))
                     continue
                 odd: list[tuple[str, str]] = []
                 files = _numbered(top / topic / name, self.disk, odd)
@@ -198,11 +199,11 @@ class OfflineStore:
         return list(self._queues)
 
     def queue_numbers(self, topic: str, queue_id: int) -> list[int]:
-        """Numbers of the files a queue has."""
+        """The numbers of a queue's files."""
         return sorted(start // self.queue_file_bytes for start, _ in self._queues.get((topic, queue_id), ()))
 
     def wrong_queue_sizes(self) -> Iterator[tuple[str, int, int, int]]:
-        """(topic, queue id, start, size) of queue files that have not the size of the others."""
+        """(topic, queue id, start, size) of queue files that do not have the size of the others."""
         for (topic, queue_id), files in self._queues.items():
             for start, size in files:
                 if size != self.queue_file_bytes or start % self.queue_file_bytes:
@@ -218,7 +219,7 @@ class OfflineStore:
 def find_store(directory: Path, own_dir: Path | None = None) -> OfflineStore:
     """The store of a data directory (`DATA`, with `store` and `rocketbox` in it) or of Apache's storePathRootDir.
 
-    own_dir: what is ours, if it lies elsewhere. Raises StartError when neither is there.
+    own_dir: the directory `rocketbox`, if it is elsewhere. Raises StartError when there is no store.
     """
     directory = Path(os.path.abspath(directory))
     if not directory.is_dir():

@@ -1,4 +1,4 @@
-"""What the tools find wrong in a store, and how much of it is told."""
+"""What the tools find wrong in a store, and how much of it is reported one by one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..plain_text import plain
 
-#: Problems of one kind that are told one by one; the rest is counted.
+#: Problems of one kind that are reported one by one; further ones are counted.
 TOLD_PER_KIND = 100
 
 DAMAGE = "damage"
@@ -16,9 +16,9 @@ NOTE = "note"
 
 
 class Problem(NamedTuple):
-    """level: "damage" (something is lost, altered, or not what its format promises) or "note" (what a kill leaves, and
-    the next start puts right; or merely odd). kind: one word. file: path below the store directory, `rocketbox/` for
-    ours. at: position in that file, -1 for all of it. text: a sentence."""
+    """level: "damage" (something is lost, altered, or not what its format promises) or "note" (something that a kill
+    leaves and the next start repairs, or that is only unexpected). kind: one word. file: its path below the store
+    directory, or `rocketbox/...`. at: position in that file, -1 for all of it. text: a sentence."""
 
     level: str
     kind: str
@@ -32,7 +32,7 @@ class Problem(NamedTuple):
 
 
 class Problems:
-    """Counts all, tells the first of each kind to `tell` and keeps them."""
+    """Counts all problems, keeps the first ones of each kind, and reports these to `tell`."""
 
     def __init__(self, tell: Callable[[Problem], None] = lambda problem: None) -> None:
         self._tell = tell

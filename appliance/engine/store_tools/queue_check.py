@@ -1,8 +1,8 @@
-"""Queue entries against records, both ways, in the order of the log.
+"""Checks queue entries against records, both ways, in the order of the log.
 
-Each record says which entry it must have; that is looked up where it must stand. Afterwards each queue must hold no
-entries but those: then every entry is true of a record too. Only where the counts differ are a queue's entries looked
-at one by one. Memory: a few numbers a queue, and a window of entries of the queues used last.
+Each record determines its entry, which is looked up at its place. Afterwards each queue must hold as many entries as
+were found this way: then every entry has its record, too. Only where the numbers differ are the queue's entries checked
+one by one. Memory: a few numbers for each queue, and a window of entries of the queues that were used last.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _WALK = 20_000
 
 
 class _Seen:
-    """What the log said of one queue."""
+    """What the records of the log have shown of one queue."""
 
     __slots__ = ("count", "end", "first_missing", "missing", "told")
 
     def __init__(self) -> None:
         self.count = 0  # records whose entry is right
-        self.end = -1  # behind the last entry that is
+        self.end = -1  # queue offset behind the last such entry
         self.missing = 0
-        self.told: set[int] = set()  # wrong entries that were told
+        self.told: set[int] = set()  # wrong entries that are reported already
         self.first_missing: tuple[int, int] | None = None  # queue offset, physical offset
 
 
@@ -49,9 +49,9 @@ class QueueCheck:
         is_damaged: Callable[[int], bool],
         unfinished: bool,
     ) -> None:
-        """deleted: topic -> physical offset below which its records have no entries. is_damaged: whether the log is, at
-        a physical offset; that was told. unfinished: the broker was killed or runs; entries of the last records may be
-        missing."""
+        """deleted: topic -> physical offset below which its records have no entries. is_damaged: whether the log is
+        damaged at a physical offset, which is reported already. unfinished: the broker was killed or is running, so the
+        entries of the last records may be missing."""
         self._store = store
         self._problems = problems
         self._dispatch = Dispatch([], deleted)
@@ -62,7 +62,7 @@ class QueueCheck:
         self._begin: dict[tuple[str, int], int] = {}
         self._seen: dict[tuple[str, int], _Seen] = {}
         self._windows: OrderedDict[tuple[str, int], tuple[int, bytes]] = OrderedDict()
-        #: topic -> records that have no queue at all, and records of an earlier topic of the name.
+        #: topic -> number of records without any queue, and of records of an earlier topic of the same name.
         self.without_queue: dict[str, int] = {}
         self.replaced: dict[str, int] = {}
 
@@ -73,7 +73,7 @@ class QueueCheck:
         return f"consumequeue/{topic}/{queue_id}/{name}", index * ENTRY_BYTES
 
     def _entry(self, key: tuple[str, int], offset: int) -> bytes:
-        """One entry; empty where the files end."""
+        """One entry; empty behind the end of the files."""
         window = self._windows.get(key)
         if window is None or not 0 <= offset - window[0] < len(window[1]) // ENTRY_BYTES:
             window = offset, self._store.files.read(*key, offset, WINDOW)
@@ -116,7 +116,8 @@ class QueueCheck:
         self._problems.damage(
             "queue-entry",
             *self.place(*key, offset),
-            f"entry {offset} says {size} bytes at {physical}, its record has {record.size} at {record.physical_offset}",
+            f"entry {offset} is of {size} bytes at {physical}, but its record has {record.size} bytes at "
+            f"{record.physical_offset}",
         )
         seen.told.add(offset)
         seen.end = max(seen.end, offset + 1)
@@ -127,19 +128,19 @@ class QueueCheck:
         if is_address(code):
             unit = self._extension.read(record.topic, record.queue_id, code)
             if unit is None:
-                self._problems.damage("extension", *place, f"entry {record.queue_offset} points to no extension unit")
+                text = f"entry {record.queue_offset} points to an extension unit that is not there"
+                self._problems.damage("extension", *place, text)
             elif (unit.tag_code, unit.store_time_ms) != (tag_code(tags), record.store_time_ms):
-                self._problems.damage(
-                    "extension", *place, f"the extension unit of entry {record.queue_offset} is another message's"
-                )
+                text = f"the extension unit of entry {record.queue_offset} belongs to another message"
+                self._problems.damage("extension", *place, text)
         elif record.topic == SCHEDULE_TOPIC:
             if code < record.store_time_ms and code != tag_code(tags):
                 self._problems.damage("tag-code", *place, f"entry {record.queue_offset} is due before it was stored")
         elif code != tag_code(tags):
-            self._problems.damage("tag-code", *place, f"entry {record.queue_offset} has not its tag's code")
+            self._problems.damage("tag-code", *place, f"entry {record.queue_offset} has another code than its tag")
 
     def _is_true(self, key: tuple[str, int], offset: int, physical: int, size: int) -> bool:
-        """Whether an entry names a record of its own place."""
+        """Whether an entry points to a record with this queue offset."""
         if not 0 < size < HOLE_SIZE:
             return False
         record = self._store.raw.record_at(physical, size)
@@ -148,14 +149,14 @@ class QueueCheck:
     # --- from entries to records
 
     def finish(self, end: int) -> None:
-        """The log ends at physical offset `end`."""
+        """Call when the log has ended, at physical offset `end`."""
         for topic, queue_id in sorted(self._on_disk):
             self._finish_queue(topic, queue_id, end)
         for topic, count in sorted(self.without_queue.items()):
-            text = f"{count} records of topic {topic} have no queue: the topic was deleted, or its queue files were"
+            text = f"{count} records of topic {topic} have no queue: the topic or its queue files were deleted"
             self._problems.note("no-queue", f"consumequeue/{topic}", -1, text)
         for topic, count in sorted(self.replaced.items()):
-            text = f"{count} records are of an earlier topic {topic}, whose offsets were used again"
+            text = f"{count} records belong to an earlier topic {topic}, whose queue offsets were used again"
             self._problems.note("earlier-topic", f"consumequeue/{topic}", -1, text)
         self._extension.close()
 
@@ -163,7 +164,7 @@ class QueueCheck:
         seen = self._seen.get((topic, queue_id)) or _Seen()
         if seen.first_missing is not None:
             offset, physical = seen.first_missing
-            text = f"{seen.missing} records from physical offset {physical} have no entry, the first is entry {offset}"
+            text = f"{seen.missing} records from physical offset {physical} on have no entry, the first is {offset}"
             add = self._problems.note if self._unfinished and offset >= seen.end else self._problems.damage
             add("missing-entry", *self.place(topic, queue_id, offset), text)
         told = False
@@ -172,14 +173,14 @@ class QueueCheck:
         begin = self._store.log.min_offset
         for offset, physical, size, code in self._entries(topic, queue_id):
             if size == HOLE_SIZE or (physical < begin and size > 0):
-                continue  # a filler, or its record has expired
+                continue  # no record, or one that has expired
             if offset >= seen.end:
-                # Recovery cuts these: nothing in the log is theirs.
+                # Recovery removes these: no record in the log is theirs.
                 if (physical or size or code) and not told:
                     told = True
                     lost = physical < end and not self._unfinished
                     level = self._problems.damage if lost else self._problems.note
-                    text = f"entries from {offset} on are behind the queue's end and name no record"
+                    text = f"entries from {offset} on are behind the queue's end and have no record"
                     level("behind-the-queue", *self.place(topic, queue_id, offset), text)
                 continue
             if size <= 0 or physical <= last:
@@ -190,7 +191,7 @@ class QueueCheck:
             self._look_at_each(topic, queue_id, seen)
 
     def _look_at_each(self, topic: str, queue_id: int, seen: _Seen) -> None:
-        """Name the entries that no record bore out."""
+        """Report each entry that has no record."""
         last = -1
         begin = self._store.log.min_offset
         for offset, physical, size, _ in self._entries(topic, queue_id):
@@ -200,11 +201,13 @@ class QueueCheck:
                 continue
             place = self.place(topic, queue_id, offset)
             if size <= 0:
-                continue  # told as missing, if a record wants it
+                continue  # reported as missing, if there is a record for it
             if physical <= last:
-                self._problems.damage("queue-order", *place, f"entry {offset} names {physical}, behind it {last}")
+                text = f"entry {offset} points to {physical}, an entry before it to {last}"
+                self._problems.damage("queue-order", *place, text)
             elif not self._is_damaged(physical) and not self._is_true((topic, queue_id), offset, physical, size):
-                self._problems.damage("queue-entry", *place, f"entry {offset} names no record at {physical}")
+                text = f"entry {offset} points to {physical}, where its record is not"
+                self._problems.damage("queue-entry", *place, text)
             last = max(last, physical)
 
     def _entries(self, topic: str, queue_id: int) -> Iterator[tuple[int, int, int, int]]:

@@ -1,4 +1,4 @@
-"""The small files: checkpoint, recovery position, deleted topics, configuration and its journal, findings."""
+"""Checks the small files: checkpoint, recovery position, deleted topics, configuration and its journal, findings."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .offline_store import OfflineStore
 from .problems import Problems
 
 _CHECKPOINT = struct.Struct(">qqq")
-#: Files below config/ that are JSON without the ending.
+#: Files in config/ that are JSON although their names do not end in .json.
 _JSON_NAMES = ("timermetrics", "transactionMetrics")
 _SLOT_BYTES, _SLOT_DISTANCE = SLOT_BYTES, 4096
 
 
 def checkpoint_times(store: OfflineStore) -> tuple[int, int, int] | None:
-    """Store times in ms of the last flush of log, queues, index; None without a whole checkpoint."""
+    """Store times in ms of the last flush of log, queues and index; None without a whole checkpoint."""
     try:
         raw = store.paths.checkpoint.read_bytes()
     except OSError:
@@ -34,7 +34,7 @@ def checkpoint_times(store: OfflineStore) -> tuple[int, int, int] | None:
 
 
 def recovery_position(store: OfflineStore) -> tuple[RecoveryPosition | None, int]:
-    """(the saved recovery position, the physical offset below which the log was durable or -1)."""
+    """(the saved recovery position, the physical offset below which the log was durable, or -1)."""
     if not store.paths.recovery_position.exists():
         return None, -1
     file = RecoveryPositionFile(store.paths.recovery_position, store.disk)
@@ -43,7 +43,7 @@ def recovery_position(store: OfflineStore) -> tuple[RecoveryPosition | None, int
 
 
 def position_matches(store: OfflineStore, position: RecoveryPosition) -> bool:
-    """Whether the record that a recovery position names is still what it was."""
+    """Whether the record at a recovery position is still the one that it was."""
     return position.is_true(store.raw.record_at(position.record_offset, position.record_size))
 
 
@@ -64,12 +64,12 @@ def known_deletions(store: OfflineStore) -> dict[str, int]:
 
 
 def saved_findings(store: OfflineStore) -> list[Finding]:
-    """What earlier starts and scrubs found."""
+    """What earlier starts, and the checks of closed log files, found."""
     return Findings(store.paths, store.disk).all()
 
 
 def config_files(store: OfflineStore) -> list[Path]:
-    """Files below config/, in order."""
+    """The files in config/, by name."""
     try:
         return sorted(path for path in store.paths.config.iterdir() if path.is_file())
     except (FileNotFoundError, NotADirectoryError):
@@ -82,7 +82,7 @@ def is_json(path: Path) -> bool:
 
 
 class SmallFilesCheck:
-    """One pass over all of them. `deleted`, `durable` and `position` are for the checks that follow."""
+    """`run()` checks all of them. deleted, durable, position: what it read, for the checks that follow."""
 
     def __init__(self, store: OfflineStore, problems: Problems, unfinished: bool) -> None:
         self._store = store
@@ -113,19 +113,19 @@ class SmallFilesCheck:
         path = self._store.paths.checkpoint
         if not path.exists():
             if self._store.log.segments:
-                self._problems.note("checkpoint", "checkpoint", -1, "there is none; a start makes it anew")
+                self._problems.note("checkpoint", "checkpoint", -1, "it is missing; the next start makes a new one")
         elif checkpoint_times(self._store) is None:
             self._problems.damage("checkpoint", "checkpoint", -1, f"it has {path.stat().st_size} bytes instead of 4096")
 
     def check_times(self, last_ms: int) -> None:
-        """Checkpoint times never pass the last record's, `last_ms`."""
+        """Checkpoint times are never later than the last record's store time, `last_ms`."""
         times = checkpoint_times(self._store)
         if times is None:
             return
         tell = self._problems.note if self._unfinished else self._problems.damage
         for at, (name, time_ms) in enumerate(zip(("log", "queues", "index"), times, strict=True)):
             if time_ms < 0 or time_ms > max(last_ms, 0):
-                text = f"the time of the last flush of the {name}, {time_ms}, is not below the last record's, {last_ms}"
+                text = f"the last flush of the {name}, {time_ms}, is later than the last record, {last_ms}"
                 tell("checkpoint", "checkpoint", 8 * at, text)
 
     def _recovery_position(self) -> None:
@@ -146,36 +146,37 @@ class SmallFilesCheck:
             self._problems.damage("recovery-position", name, -1, text)
         for at in bad:
             level = self._problems.note if self._unfinished and self.durable >= 0 else self._problems.damage
-            level("recovery-position", name, at, "this slot does not match its checksum; the other one counts")
+            level("recovery-position", name, at, "this slot does not match its checksum; the other one is used")
         if self.durable < 0:
-            self._problems.damage("recovery-position", name, -1, "neither slot is whole; a start scans the whole log")
+            text = "neither slot is whole; the next start scans the whole log"
+            self._problems.damage("recovery-position", name, -1, text)
         elif self.position is not None and not position_matches(self._store, self.position):
-            text = f"the record at {self.position.record_offset} is not the one it names: someone else wrote here since"
+            text = f"the record at {self.position.record_offset} is another one: another program wrote here since"
             self._problems.note("recovery-position", name, -1, text)
         if self.position is not None and self.position.ledger_generation:
             place = LedgerPlace(*self.position.ledger)
             if not ledger_matches(place, self._store.paths, self._store.disk):
-                text = "it is not what the recovery position says; a start looks into every queue file instead"
+                text = "it does not match the recovery position; the next start opens every queue file instead"
                 self._problems.damage("queue-ledger", f"rocketbox/{PREFIX}{place.generation:08d}", -1, text)
 
     def _deleted_topics(self) -> None:
         try:
             self.deleted = known_deletions(self._store)
         except ValueError as error:
-            text = f"it cannot be read, so messages of deleted topics may show again: {error}"
+            text = f"it cannot be read, so messages of deleted topics may appear again: {error}"
             self._problems.damage("deleted-topics", f"rocketbox/{deleted_topics.NAME}", -1, text)
 
     def _index_position(self) -> None:
         name = index_recovery.NAME
         file = index_recovery.IndexPositionFile(self._store.paths, self._store.disk)
         if (self._store.paths.own / name).exists() and file.load() is None:
-            text = "it does not match its checksum; the headers of index files count instead"
+            text = "it does not match its checksum; the headers of the index files are used instead"
             self._problems.damage("index-position", f"rocketbox/{name}", -1, text)
 
     def _config(self) -> None:
         for path in config_files(self._store):
             if path.name.endswith(".damaged"):
-                self._problems.note("set-aside", f"config/{path.name}", -1, "a damaged file that was set aside")
+                self._problems.note("set-aside", f"config/{path.name}", -1, "it was damaged and set aside")
             elif is_json(path):
                 self._parse(path, f"config/{path.name}")
 
@@ -183,7 +184,7 @@ class SmallFilesCheck:
         raw = path.read_bytes()
         if not raw.strip():
             if name.endswith(".bak") or (path.with_name(path.name + ".bak")).exists():
-                self._problems.note("config", name, -1, "it is empty; the copy beside it counts")
+                self._problems.note("config", name, -1, "it is empty; the copy beside it is used")
             else:
                 self._problems.damage("config", name, -1, "it is empty, and there is no copy")
             return
@@ -204,7 +205,7 @@ class SmallFilesCheck:
             at += len(line) + 1
         if at < len(raw):
             tell = self._problems.note if self._unfinished else self._problems.damage
-            tell("journal", "rocketbox/config.journal", at, "the last line is torn; a start cuts it")
+            tell("journal", "rocketbox/config.journal", at, "the last line is torn; the next start cuts it")
 
     def _options(self) -> None:
         for path in sorted(self._store.paths.own.glob("**/*.json")) if self._store.paths.own.is_dir() else ():

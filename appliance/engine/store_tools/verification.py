@@ -1,7 +1,10 @@
-"""`rocketbox store verify`: everything in a store against everything it must agree with. Reads only.
+"""`rocketbox store verify`: checks all parts of a store against each other. Reads only. In this order:
 
-names and sizes -> small files -> block checksums -> each record, its queue entry and its index entries
--> each queue's rest, the index's rest, checkpoint times
+names and sizes of files
+small files
+block checksums of closed log files
+each record, with its queue entry and its index entries
+queue entries and index entries without a record, checkpoint times
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ Progress = Callable[[str, int, int], None]
 
 
 class Verified(NamedTuple):
-    """What was read. sealed_files: closed log files whose every byte was compared; seconds: how long it took."""
+    """What was read. sealed_files: closed log files that were compared with their checksums. seconds: how long it
+    took."""
 
     records: int
     log_begin: int
@@ -37,14 +41,14 @@ class Verified(NamedTuple):
 
 
 def verify(store: OfflineStore, problems: Problems, progress: Progress = lambda what, done, total: None) -> Verified:
-    """Check all of a store; what is wrong goes to `problems`."""
+    """Check the whole store; what is wrong goes to `problems`."""
     begin = time.monotonic()
     unfinished = store.was_killed or store.lock_holder() is not None
     _check_names(store, problems)
     small = SmallFilesCheck(store, problems, unfinished)
     small.run()
     if store.was_killed:
-        problems.note("abort", "abort", -1, "the broker that had this store open did not stop in order")
+        problems.note("abort", "abort", -1, "the broker that had this store open did not stop cleanly")
     sealed = _check_blocks(store, problems, progress)
     total = store.log.end - store.log.min_offset
     scan = CheckingScan(store, problems, small.durable)
@@ -58,7 +62,7 @@ def verify(store: OfflineStore, problems: Problems, progress: Progress = lambda 
     for record in scan.all_records(told):
         records += 1
         if record.store_time_ms < last_ms:
-            text = f"the record at {record.physical_offset} was stored before the one in front of it"
+            text = f"the record at {record.physical_offset} has an earlier store time than the record before it"
             problems.note("clock", *scan.place(record.physical_offset), text)
         last_ms = max(last_ms, record.store_time_ms)
         queues.record(record)
@@ -75,22 +79,22 @@ def verify(store: OfflineStore, problems: Problems, progress: Progress = lambda 
 
 def _check_names(store: OfflineStore, problems: Problems) -> None:
     for name, text in store.log.odd:
-        level = problems.note if text.endswith("of the store's") else problems.damage
+        level = problems.note if text.endswith("belong to the store") else problems.damage
         level("log-file", name, -1, f"this file {text}")
     for name, text in store.odd_queue_files:
-        problems.note("foreign", name, -1, f"this {text}")
+        problems.note("foreign", name, -1, f"it {text}")
     for topic, queue_id, start, size in store.wrong_queue_sizes():
         text = f"has {size} bytes instead of {store.queue_file_bytes}"
         problems.damage("queue-file", f"consumequeue/{topic}/{queue_id}/{start:020d}", -1, text)
 
 
 def _check_batch_queues(store: OfflineStore, problems: Problems) -> None:
-    """Whether each unit of Apache's batch queues names a batch of its queue."""
+    """Check that each unit of Apache's batch queues points to a batch of its queue."""
     topics = set()
     for topic, queue_id, path in batch_queue_files(store.paths.root):
         if topic not in topics:
             topics.add(topic)
-            text = "queue.type=BatchCQ: this topic is not served here, its messages stay as they are"
+            text = "queue.type=BatchCQ: this topic is not served here, its messages are kept as they are"
             problems.note("batch-queue", f"{DIRECTORY}/{topic}", -1, text)
         for position, unit in units_of(path):
             if unit.physical_offset < store.log.min_offset:
@@ -98,7 +102,7 @@ def _check_batch_queues(store: OfflineStore, problems: Problems) -> None:
             record = store.raw.record_at(unit.physical_offset, unit.size)
             named = (topic, queue_id, unit.base_offset)
             if record is None or named != (record.topic, record.queue_id, record.queue_offset):
-                text = f"the unit of messages {unit.base_offset} on names no batch at {unit.physical_offset}"
+                text = f"the unit of message {unit.base_offset} points to {unit.physical_offset}, where no batch is"
                 problems.damage("batch-queue", str(path.relative_to(store.paths.root)), position, text)
 
 
@@ -128,6 +132,6 @@ def _check_blocks(store: OfflineStore, problems: Problems, progress: Progress) -
                 done += 1 << 20
                 progress("blocks", min(done, total), total)
             else:
-                text = f"{step[1] - step[0]} bytes hold something that is not what was sealed"
+                text = f"{step[1] - step[0]} bytes have changed since this file was closed"
                 problems.damage("block", f"commitlog/{segment.path.name}", step[0], text)
     return sealed

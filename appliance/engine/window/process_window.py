@@ -14,7 +14,8 @@ from ..namesrv.namesrv import NameServer
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
-from ..wire_audit import WireAct, WireAudit
+from ..wire_act import WireAct
+from ..wire_audit import WireAudit
 from .broker_parts import BrokerParts, build
 from .checks import Checks
 from .figures import namesrv_metrics

@@ -25,48 +25,10 @@ from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig
 from appliance.engine.config_journal import ConfigJournal, OsJournalCalls
-from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand, decode_frame
+from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand
 from appliance.engine.remoting.dispatcher import Dispatcher
-from tests.support.engine import Peer as ClientPeer
-
-
-class Peer:
-    """A client's connection, as far as handlers see one."""
-
-    def __init__(self, name: str = "127.0.0.1:1") -> None:
-        self.remote_host = name
-        self.client_id: str | None = None
-        self.language = "JAVA"
-        self.version = 0
-        self.closed = False
-        self.unread = False
-        self.listening_since = -1e9
-        self.answers: list[RemotingCommand] = []
-        self.notices: list[RemotingCommand] = []
-
-    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        if not request.flag & FLAG_ONEWAY:
-            self.answers.append(response)
-
-    def send(self, data: bytes) -> None:
-        self.notices.append(decode_frame(data))
-
-    def close(self) -> None:
-        self.closed = True
-
-    def noticed(self) -> list[str]:
-        """The groups it was told about since the last look."""
-        groups = [notice.ext_fields["consumerGroup"] for notice in self.notices if notice.code == 40]
-        self.notices.clear()
-        return groups
-
-
-class InlinePool:
-    """Runs each job at once, in the caller's thread."""
-
-    def submit(self, job: Callable[[], None], size: int = 0, conn: Any = None, answered: bool = True) -> bool:
-        job()
-        return True
+from tests.support.engine import Peer
+from tests.support.fakes import FakeConnection, InlinePool
 
 
 class FakeStore:
@@ -142,7 +104,7 @@ class BrokerDesk:
             AdminBrokerProcessor(engine, FakeStats(), "127.0.0.1:20911", clock),
         ):
             processor.register(self.dispatcher)
-        self.peer = Peer()
+        self.peer = FakeConnection()
         self.journal.start()
 
     def ask(
@@ -150,7 +112,7 @@ class BrokerDesk:
         code: int,
         ext: dict[str, str] | None = None,
         body: Any = b"",
-        peer: Peer | None = None,
+        peer: FakeConnection | None = None,
         version: int = 479,
         flag: int = 0,
     ) -> RemotingCommand:
@@ -168,7 +130,7 @@ class BrokerDesk:
         assert len(peer.answers) == before + 1, "exactly one answer"
         return peer.answers[-1]
 
-    def heartbeat(self, peer: Peer, client_id: str = "c@1", **body: Any) -> RemotingCommand:
+    def heartbeat(self, peer: FakeConnection, client_id: str = "c@1", **body: Any) -> RemotingCommand:
         return self.ask(34, body={"clientID": client_id, **body}, peer=peer)
 
     def stop(self) -> None:
@@ -209,7 +171,7 @@ class ForgetfulCalls(OsJournalCalls):
 @pytest.fixture
 def peer(engine):
     """A connection to the broker of the module's own `engine`."""
-    peer = ClientPeer(engine.broker_address)
+    peer = Peer(engine.broker_address)
     yield peer
     peer.close()
 

@@ -16,10 +16,10 @@ from appliance.engine.broker.processors import consumer as consumer_processor
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.command import RemotingCommand, encode_command
 from appliance.engine.protocol.names import CLIENT_ID_MAX_LENGTH
-from tests.support.engine import Peer as ClientPeer
-from tests.support.engine import pull_fields, send_fields, start_engine
+from tests.support.engine import Peer, pull_fields, send_fields, start_engine
+from tests.support.fakes import FakeConnection
 
-from .conftest import Peer, consumer, subscription
+from .conftest import consumer, subscription
 
 ERROR, BUSY = ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY
 
@@ -64,7 +64,7 @@ def test_while_a_heartbeat_is_being_taken_the_next_one_is_told_to_wait(desk):
     processor = desk.dispatcher._handlers[34][0].__self__
     waiting = []
     processor._later = waiting.append
-    peer = Peer()
+    peer = FakeConnection()
     body = json.dumps({"clientID": "c", "consumerDataSet": [consumer(f"g{n}", "T") for n in range(100)]}).encode()
     desk.dispatcher.dispatch_request(peer, RemotingCommand(34, body=body))
     assert peer.answers == []
@@ -80,7 +80,7 @@ def test_a_client_that_closes_while_its_heartbeat_is_taken_is_not_registered_any
     processor = desk.dispatcher._handlers[34][0].__self__
     waiting = []
     processor._later = waiting.append
-    peer = Peer()
+    peer = FakeConnection()
     body = json.dumps({"clientID": "c", "consumerDataSet": [consumer(f"g{n}", "T") for n in range(100)]}).encode()
     desk.dispatcher.dispatch_request(peer, RemotingCommand(34, body=body))
     peer.closed = True
@@ -95,7 +95,7 @@ def test_an_error_of_ours_in_a_slice_is_answered_and_those_behind_go_on(desk, mo
     processor = desk.dispatcher._handlers[34][0].__self__
     waiting = []
     processor._later = waiting.append
-    first, second = Peer("127.0.0.1:1"), Peer("127.0.0.1:2")
+    first, second = FakeConnection("127.0.0.1:1"), FakeConnection("127.0.0.1:2")
     for peer, name in ((first, "f"), (second, "s")):
         body = {"clientID": name, "consumerDataSet": [consumer(f"{name}{n}", "T") for n in range(100)]}
         desk.dispatcher.dispatch_request(peer, RemotingCommand(34, body=json.dumps(body).encode()))
@@ -120,7 +120,7 @@ def test_heartbeats_that_wait_for_their_next_slice_are_bounded(desk, monkeypatch
     processor._later = [].append
     answers = []
     for number in range(5):
-        peer = Peer(f"127.0.0.1:{number}")
+        peer = FakeConnection(f"127.0.0.1:{number}")
         groups = [consumer(f"g{number}-{n}", "T") for n in range(100)]
         desk.dispatcher.dispatch_request(
             peer, RemotingCommand(34, body=json.dumps({"clientID": "c", "consumerDataSet": groups}).encode())
@@ -138,7 +138,7 @@ def test_a_connection_has_so_many_groups_and_no_more_over_all_its_heartbeats(des
         return desk.heartbeat(peer, **{kind: [{"groupName": f"g{n}"} for n in range(low, high)]})
 
     for kind, table in (("consumerDataSet", 0), ("producerDataSet", 1)):
-        peer = Peer(kind)
+        peer = FakeConnection(kind)
         refused(beat(peer, 0, 21, kind), ERROR, "one connection may have 20 consumer groups")
         assert not desk.clients.groups_of(peer)[table]
         assert beat(peer, 0, 15, kind).code == 0
@@ -153,7 +153,7 @@ def test_hundreds_of_groups_and_a_thousand_topics_are_served(desk):
     assert desk.heartbeat(desk.peer, consumerDataSet=groups).code == 0
     assert len(desk.clients.consumer_groups()) == 400
     topics = [f"SomeTopicOfTheShop{n}" for n in range(1000)]
-    assert desk.heartbeat(Peer("b"), consumerDataSet=[consumer("wide", *topics)]).code == 0
+    assert desk.heartbeat(FakeConnection("b"), consumerDataSet=[consumer("wide", *topics)]).code == 0
     assert len(desk.clients.consumer_group("wide").subscriptions) == 1000
 
 
@@ -173,7 +173,10 @@ def test_what_a_connection_subscribes_is_bounded_over_all_its_heartbeats(desk, m
     ]
     assert [answer.code for answer in answers] == [0, 0, 0, 0, ERROR, ERROR, ERROR, ERROR]
     assert "may take" in answers[-1].remark
-    assert desk.heartbeat(Peer("another"), consumerDataSet=[consumer("h", subscription("T", expression))]).code == 0
+    assert (
+        desk.heartbeat(FakeConnection("another"), consumerDataSet=[consumer("h", subscription("T", expression))]).code
+        == 0
+    )
     # A group that says something else gives back what it had.
     for number in range(4):
         assert desk.heartbeat(desk.peer, consumerDataSet=[consumer(f"g{number}", "T")]).code == 0
@@ -342,7 +345,7 @@ def test_a_connection_has_so_many_held_pulls_and_the_next_is_told_to_wait(engine
         peer.send(11, pull_fields("Held", 0, 1, **WAITS))
     assert peer.is_silent()
     refused(peer.ask(11, pull_fields("Held", 0, 1, **WAITS)), BUSY, "too many pulls")
-    another = ClientPeer(engine.broker_address)
+    another = Peer(engine.broker_address)
     another.send(11, pull_fields("Held", 0, 1, **WAITS))
     assert another.is_silent()
     assert engine.broker.pull.long_polling.count == 4
@@ -356,7 +359,7 @@ def test_there_are_so_many_held_pulls_in_all(engine, peer, monkeypatch):
     assert peer.ask(310, send_fields("Held"), b"x").code == 0
     for _ in range(2):
         peer.send(11, pull_fields("Held", 0, 1, **WAITS))
-    another = ClientPeer(engine.broker_address)
+    another = Peer(engine.broker_address)
     assert peer.is_silent()
     refused(another.ask(11, pull_fields("Held", 0, 1, **WAITS)), BUSY, "too many pulls")
     another.close()
@@ -397,7 +400,7 @@ def test_no_retry_topic_is_made_for_a_group_that_may_not_be(tmp_path):
     running = start_engine(
         tmp_path / "data", broker={"auto_create_topic_enable": False, "auto_create_subscription_group": False}
     )
-    peer = ClientPeer(running.broker_address)
+    peer = Peer(running.broker_address)
     try:
         answer = peer.ask(310, send_fields("%RETRY%Nobody"), b"x")
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -424,10 +427,10 @@ def test_a_client_that_comes_and_goes_a_thousand_times_in_one_read_is_one_change
         return json.dumps({"clientID": client_id, "consumerDataSet": [{"groupName": "G"}]}).encode()
 
     assert peer.ask(34, body=beat("member")).code == 0
-    another = ClientPeer(engine.broker_address)
+    another = Peer(engine.broker_address)
     come = RemotingCommand(34, flag=2, body=beat("another"))
     go = RemotingCommand(35, flag=2, ext_fields={"clientID": "another", "consumerGroup": "G"})
-    another._sock.sendall((encode_command(come) + encode_command(go)) * 1000 + encode_command(come))
+    another.send_bytes((encode_command(come) + encode_command(go)) * 1000 + encode_command(come))
     members = json.loads(another.ask(38, {"consumerGroup": "G"}).body)["consumerIdList"]
     assert members == ["member", "another"]
     notices = 0

@@ -4,14 +4,16 @@ import json
 
 import pytest
 
-from .conftest import Peer, consumer, subscription
+from tests.support.fakes import FakeConnection
+
+from .conftest import consumer, subscription
 
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
 
 
 @pytest.fixture
 def peers():
-    return [Peer(f"127.0.0.1:{port}") for port in (1, 2, 3)]
+    return [FakeConnection(f"127.0.0.1:{port}") for port in (1, 2, 3)]
 
 
 def told(peers):

@@ -12,8 +12,10 @@ from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.remoting import outbox
 from appliance.engine.store.disk import NO_SUCH_READ
 from appliance.engine.store.log import commit_log
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 from tests.support.page_cache import refuse_reads_that_never_wait
+from tests.support.waiting import wait_for
 
 UNIQ = "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02"
 COUNT = 120
@@ -21,8 +23,8 @@ BODIES = [b"%d" % i * 30 for i in range(COUNT)]
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    engine = start_engine(tmp_path_factory.mktemp("engine"))
+def engine(request):
+    engine = start_engine(shared_directory(request, "engine"))
     yield engine
     engine.stop()
 
@@ -33,7 +35,7 @@ def topic(request, engine, peer):
     name = "T_" + "".join(c if c.isalnum() else "_" for c in request.node.name)[:100]
     for body in BODIES:
         assert peer.ask(310, send_fields(name, 0, UNIQ), body).code == 0
-    eventually(lambda: engine.broker.store.find_queue(name, 0).tail_base == COUNT, "the entries were never written")
+    wait_for(lambda: engine.broker.store.find_queue(name, 0).tail_base == COUNT, "the entries were never written")
     return name
 
 
@@ -61,13 +63,6 @@ def hold(engine):
     assert busy.wait(5)
     yield go_on
     go_on.set()
-
-
-def eventually(condition, message, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, message
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -130,7 +125,7 @@ def test_tags_are_filtered_in_what_the_pool_read(peer, engine, cold):
     for i in range(40):
         properties = UNIQ + f"TAGS\x01{'AB'[i % 2]}\x02"
         assert peer.ask(310, send_fields("ColdTags", 0, properties), b"%d" % i).code == 0
-    eventually(lambda: engine.broker.store.find_queue("ColdTags", 0).tail_base == 40, "never written")
+    wait_for(lambda: engine.broker.store.find_queue("ColdTags", 0).tail_base == 40, "never written")
     answer = pull(peer, "ColdTags", 0, subscription="B")
     assert [r.body for r in records(answer.body)] == [b"%d" % i for i in range(1, 40, 2)]
     assert answer.ext_fields["nextBeginOffset"] == "40"
@@ -167,12 +162,12 @@ def test_a_pull_whose_client_has_gone_is_dropped(topic, engine, cold, jobs, hold
     """It went on for ever."""
     going = Peer(engine.broker_address)
     going.send(11, pull_fields(topic, 0, 0))
-    eventually(lambda: len(jobs) == 1, "the pull never came to the pool")
+    wait_for(lambda: len(jobs) == 1, "the pull never came to the pool")
     read = []
     monkeypatch.setattr(engine.broker.pull._cold._reader, "entries", lambda *args: read.append(args) or b"")
     before = len(engine.server.connections)
     going.close()
-    eventually(lambda: len(engine.server.connections) < before, "the broker did not see it go")
+    wait_for(lambda: len(engine.server.connections) < before, "the broker did not see it go")
     hold.set()
     done = threading.Event()
     engine.broker.pull._cold._pool.submit(done.set)
@@ -183,7 +178,7 @@ def test_a_pull_whose_client_has_gone_is_dropped(topic, engine, cold, jobs, hold
 
 def test_a_queue_that_is_deleted_while_the_pool_reads_is_answered_as_gone(peer, topic, engine, cold, jobs, hold):
     opaque = peer.send(11, pull_fields(topic, 0, 5))
-    eventually(lambda: len(jobs) == 1, "the pull never came to the pool")
+    wait_for(lambda: len(jobs) == 1, "the pull never came to the pool")
     other = Peer(engine.broker_address)
     assert other.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}).code == 0
     hold.set()
@@ -198,7 +193,7 @@ def test_a_queue_that_begins_later_by_then_says_so(peer, topic, engine, cold, jo
     """Retention moved it: what was read is not served."""
     queue = engine.broker.store.find_queue(topic, 0)
     peer.send(11, pull_fields(topic, 0, 5))
-    eventually(lambda: len(jobs) == 1, "the pull never came to the pool")
+    wait_for(lambda: len(jobs) == 1, "the pull never came to the pool")
     queue.min_offset = 10
     hold.set()
     answer = peer.receive()
@@ -209,7 +204,7 @@ def test_a_queue_that_is_built_anew_by_then_is_asked_for_once_more(peer, topic, 
     """At the same offset: nothing is passed over."""
     queue = engine.broker.store.find_queue(topic, 0)
     peer.send(11, pull_fields(topic, 0, 5))
-    eventually(lambda: len(jobs) == 1, "the pull never came to the pool")
+    wait_for(lambda: len(jobs) == 1, "the pull never came to the pool")
     queue.broken = True
     hold.set()
     answer = peer.receive()
@@ -248,12 +243,17 @@ def test_a_disk_that_fails_in_the_pool_is_an_answer(peer, topic, engine, cold, w
 def test_an_error_of_ours_in_the_pool_closes_the_connection(peer, topic, engine, cold, what, monkeypatch, caplog):
     """The client had no answer and waited for its timeout, 30 s."""
 
-    def fail(*args):
-        raise KeyError("planted")
-
     owner = engine.broker.pull._cold._reader if what == "entries" else engine.broker.store.log
+    name = "entries" if what == "entries" else "read"
+    real = getattr(owner, name)
+
+    def fail(*args):
+        if threading.current_thread().name == "pool-pull-cold":
+            raise KeyError("planted")
+        return real(*args)
+
     with monkeypatch.context() as planted:
-        planted.setattr(owner, "entries" if what == "entries" else "read", fail)
+        planted.setattr(owner, name, fail)
         going = Peer(engine.broker_address)
         going.send(11, pull_fields(topic, 0, 0))
         with pytest.raises(ConnectionError):
@@ -314,7 +314,7 @@ def test_the_engine_stops_while_pulls_wait_for_the_pool(tmp_path, monkeypatch):
     peer = Peer(engine.broker_address)
     for body in BODIES:
         assert peer.ask(310, send_fields("T", 0, UNIQ), body).code == 0
-    eventually(lambda: engine.broker.store.find_queue("T", 0).tail_base == COUNT, "the entries were never written")
+    wait_for(lambda: engine.broker.store.find_queue("T", 0).tail_base == COUNT, "the entries were never written")
     refuse_reads_that_never_wait(monkeypatch, errno.EAGAIN)
     go_on = threading.Event()
     engine.broker.pull._cold._pool.submit(lambda: go_on.wait(5))

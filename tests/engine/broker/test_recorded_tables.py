@@ -10,9 +10,8 @@ import json
 import pytest
 
 from appliance.engine.protocol.command import decode_frame
+from tests.support.fakes import FakeConnection
 from tests.support.golden import GOLDEN, frames
-
-from .conftest import Peer
 
 WIRE = GOLDEN / "wire"
 TABLE_CODES = {14, 15, 17, 18, 34, 35, 38, 41, 42, 46, 200, 201, 207, 215, 225, 351, 352}
@@ -139,7 +138,7 @@ def test_members_of_a_group_are_told_what_they_were_told(desk, version, name):
         if request.code not in (34, 35, 38):
             continue
         conn = line["conn"]
-        peer = peers.setdefault(conn, Peer(f"127.0.0.1:{conn}"))
+        peer = peers.setdefault(conn, FakeConnection(f"127.0.0.1:{conn}"))
         ours = desk.ask(request.code, request.ext_fields, request.body, peer=peer)
         assert ours.code == theirs.code, line["t"]
         assert version == "4.9.8" or ours.ext_fields == theirs.ext_fields, line["t"]

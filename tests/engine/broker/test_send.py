@@ -8,14 +8,15 @@ import pytest
 from appliance.engine.broker.topic_config import new_topic
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.protocol.properties import decode_properties
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 
 UNIQ = "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02"
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    engine = start_engine(tmp_path_factory.mktemp("engine"), store={"max_message_size": 262_144})
+def engine(request):
+    engine = start_engine(shared_directory(request, "engine"), store={"max_message_size": 262_144})
     yield engine
     engine.stop()
 
@@ -82,7 +83,7 @@ def test_numbers_without_quotes_are_read_as_the_cpp_client_writes_them(peer, top
         '"flag":0,"language":"CPP","opaque":77,"remark":"","version":333}\n'
     ).replace("TOPIC", topic)
     header = header.encode()
-    peer._sock.sendall(struct.pack(">ii", 4 + len(header) + 3, len(header)) + header + b"cpp")
+    peer.send_bytes(struct.pack(">ii", 4 + len(header) + 3, len(header)) + header + b"cpp")
     answer = peer.receive()
     assert (answer.code, answer.opaque, answer.ext_fields["queueId"]) == (0, 77, "1")
     [record] = stored(peer, topic, 1)

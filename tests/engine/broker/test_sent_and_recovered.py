@@ -20,6 +20,7 @@ from appliance.engine.protocol.record import SYS_INNER_BATCH, decode_record
 from appliance.engine.store.dispatch import entry_tag_code, has_queue_entry, properties_tag_code, tag_code
 from appliance.engine.store.queues.consume_queue import ENTRY, ENTRY_BYTES
 from appliance.engine.store.results import GetStatus
+from tests.support.directories import shared_directory
 from tests.support.sending import HostileSend, Sender, good_properties
 from tests.support.store import BORN, StoreUnderTest
 
@@ -32,7 +33,7 @@ class Rig:
 
     def __init__(self, directory):
         self.under_test = StoreUnderTest(directory, segment_bytes=1 << 20)
-        journal = ConfigJournal(directory / "config.journal")
+        self._journal = journal = ConfigJournal(directory / "config.journal")
         config, clock = BrokerConfig(), FakeClock()
         self._topics = TopicConfigManager(directory / "topics.json", config, journal, clock)
         self._groups = SubscriptionGroupManager(directory / "groups.json", config, journal, clock)
@@ -52,6 +53,10 @@ class Rig:
         self.under_test.die()
         self.open()
 
+    def stop(self):
+        self.under_test.stop()
+        self._journal.stop()
+
     def entries(self):
         """(topic, queue id) -> (first offset, all entries) as they are, from files and tails."""
         found = {}
@@ -68,7 +73,7 @@ class Rig:
 def rig(tmp_path):
     rig = Rig(tmp_path)
     yield rig
-    rig.under_test.stop()
+    rig.stop()
 
 
 def a_send(properties=KEY, sys_flag=0, body=b"body", **more):
@@ -127,14 +132,14 @@ sends = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def long_lived(tmp_path_factory):
-    rig = Rig(tmp_path_factory.mktemp("sends"))
+def long_lived(request):
+    rig = Rig(shared_directory(request, "sends"))
     yield rig
     before, records = rig.entries(), sum(len(data) for data in rig.entries().values()) // ENTRY_BYTES
     assert records > 100
     rig.die_and_come_back()
     assert rig.entries() == before
-    rig.under_test.stop()
+    rig.stop()
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))

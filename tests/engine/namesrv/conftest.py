@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,34 +16,11 @@ from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.config import EngineConfig
 from appliance.engine.namesrv.namesrv import NameServer
 from appliance.engine.protocol.codes import RequestCode
-from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand
+from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.remoting.dispatcher import Dispatcher, WorkerPool
 from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.remoting.server import RemotingServer, listen
-
-
-class Peer:
-    """A client's connection, as far as handlers see one."""
-
-    def __init__(self) -> None:
-        self.closed = False
-        self.remote_host = "127.0.0.1:1"
-        self.answers: list[RemotingCommand] = []
-
-    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        if not request.flag & FLAG_ONEWAY:
-            self.answers.append(response)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class InlinePool:
-    """Runs each job at once, in the caller's thread."""
-
-    def submit(self, job: Callable[[], None], size: int = 0, conn: Any = None, answered: bool = True) -> bool:
-        job()
-        return True
+from tests.support.fakes import FakeConnection, InlineLoop, InlinePool
 
 
 class QuietServer:
@@ -57,19 +33,6 @@ class QuietServer:
         self.listeners.append(listener)
 
 
-class QuietLoop:
-    """Keeps timers for the test to run."""
-
-    def __init__(self) -> None:
-        self.timers: list[Callable[[], None]] = []
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        callback()
-
-    def call_every(self, seconds: float, callback: Callable[[], None]) -> None:
-        self.timers.append(callback)
-
-
 class Desk:
     """The name server under test, addressed by request code."""
 
@@ -80,20 +43,20 @@ class Desk:
         self.config = config
         self.clock = FakeClock()
         self.server = QuietServer()
-        self.loop = QuietLoop()
+        self.loop = InlineLoop()
         self.namesrv = NameServer(config, self.loop, self.server, self.clock)  # type: ignore[arg-type]
         self.dispatcher = Dispatcher({"namesrv": InlinePool()})  # type: ignore[dict-item]
         self.namesrv.register(self.dispatcher)
         self.namesrv.start()
-        self.peer = Peer()
+        self.peer = FakeConnection()
 
     def ask(
-        self, code: int, body: bytes = b"", *, peer: Peer | None = None, version: int = 479, **ext: object
+        self, code: int, body: bytes = b"", *, peer: FakeConnection | None = None, version: int = 479, **ext: object
     ) -> RemotingCommand:
         request = RemotingCommand(code, version=version, ext_fields={k: str(v) for k, v in ext.items()}, body=body)
         return self.send(request, peer)
 
-    def send(self, request: RemotingCommand, peer: Peer | None = None) -> RemotingCommand:
+    def send(self, request: RemotingCommand, peer: FakeConnection | None = None) -> RemotingCommand:
         peer = peer or self.peer
         self.dispatcher.dispatch_request(peer, request)  # type: ignore[arg-type]
         return peer.answers[-1]
@@ -107,7 +70,7 @@ class Desk:
         cluster: str = "DefaultCluster",
         broker_id: int = 0,
         version: tuple[int, int] = (1, 1),
-        peer: Peer | None = None,
+        peer: FakeConnection | None = None,
         **more: object,
     ) -> RemotingCommand:
         body = register_body(topics, version)
@@ -147,7 +110,7 @@ class Desk:
         info: dict[str, Any] = json.loads(self.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
         return info
 
-    def hang_up(self, peer: Peer) -> None:
+    def hang_up(self, peer: FakeConnection) -> None:
         """The peer's connection ends, as the server would tell."""
         peer.closed = True
         for listener in self.server.listeners:
@@ -213,14 +176,6 @@ class LiveNamesrv:
     def route(self, topic: str) -> dict[str, Any] | None:
         body = self.namesrv.routes.route(topic)
         return None if body is None else json.loads(body)
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
-    """Wait until the condition holds; fail with what was waited for."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
-        time.sleep(0.005)
 
 
 def _with_namesrv(config: EngineConfig, name: str, value: object) -> EngineConfig:

@@ -10,8 +10,9 @@ import pytest
 
 from appliance.engine.namesrv import bounds, route_info, topic_table
 from appliance.engine.protocol.codes import RequestCode
+from tests.support.fakes import FakeConnection
 
-from .conftest import Peer, register_body
+from .conftest import register_body
 
 LONG = "x" * 60_000
 NO_NAMES = [LONG, "a b", "a\nb", "a/b", "日本", 'a"b', "a\x00"]
@@ -81,7 +82,7 @@ def test_one_connection_registers_so_many_brokers_and_no_more(desk, monkeypatch)
     answer = desk.register(["A", "B"], name="b3", address="h:4")
     assert (answer.code, answer.remark) == (1, "one connection may register 3 brokers")
     assert desk.register(["A", "B"], name="b2", address="h:3", version=(2, 2)).code == 0, "again, one of its own"
-    assert desk.register(["A", "B"], name="b3", address="h:4", peer=Peer()).code == 0
+    assert desk.register(["A", "B"], name="b3", address="h:4", peer=FakeConnection()).code == 0
     # Nor does it take over those of others beyond its share.
     assert desk.register(["A", "B"], name="b3", address="h:4").code == 1
 
@@ -89,7 +90,7 @@ def test_one_connection_registers_so_many_brokers_and_no_more(desk, monkeypatch)
 def test_there_are_so_many_brokers_in_all(desk, monkeypatch):
     monkeypatch.setattr(route_info, "MOST_BROKERS", 2)
     for number in range(3):
-        answer = desk.register(["A", "B"], name=f"b{number}", address=f"h:{number + 1}", peer=Peer())
+        answer = desk.register(["A", "B"], name=f"b{number}", address=f"h:{number + 1}", peer=FakeConnection())
         assert answer.code == (1 if number == 2 else 0)
     assert sorted(desk.clusters()["brokerAddrTable"]) == ["b0", "b1"]
 

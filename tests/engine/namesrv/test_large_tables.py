@@ -10,8 +10,9 @@ import pytest
 
 from appliance.engine.namesrv import processor
 from appliance.engine.protocol.codes import RequestCode as Code
+from tests.support.fakes import FakeConnection
 
-from .conftest import Desk, Peer
+from .conftest import Desk
 
 TOPICS = ["TBW102", "DefaultCluster", "broker-a", "TopicA"]
 
@@ -21,7 +22,7 @@ def _large(count: int = 20_000) -> list[str]:
 
 
 def test_twenty_thousand_topics_register_route_and_go(desk: Desk) -> None:
-    peers = [Peer(), Peer()]
+    peers = [FakeConnection(), FakeConnection()]
     for n, peer in enumerate(peers):
         assert desk.register(_large(), name=f"broker-{n}", address=f"10.0.0.{n}:1", peer=peer).code == 0
     assert desk.namesrv.routes.topic_count == 20_000
@@ -50,7 +51,7 @@ def test_an_unchanged_large_table_is_not_read_again(desk: Desk, monkeypatch: pyt
         return read(body, version, compressed)
 
     monkeypatch.setattr(processor, "read_register_body", counted)
-    peer = Peer()
+    peer = FakeConnection()
     for _ in range(5):
         desk.register(_large(2000), peer=peer)
         desk.clock.advance(ms=30_000)
@@ -107,7 +108,7 @@ def test_a_reader_on_another_thread_never_meets_half_a_change(desk: Desk) -> Non
     reader.start()
     try:
         for _ in range(20):
-            peers = [Peer() for _ in range(3)]
+            peers = [FakeConnection() for _ in range(3)]
             for n, peer in enumerate(peers):
                 desk.register(_large(50), name=f"broker-{n}", address=f"10.0.0.{n}:1", peer=peer)
             for peer in peers:

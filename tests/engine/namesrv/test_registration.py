@@ -24,8 +24,9 @@ from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import decode_frame
 from appliance.engine.protocol.data_version import DataVersion
 from tests.support.golden import frames, transcripts
+from tests.support.waiting import wait_for
 
-from .conftest import LiveNamesrv, eventually
+from .conftest import LiveNamesrv
 
 BROKER = "10.0.0.1:10911"
 HA = "10.0.0.1:10912"
@@ -121,7 +122,7 @@ def test_a_topic_created_by_a_send_is_routed_soon(
     registered = make_registration(live_namesrv.address)
     assert registered.wait_registered(live_namesrv.address, 5)
     topics.put(topic("Auto"))
-    eventually(lambda: live_namesrv.route("Auto") is not None, "the route of an automatically created topic")
+    wait_for(lambda: live_namesrv.route("Auto") is not None, "the route of an automatically created topic")
 
 
 def test_two_changes_that_share_a_version_both_arrive(
@@ -169,7 +170,7 @@ def test_a_name_server_that_restarts_is_told_again_without_waiting_for_the_perio
         topics.put(topic("Meanwhile"))
     live_namesrv.start()
     begin = time.monotonic()
-    eventually(lambda: live_namesrv.topics() == set(topics.table), "all topics at the name server that restarted")
+    wait_for(lambda: live_namesrv.topics() == set(topics.table), "all topics at the name server that restarted")
     assert time.monotonic() - begin < registration.MIN_PERIOD_S
 
 
@@ -198,7 +199,7 @@ def test_a_dead_name_server_does_not_delay_the_living(
         assert time.monotonic() - begin < registration.CHANGE_TIMEOUT_S
         registered.unregister(1.0)
         assert time.monotonic() - begin < 5
-    eventually(lambda: live_namesrv.brokers() == set(), "the living name server to forget the broker")
+    wait_for(lambda: live_namesrv.brokers() == set(), "the living name server to forget the broker")
 
 
 def test_the_same_name_server_twice_is_one(
@@ -229,7 +230,7 @@ def test_it_is_told_again_each_period(
     registered = make_registration(live_namesrv.address, register_name_server_period_ms=1)
     assert registered.wait_registered(live_namesrv.address, 5)
     live_namesrv.namesrv.routes.delete_topic("TBW102", None)
-    eventually(lambda: "TBW102" in live_namesrv.topics(), "the next period's registration")
+    wait_for(lambda: "TBW102" in live_namesrv.topics(), "the next period's registration")
 
 
 def test_a_broker_without_write_permission_takes_it_from_all_its_topics(

@@ -15,8 +15,9 @@ from appliance.engine.errors import CallTimeout, ConnectError
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
 from appliance.engine.remoting.client import RemotingClient
+from tests.support.waiting import wait_for
 
-from .conftest import LiveNamesrv, eventually
+from .conftest import LiveNamesrv
 
 
 def _ask() -> RemotingCommand:
@@ -102,7 +103,7 @@ def test_it_connects_again_after_the_server_came_back(live_namesrv: LiveNamesrv)
     assert client.invoke_sync(_ask(), 3000).code == 0
     assert client.is_connected()
     live_namesrv.stop()
-    eventually(lambda: not client.is_connected(), "the client to notice the end of its connection")
+    wait_for(lambda: not client.is_connected(), "the client to notice the end of its connection")
     with pytest.raises(ConnectError, match="connect to"):
         client.invoke_sync(_ask(), 1000)
     live_namesrv.start()

@@ -10,8 +10,9 @@ import pytest
 
 from appliance.engine.protocol.codes import RequestCode as Code
 from appliance.engine.protocol.command import RemotingCommand
+from tests.support.fakes import FakeConnection
 
-from .conftest import Desk, Peer, register_body
+from .conftest import Desk, register_body
 
 TOPICS = ["TBW102", "DefaultCluster", "broker-a", "TopicA"]
 
@@ -142,7 +143,7 @@ def test_an_id_goes_to_the_newest_address_unless_the_state_version_is_lower(desk
         return desk.ask(
             Code.REGISTER_BROKER,
             json.dumps(table).encode(),
-            peer=Peer(),
+            peer=FakeConnection(),
             brokerName="broker-a",
             brokerAddr=address,
             clusterName="DefaultCluster",
@@ -168,8 +169,8 @@ def test_the_answer_carries_the_order_configuration_unless_switched_off(make_des
 
 
 def test_a_restart_under_another_name_takes_the_old_name_away(desk: Desk) -> None:
-    desk.register(TOPICS, peer=Peer())
-    desk.register(TOPICS, name="broker-new", peer=Peer())
+    desk.register(TOPICS, peer=FakeConnection())
+    desk.register(TOPICS, name="broker-new", peer=FakeConnection())
     assert set(desk.clusters()["brokerAddrTable"]) == {"broker-new"}
     assert desk.perms("TopicA") == {"broker-new": 6}
 
@@ -178,7 +179,7 @@ def test_a_restart_under_another_name_takes_the_old_name_away(desk: Desk) -> Non
 
 
 def test_a_closed_connection_removes_its_brokers_at_once(desk: Desk) -> None:
-    first, second = Peer(), Peer()
+    first, second = FakeConnection(), FakeConnection()
     desk.register(TOPICS, peer=first)
     desk.register(TOPICS, name="broker-b", address="10.0.0.2:10911", peer=second)
     desk.hang_up(first)
@@ -190,7 +191,7 @@ def test_a_closed_connection_removes_its_brokers_at_once(desk: Desk) -> None:
 
 
 def test_the_late_end_of_an_old_connection_does_not_remove_a_broker_that_came_back(desk: Desk) -> None:
-    old, new = Peer(), Peer()
+    old, new = FakeConnection(), FakeConnection()
     desk.register(TOPICS, peer=old)
     desk.register(TOPICS, peer=new)
     desk.hang_up(old)
@@ -200,7 +201,7 @@ def test_the_late_end_of_an_old_connection_does_not_remove_a_broker_that_came_ba
 
 
 def test_the_late_end_of_an_old_connection_after_a_change_of_cluster(desk: Desk) -> None:
-    old, new = Peer(), Peer()
+    old, new = FakeConnection(), FakeConnection()
     desk.register(TOPICS, peer=old, cluster="Before")
     desk.register(TOPICS, peer=new, cluster="After")
     desk.hang_up(old)
@@ -210,7 +211,7 @@ def test_the_late_end_of_an_old_connection_after_a_change_of_cluster(desk: Desk)
 
 def test_a_registration_over_a_connection_that_has_gone_is_refused(desk: Desk) -> None:
     """The request waited in the pool's queue while its connection closed."""
-    gone = Peer()
+    gone = FakeConnection()
     desk.hang_up(gone)
     assert desk.register(TOPICS, peer=gone).code == 1
     assert desk.topics() == set()
@@ -218,7 +219,7 @@ def test_a_registration_over_a_connection_that_has_gone_is_refused(desk: Desk) -
 
 
 def test_a_silent_broker_expires_after_120_seconds(desk: Desk) -> None:
-    peer = Peer()
+    peer = FakeConnection()
     desk.register(TOPICS, peer=peer)
     desk.clock.advance(ms=120_000)
     desk.scan()
@@ -247,7 +248,7 @@ def test_a_heartbeat_and_a_version_query_are_signs_of_life(desk: Desk, code: int
 
 
 def test_a_dead_masters_topics_stay_while_a_slave_lives(desk: Desk) -> None:
-    master, slave = Peer(), Peer()
+    master, slave = FakeConnection(), FakeConnection()
     desk.register(TOPICS, peer=master)
     desk.register(TOPICS, address="10.0.0.2:10911", broker_id=1, peer=slave)
     desk.hang_up(master)
@@ -264,7 +265,7 @@ def test_with_acting_masters_the_smallest_slave_is_shown_as_a_read_only_master(
     for supported in (False, True):
         desk = make_desk(support_acting_master=supported)
         member_topic = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
-        master = Peer()
+        master = FakeConnection()
         desk.register([*TOPICS, member_topic], peer=master, enableActingMaster="true")
         for broker_id in (2, 3):
             desk.register(TOPICS, address=f"10.0.0.{broker_id}:1", broker_id=broker_id, enableActingMaster="true")

@@ -13,8 +13,7 @@ import pytest
 from appliance.engine.protocol.codes import RequestCode
 from tests.support.apache import ask
 from tests.support.server import Server
-
-from .conftest import eventually
+from tests.support.waiting import wait_for
 
 NAMES = ("broker-a", "broker-b", "broker-c")
 
@@ -29,7 +28,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[Server, dict[str, Server]]]:
             arguments = ("--namesrv-addr", namesrv.namesrv, "--broker-name", name, "--flush", "async")
             config = tmp_path / f"{name}.toml"
             config.write_text("[store]\nmappedFileSizeCommitLog = 33554432\n")
-            server = Server(tmp_path / name, *arguments, "-c", str(config), roles="broker")
+            server = Server(tmp_path / name, *arguments, "-c", str(config), roles="broker", log_file_mib=None)
             brokers[name] = stack.enter_context(server)
         yield namesrv, brokers
 
@@ -47,17 +46,17 @@ def test_three_brokers_of_one_cluster_are_one_route(cluster: tuple[Server, dict[
     namesrv, brokers = cluster
     everyone = {name: server.broker for name, server in brokers.items()}
     for topic in ("TBW102", "DefaultCluster"):
-        eventually(lambda topic=topic: _routed(namesrv, topic) == everyone, f"the route of {topic}")
+        wait_for(lambda topic=topic: _routed(namesrv, topic) == everyone, f"the route of {topic}")
     for name, address in everyone.items():
         assert _routed(namesrv, name) == {name: address}
 
     # One dies: its connection closes, and the route is without it at once.
     brokers["broker-b"].kill()
     left = {name: address for name, address in everyone.items() if name != "broker-b"}
-    eventually(lambda: _routed(namesrv, "TBW102") == left, "the killed broker to leave the route", seconds=5)
+    wait_for(lambda: _routed(namesrv, "TBW102") == left, "the killed broker to leave the route", seconds=5)
     assert _routed(namesrv, "broker-b") == {}
     brokers["broker-b"].restart()
-    eventually(lambda: _routed(namesrv, "TBW102") == everyone, "the broker that came back", seconds=5)
+    wait_for(lambda: _routed(namesrv, "TBW102") == everyone, "the broker that came back", seconds=5)
 
     # One stops: it has left the route when it has ended.
     brokers["broker-c"].stop()
@@ -67,4 +66,4 @@ def test_three_brokers_of_one_cluster_are_one_route(cluster: tuple[Server, dict[
     namesrv.kill()
     namesrv.restart()
     back = {name: address for name, address in everyone.items() if name != "broker-c"}
-    eventually(lambda: _routed(namesrv, "TBW102") == back, "the name server to be told again", seconds=9)
+    wait_for(lambda: _routed(namesrv, "TBW102") == back, "the name server to be told again", seconds=9)

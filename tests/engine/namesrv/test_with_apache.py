@@ -21,8 +21,9 @@ from appliance.engine.namesrv import processor
 from appliance.engine.namesrv.register_body import RegisterBody, read_register_body
 from appliance.engine.protocol.codes import RequestCode
 from tests.support.apache import VERSIONS, ApacheBroker, ApacheNamesrv, ask
+from tests.support.waiting import wait_for
 
-from .conftest import LiveNamesrv, eventually
+from .conftest import LiveNamesrv
 
 HEAP = "256m"
 
@@ -104,7 +105,7 @@ def test_apaches_name_server_takes_our_registration(version: str, start_broker: 
         # A good-bye takes us out of the routes.
         for leaving in (slave, broker):
             leaving.registration.unregister(5.0)
-        eventually(lambda: not _clusters(apache.address)["brokerAddrTable"], "Apache's name server to forget us")
+        wait_for(lambda: not _clusters(apache.address)["brokerAddrTable"], "Apache's name server to forget us")
 
 
 def test_apaches_name_server_that_was_killed_is_told_again(start_broker: Callable[..., OurBroker]) -> None:
@@ -113,7 +114,7 @@ def test_apaches_name_server_that_was_killed_is_told_again(start_broker: Callabl
         first.kill()
         broker.put(TopicConfig(topic_name="Meanwhile"))
         with ApacheNamesrv("5.3.3", heap=HEAP, port=first.port) as second:
-            eventually(
+            wait_for(
                 lambda: _route(second.address, "Meanwhile") is not None, "the registration to come again", seconds=15
             )
             assert _route(second.address, "TBW102") is not None
@@ -174,7 +175,7 @@ def test_our_name_server_takes_apaches_brokers(
             assert route is not None
             assert route["brokerDatas"][0]["brokerAddrs"] == {"0": apache.address, "1": slave.address}
             slave.kill()
-            eventually(
+            wait_for(
                 lambda: json.dumps(live_namesrv.route("TBW102")).count(slave.address) == 0,
                 "a killed slave to leave the route",
                 seconds=5,
@@ -184,5 +185,5 @@ def test_our_name_server_takes_apaches_brokers(
         assert (b"x" in first_bytes) is compressed
         # Killed, not stopped: its connection closes, and everything of it is gone at once.
         apache.kill()
-        eventually(lambda: live_namesrv.topics() == set(), "a killed broker to leave the routes", seconds=5)
+        wait_for(lambda: live_namesrv.topics() == set(), "a killed broker to leave the routes", seconds=5)
         assert live_namesrv.brokers() == set()

@@ -4,13 +4,14 @@ import pytest
 
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.request_kinds import ADMIN, BROKER, CLIENT, KINDS, READ, kind_of
+from tests.support.directories import shared_directory
 from tests.support.engine import start_engine
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory) -> set[int]:
+def served(request) -> set[int]:
     """The codes of all three ports."""
-    engine = start_engine(tmp_path_factory.mktemp("kinds"))
+    engine = start_engine(shared_directory(request, "kinds"))
     codes = set().union(*(listener.dispatcher.codes for listener in engine.server._listeners))
     engine.stop()
     return codes

@@ -11,7 +11,7 @@ from appliance.engine.remoting import server as server_module
 from appliance.engine.remoting.server import PRESSURE_READ_BYTES
 from appliance.engine.store import message_store as store_module
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
-from tests.support.remoting import wait_until
+from tests.support.waiting import wait_for
 
 PULL, HEARTBEAT, ROUTE = 11, 34, 105
 
@@ -85,7 +85,7 @@ def test_a_send_waits_and_is_stored_once_when_the_pressure_has_gone(pressed, nam
     assert {producer.receive(5).opaque, producer.receive(5).opaque} == {sent, beat}
     stored = records(consumer.ask(PULL, pull_fields("T", 0, 1)).body)
     assert [record.body for record in stored] == [b"message" if code == 320 else body]
-    wait_until(lambda: pressed.server._partial_total == 0, "something is still counted")
+    wait_for(lambda: pressed.server._partial_total == 0, "something is still counted")
 
 
 def test_hundreds_of_sends_behind_the_first_are_stored_in_order(pressed):
@@ -119,8 +119,8 @@ def test_who_is_not_read_from_is_not_closed_as_silent(pressed, monkeypatch):
     mute = Peer(pressed.broker_address)
     mute.send(310, send_fields("T"), b"one-way", flag=2)
     half = encode_command(RemotingCommand(ROUTE, opaque=4))
-    mute._sock.sendall(half[:20])
-    wait_until(lambda: len(pressed.server.held_back) == 2, "not held back")
+    mute.send_bytes(half[:20])
+    wait_for(lambda: len(pressed.server.held_back) == 2, "not held back")
     for _ in range(13):
         time.sleep(0.1)
         pressed._on_loop(pressed.server._close_idle)
@@ -131,7 +131,7 @@ def test_who_is_not_read_from_is_not_closed_as_silent(pressed, monkeypatch):
     pressed._on_loop(pressed.broker.clients.scan_expired)
     assert producer.receive(5).opaque == sent, "its clock starts anew"
     pressed._on_loop(pressed.server._close_idle)
-    mute._sock.sendall(half[20:])
+    mute.send_bytes(half[20:])
     assert mute.receive(5).opaque == 4
     with pytest.raises(ConnectionError):
         idle.receive(5)
@@ -140,7 +140,7 @@ def test_who_is_not_read_from_is_not_closed_as_silent(pressed, monkeypatch):
 def test_a_producer_that_goes_while_it_waits_is_forgotten(pressed):
     producer = Peer(pressed.broker_address)
     producer.send(310, send_fields("T"), b"message")
-    wait_until(lambda: pressed.server.held_back, "not held back")
+    wait_for(lambda: pressed.server.held_back, "not held back")
     (conn,) = pressed.server.held_back
     pressed._on_loop(conn.close)
     assert not pressed.server.held_back
@@ -155,7 +155,7 @@ def test_a_stop_under_pressure_stops_everybody_and_ends(tmp_path):
     assert producer.ask(310, send_fields("T"), b"before").code == 0
     press(engine)
     producer.send(310, send_fields("T"), b"never acknowledged")
-    wait_until(lambda: engine.server.held_back, "not held back")
+    wait_for(lambda: engine.server.held_back, "not held back")
     engine._on_loop(engine._stop_reading)
     press(engine, False)
     other.send(PULL, pull_fields("T", 0, 0))
@@ -178,14 +178,14 @@ def test_a_disk_that_is_too_slow_stops_producers_and_nobody_else(engine, monkeyp
     frame = encode_command(
         RemotingCommand(310, opaque=5, ext_fields={k: str(v) for k, v in send_fields("T", 1).items()}, body=body)
     )
-    first._sock.setblocking(False)
+    first.sock.setblocking(False)
     sent = 0
     end = time.monotonic() + 3
     pending = b""
     while time.monotonic() < end and sent < 4000:
         pending = pending or frame * 10
         try:
-            pending = pending[first._sock.send(pending) :]
+            pending = pending[first.sock.send(pending) :]
             sent += 10 if not pending else 0
         except BlockingIOError:
             time.sleep(0.01)
@@ -196,4 +196,4 @@ def test_a_disk_that_is_too_slow_stops_producers_and_nobody_else(engine, monkeyp
     assert consumer.ask(PULL, pull_fields("T", 0, 0)).code == 0
     assert consumer.ask(PULL, pull_fields("T", 1, 0)).code != 0, "nothing that is not durable is shown"
     release.set()
-    wait_until(lambda: not engine.server.producers_held, "the pressure stays", 20)
+    wait_for(lambda: not engine.server.producers_held, "the pressure stays", 20)

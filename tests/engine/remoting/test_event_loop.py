@@ -4,7 +4,7 @@ import threading
 
 from appliance.engine.clock import FakeClock
 from appliance.engine.remoting.event_loop import EventLoop
-from tests.support.remoting import wait_until
+from tests.support.waiting import wait_for
 
 
 def test_a_thread_may_hand_in_thousands_of_calls_while_the_loop_is_busy(rig):
@@ -22,7 +22,7 @@ def test_a_thread_may_hand_in_thousands_of_calls_while_the_loop_is_busy(rig):
     thread.start()
     thread.join(5)
     busy.set()
-    wait_until(lambda: len(called) == 5000, "calls were lost")
+    wait_for(lambda: len(called) == 5000, "calls were lost")
     assert called == list(range(5000))
     assert not failed
 

@@ -8,6 +8,7 @@ import pytest
 
 from appliance.engine.protocol.command import CODEC_ROCKETMQ, MAX_FRAME_BYTES, MAX_HEADER_BYTES
 from appliance.engine.remoting.peek import Peeked, peek
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 from tests.support.remoting import ECHO
 
@@ -24,8 +25,8 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    engine = start_engine(tmp_path_factory.mktemp("engine"))
+def engine(request):
+    engine = start_engine(shared_directory(request, "engine"))
     yield engine
     engine.stop()
 
@@ -93,11 +94,11 @@ def test_a_longer_one_gets_its_own_opaque_and_the_connection_stays(engine, peer,
     before = engine.broker.store.put_count
     for opaque in (77, -1, 2**31 - 1):
         header = write(code, opaque, TRAP + "x" * size + TRAP)
-        peer._sock.sendall(frame(header, b"body", CODECS[write]))
+        peer.send_bytes(frame(header, b"body", CODECS[write]))
         answer = peer.receive()
         assert (answer.code, answer.opaque, answer.flag) == (answered, opaque, 1)
         assert f"{len(header)} bytes" in answer.remark
-    peer._sock.sendall(frame(write(code, 5, "x" * size, flag=2), b"body", CODECS[write]))  # one-way: no answer
+    peer.send_bytes(frame(write(code, 5, "x" * size, flag=2), b"body", CODECS[write]))  # one-way: no answer
     assert peer.ask(38, {"consumerGroup": "nobody"}).code == 1
     assert engine.broker.store.put_count == before
 
@@ -107,7 +108,7 @@ def test_every_port_takes_the_same(engine, address):
     peer = Peer(getattr(engine, address))
     answer = peer.ask(105, {"topic": "no", "filler": "x" * (MAX_HEADER_BYTES - 500)})
     assert (answer.code, "bytes" in (answer.remark or "")) == (peer.ask(105, {"topic": "no"}).code, False)
-    peer._sock.sendall(frame(java(105, 9, "x" * MAX_HEADER_BYTES)))
+    peer.send_bytes(frame(java(105, 9, "x" * MAX_HEADER_BYTES)))
     assert (peer.receive().opaque, peer.ask(105, {"topic": "no"}).is_response) == (9, True)
 
 
@@ -116,7 +117,7 @@ def test_a_header_of_very_many_fields_is_refused_under_its_own_opaque(rig):
     header = f'{{"code":{ECHO},"extFields":{{{fields}}},"flag":0,"opaque":31}}'.encode()
     assert 64 * 1024 < len(header) < MAX_HEADER_BYTES
     peer = rig.peer()
-    peer.send(frame(header))
+    peer.send_bytes(frame(header))
     answer = peer.receive()
     assert (answer.code, answer.opaque) == (1, 31)
     assert "fields" in answer.remark
@@ -137,7 +138,7 @@ def test_a_header_of_very_many_fields_is_refused_under_its_own_opaque(rig):
     ],
 )
 def test_one_that_does_not_say_whose_it_is_is_no_frame(engine, peer, header):
-    peer._sock.sendall(frame(header))
+    peer.send_bytes(frame(header))
     answer = peer.receive()
     assert (answer.code, answer.opaque) == (1, 0)
     assert answer.remark.startswith("bad frame: ")
@@ -147,7 +148,7 @@ def test_one_that_does_not_say_whose_it_is_is_no_frame(engine, peer, header):
 
 def test_one_that_is_longer_than_its_frame_is_no_frame(engine, peer):
     header = java(310, 7, "x" * 300_000)
-    peer._sock.sendall(struct.pack(">iI", 4 + len(header), len(header) + 1) + header)
+    peer.send_bytes(struct.pack(">iI", 4 + len(header), len(header) + 1) + header)
     assert peer.receive().remark.startswith("bad frame: ")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from appliance.engine.remoting import dispatcher
 from appliance.engine.remoting.dispatcher import MAX_WAITING_BYTES, WorkerPool
-from tests.support.remoting import wait_until
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -91,18 +91,18 @@ class FullPeer:
 def test_jobs_that_wait_for_a_peer_take_no_place_from_others(pool: WorkerPool) -> None:
     peer, done = FullPeer(), []
     for number in range(20):  # five times what may wait
-        wait_until(lambda: pool.waiting().number < 4, "no place came free")
+        wait_for(lambda: pool.waiting().number < 4, "no place came free")
         assert pool.submit(lambda: done.append(None), MAX_WAITING_BYTES // 4, peer)  # type: ignore[arg-type]
-        wait_until(lambda number=number: len(peer.put_off) == number + 1, "it was not put off")
+        wait_for(lambda number=number: len(peer.put_off) == number + 1, "it was not put off")
     for _ in range(4):
         assert pool.submit(lambda: None, 1), "another peer's request"
-        wait_until(lambda: not pool.waiting().number, "it was not done")
+        wait_for(lambda: not pool.waiting().number, "it was not done")
     assert peer.closed, "it has more waiting than may"
     assert not done
     for resume in peer.put_off:
         resume()
-    wait_until(lambda: len(done) == 20, "some were not done")
-    wait_until(lambda: not peer.places and not peer.pool_waits, "the peer still has places")
+    wait_for(lambda: len(done) == 20, "some were not done")
+    wait_for(lambda: not peer.places and not peer.pool_waits, "the peer still has places")
     assert (pool.waiting().number, pool._held, pool._put_off) == (0, 0, 0)
 
 
@@ -114,7 +114,7 @@ def test_a_peer_within_the_bound_is_not_closed_for_what_waits_for_it(
     for number in range(11):
         assert not peer.closed
         assert pool.submit(lambda: None, 2000 - 1024, peer)  # type: ignore[arg-type]
-        wait_until(lambda number=number: len(peer.put_off) == number + 1, "it was not put off")
+        wait_for(lambda number=number: len(peer.put_off) == number + 1, "it was not put off")
     assert peer.closed
 
 

@@ -14,6 +14,7 @@ from appliance.engine.store.queues.consume_queue import ENTRY, HOLE_SIZE
 from appliance.engine.store.queues.queue_extension import QueueExtension, address_of, decode_unit, is_address
 from appliance.engine.store_tools.offline_store import find_store
 from appliance.engine.store_tools.verification import verify
+from tests.support.directories import shared_directory
 from tests.support.golden import extract_store, store_manifest, store_names
 from tests.support.offline import change, contents, damage, verified
 from tests.support.store import BORN, StoreUnderTest
@@ -49,9 +50,9 @@ def test_a_recorded_store_is_whole_and_stays_as_it_is(tmp_path, version, name):
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory):
+def stopped(request):
     """A store of ours, stopped in order: two files of the log and a bit, queues of several files, one deleted topic."""
-    directory = tmp_path_factory.mktemp("stopped")
+    directory = shared_directory(request, "stopped")
     store = StoreUnderTest(directory, segment_bytes=64 * 1024).open()
     for i in range(220):
         queue = store.store.queues.get_or_create("Orders", i % 2)
@@ -111,7 +112,7 @@ def test_a_body_that_was_altered_is_found_where_it_lies(ours):
     assert kinds(found) == ["block", "record"], "the entry says the truth still"
     record = next(problem for problem in found if problem.kind == "record")
     assert (record.file, record.at) == ("commitlog/00000000000000000000", physical)
-    assert record.text == f"{size} bytes are no valid record: record: body does not match its CRC"
+    assert record.text == f"{size} bytes are not a valid record: record: body does not match its CRC"
 
 
 def test_a_byte_that_no_crc_of_apaches_covers_is_found_by_the_blocks(ours):
@@ -267,13 +268,13 @@ INDEX_ENTRIES = 40 + 4 * 500
     ("at", "data", "said"),
     [
         (INDEX_ENTRIES + 20 * 7, b"\x11", "no key of the record"),  # the hash
-        (INDEX_ENTRIES + 20 * 7 + 10, b"\x55", "names no record"),  # the physical offset
-        (INDEX_ENTRIES + 20 * 7 + 4, b"\x55", "names no record"),  # far behind
+        (INDEX_ENTRIES + 20 * 7 + 10, b"\x55", "where no record is"),  # the physical offset
+        (INDEX_ENTRIES + 20 * 7 + 4, b"\x55", "where no record is"),  # far behind
         (INDEX_ENTRIES + 20 * 7 + 14, b"\x55", "another time"),
-        (INDEX_ENTRIES + 20 * 600 + 19, b"\xee", "not the newest of its slot"),
+        (INDEX_ENTRIES + 20 * 600 + 19, b"\xee", "not to the last one of its slot"),
         (24, b"\x11", "its header ends at"),
         (32, b"\x11", "slots in use"),
-        (40 + 4 * 3, b"\x11", "hash slot 3 names"),
+        (40 + 4 * 3, b"\x11", "hash slot 3 points to"),
         (36, b"\x7f", "contradict"),
     ],
 )
@@ -307,7 +308,7 @@ def test_extension_units_belong_to_their_messages(tmp_path):
     change(path, at + 9, before)
     assert damage(tmp_path) == []
     change(path, at, b"\0\0")
-    assert "points to no extension unit" in damage(tmp_path)[0].text
+    assert "points to an extension unit that is not there" in damage(tmp_path)[0].text
 
 
 def test_an_extension_is_read_over_its_files(tmp_path):

@@ -3,8 +3,7 @@
 import pytest
 
 from appliance.engine.errors import Blocked, Conflict, InvalidInput, NotFound, Unavailable
-
-from .conftest import wait_for
+from tests.support.waiting import wait_for
 
 GET_ROUTE = 105
 
@@ -17,40 +16,40 @@ def codes(sentences):
     return [sentence.code for sentence in sentences]
 
 
-def test_a_topic_is_made_and_clients_find_it(house):
-    change = house.window.create_topic("Orders", kind="FIFO", read_queues=3, write_queues=2)
+def test_a_topic_is_made_and_clients_find_it(running):
+    change = running.window.create_topic("Orders", kind="FIFO", read_queues=3, write_queues=2)
     assert change.applied
     assert list(change.registered.values()) == [True]
-    settings = house.window.topic_settings("Orders")
+    settings = running.window.topic_settings("Orders")
     assert (settings.kind, settings.read_queues, settings.write_queues) == ("FIFO", 3, 2)
     assert settings.revision == change.revision
-    assert house.engine.namesrv.routes.route("Orders") is not None
+    assert running.engine.namesrv.routes.route("Orders") is not None
 
 
-def test_it_is_there_after_a_restart(house):
-    house.window.create_topic("Orders", kind="FIFO")
-    house.window.create_group("CG", retry_max_times=3)
-    house.restart()
-    assert house.window.topic_settings("Orders").kind == "FIFO"
-    assert house.window.group("CG").settings.retry_max_times == 3
+def test_it_is_there_after_a_restart(running):
+    running.window.create_topic("Orders", kind="FIFO")
+    running.window.create_group("CG", retry_max_times=3)
+    running.restart()
+    assert running.window.topic_settings("Orders").kind == "FIFO"
+    assert running.window.group("CG").settings.retry_max_times == 3
 
 
-def test_it_is_in_the_journal_when_the_command_returns(house):
-    house.window.create_topic("Orders")
-    assert b'"Orders"' in (house.data_dir / "rocketbox" / "config.journal").read_bytes()
+def test_it_is_in_the_journal_when_the_command_returns(running):
+    running.window.create_topic("Orders")
+    assert b'"Orders"' in (running.data_dir / "rocketbox" / "config.journal").read_bytes()
 
 
-def test_a_preview_changes_nothing(house):
-    preview = house.window.create_topic("Orders", dry_run=True)
+def test_a_preview_changes_nothing(running):
+    preview = running.window.create_topic("Orders", dry_run=True)
     assert not preview.applied
     assert fields(preview)["read_queues"] == (None, "8")
     with pytest.raises(NotFound):
-        house.window.topic("Orders")
-    house.window.create_topic("Orders")
-    assert fields(house.window.edit_topic("Orders", order=True, dry_run=True)) == {"order": ("false", "true")}
-    assert not house.window.topic_settings("Orders").order
-    house.window.delete_topic("Orders", dry_run=True)
-    assert house.window.topic("Orders").row.messages == 0
+        running.window.topic("Orders")
+    running.window.create_topic("Orders")
+    assert fields(running.window.edit_topic("Orders", order=True, dry_run=True)) == {"order": ("false", "true")}
+    assert not running.window.topic_settings("Orders").order
+    running.window.delete_topic("Orders", dry_run=True)
+    assert running.window.topic("Orders").row.messages == 0
 
 
 @pytest.mark.parametrize(
@@ -71,21 +70,21 @@ def test_a_preview_changes_nothing(house):
         ("read_queues", {"read_queues": True}),
     ],
 )
-def test_what_makes_no_topic(house, field, options):
+def test_what_makes_no_topic(running, field, options):
     with pytest.raises(InvalidInput) as refused:
-        house.window.create_topic(**({"name": "Orders"} | options))
+        running.window.create_topic(**({"name": "Orders"} | options))
     assert refused.value.field == field
 
 
-def test_a_topic_is_made_once(house):
-    house.window.create_topic("Orders")
+def test_a_topic_is_made_once(running):
+    running.window.create_topic("Orders")
     with pytest.raises(Conflict):
-        house.window.create_topic("Orders")
+        running.window.create_topic("Orders")
 
 
-def test_consequences_are_said(house):
+def test_consequences_are_said(running):
     def said(**options):
-        return codes(house.window.create_topic("Orders", dry_run=True, **options).warnings)
+        return codes(running.window.create_topic("Orders", dry_run=True, **options).warnings)
 
     assert said() == []
     assert said(kind="DELAY") == ["type_not_served"]
@@ -93,79 +92,79 @@ def test_consequences_are_said(house):
     assert said(readable=False, writable=False) == ["unreadable", "unwritable"]
 
 
-def test_only_what_is_given_changes(house):
-    house.window.create_topic("Orders", kind="FIFO", read_queues=5, write_queues=4)
-    assert fields(house.window.edit_topic("Orders", write_queues=0)) == {"write_queues": ("4", "0")}
-    assert fields(house.window.edit_topic("Orders", writable=False)) == {"writable": ("true", "false")}
-    assert fields(house.window.edit_topic("Orders", kind="UNSPECIFIED")) == {"kind": ("FIFO", "UNSPECIFIED")}
-    settings = house.window.topic_settings("Orders")
+def test_only_what_is_given_changes(running):
+    running.window.create_topic("Orders", kind="FIFO", read_queues=5, write_queues=4)
+    assert fields(running.window.edit_topic("Orders", write_queues=0)) == {"write_queues": ("4", "0")}
+    assert fields(running.window.edit_topic("Orders", writable=False)) == {"writable": ("true", "false")}
+    assert fields(running.window.edit_topic("Orders", kind="UNSPECIFIED")) == {"kind": ("FIFO", "UNSPECIFIED")}
+    settings = running.window.topic_settings("Orders")
     assert (settings.read_queues, settings.write_queues, settings.readable, settings.writable) == (5, 0, True, False)
     assert settings.attributes == {}
-    unchanged = house.window.edit_topic("Orders")
+    unchanged = running.window.edit_topic("Orders")
     assert (unchanged.differences, unchanged.revision) == ((), settings.revision)
 
 
-def test_an_edit_of_what_was_changed_meanwhile_is_refused(house):
-    house.window.create_topic("Orders")
-    revision = house.window.topic_settings("Orders").revision
-    house.window.edit_topic("Orders", revision=revision, write_queues=3)
+def test_an_edit_of_what_was_changed_meanwhile_is_refused(running):
+    running.window.create_topic("Orders")
+    revision = running.window.topic_settings("Orders").revision
+    running.window.edit_topic("Orders", revision=revision, write_queues=3)
     with pytest.raises(Conflict):
-        house.window.edit_topic("Orders", revision=revision, write_queues=5)
+        running.window.edit_topic("Orders", revision=revision, write_queues=5)
     with pytest.raises(Conflict):
-        house.window.delete_topic("Orders", revision=revision)
-    assert house.window.topic_settings("Orders").write_queues == 3
+        running.window.delete_topic("Orders", revision=revision)
+    assert running.window.topic_settings("Orders").write_queues == 3
 
 
-def test_queues_with_messages_are_not_taken_away_by_accident(house):
-    house.put("Orders", b"x", queue=3)
+def test_queues_with_messages_are_not_taken_away_by_accident(running):
+    running.put("Orders", b"x", queue=3)
     with pytest.raises(Blocked) as blocked:
-        house.window.edit_topic("Orders", read_queues=2)
+        running.window.edit_topic("Orders", read_queues=2)
     assert str(blocked.value.blockers[0]) == "Queues 2 to 3 can no longer be read; they hold 1 messages."
     assert fields(blocked.value.change) == {"read_queues": ("4", "2")}
-    assert house.window.topic_settings("Orders").read_queues == 4
-    house.window.edit_topic("Orders", read_queues=2, force=True)
-    assert house.window.topic_settings("Orders").read_queues == 2
+    assert running.window.topic_settings("Orders").read_queues == 4
+    running.window.edit_topic("Orders", read_queues=2, force=True)
+    assert running.window.topic_settings("Orders").read_queues == 2
 
 
-def test_a_topic_goes_with_its_queues_offsets_and_route(house):
-    house.put("Orders", b"x")
-    house.engine.broker.groups.find("CG")
-    house.commit("CG", "Orders", 0, 1)
-    change = house.window.delete_topic("Orders")
+def test_a_topic_goes_with_its_queues_offsets_and_route(running):
+    running.put("Orders", b"x")
+    running.engine.broker.groups.find("CG")
+    running.commit("CG", "Orders", 0, 1)
+    change = running.window.delete_topic("Orders")
     assert codes(change.warnings) == ["topic_has_messages"]
     with pytest.raises(NotFound):
-        house.window.topic("Orders")
-    assert house.engine.broker.offsets.get("CG", "Orders", 0) == -1
-    assert house.engine.broker.store.find_queue("Orders", 0) is None
-    wait_for(lambda: house.engine.namesrv.routes.route("Orders") is None, "the name server forgets it")
-    house.put("Orders", b"new")
-    assert [row.queue_offset for row in house.window.messages("Orders").rows] == [0]
-    assert house.window.message_bytes("Orders/0/0") == b"new"
+        running.window.topic("Orders")
+    assert running.engine.broker.offsets.get("CG", "Orders", 0) == -1
+    assert running.engine.broker.store.find_queue("Orders", 0) is None
+    wait_for(lambda: running.engine.namesrv.routes.route("Orders") is None, "the name server forgets it")
+    running.put("Orders", b"new")
+    assert [row.queue_offset for row in running.window.messages("Orders").rows] == [0]
+    assert running.window.message_bytes("Orders/0/0") == b"new"
 
 
-def test_a_topic_in_use_is_not_deleted_by_accident(house):
-    house.put("Orders", b"x", b"y")
-    house.join("c-1", "CG")
-    house.commit("CG", "Orders", 0, 1)
+def test_a_topic_in_use_is_not_deleted_by_accident(running):
+    running.put("Orders", b"x", b"y")
+    running.join("c-1", "CG")
+    running.commit("CG", "Orders", 0, 1)
     with pytest.raises(Blocked) as blocked:
-        house.window.delete_topic("Orders")
+        running.window.delete_topic("Orders")
     assert [str(sentence) for sentence in blocked.value.blockers] == [
         "Messages of Orders that CG has not read: 1.",
         "Connected clients of CG: 1.",
     ]
-    assert house.window.delete_topic("Orders", force=True).applied
+    assert running.window.delete_topic("Orders", force=True).applied
 
 
-def test_topics_of_the_system_stay_as_they_are(house):
-    for act in (house.window.edit_topic, house.window.delete_topic):
+def test_topics_of_the_system_stay_as_they_are(running):
+    for act in (running.window.edit_topic, running.window.delete_topic):
         with pytest.raises(InvalidInput):
             act("SELF_TEST_TOPIC")
         with pytest.raises(NotFound):
             act("Nope")
 
 
-def test_a_group_is_made_changed_and_deleted(house):
-    admin = house.window
+def test_a_group_is_made_changed_and_deleted(running):
+    admin = running.window
     assert admin.create_group("CG", retry_max_times=5).applied
     with pytest.raises(Conflict):
         admin.create_group("CG")
@@ -190,64 +189,64 @@ def test_a_group_is_made_changed_and_deleted(house):
         ("retry_max_times", {"retry_max_times": 10**10}),
     ],
 )
-def test_what_makes_no_group(house, field, options):
+def test_what_makes_no_group(running, field, options):
     with pytest.raises(InvalidInput) as refused:
-        house.window.create_group(**({"name": "CG"} | options))
+        running.window.create_group(**({"name": "CG"} | options))
     assert refused.value.field == field
 
 
-def test_a_group_in_use_is_not_deleted_by_accident(house):
-    house.put("Orders", b"x", b"y")
-    house.put("%RETRY%CG", b"r", j=1)
-    house.join("c-1", "CG")
-    house.commit("CG", "Orders", 0, 1)
-    preview = house.window.delete_group("CG", dry_run=True)
+def test_a_group_in_use_is_not_deleted_by_accident(running):
+    running.put("Orders", b"x", b"y")
+    running.put("%RETRY%CG", b"r", j=1)
+    running.join("c-1", "CG")
+    running.commit("CG", "Orders", 0, 1)
+    preview = running.window.delete_group("CG", dry_run=True)
     assert codes(preview.blockers) == ["group_unread", "group_online"]
     assert codes(preview.warnings) == ["offsets_removed", "leftover_topic"]
     with pytest.raises(Blocked):
-        house.window.delete_group("CG")
-    house.window.delete_group("CG", force=True)
-    assert house.engine.broker.offsets.get("CG", "Orders", 0) == -1
+        running.window.delete_group("CG")
+    running.window.delete_group("CG", force=True)
+    assert running.engine.broker.offsets.get("CG", "Orders", 0) == -1
 
 
-def test_offsets_may_stay_behind(house):
-    house.put("Orders", b"x")
-    house.window.create_group("CG")
-    house.commit("CG", "Orders", 0, 1)
-    assert codes(house.window.delete_group("CG", offsets=False).warnings) == ["offsets_kept"]
-    assert house.engine.broker.offsets.get("CG", "Orders", 0) == 1
+def test_offsets_may_stay_behind(running):
+    running.put("Orders", b"x")
+    running.window.create_group("CG")
+    running.commit("CG", "Orders", 0, 1)
+    assert codes(running.window.delete_group("CG", offsets=False).warnings) == ["offsets_kept"]
+    assert running.engine.broker.offsets.get("CG", "Orders", 0) == 1
 
 
-def test_a_journal_that_cannot_be_written_is_the_callers_error(house, monkeypatch):
+def test_a_journal_that_cannot_be_written_is_the_callers_error(running, monkeypatch):
     def fail(ticket):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(house.engine.broker.journal, "wait_durable", fail)
+    monkeypatch.setattr(running.engine.broker.journal, "wait_durable", fail)
     with pytest.raises(InvalidInput, match="may be lost again"):
-        house.window.create_topic("Orders")
+        running.window.create_topic("Orders")
 
 
-def test_nothing_is_done_after_the_stop(house):
-    admin = house.window
-    house.engine._pools["admin"].stop()
+def test_nothing_is_done_after_the_stop(running):
+    admin = running.window
+    running.engine._pools["admin"].stop()
     with pytest.raises(Unavailable):
         admin.create_topic("Orders")
 
 
-def test_the_settings_are_listed_and_shown_by_their_names(house):
-    house.window.create_topic("Orders", kind="FIFO", reserve_hours=24)
-    house.window.create_group("CG", retry_max_times=3)
-    shown = house.window.topic_settings("Orders").values
-    assert list(shown) == [setting.name for setting in house.window.topic_setting_list()]
+def test_the_settings_are_listed_and_shown_by_their_names(running):
+    running.window.create_topic("Orders", kind="FIFO", reserve_hours=24)
+    running.window.create_group("CG", retry_max_times=3)
+    shown = running.window.topic_settings("Orders").values
+    assert list(shown) == [setting.name for setting in running.window.topic_setting_list()]
     assert (shown["kind"], shown["reserve_hours"], shown["write_queues"]) == ("FIFO", 24, 8)
-    shown = house.window.group("CG").settings.values
-    assert list(shown) == [setting.name for setting in house.window.group_setting_list()]
+    shown = running.window.group("CG").settings.values
+    assert list(shown) == [setting.name for setting in running.window.group_setting_list()]
     assert shown["retry_max_times"] == 3
 
 
-def test_a_setting_that_there_is_not_is_a_mistake_of_the_program(house):
+def test_a_setting_that_there_is_not_is_a_mistake_of_the_program(running):
     with pytest.raises(TypeError, match="colour"):
-        house.window.create_topic("Orders", colour="red")
-    house.window.create_group("CG")
+        running.window.create_topic("Orders", colour="red")
+    running.window.create_group("CG")
     with pytest.raises(TypeError, match="colour"):
-        house.window.edit_group("CG", colour="red")
+        running.window.edit_group("CG", colour="red")

@@ -21,17 +21,17 @@ def walk(admin, topic, **options):
 
 
 @pytest.fixture
-def orders(house):
+def orders(running):
     """100 messages in four queues, interleaved: the nth of them has the body `n`."""
-    house.put("Orders", b"0")
-    sender = house.peers[-1]
+    running.put("Orders", b"0")
+    sender = running.peers[-1]
     for n in range(1, 100):
         assert sender.ask(310, send_fields("Orders", n * n % 4), b"%d" % n).code == 0
-    return house
+    return running
 
 
-def bodies(house, rows):
-    return [int(house.window.message_bytes(row.offset_id)) for row in rows]
+def bodies(running, rows):
+    return [int(running.window.message_bytes(row.offset_id)) for row in rows]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100, 500])
@@ -62,16 +62,18 @@ def test_one_queue_only(orders):
     assert [row.queue_offset for row in rows] == list(range(50))
 
 
-def test_a_span_of_time_holds_what_was_stored_in_it(house):
-    house.put("Orders", b"1", b"2", queue=0)
+def test_a_span_of_time_holds_what_was_stored_in_it(running):
+    running.put("Orders", b"1", b"2", queue=0)
     time.sleep(0.02)
-    house.put("Orders", b"3", queue=1)
+    running.put("Orders", b"3", queue=1)
     time.sleep(0.02)
-    house.put("Orders", b"4", queue=0)
-    times = {int(house.window.message_bytes(r.offset_id)): r.stored_at_ms for r in house.window.messages("Orders").rows}
+    running.put("Orders", b"4", queue=0)
+    times = {
+        int(running.window.message_bytes(r.offset_id)): r.stored_at_ms for r in running.window.messages("Orders").rows
+    }
 
     def found(**options):
-        return sorted(bodies(house, house.window.messages("Orders", **options).rows))
+        return sorted(bodies(running, running.window.messages("Orders", **options).rows))
 
     assert found(from_ms=times[3]) == [3, 4]
     assert found(from_ms=times[3] + 1) == [4]
@@ -79,20 +81,20 @@ def test_a_span_of_time_holds_what_was_stored_in_it(house):
     assert found(to_ms=times[3] - 1) == [1, 2]
     assert found(from_ms=times[3], to_ms=times[3]) == [3]
     assert found(from_ms=times[4] + 1) == []
-    assert house.window.messages("Orders", from_ms=times[4] + 1).total == 0
+    assert running.window.messages("Orders", from_ms=times[4] + 1).total == 0
     with pytest.raises(InvalidInput):
         found(from_ms=2, to_ms=1)
 
 
-def test_messages_on_disk_and_in_memory_are_one_walk(make_house):
-    house = make_house(store={"mapped_file_size_consume_queue": 200})
-    house.put("Orders", *[b"%d" % n for n in range(55)])
-    house.restart()
-    house.put("Orders", *[b"%d" % n for n in range(55, 70)])
-    queue = house.engine.broker.store.find_queue("Orders", 0)
+def test_messages_on_disk_and_in_memory_are_one_walk(make_running):
+    running = make_running(store={"mapped_file_size_consume_queue": 200})
+    running.put("Orders", *[b"%d" % n for n in range(55)])
+    running.restart()
+    running.put("Orders", *[b"%d" % n for n in range(55, 70)])
+    queue = running.engine.broker.store.find_queue("Orders", 0)
     assert queue.max_offset == 70
-    rows, _ = walk(house.window, "Orders", limit=25)
-    assert bodies(house, rows) == list(range(70))[::-1]
+    rows, _ = walk(running.window, "Orders", limit=25)
+    assert bodies(running, rows) == list(range(70))[::-1]
 
 
 def test_an_entry_whose_record_is_gone_is_skipped_and_counted(orders):
@@ -141,11 +143,11 @@ def test_questions_that_make_no_sense(orders):
 # --- one message
 
 
-def test_a_message_is_found_by_its_place_and_by_its_offset_id(house):
+def test_a_message_is_found_by_its_place_and_by_its_offset_id(running):
     text = encode_properties({"KEYS": "k1 k2", "TAGS": "paid", "UNIQ_KEY": "A" * 32, "colour": "red"})
-    house.put("Orders", b"body", queue=2, properties=text, h=7)
-    by_place = house.window.message("Orders/2/0")
-    assert house.window.message(by_place.row.offset_id) == by_place
+    running.put("Orders", b"body", queue=2, properties=text, h=7)
+    by_place = running.window.message("Orders/2/0")
+    assert running.window.message(by_place.row.offset_id) == by_place
     row = by_place.row
     assert (row.tags, row.keys, row.unique_id, row.body_bytes) == ("paid", ("k1", "k2"), "A" * 32, 4)
     assert by_place.properties["colour"] == "red"
@@ -154,63 +156,63 @@ def test_a_message_is_found_by_its_place_and_by_its_offset_id(house):
     assert by_place.story[0].at_ms == 1700000000000
 
 
-def test_a_body_that_was_altered_on_the_disk_is_said(house):
+def test_a_body_that_was_altered_on_the_disk_is_said(running):
     """Pulls send it as it lies there, and the client checks it; whoever looks at the message sees it."""
-    house.put("Orders", b"body", queue=2)
-    row = house.window.message("Orders/2/0").row
-    log = house.data_dir / "store" / "commitlog" / f"{0:020d}"
+    running.put("Orders", b"body", queue=2)
+    row = running.window.message("Orders/2/0").row
+    log = running.data_dir / "store" / "commitlog" / f"{0:020d}"
     at = log.read_bytes().index(b"body", row.physical_offset)
     with open(log, "r+b") as file:
         file.seek(at)
         file.write(b"bodx")
-    assert house.window.message("Orders/2/0").crc_ok is False
+    assert running.window.message("Orders/2/0").crc_ok is False
 
 
 @pytest.mark.parametrize(
     "ref", ["", "Orders", "Orders/0", "Orders/x/0", "Orders/0/-1", "12", "Z" * 32, "a/b/c/d", "Orders/0/" + "9" * 20]
 )
-def test_what_is_no_place_is_refused(house, ref):
+def test_what_is_no_place_is_refused(running, ref):
     with pytest.raises(InvalidInput):
-        house.window.message(ref)
+        running.window.message(ref)
 
 
-def test_a_place_without_a_message(house):
-    house.put("Orders", b"x")
-    offset_id = house.window.message("Orders/0/0").row.offset_id
+def test_a_place_without_a_message(running):
+    running.put("Orders", b"x")
+    offset_id = running.window.message("Orders/0/0").row.offset_id
     other_host = "01020304" + offset_id[8:]
     in_the_middle = offset_id[:-2] + "01"
     for ref in ("Orders/0/1", "Orders/9/0", "Nope/0/0", other_host, in_the_middle, offset_id[:16] + "F" * 16):
         with pytest.raises(NotFound):
-            house.window.message(ref)
+            running.window.message(ref)
 
 
-def test_a_record_inside_a_body_is_no_message(house):
+def test_a_record_inside_a_body_is_no_message(running):
     """Somebody can write bytes that look like a record; the queue they name does not lead there."""
     from appliance.engine.protocol.record import decode_record, encode_record
 
-    house.put("Orders", b"innocent")
-    store = house.engine.broker.store
+    running.put("Orders", b"innocent")
+    store = running.engine.broker.store
     honest = decode_record(store.log.read(0, store.published))
-    house.put("Orders", b"x")
+    running.put("Orders", b"x")
     start = store.published + 88  # where the next body begins
-    host = bytes.fromhex(house.window.message("Orders/0/0").row.offset_id[:16])
+    host = bytes.fromhex(running.window.message("Orders/0/0").row.offset_id[:16])
     forged = encode_record(honest._replace(physical_offset=start, body=b"forged"), bytes(8), host)
-    house.put("Orders", forged)
+    running.put("Orders", forged)
     assert decode_record(store.log.read(start, len(forged))).body == b"forged", "the bytes are there"
     with pytest.raises(NotFound):
-        house.window.message(host.hex() + f"{start:016x}")
+        running.window.message(host.hex() + f"{start:016x}")
 
 
-def test_who_has_a_message(house):
+def test_who_has_a_message(running):
     text = encode_properties({"TAGS": "paid"})
-    house.put("Orders", b"0", b"1", b"2", properties=text)
+    running.put("Orders", b"0", b"1", b"2", properties=text)
     for group, tags in (("done", "*"), ("waits", "paid"), ("vip", "vip"), ("new", "*")):
-        house.join(f"{group}-1", group, tags=tags)
-    house.join("b-1", "radio", model="BROADCASTING")
-    house.commit("done", "Orders", 0, 3)
-    house.commit("waits", "Orders", 0, 1)
-    house.commit("vip", "Orders", 0, 3)
-    states = {state.group: state for state in house.window.message("Orders/0/2").groups}
+        running.join(f"{group}-1", group, tags=tags)
+    running.join("b-1", "radio", model="BROADCASTING")
+    running.commit("done", "Orders", 0, 3)
+    running.commit("waits", "Orders", 0, 1)
+    running.commit("vip", "Orders", 0, 3)
+    states = {state.group: state for state in running.window.message("Orders/0/2").groups}
     assert {group: state.state for group, state in states.items()} == {
         "done": "consumed", "waits": "waiting", "vip": "filtered", "new": "unknown", "radio": "unknown",
     }  # fmt: skip
@@ -219,10 +221,10 @@ def test_who_has_a_message(house):
     assert states["radio"].why.code == "broadcast_keeps_offsets"
 
 
-def test_the_raw_record_field_by_field(house):
-    house.put("Orders", b"body", properties=encode_properties({"KEYS": "k"}))
-    raw = house.window.message_raw("Orders/0/0")
-    data = house.engine.broker.store.log.read(0, raw.size_bytes)
+def test_the_raw_record_field_by_field(running):
+    running.put("Orders", b"body", properties=encode_properties({"KEYS": "k"}))
+    raw = running.window.message_raw("Orders/0/0")
+    data = running.engine.broker.store.log.read(0, raw.size_bytes)
     at = 0
     for _, position, size, _ in raw.fields:
         assert position == at
@@ -233,14 +235,14 @@ def test_the_raw_record_field_by_field(house):
     assert data[fields["topic"][0] :][:6] == b"Orders"
     assert fields["magic"][1] == "0xdaa320a7 (V1)"
     assert bytes.fromhex("".join(line[1] for line in raw.dump)) == data
-    assert len(house.window.message_raw("Orders/0/0", dump_bytes=32).dump) == 2
+    assert len(running.window.message_raw("Orders/0/0", dump_bytes=32).dump) == 2
 
 
-def test_hostile_names_and_bodies_come_back_as_they_are(house):
+def test_hostile_names_and_bodies_come_back_as_they_are(running):
     nasty = "<script>alert('ü')</script>\x00\u202e"
     text = encode_properties({"KEYS": nasty.replace(" ", ""), "TAGS": nasty, "a%(b)s": nasty})
-    house.put("Orders", nasty.encode(), properties=text)
-    detail = house.window.message("Orders/0/0")
+    running.put("Orders", nasty.encode(), properties=text)
+    detail = running.window.message("Orders/0/0")
     assert detail.row.tags == nasty
     assert detail.properties["a%(b)s"] == nasty
-    assert house.window.message_body("Orders/0/0").kind == "binary", "a NUL is no text"
+    assert running.window.message_body("Orders/0/0").kind == "binary", "a NUL is no text"

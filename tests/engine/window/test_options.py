@@ -15,12 +15,12 @@ from tests.support.engine import Peer, pull_fields, send_fields, start_engine
 NAME = "autoCreateTopicEnable"
 
 
-def option(house, name=NAME):
-    return next(row for row in house.window.configuration().options if row.name == name)
+def option(running, name=NAME):
+    return next(row for row in running.window.configuration().options if row.name == name)
 
 
-def test_every_option_is_listed(house):
-    rows = {(row.section, row.name): row for row in house.window.configuration().options}
+def test_every_option_is_listed(running):
+    rows = {(row.section, row.name): row for row in running.window.configuration().options}
     assert set(rows) == {(section, name) for section in SECTIONS for name in options_of(section)}
     assert rows["store", "flushDiskType"].value == "ASYNC_FLUSH"
     assert rows["store", "flushDiskType"].default == "SYNC_FLUSH"
@@ -28,115 +28,115 @@ def test_every_option_is_listed(house):
     assert {key for key, row in rows.items() if row.hot} == HOT
 
 
-def test_a_hot_option_takes_effect_at_once_and_tools_see_it(house):
-    house.window.change_configuration({NAME: "false"})
-    assert house.peer().ask(310, send_fields("Orders"), b"x").code == 17
-    assert f"{NAME}=false\n".encode() in house.peer().ask(26).body
-    house.window.change_configuration({NAME: True})
-    assert house.peer().ask(310, send_fields("Orders"), b"x").code == 0
-    assert f"{NAME}=true\n".encode() in house.peer().ask(26).body
+def test_a_hot_option_takes_effect_at_once_and_tools_see_it(running):
+    running.window.change_configuration({NAME: "false"})
+    assert running.peer().ask(310, send_fields("Orders"), b"x").code == 17
+    assert f"{NAME}=false\n".encode() in running.peer().ask(26).body
+    running.window.change_configuration({NAME: True})
+    assert running.peer().ask(310, send_fields("Orders"), b"x").code == 0
+    assert f"{NAME}=true\n".encode() in running.peer().ask(26).body
 
 
-def test_groups_and_long_polling_too(house):
-    house.window.change_configuration({"autoCreateSubscriptionGroup": "false", "longPollingEnable": "false"})
-    assert house.engine.broker.groups.find("New") is None
-    assert not house.engine.config.broker.long_polling_enable
+def test_groups_and_long_polling_too(running):
+    running.window.change_configuration({"autoCreateSubscriptionGroup": "false", "longPollingEnable": "false"})
+    assert running.engine.broker.groups.find("New") is None
+    assert not running.engine.config.broker.long_polling_enable
 
 
-def test_a_broker_that_may_not_be_written_is_out_of_the_routes_for_producers(house):
-    peer = house.peer()
+def test_a_broker_that_may_not_be_written_is_out_of_the_routes_for_producers(running):
+    peer = running.peer()
     assert peer.ask(310, send_fields("Orders"), b"x").code == 0
 
     def permission():
-        route = Peer(house.engine.namesrv_address)
+        route = Peer(running.engine.namesrv_address)
         try:
             return json.loads(route.ask(105, {"topic": "Orders"}).body)["queueDatas"][0]["perm"]
         finally:
             route.close()
 
     for value, wanted in ((4, 4), (6, 6)):
-        house.window.change_configuration({"brokerPermission": str(value)})
+        running.window.change_configuration({"brokerPermission": str(value)})
         deadline = time.monotonic() + 5
         while permission() != wanted:
             assert time.monotonic() < deadline, f"the route still says {permission()}"
             time.sleep(0.02)
-    house.window.change_configuration({"brokerPermission": "2"})
+    running.window.change_configuration({"brokerPermission": "2"})
     refused = peer.ask(11, pull_fields("Orders", 0, 0))
     assert (refused.code, refused.ext_fields["forbiddenType"]) == (16, "1")
-    house.window.change_configuration({"brokerPermission": None})
+    running.window.change_configuration({"brokerPermission": None})
     assert peer.ask(11, pull_fields("Orders", 0, 0)).code == 0
 
 
-def test_a_change_stays_over_a_restart_and_can_be_taken_back(house):
-    house.window.change_configuration({NAME: "false", "shortPollingTimeMills": "250"})
-    row = option(house)
+def test_a_change_stays_over_a_restart_and_can_be_taken_back(running):
+    running.window.change_configuration({NAME: "false", "shortPollingTimeMills": "250"})
+    row = option(running)
     assert (row.value, row.configured, row.changed_here) == ("false", "true", True)
-    house.restart()
-    assert house.engine.config.broker.short_polling_time_ms == 250
-    assert option(house) == row
-    house.window.change_configuration({NAME: None})
-    assert (option(house).value, option(house).changed_here) == ("true", False)
-    assert json.loads((house.data_dir / "rocketbox" / "options.json").read_text()) == {
+    running.restart()
+    assert running.engine.config.broker.short_polling_time_ms == 250
+    assert option(running) == row
+    running.window.change_configuration({NAME: None})
+    assert (option(running).value, option(running).changed_here) == ("true", False)
+    assert json.loads((running.data_dir / "rocketbox" / "options.json").read_text()) == {
         "broker.shortPollingTimeMills": "250"
     }
 
 
-def test_switched_on_where_it_was_off_the_template_is_made(make_house):
-    house = make_house(broker={"auto_create_topic_enable": False})
-    assert house.engine.broker.topics.get("TBW102") is None
-    preview = house.window.change_configuration({NAME: "true"}, dry_run=True)
+def test_switched_on_where_it_was_off_the_template_is_made(make_running):
+    running = make_running(broker={"auto_create_topic_enable": False})
+    assert running.engine.broker.topics.get("TBW102") is None
+    preview = running.window.change_configuration({NAME: "true"}, dry_run=True)
     assert [str(warning) for warning in preview.warnings] == ["The template topic TBW102 is created as well."]
-    assert house.engine.broker.topics.get("TBW102") is None
-    house.window.change_configuration({NAME: "true"})
-    assert house.peer().ask(310, send_fields("Orders"), b"x").code == 0
+    assert running.engine.broker.topics.get("TBW102") is None
+    running.window.change_configuration({NAME: "true"})
+    assert running.peer().ask(310, send_fields("Orders"), b"x").code == 0
 
 
-def test_all_or_nothing(house):
+def test_all_or_nothing(running):
     with pytest.raises(InvalidInput) as refused:
-        house.window.change_configuration({NAME: "false", "shortPollingTimeMills": "soon"})
+        running.window.change_configuration({NAME: "false", "shortPollingTimeMills": "soon"})
     assert refused.value.field == "shortPollingTimeMills"
-    assert option(house).value == "true"
-    assert not (house.data_dir / "rocketbox" / "options.json").exists()
+    assert option(running).value == "true"
+    assert not (running.data_dir / "rocketbox" / "options.json").exists()
 
 
-def test_what_cannot_be_changed_now(house):
+def test_what_cannot_be_changed_now(running):
     with pytest.raises(InvalidInput, match="cannot be changed while the broker runs"):
-        house.window.change_configuration({"flushDiskType": "SYNC_FLUSH"})
+        running.window.change_configuration({"flushDiskType": "SYNC_FLUSH"})
     with pytest.raises(NotFound):
-        house.window.change_configuration({"__class__": "x"})
+        running.window.change_configuration({"__class__": "x"})
 
 
-def test_a_preview_and_a_revision(house):
-    revision = house.window.configuration().revision
-    preview = house.window.change_configuration({NAME: "false"}, dry_run=True)
+def test_a_preview_and_a_revision(running):
+    revision = running.window.configuration().revision
+    preview = running.window.change_configuration({NAME: "false"}, dry_run=True)
     assert [(d.field, d.before, d.after) for d in preview.differences] == [(NAME, "true", "false")]
-    assert house.window.configuration().revision == revision
-    done = house.window.change_configuration({NAME: "false"}, revision=revision)
-    assert done.revision == house.window.configuration().revision != revision
+    assert running.window.configuration().revision == revision
+    done = running.window.change_configuration({NAME: "false"}, revision=revision)
+    assert done.revision == running.window.configuration().revision != revision
     with pytest.raises(Conflict):
-        house.window.change_configuration({NAME: "true"}, revision=revision)
+        running.window.change_configuration({NAME: "true"}, revision=revision)
 
 
-def test_what_the_file_should_not_hold_is_left_alone(house):
-    path = house.data_dir / "rocketbox" / "options.json"
-    house.stop()
+def test_what_the_file_should_not_hold_is_left_alone(running):
+    path = running.data_dir / "rocketbox" / "options.json"
+    running.stop()
     path.write_text('{"store.flushDiskType": "SYNC_FLUSH", "broker.shortPollingTimeMills": "x", "a": 1}')
-    house.engine = start_engine(house.data_dir)
-    assert option(house, "flushDiskType").value == "ASYNC_FLUSH"
-    assert option(house, "shortPollingTimeMills").value == "1000"
-    house.engine.stop()
+    running.engine = start_engine(running.data_dir)
+    assert option(running, "flushDiskType").value == "ASYNC_FLUSH"
+    assert option(running, "shortPollingTimeMills").value == "1000"
+    running.engine.stop()
     path.write_text("{")
     with pytest.raises(StartError):
-        start_engine(house.data_dir)
+        start_engine(running.data_dir)
     path.unlink()
-    house.engine = start_engine(house.data_dir)
-    Peer(house.engine.broker_address).close()
+    running.engine = start_engine(running.data_dir)
+    Peer(running.engine.broker_address).close()
 
 
-def test_a_change_makes_another_configuration_and_touches_none(house):
-    before = house.engine.config
-    house.window.change_configuration({NAME: "false", "maxMessageSize": "100"})
-    now = house.engine.config
+def test_a_change_makes_another_configuration_and_touches_none(running):
+    before = running.engine.config
+    running.window.change_configuration({NAME: "false", "maxMessageSize": "100"})
+    now = running.engine.config
     assert (before.broker.auto_create_topic_enable, now.broker.auto_create_topic_enable) == (True, False)
     assert (before.store.max_message_size, now.store.max_message_size) == (4_194_304, 100)
     assert (before.namesrv, before.data_dir) == (now.namesrv, now.data_dir)

@@ -11,29 +11,28 @@ from appliance.engine.store.findings import Finding
 from appliance.engine.window import live
 from appliance.engine.window.sentences import TEMPLATES, say
 from tests.support.engine import pull_fields
+from tests.support.waiting import wait_for
 
-from .conftest import wait_for
 
-
-def test_the_overview_counts_what_happens(house):
-    house.sample()
-    house.put("Orders", *[b"x"] * 20)
-    house.peer().ask(11, pull_fields("Orders", 0, 0))
-    house.join("c-1", "CG")
-    house.produce_as("p-1", "PG")
-    house.sample()
-    overview = house.window.overview()
+def test_the_overview_counts_what_happens(running):
+    running.sample()
+    running.put("Orders", *[b"x"] * 20)
+    running.peer().ask(11, pull_fields("Orders", 0, 0))
+    running.join("c-1", "CG")
+    running.produce_as("p-1", "PG")
+    running.sample()
+    overview = running.window.overview()
     assert (overview.put_total, overview.delivered_total) == (20, 20)
     assert overview.in_rate > 0
     assert overview.out_rate > 0
     assert (overview.producer_clients, overview.consumer_clients) == (1, 1)
-    assert overview.log_bytes == house.engine.broker.store.published
+    assert overview.log_bytes == running.engine.broker.store.published
     assert abs(overview.oldest_at_ms - time.time() * 1000) < 10_000
-    assert overview.broker_address == house.engine.broker_address
+    assert overview.broker_address == running.engine.broker_address
 
 
-def test_an_empty_broker_says_what_it_does_not_know(house):
-    overview = house.window.overview()
+def test_an_empty_broker_says_what_it_does_not_know(running):
+    overview = running.window.overview()
     assert (overview.oldest_at_ms, overview.oldest_why.code) == (None, "no_messages")
     assert overview.disk_full_at_ms is None
     assert overview.disk_full_why.code in ("not_measured_yet", "disk_not_filling")
@@ -41,40 +40,40 @@ def test_an_empty_broker_says_what_it_does_not_know(house):
     assert [need for need in overview.needs if need.name != "disk"] == []  # the machine's own may be nearly full
 
 
-def test_who_is_furthest_behind_comes_first(house):
-    house.put("Orders", *[b"x"] * 9)
+def test_who_is_furthest_behind_comes_first(running):
+    running.put("Orders", *[b"x"] * 9)
     for group, offset in (("near", 8), ("far", 1)):
-        house.engine.broker.groups.find(group)
-        house.commit(group, "Orders", 0, offset)
-    house.join("b-1", "radio", model="BROADCASTING")
-    behind = house.window.overview().behind
+        running.engine.broker.groups.find(group)
+        running.commit(group, "Orders", 0, offset)
+    running.join("b-1", "radio", model="BROADCASTING")
+    behind = running.window.overview().behind
     assert [(row.group, row.lag) for row in behind] == [("far", 8), ("near", 1), ("radio", None)]
     assert behind[2].lag_why.code == "broadcast_keeps_offsets"
 
 
-def test_a_group_that_is_behind_and_idle_is_stuck(house):
-    house.put("Orders", b"x", b"y")
-    house.join("c-1", "CG")
-    house.commit("CG", "Orders", 0, 1)
-    assert [need for need in house.window.overview().needs if need.name != "disk"] == []
-    sampler = house.window._parts.sampler
+def test_a_group_that_is_behind_and_idle_is_stuck(running):
+    running.put("Orders", b"x", b"y")
+    running.join("c-1", "CG")
+    running.commit("CG", "Orders", 0, 1)
+    assert [need for need in running.window.overview().needs if need.name != "disk"] == []
+    sampler = running.window._parts.sampler
     sampler.started_at -= 400
-    [need] = [need for need in house.window.overview().needs if need.name != "disk"]
+    [need] = [need for need in running.window.overview().needs if need.name != "disk"]
     assert (need.level, need.name, need.sentence.code) == ("stuck", "CG", "stuck")
     assert need.sentence.args["minutes"] == 6
 
 
-def test_checks_tell_what_is_wrong(house):
-    checks = {check.name: check for check in house.window.checks()}
+def test_checks_tell_what_is_wrong(running):
+    checks = {check.name: check for check in running.window.checks()}
     assert checks["store"].level == "ok"
     assert checks["flush"].sentence.code == "async_flush"
     assert checks["address"].sentence.code == "advertised_loopback"
     assert checks["namesrv"].level == "ok"
-    house.engine.broker.store.log.fail("writing failed: No space left on device")
-    check = next(check for check in house.window.checks() if check.name == "store")
+    running.engine.broker.store.log.fail("writing failed: No space left on device")
+    check = next(check for check in running.window.checks() if check.name == "store")
     assert check.level == "failed"
     assert "No space left on device" in str(check.sentence)
-    assert house.window.overview().needs[0].level == "act"
+    assert running.window.overview().needs[0].level == "act"
 
 
 def test_every_sentence_can_be_said():
@@ -87,20 +86,20 @@ def test_every_sentence_can_be_said():
         say("no such thing")
 
 
-def test_one_frame_serves_all_viewers(house):
-    house.put("Orders", b"x")
-    number, frame = house.window.live_frame()
-    assert all(house.window.live_frame()[1] is frame for _ in range(20)) or house.window.live_frame()[0] > number
+def test_one_frame_serves_all_viewers(running):
+    running.put("Orders", b"x")
+    number, frame = running.window.live_frame()
+    assert all(running.window.live_frame()[1] is frame for _ in range(20)) or running.window.live_frame()[0] > number
     found = json.loads(frame)
     assert (found["number"], found["put_total"]) == (number, 1)
     assert {"in_rate", "out_rate", "behind", "needs", "worst_check", "at_ms"} <= found.keys()
-    later = wait_for(lambda: house.window.live_frame()[0] > number, "the next second's frame", 3)
+    later = wait_for(lambda: running.window.live_frame()[0] > number, "the next second's frame", 3)
     assert later
 
 
-def test_nobody_looks_nothing_is_encoded(house, monkeypatch):
-    house.window.live_frame()
-    frames = house.window._parts.live
+def test_nobody_looks_nothing_is_encoded(running, monkeypatch):
+    running.window.live_frame()
+    frames = running.window._parts.live
     made = []
     monkeypatch.setattr(frames, "_make_locked", lambda now: made.append(now))
     frames._asked_at = time.monotonic() - live.INTEREST_S - 1
@@ -111,69 +110,69 @@ def test_nobody_looks_nothing_is_encoded(house, monkeypatch):
     assert len(made) == 1
 
 
-def test_series_have_a_point_a_sample(house):
+def test_series_have_a_point_a_sample(running):
     for _ in range(3):
-        house.sample()
-    series = house.window.series("in_bytes", 60)
+        running.sample()
+    series = running.window.series("in_bytes", 60)
     assert len(series.values) == len(series.times_at_ms) >= 2
     assert series.unit == "bytes/s"
     for wrong in ({"name": "x"}, {"name": "in", "seconds": 0}, {"name": "in", "group": "G"}):
         with pytest.raises(InvalidInput):
-            house.window.series(**wrong)
+            running.window.series(**wrong)
 
 
-def test_the_ring_of_samples_turns_over(house):
-    sampler = house.window._parts.sampler
-    house.put("Orders", b"x")
+def test_the_ring_of_samples_turns_over(running):
+    sampler = running.window._parts.sampler
+    running.put("Orders", b"x")
     for _ in range(300):
         sampler.sample()
-    house.put("Orders", b"x", b"y")
+    running.put("Orders", b"x", b"y")
     for _ in range(305):
         sampler.sample()
     assert sampler.topics["Orders"].moved(sampler.count) == 2, "what is older than ten minutes is forgotten"
-    assert len(house.window.series("in", 3600).values) <= 599
+    assert len(running.window.series("in", 3600).values) <= 599
     for _ in range(605):
         sampler.sample()
     assert sampler.topics["Orders"].resting
 
 
-def test_the_system_page(house):
-    system = house.window.system()
-    assert system.broker_address == house.engine.broker_address
+def test_the_system_page(running):
+    system = running.window.system()
+    assert system.broker_address == running.engine.broker_address
     assert system.persona == "V5_3_3"
-    assert system.namesrvs == {house.engine.namesrv_address: True}
+    assert system.namesrvs == {running.engine.namesrv_address: True}
     assert "admin-sampler" in system.threads
     assert system.rss_bytes > 1 << 20
     assert system.disk_free_bytes > 0
     assert system.log_files == 1
 
 
-def test_log_lines_are_kept_filtered_and_numbered(house):
-    logger = logging.getLogger("tests.house")
+def test_log_lines_are_kept_filtered_and_numbered(running):
+    logger = logging.getLogger("tests.running")
     logger.warning("first %s", "<b>")
     logger.error("second")
     logger.info("not shown at this level")
-    lines = [line for line in house.window.log_lines() if line.logger == "tests.house"]
+    lines = [line for line in running.window.log_lines() if line.logger == "tests.running"]
     assert [(line.level, line.text) for line in lines if line.level != "INFO"] == [
         ("WARNING", "first <b>"),
         ("ERROR", "second"),
     ]
-    assert [line.text for line in house.window.log_lines("ERROR", q="SECOND")] == ["second"]
-    assert house.window.log_lines(after=lines[-1].number) == ()
-    assert house.window.log_lines(q="first <", limit=1)[0].number == lines[0].number
+    assert [line.text for line in running.window.log_lines("ERROR", q="SECOND")] == ["second"]
+    assert running.window.log_lines(after=lines[-1].number) == ()
+    assert running.window.log_lines(q="first <", limit=1)[0].number == lines[0].number
     try:
         raise ValueError("why")
     except ValueError:
         logger.exception("third")
-    assert "ValueError: why" in house.window.log_lines(q="third")[0].text
+    assert "ValueError: why" in running.window.log_lines(q="third")[0].text
     for wrong in ({"level": "LOUD"}, {"limit": 0}):
         with pytest.raises(InvalidInput):
-            house.window.log_lines(**wrong)
+            running.window.log_lines(**wrong)
 
 
-def test_the_log_handler_goes_with_the_engine(house):
+def test_the_log_handler_goes_with_the_engine(running):
     before = len(logging.getLogger().handlers)
-    house.window.stop()
+    running.window.stop()
     assert len(logging.getLogger().handlers) == before - 1
 
 
@@ -193,11 +192,11 @@ def test_without_a_broker_only_the_system_is_known(tmp_path):
         engine.stop()
 
 
-def test_what_was_found_in_the_store_is_news_for_a_week(house):
-    store = house.engine.broker.store
+def test_what_was_found_in_the_store_is_news_for_a_week(running):
+    store = running.engine.broker.store
 
     def check():
-        return next(check for check in house.window.checks() if check.name == "findings")
+        return next(check for check in running.window.checks() if check.name == "findings")
 
     assert (check().level, check().sentence.code) == ("ok", "nothing_found")
     week_ms, now = 7 * 86_400_000, int(time.time() * 1000)
@@ -209,7 +208,7 @@ def test_what_was_found_in_the_store_is_news_for_a_week(house):
     assert check().level == "warning"
     text = "Problems found in the store in the last week: 2, the latest in commitlog/0 [10, 20): It is no record."
     assert str(check().sentence) == text
-    assert ("watch", "findings") in [(need.level, need.name) for need in house.window.overview().needs]
+    assert ("watch", "findings") in [(need.level, need.name) for need in running.window.overview().needs]
     store.blocks.damaged = (("00000000000000000000", 0, 65536),)
     assert (check().level, check().sentence.code) == ("failed", "bytes_changed")
     assert "commitlog/00000000000000000000 [0, 65536)" in str(check().sentence)

@@ -7,11 +7,11 @@ from tests.support.engine import send_fields
 
 
 @pytest.fixture
-def store(house):
+def store(running):
     """Ten messages of 1, 2 ... 10 bytes in one queue, their entries in the tail."""
-    store = house.engine.broker.store
+    store = running.engine.broker.store
     store._flush_queues.stop()
-    peer = house.peer()
+    peer = running.peer()
     for n in range(1, 11):
         assert peer.ask(310, send_fields("Orders"), b"x" * n).code == 0
     assert len(store.find_queue("Orders", 0).tail) == 200

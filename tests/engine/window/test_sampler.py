@@ -7,16 +7,15 @@ import pytest
 
 from appliance.engine.window.recent_moves import FEW, SLOTS
 from appliance.engine.window.sampler import Sampler
-
-from .conftest import wait_for
+from tests.support.waiting import wait_for
 
 TOPICS, QUEUES, GROUPS, TOPICS_A_GROUP = 2000, 8, 500, 4
 
 
 @pytest.fixture
-def crowd(house):
+def crowd(running):
     """2,000 topics of 8 queues, 500 groups with offsets of four topics each."""
-    broker = house.engine.broker
+    broker = running.engine.broker
     made = []
 
     def make():
@@ -29,10 +28,10 @@ def crowd(house):
                     broker.offsets.commit(f"group-{group}", f"topic-{group * TOPICS_A_GROUP + n}", queue_id, 0)
         made.append(True)
 
-    house.engine.loop.call_soon(make)
+    running.engine.loop.call_soon(make)
     wait_for(lambda: made, "the crowd")
-    house.window._parts.sampler.stop()
-    return house
+    running.window._parts.sampler.stop()
+    return running
 
 
 def advance(queues, entries):

@@ -28,12 +28,12 @@ def told(hits):
 
 
 @pytest.fixture
-def shop(house):
+def shop(running):
     """Three topics, each with a message of the key `order-1`; its number is the queue offset."""
     for number, topic in enumerate(("Carts", "Orders", "Returns")):
-        house.put(topic, b"a", b"b", properties=keyed("other", UNIQUE % number))
-        house.put(topic, b"c", properties=keyed("order-1 vip", UNIQUE % (100 + number)))
-    return house
+        running.put(topic, b"a", b"b", properties=keyed("other", UNIQUE % number))
+        running.put(topic, b"c", properties=keyed("order-1 vip", UNIQUE % (100 + number)))
+    return running
 
 
 def test_a_key_is_found_in_every_topic(shop):
@@ -56,23 +56,23 @@ def test_a_unique_id_an_offset_id_and_a_place_are_recognised(shop):
         assert shop.window.search(nothing).hits == (), nothing
 
 
-def test_a_key_that_looks_like_something_else_is_found_too(house):
-    house.put("T", b"x", properties=keyed("2024/1/17 " + "A" * 32))
-    house.put("T", b"y", properties=keyed("T/0/0"))
-    assert told(house.window.search("2024/1/17").hits) == [("key", "T", 0)]
-    assert told(house.window.search("A" * 32).hits) == [("key", "T", 0)]
-    assert told(house.window.search("T/0/0").hits) == [("place", "T", 0), ("key", "T", 1)]
+def test_a_key_that_looks_like_something_else_is_found_too(running):
+    running.put("T", b"x", properties=keyed("2024/1/17 " + "A" * 32))
+    running.put("T", b"y", properties=keyed("T/0/0"))
+    assert told(running.window.search("2024/1/17").hits) == [("key", "T", 0)]
+    assert told(running.window.search("A" * 32).hits) == [("key", "T", 0)]
+    assert told(running.window.search("T/0/0").hits) == [("place", "T", 0), ("key", "T", 1)]
     # Once, although the unique id is a key of the same message as well.
-    house.put("T", b"z", properties=keyed("same", "same"))
-    assert told(house.window.search("same").hits) == [("unique_id", "T", 2)]
+    running.put("T", b"z", properties=keyed("same", "same"))
+    assert told(running.window.search("same").hits) == [("unique_id", "T", 2)]
 
 
 @pytest.mark.parametrize("limit", [1, 3, 500])
-def test_pages_hold_every_hit_once_while_messages_come(house, limit):
+def test_pages_hold_every_hit_once_while_messages_come(running, limit):
     for number in range(12):
-        house.put(f"T{number % 3}", b"x", properties=keyed("k"))
-    late = lambda: house.put("T2", b"late", properties=keyed("k"))  # noqa: E731
-    hits, count = pages(house.window, "k", late, limit=limit)
+        running.put(f"T{number % 3}", b"x", properties=keyed("k"))
+    late = lambda: running.put("T2", b"late", properties=keyed("k"))  # noqa: E731
+    hits, count = pages(running.window, "k", late, limit=limit)
     assert told(hits) == [("key", f"T{n}", offset) for n in range(3) for offset in (3, 2, 1, 0)]
     assert count >= 12 // limit
 
@@ -135,29 +135,29 @@ def test_what_is_wrong_is_said(shop):
         shop.window.search("order-1", topic="Nowhere")
 
 
-def test_without_an_index_places_are_still_found(make_house):
-    house = make_house(store={"message_index_enable": False})
-    house.put("T", b"x", properties=keyed("k"))
-    page = house.window.search("k")
+def test_without_an_index_places_are_still_found(make_running):
+    running = make_running(store={"message_index_enable": False})
+    running.put("T", b"x", properties=keyed("k"))
+    page = running.window.search("k")
     assert (page.hits, page.index_enabled) == ((), False)
-    assert len(house.window.search("T/0/0").hits) == 1
+    assert len(running.window.search("T/0/0").hits) == 1
 
 
-def test_a_check_says_how_the_index_is(house, make_house):
-    def check(house):
-        return next(check for check in house.window.checks() if check.name == "index")
+def test_a_check_says_how_the_index_is(running, make_running):
+    def check(running):
+        return next(check for check in running.window.checks() if check.name == "index")
 
-    house.put("T", b"x", properties=keyed("k"))
-    assert (check(house).level, check(house).sentence.code) == ("ok", "index_current")
-    index = house.engine.broker.store.index
+    running.put("T", b"x", properties=keyed("k"))
+    assert (check(running).level, check(running).sentence.code) == ("ok", "index_current")
+    index = running.engine.broker.store.index
     index.failure = "no room"
-    assert (check(house).level, str(check(house).sentence)) == (
+    assert (check(running).level, str(check(running).sentence)) == (
         "failed",
         "The key index cannot be written; trying again: no room.",
     )
     index.failure = None
-    house.window.search("k")
-    assert house.window.metrics()["index_behind_bytes"] == 0
-    assert house.window.metrics()["index_files"] == 1
-    off = make_house(store={"message_index_enable": False})
+    running.window.search("k")
+    assert running.window.metrics()["index_behind_bytes"] == 0
+    assert running.window.metrics()["index_files"] == 1
+    off = make_running(store={"message_index_enable": False})
     assert check(off).sentence.code == "index_off"

@@ -11,9 +11,9 @@ from tests.support.engine import pull_fields, records
 
 
 @pytest.fixture
-def orders(house):
-    house.window.create_topic("Orders", read_queues=2, write_queues=2)
-    return house
+def orders(running):
+    running.window.create_topic("Orders", read_queues=2, write_queues=2)
+    return running
 
 
 def test_a_consumer_gets_what_was_sent(orders):
@@ -37,10 +37,10 @@ def test_a_parked_pull_is_woken(orders):
     assert records(peer.receive(3).body)[0].body == b"wake up"
 
 
-def test_in_sync_flush_it_returns_when_the_log_is_durable(make_house):
-    house = make_house(store={"flush_disk_type": "SYNC_FLUSH"})
-    house.window.create_topic("Orders")
-    log = house.engine.broker.store.log
+def test_in_sync_flush_it_returns_when_the_log_is_durable(make_running):
+    running = make_running(store={"flush_disk_type": "SYNC_FLUSH"})
+    running.window.create_topic("Orders")
+    log = running.engine.broker.store.log
     synced = threading.Event()
     sync = log.sync
 
@@ -51,7 +51,7 @@ def test_in_sync_flush_it_returns_when_the_log_is_durable(make_house):
         return done
 
     log.sync = slow_sync
-    sent = house.window.send_test_message("Orders", b"x")
+    sent = running.window.send_test_message("Orders", b"x")
     assert synced.is_set()
     assert sent.took_ms >= 200
     assert log.durable == log.written

@@ -11,65 +11,65 @@ def names(page):
     return [row.name for row in page.rows]
 
 
-def test_a_topic_shows_its_messages_bytes_and_age(house):
+def test_a_topic_shows_its_messages_bytes_and_age(running):
     before = int(time.time() * 1000)
-    house.put("Orders", b"a" * 100, b"b" * 50)
-    row = house.window.topics().rows[0]
+    running.put("Orders", b"a" * 100, b"b" * 50)
+    row = running.window.topics().rows[0]
     assert (row.name, row.messages, row.read_queues, row.perm, row.category) == ("Orders", 2, 4, "RW-", "user")
-    assert row.bytes == house.engine.broker.store.published
+    assert row.bytes == running.engine.broker.store.published
     assert not row.bytes_estimated
     assert before <= row.oldest_at_ms <= int(time.time() * 1000)
 
 
-def test_an_empty_topic_has_no_age_and_says_why(house):
-    house.window.create_topic("Empty")
-    row = house.window.topics().rows[0]
+def test_an_empty_topic_has_no_age_and_says_why(running):
+    running.window.create_topic("Empty")
+    row = running.window.topics().rows[0]
     assert (row.messages, row.bytes, row.oldest_at_ms) == (0, 0, None)
     assert row.oldest_why.code == "no_messages"
 
 
-def test_rates_are_unknown_before_two_samples_and_zero_when_nothing_moves(house):
-    house.put("Orders", b"x")
-    sampler = house.window._parts.sampler
+def test_rates_are_unknown_before_two_samples_and_zero_when_nothing_moves(running):
+    running.put("Orders", b"x")
+    sampler = running.window._parts.sampler
     sampler.count = 1
-    assert house.window.topics().rows[0].in_rate is None
-    house.sample()
-    assert house.window.topics(q="SELF_TEST", show="system").rows[0].in_rate == 0
+    assert running.window.topics().rows[0].in_rate is None
+    running.sample()
+    assert running.window.topics(q="SELF_TEST", show="system").rows[0].in_rate == 0
 
 
-def test_what_comes_in_is_counted_per_topic(house):
-    house.sample()
-    house.put("Orders", *[b"x"] * 30, queue=0)
-    house.put("Orders", *[b"x"] * 10, queue=3)
-    house.put("Others", b"x")
-    house.sample()
-    series = house.window.series("in", topic="Orders")
+def test_what_comes_in_is_counted_per_topic(running):
+    running.sample()
+    running.put("Orders", *[b"x"] * 30, queue=0)
+    running.put("Orders", *[b"x"] * 10, queue=3)
+    running.put("Others", b"x")
+    running.sample()
+    series = running.window.series("in", topic="Orders")
     steps = [after - before for before, after in zip(series.times_at_ms, series.times_at_ms[1:], strict=False)]
     assert len(steps) == len(series.values) - 1
-    sampler = house.window._parts.sampler
+    sampler = running.window._parts.sampler
     assert sampler.topics["Orders"].moved(sampler.count) == 40
     assert sampler.topics["Others"].moved(sampler.count) == 1
-    rows = {row.name: row for row in house.window.topics(sort="-in_rate").rows}
+    rows = {row.name: row for row in running.window.topics(sort="-in_rate").rows}
     assert next(iter(rows)) == "Orders"
     assert rows["Orders"].in_rate == pytest.approx(40 * rows["Others"].in_rate)
 
 
-def test_system_retry_and_dead_letter_topics_are_on_their_own_lists(house):
-    house.put("Orders", b"x")
-    house.put("%RETRY%CG", b"x", j=1)
-    assert names(house.window.topics()) == ["Orders"]
-    assert names(house.window.topics(show="retry")) == ["%RETRY%CG"]
-    assert "SELF_TEST_TOPIC" in names(house.window.topics(show="system"))
-    assert house.window.topics(show="all").total == len(house.engine.broker.topics.all())
+def test_system_retry_and_dead_letter_topics_are_on_their_own_lists(running):
+    running.put("Orders", b"x")
+    running.put("%RETRY%CG", b"x", j=1)
+    assert names(running.window.topics()) == ["Orders"]
+    assert names(running.window.topics(show="retry")) == ["%RETRY%CG"]
+    assert "SELF_TEST_TOPIC" in names(running.window.topics(show="system"))
+    assert running.window.topics(show="all").total == len(running.engine.broker.topics.all())
 
 
-def test_lists_are_filtered_sorted_and_cut(house):
+def test_lists_are_filtered_sorted_and_cut(running):
     for n, name in enumerate(("b-1", "b-2", "a-1", "c-1")):
-        house.window.create_topic(name, read_queues=n + 1, write_queues=n + 1, kind="FIFO" if n == 2 else "NORMAL")
-    house.put("c-1", b"x", b"x")
+        running.window.create_topic(name, read_queues=n + 1, write_queues=n + 1, kind="FIFO" if n == 2 else "NORMAL")
+    running.put("c-1", b"x", b"x")
     time.sleep(0.01)
-    house.put("b-1", b"x")
-    admin = house.window
+    running.put("b-1", b"x")
+    admin = running.window
     assert names(admin.topics(q="B-")) == ["b-1", "b-2"]
     assert names(admin.topics(kind="FIFO")) == ["a-1"]
     assert names(admin.topics(sort="-queues")) == ["c-1", "a-1", "b-2", "b-1"]
@@ -84,10 +84,10 @@ def test_lists_are_filtered_sorted_and_cut(house):
             admin.topics(**wrong)
 
 
-def test_one_topic_shows_each_queue(house):
-    house.put("Orders", b"x", b"y", queue=1)
-    house.window.edit_topic("Orders", write_queues=1)
-    detail = house.window.topic("Orders")
+def test_one_topic_shows_each_queue(running):
+    running.put("Orders", b"x", b"y", queue=1)
+    running.window.edit_topic("Orders", write_queues=1)
+    detail = running.window.topic("Orders")
     assert [(row.queue_id, row.messages, row.readable, row.writable) for row in detail.queues] == [
         (0, 0, True, True),
         (1, 2, True, False),
@@ -99,70 +99,70 @@ def test_one_topic_shows_each_queue(house):
     assert one.bytes > 0
     assert detail.queues[0].time_why.code == "no_messages"
     assert detail.editable
-    assert not house.window.topic("SELF_TEST_TOPIC").editable
+    assert not running.window.topic("SELF_TEST_TOPIC").editable
 
 
-def test_producers_are_those_who_sent_the_newest_messages(house):
-    sender = house.produce_as("checkout-7f", "PG")
+def test_producers_are_those_who_sent_the_newest_messages(running):
+    sender = running.produce_as("checkout-7f", "PG")
     from tests.support.engine import send_fields
 
     assert sender.ask(310, send_fields("Orders"), b"x").code == 0
-    house.put("Orders", b"y")
-    producers = house.window.topic("Orders").producers
+    running.put("Orders", b"y")
+    producers = running.window.topic("Orders").producers
     known = [row for row in producers if row.client_id is not None]
     assert [(row.client_id, row.groups, row.messages_seen) for row in known] == [("checkout-7f", ("PG",), 1)]
     assert len(producers) == 2, "the other one sent without a heartbeat: only its address is known"
 
 
-def test_consumers_of_a_topic_are_those_who_subscribe_or_have_offsets(house):
-    house.put("Orders", *[b"x"] * 5)
-    house.join("ship-01", "shipping", tags="paid || sent")
-    house.join("ship-01", "audit", topic="Other")
-    house.commit("shipping", "Orders", 0, 2)
-    house.engine.broker.groups.find("reports")
-    house.commit("reports", "Orders", 0, 5)
-    rows = {row.group: row for row in house.window.topic("Orders").consumers}
+def test_consumers_of_a_topic_are_those_who_subscribe_or_have_offsets(running):
+    running.put("Orders", *[b"x"] * 5)
+    running.join("ship-01", "shipping", tags="paid || sent")
+    running.join("ship-01", "audit", topic="Other")
+    running.commit("shipping", "Orders", 0, 2)
+    running.engine.broker.groups.find("reports")
+    running.commit("reports", "Orders", 0, 5)
+    rows = {row.group: row for row in running.window.topic("Orders").consumers}
     assert set(rows) == {"shipping", "reports"}
     assert (rows["shipping"].clients, rows["shipping"].subscription, rows["shipping"].lag) == (1, "paid || sent", 3)
     assert rows["shipping"].lag_ms >= 0
     assert (rows["reports"].clients, rows["reports"].subscription, rows["reports"].lag) == (0, None, 0)
     assert rows["reports"].lag_ms == 0
-    assert house.window.topics().rows[0].consumers == 2
+    assert running.window.topics().rows[0].consumers == 2
 
 
-def test_the_route_is_what_clients_are_told(house):
-    house.window.create_topic("Orders", read_queues=3, write_queues=2)
-    route = house.window.route("Orders")
-    assert route.brokers[0].addresses == {"0": house.engine.broker_address}
+def test_the_route_is_what_clients_are_told(running):
+    running.window.create_topic("Orders", read_queues=3, write_queues=2)
+    route = running.window.route("Orders")
+    assert route.brokers[0].addresses == {"0": running.engine.broker_address}
     assert (route.queues[0].read_queues, route.queues[0].write_queues, route.queues[0].perm) == (3, 2, "RW-")
     with pytest.raises(NotFound):
-        house.window.route("Nowhere")
+        running.window.route("Nowhere")
 
 
-def test_sizes_of_long_queues_are_estimates_that_say_so(house):
-    broker = house.engine.broker
-    house.put("Orders", b"x" * 100)
+def test_sizes_of_long_queues_are_estimates_that_say_so(running):
+    broker = running.engine.broker
+    running.put("Orders", b"x" * 100)
     queue = broker.store.find_queue("Orders", 0)
 
     def fill():
         for _ in range(5000):
             broker.store.put(queue, b"\6Orders", b"x" * 100, b"UNIQ_KEY\1A\2", 0, 0, 0, 1, bytes(8), 0)
 
-    house.engine.loop.call_soon(fill)
-    from .conftest import wait_for
+    running.engine.loop.call_soon(fill)
+    from tests.support.waiting import wait_for
 
     wait_for(lambda: queue.max_offset == 5001, "5,001 messages")
-    row = house.window.topics().rows[0]
+    row = running.window.topics().rows[0]
     assert row.bytes_estimated
     assert row.bytes == pytest.approx(broker.store.published, rel=0.05)
 
 
-def test_an_unknown_topic_is_not_found(house):
+def test_an_unknown_topic_is_not_found(running):
     for question in (
-        house.window.topic,
-        house.window.topic_settings,
-        house.window.topic_queues,
-        house.window.topic_groups,
+        running.window.topic,
+        running.window.topic_settings,
+        running.window.topic_queues,
+        running.window.topic_groups,
     ):
         with pytest.raises(NotFound, match="There is no topic Nope"):
             question("Nope")

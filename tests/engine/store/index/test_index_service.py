@@ -14,6 +14,7 @@ from appliance.engine.store.index.index_file import ENTRY, HEADER, IndexFile, fi
 from appliance.engine.store.index.index_query import IndexQuery
 from appliance.engine.store.index.index_recovery import NAME, IndexPosition, IndexPositionFile
 from tests.support.store import FailingDisk, StoreUnderTest
+from tests.support.waiting import wait_for
 
 SLOTS, ENTRIES = 50, 101
 FILE_BYTES = file_bytes(SLOTS, ENTRIES)
@@ -83,13 +84,6 @@ def slots(request, monkeypatch):
     """Both places slots live in."""
     if request.param == "in memory":
         monkeypatch.setattr(index_service, "TABLE_AT", -1)
-
-
-def wait_for(condition, what, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
 
 
 def test_keys_are_found_across_files_and_stops(store, slots):

@@ -1,7 +1,6 @@
 """Queue entries on their way into files: when, in which order, and what a failure leaves."""
 
 import errno
-import time
 
 import pytest
 
@@ -10,6 +9,7 @@ from appliance.engine.store.queues.flush_queues import TopicDeletion
 from tests.crash.crashes import nothing
 from tests.crash.life import Life
 from tests.support.store import StoreUnderTest
+from tests.support.waiting import wait_for
 
 
 class QueueDisk(Disk):
@@ -35,13 +35,6 @@ class QueueDisk(Disk):
     def fdatasync(self, fd):
         self._check("fdatasync", fd)
         super().fdatasync(fd)
-
-
-def wait_for(condition, what, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
 
 
 @pytest.fixture

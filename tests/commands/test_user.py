@@ -59,7 +59,7 @@ def test_the_environment_makes_an_administrator_and_a_reset_replaces_the_passwor
     assert given.returncode == 0, given.stderr
     assert sign_in(server.ready["http"], "root", "from a pipe") == (302, "/")
     unknown = rocketbox("user", "reset-password", "eve", "--data-dir", str(server.data_dir))
-    assert (unknown.returncode, unknown.stderr) == (2, "rocketbox: There is no user 'eve'; there are: root.\n")
+    assert (unknown.returncode, unknown.stderr) == (2, "rocketbox: There is no user 'eve'; the users are: root.\n")
 
 
 def test_a_reset_ends_the_tokens_and_names_them(server):
@@ -71,7 +71,7 @@ def test_a_reset_ends_the_tokens_and_names_them(server):
         )
     done = rocketbox("user", "reset-password", "root", "--data-dir", str(server.data_dir))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[1:] == ["API tokens that ended: ci"]
+    assert done.stdout.splitlines()[1:] == ["Revoked API tokens: ci"]
     (ended,) = database.execute("SELECT revoked_at_ms FROM console_apitoken").fetchone()
     assert ended
     noted = database.execute("SELECT action, target, actor_kind FROM console_auditentry ORDER BY id").fetchall()
@@ -84,5 +84,5 @@ def test_a_reset_ends_the_tokens_and_names_them(server):
 def test_a_wrong_directory_is_refused(tmp_path):
     refused = rocketbox("user", "reset-password", "root", "--data-dir", str(tmp_path))
     assert refused.returncode == 2
-    assert refused.stderr.startswith("rocketbox: There is no settings database in ")
+    assert refused.stderr.startswith("rocketbox: There is no console database in ")
     assert not (tmp_path / "rocketbox").exists()

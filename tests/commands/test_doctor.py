@@ -129,10 +129,10 @@ def test_a_setting_without_effect_is_told(ours, tmp_path):
 def test_directories_that_cannot_be_used(tmp_path, monkeypatch):
     base = ["--roles", "namesrv", "--namesrv-port", "0"]
     (line,) = told([*base, "--data-dir", str(tmp_path / "new" / "data")], "data-dir")
-    assert (line.level, line.text) == ("ok", f"{tmp_path / 'new' / 'data'} will be made.")
+    assert (line.level, line.text) == ("ok", f"{tmp_path / 'new' / 'data'} does not exist yet and will be made.")
     (tmp_path / "file").write_text("")
     (line,) = told([*base, "--data-dir", str(tmp_path / "file")], "data-dir")
-    assert (line.level, line.text) == ("fail", f"{tmp_path / 'file'} is no directory.")
+    assert (line.level, line.text) == ("fail", f"{tmp_path / 'file'} is not a directory.")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     (line,) = told([*base, "--data-dir", str(tmp_path)], "data-dir")
     assert line.level == "fail"
@@ -161,7 +161,7 @@ def test_a_clock_behind_the_newest_message(ours):
     ahead = int(time.time() * 1000) + 3_600_000
     change(directory / "store" / "checkpoint", 0, ahead.to_bytes(8, "big"))
     lines = told(options, "clock", "warn")
-    assert any("s behind the newest message" in line.text for line in lines)
+    assert any("s behind the store time of the newest message" in line.text for line in lines)
 
 
 def served(directory):
@@ -189,7 +189,7 @@ def test_a_file_system_that_cannot_tell_what_is_cached_is_only_slower(ours, monk
     directory, options = ours
     refuse_reads_that_never_wait(monkeypatch, number)
     (line,) = told(options, "reads")
-    assert (line.level, "but for the newest 64.0 MiB" in line.text) == ("warn", True)
+    assert (line.level, "except for the newest 64.0 MiB" in line.text) == ("warn", True)
     bodies, waits_never, _ = served(directory)
     assert (bodies, waits_never) == ([b"one", b"two"], False)
 
@@ -228,7 +228,7 @@ def test_findings_and_what_was_set_aside_are_told(ours):
     lines = told(options, "findings")
     assert [line.level for line in lines] == ["warn", "fail", "fail", "warn"]
     assert "commitlog/0 [10, 20). because of damage." in lines[1].text
-    assert lines[3].text == "1 more were found before."
+    assert lines[3].text == "1 more were found earlier."
     (line,) = told(options, "quarantine")
     assert line.text.startswith("2 files with 101 bytes were set aside")
 

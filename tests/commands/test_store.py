@@ -32,7 +32,7 @@ def test_inspect_says_what_a_store_is(mixed, capsys):
     before = contents(mixed)
     assert store_command.run(["inspect", str(mixed), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["left"] == "stopped in order"
+    assert found["left"] == "stopped cleanly"
     assert found["written_by"][0].startswith("Apache RocketMQ 5.x")
     log = found["log"]
     assert (log["min_offset"], log["max_offset"], log["files"], log["file_bytes"]) == (0, 612348, 5, 131072)
@@ -72,8 +72,8 @@ def test_inspect_of_a_new_store_suspects_nobody(tmp_path, capsys):
     store.die()
     assert store_command.run(["inspect", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert "somebody else" not in text
-    assert "nothing is saved of the queues yet" in text
+    assert "another program" not in text
+    assert "the queues are not saved yet" in text
 
 
 def test_inspect_and_verify_beside_the_process_that_has_the_store_open(tmp_path, capsys):
@@ -216,9 +216,9 @@ def test_a_wrong_command_is_one_sentence(words, said):
 def test_values_that_are_none_are_refused(mixed):
     for words, said in (
         (["--queue", "-1"], "--queue must be a number"),
-        (["--from", "yesterday"], "--from must be ms"),
+        (["--from", "yesterday"], "--from must be in ms"),
         (["--body", "hex"], "--body must be auto"),
-        (["--output", str(mixed / "store" / "x")], "lies in the store"),
+        (["--output", str(mixed / "store" / "x")], "is in the store"),
         (["--output", str(mixed / "no" / "x")], "cannot be written"),
     ):
         with pytest.raises(StartError, match=said):

@@ -1,0 +1,76 @@
+"""One act of administration over the wire, and how a line of the audit file holds it (D22).
+
+    {"series":"9f86d081884c7d65","from":17}                                  the first line of a file: its head
+    {"n":17,"at_ms":1700000000000,"host":"10.0.0.5","port":4711,"action":"topic.set","target":"T","after":{...}}
+
+Fields with their default (empty, 0, "done") are left out. `wire_audit` writes the files; the console reads them through
+the window.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .host_port import join_host_port
+
+logger = logging.getLogger(__name__)
+
+DONE, REFUSED, FAILED = "done", "refused", "failed"
+
+
+class WireAct(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One administrative request. before, after: JSON values of what it changed.
+
+    n: its number in the file, 0 before it is written. host, port: the peer's. result: DONE, REFUSED or FAILED. more:
+    for a count, how many further acts of this address and kind there were; its port is 0.
+    """
+
+    n: int = 0
+    at_ms: int = 0
+    host: str = ""
+    port: int = 0
+    action: str = ""
+    target: str = ""
+    before: Any = None
+    after: Any = None
+    result: str = DONE
+    more: int = 0
+
+    @property
+    def peer(self) -> str:
+        """ "10.0.0.5:4711"."""
+        return join_host_port(self.host, self.port) if self.port else self.host
+
+
+class FileHead(msgspec.Struct, frozen=True, rename={"first": "from"}):
+    """The first line of a file. first: the number that its first act has."""
+
+    series: str
+    first: int
+
+
+def read_acts(path: Path) -> tuple[FileHead | None, list[WireAct], bytes]:
+    """(head, acts, bytes) of a file; no head when it is missing or empty, or its first line is no head. Lines that are
+    torn or damaged are left out."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None, [], b""
+    lines = [line for line in raw.splitlines(keepends=True) if line.endswith(b"\n")]
+    try:
+        head = msgspec.json.decode(lines[0], type=FileHead) if lines else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        head = None
+    return head, [act for act in map(decode_act, lines[1:]) if act is not None], raw
+
+
+def decode_act(line: bytes) -> WireAct | None:
+    try:
+        return msgspec.json.decode(line, type=WireAct)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        logger.error("wire audit: left out a damaged line line=%r", line[:200])
+        return None
