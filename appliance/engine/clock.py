@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 
@@ -21,13 +22,27 @@ class Clock:
         boot = getattr(time, "CLOCK_BOOTTIME", None)
         return time.monotonic() if boot is None else time.clock_gettime(boot)
 
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def wait(self, gate: threading.Lock, seconds: float | None) -> bool:
+        """Until `gate` is released, or so many seconds have passed; True when it was released."""
+        return gate.acquire(timeout=-1 if seconds is None else max(0.0, seconds))
+
+
+#: The machine's.
+SYSTEM = Clock()
+
 
 class FakeClock(Clock):
-    """A clock that stands still until `advance`."""
+    """A clock that stands still until `advance`, or until somebody sleeps."""
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         self._wall_ms = wall_ms
         self._monotonic = 0.0
+        self._lock = threading.Lock()
+        # Guarded by _lock: who waits, and until when.
+        self._waiting: dict[threading.Lock, float] = {}
 
     def wall_ms(self) -> int:
         return self._wall_ms
@@ -42,7 +57,28 @@ class FakeClock(Clock):
         self._wall_ms += ms
 
     def advance(self, ms: int) -> None:
-        """Time passes, on all clocks."""
+        """Time passes, on all clocks; whoever waited for it goes on."""
         assert ms >= 0, "use jump() to set the wall clock back"
-        self._wall_ms += ms
-        self._monotonic += ms / 1000
+        with self._lock:
+            self._wall_ms += ms
+            self._monotonic += ms / 1000
+            for gate in [gate for gate, until in self._waiting.items() if until <= self._monotonic]:
+                del self._waiting[gate]
+                try:
+                    gate.release()
+                except RuntimeError:  # woken a moment ago
+                    pass
+
+    def sleep(self, seconds: float) -> None:
+        """Time passes at once."""
+        self.advance(round(seconds * 1000) or 1)
+        time.sleep(0)
+
+    def wait(self, gate: threading.Lock, seconds: float | None) -> bool:
+        if seconds is None or seconds <= 0:
+            return gate.acquire(timeout=-1 if seconds is None else 0)
+        with self._lock:
+            self._waiting[gate] = self._monotonic + seconds
+        gate.acquire()
+        with self._lock:
+            return self._waiting.pop(gate, None) is not None

@@ -9,6 +9,8 @@ import logging
 import threading
 import time
 
+from .clock import SYSTEM, Clock
+
 logger = logging.getLogger(__name__)
 
 
@@ -19,8 +21,9 @@ class ServiceThread:
     it owns. An exception that leaves `run` is logged and ends the thread; a subclass that must go on catches its own.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, clock: Clock = SYSTEM) -> None:
         self.name = name
+        self.clock = clock
         self.stopped = False
         # A closed gate: release() opens it for one wait. Ten times cheaper than threading.Event, which matters for
         # sends.
@@ -44,7 +47,7 @@ class ServiceThread:
 
     def wait(self, timeout: float | None) -> bool:
         """Sleep until `wakeup()`, `stop()` or the timeout in seconds; True when woken. After a stop nobody sleeps."""
-        return self.stopped or self._gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        return self.stopped or self.clock.wait(self._gate, timeout)
 
     def wakeup(self) -> None:
         """End the thread's wait, or the next one when it is at work. Any thread."""

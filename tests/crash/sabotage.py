@@ -7,7 +7,7 @@ from tests.crash.life import Life
 
 def acknowledge_before_sync(life: Life) -> None:
     """Sync flush answers when a tick is written."""
-    life.store.settings = life.store.settings._replace(synchronous=False)
+    life.store.publication.watermarks.pop("durable", None)
 
 
 def forget_directories(life: Life) -> None:
@@ -43,8 +43,8 @@ def save_position_early(life: Life) -> None:
 def believe_any_count(life: Life) -> None:
     """The recovery position is saved before the queue files are synced, and nobody counts what they hold."""
     service = life.store._flush_queues
-    save, sync = service._save_position, service._files.sync
-    service._files.sync = lambda: None
+    save, sync = service._save_position, service.files.sync
+    service.files.sync = lambda: None
 
     def save_then_sync(current) -> None:
         save(current)

@@ -98,7 +98,7 @@ class ServicesLife(Life):
         """A message that is there is found by its key, and what is found is there."""
         index = self.store.index
         index._prepare()
-        query = IndexQuery(self.store)
+        query = IndexQuery(self.store.index, self.store.records)
         if not query.catch_up():
             raise Violation(f"the index stands at {index.position} of {self.store.published}: {index.failure}")
         for (topic, queue_id), bodies in found.items():

@@ -245,7 +245,7 @@ class StoreMachine(RuleBasedStateMachine):
         if body == GONE:
             return
         self.store.index._prepare()
-        query = IndexQuery(self.store)
+        query = IndexQuery(self.store.index, self.store.records)
         assert query.catch_up()
         answer = query.find(queue[0], unique_key(body), 10, 0, 1 << 62)
         assert [record.body for record, _ in answer.records] == [body]

@@ -94,8 +94,8 @@ def test_names_and_entries_reach_the_disk_before_the_ledger_counts_on_them(monke
 def note_before_sync(life):
     """The ledger and the position say what the queue files will hold after the next sync."""
     service = life.store._flush_queues
-    save, sync = service._save_position, service._files.sync
-    service._files.sync = lambda: None
+    save, sync = service._save_position, service.files.sync
+    service.files.sync = lambda: None
 
     def save_then_sync(current):
         save(current)
@@ -141,7 +141,7 @@ def test_the_ledger_forgets_deleted_topics():
 
 def sync_without_writing_again(life):
     """After a failed sync the same bytes are synced, not written once more."""
-    files = life.store._flush_queues._files
+    files = life.store._flush_queues.files
     write, seen = files.write, set()
 
     def write_once(topic, queue_id, offset, entries):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from appliance.doctor.place import file_system
+from appliance.engine.clock import SYSTEM, Clock, FakeClock
 from appliance.engine.config import StoreConfig
 from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.protocol.message_id import encode_host
@@ -97,6 +98,8 @@ class StoreUnderTest:
         self.options = ROOMY
         self.disk = disk or Disk()
         self.scheduler = Inline()
+        #: Of the store's threads.
+        self.store_clock: Clock = SYSTEM
         self.acked: list[object] = []
         self.failed: list[tuple[object, str]] = []
         self.store: MessageStore
@@ -104,7 +107,7 @@ class StoreUnderTest:
 
     def open(self) -> StoreUnderTest:
         paths = StorePaths(self.directory / "store", self.directory / "rocketbox")
-        self.store = MessageStore(self.settings, paths, self.disk, self.scheduler, STORE_HOST)
+        self.store = MessageStore(self.settings, paths, self.disk, self.scheduler, STORE_HOST, self.store_clock)
         self.cold_reader = self.store.new_cold_reader()
         self.store.on_published = lambda tick: self.acked.extend(tick.acks)
         self.store.on_failed = lambda tick, reason: self.failed.extend((ack, reason) for ack in tick.acks)
@@ -124,7 +127,7 @@ class StoreUnderTest:
         store.index.abandon()
         for service in (store._flush, store._flush_queues, store.log._allocator, *store.services):
             service.stop()
-        store._flush_queues._files.close()
+        store._flush_queues.files.close()
         store.log.close()
         store.queues.close()
         store.files.checkpoint.close()
@@ -149,11 +152,18 @@ class StoreUnderTest:
             self.put(topic, queue_id, body)
             self.tick()
 
+    def pass_a_moment(self, seconds: float) -> None:
+        """Between two looks at what a thread does: its own waits are over."""
+        if isinstance(self.store_clock, FakeClock):
+            self.store_clock.advance(500)
+            seconds = 0.001
+        time.sleep(seconds)
+
     def wait_acked(self, count: int, seconds: float = 5.0) -> None:
         end = time.monotonic() + seconds
         while len(self.acked) < count:
             assert time.monotonic() < end, f"{len(self.acked)} of {count} ticks were acknowledged in {seconds} s"
-            time.sleep(0.002)
+            self.pass_a_moment(0.002)
 
     def wait_recovery_position(self, seconds: float = 5.0) -> None:
         """Until the queue files hold all that was published."""
@@ -165,7 +175,7 @@ class StoreUnderTest:
             assert time.monotonic() < end, (
                 f"the recovery position stays at {position}, {self.store.published} published"
             )
-            time.sleep(0.01)
+            self.pass_a_moment(0.01)
 
     def wait_whole(self, seconds: float = 10.0) -> None:
         """Until the queue files were looked at, and what they lacked is there again."""
@@ -173,7 +183,7 @@ class StoreUnderTest:
         repair = self.store._flush_queues.repair
         while repair.pending or repair.broken:
             assert time.monotonic() < end, f"{repair.broken} queues are still broken"
-            time.sleep(0.01)
+            self.pass_a_moment(0.01)
 
     def get(
         self, queue: ConsumeQueue | None, offset: int, max_count: int, wanted: MessageFilter = EVERYTHING

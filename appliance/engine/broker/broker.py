@@ -61,7 +61,6 @@ from .sending.properties import SendProperties
 from .sending.retry_policy import RetryPolicy
 from .sending.send_path import SendPath
 from .stats import SAMPLE_S, BrokerStats
-from .stored_records import record_bytes
 from .topic_service import TopicService
 from .topics import TopicConfigManager
 from .wire_acts import broker_acts
@@ -305,7 +304,7 @@ class Broker:
                 PeerRequests(loop, server),
                 loop,
                 name,
-                lambda physical: record_bytes(self.store, physical),
+                lambda physical: found.data if (found := self.store.records.get(physical)) else None,
             ),
             AdminOffsetsProcessor(
                 self.store,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
+from ..protocol.record import Record
 from .disk import Disk
 
 _TIMES = struct.Struct(">qqq")
@@ -42,6 +43,10 @@ class RecoveryPosition(NamedTuple):
     ledger_generation: int = 0
     ledger_length: int = 0
     ledger_crc: int = 0
+
+    def is_true(self, record: Record | None) -> bool:
+        """Whether the record found at its place is the one it was saved with."""
+        return record is not None and (record.body_crc, record.store_time_ms) == (self.record_crc, self.record_time_ms)
 
     @property
     def ledger(self) -> tuple[int, int, int]:

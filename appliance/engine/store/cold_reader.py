@@ -42,7 +42,7 @@ class ColdReader:
     def entries(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: MessageFilter = EVERYTHING) -> bytes:
         """What `get` with the same arguments looks through, from `offset` on; fewer where the file ends.
 
-        Empty where there is nothing to read now: the queue is being built anew, or has been deleted. Addresses of
+        Empty where there is nothing to read now: the queue is being rebuilt, or has been deleted. Addresses of
         extension units are the tag codes that lie there. For a filter that reads records the tag code is 1 where it
         matches, and 0 where it does not. Raises OSError when the disk fails.
         """

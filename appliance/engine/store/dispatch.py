@@ -1,17 +1,24 @@
-"""From a record to its queue entry: which records have one, and with which tag code.
+"""Dispatch: from a record to what follows from it, its queue entry and its keys in the index.
 
-Sends know all this when they append; recovery learns it from the record. Both ask the functions here, so that a crash
-changes no entry: a record that would get none is not taken (`has_queue_entry`), and the code is that of the properties
-as they are stored, not as they were sent (`properties_tag_code`).
+    record -> entry: physical offset 8 | size 4 | tag code 8        none for prepared and rolled-back ones, for whole
+                                                                    batches, for a deleted topic's
+    record -> keys:  its unique key, then each word of KEYS         none for rolled-back ones
+
+Sends know the entry when they append; recovery and repair learn it from the record, and so will a replica that appends
+records as they are. All of them ask here, so that a crash changes no entry: a record that would get none is not taken
+(`has_queue_entry`), and the code is that of the properties as they are stored, not as they were sent
+(`properties_tag_code`).
 Source: RocketMQ `CommitLog.checkMessageAndReturnSize`, `CommitLogDispatcherBuildConsumeQueue`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from ..protocol.properties import DELAY_TIME_LEVEL, find_property, java_hash
-from ..protocol.record import SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION_MASK, Record
+from ..protocol.properties import DELAY_TIME_LEVEL, KEYS, UNIQUE_KEY, decode_properties, find_property, java_hash
+from ..protocol.record import SYS_COMMIT, SYS_INNER_BATCH, SYS_ROLLBACK, SYS_TRANSACTION_MASK, Record
+from .queues.consume_queue import ENTRY
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -46,6 +53,22 @@ def tag_code(tag: str | None) -> int:
     return code
 
 
+class Dispatch:
+    """What records of the log give rise to, for whoever reads them from it. Belongs to one pass over the log."""
+
+    def __init__(self, delay_levels_ms: list[int], deleted: Mapping[str, int]) -> None:
+        """deleted: topic -> physical offset below which its records are a deleted topic's."""
+        self._delay_levels_ms = delay_levels_ms
+        self._deleted = deleted
+
+    def has_entry(self, record: Record) -> bool:
+        return has_queue_entry(record.sys_flag) and record.physical_offset >= self._deleted.get(record.topic, 0)
+
+    def entry(self, record: Record) -> bytes:
+        """The entry of a record that has one."""
+        return ENTRY.pack(record.physical_offset, record.size, entry_tag_code(record, self._delay_levels_ms))
+
+
 def has_queue_entry(sys_flag: int) -> bool:
     """Prepared and rolled-back records have none, nor have whole batches: theirs lie in 5.x's batch queues."""
     return sys_flag & SYS_TRANSACTION_MASK in (0, SYS_COMMIT) and not sys_flag & SYS_INNER_BATCH
@@ -77,3 +100,15 @@ def entry_tag_code(record: Record, delay_levels_ms: list[int]) -> int:
             index = min(int(level), len(delay_levels_ms)) - 1
             return record.store_time_ms + (delay_levels_ms[index] if index >= 0 else 1000)
     return properties_tag_code(record.properties)
+
+
+def has_keys(sys_flag: int) -> bool:
+    """Whether the index knows a record by its keys: rolled-back ones it does not."""
+    return sys_flag & SYS_TRANSACTION_MASK != SYS_ROLLBACK
+
+
+def keys_of(properties: str) -> list[str]:
+    """The keys of a record by its properties text: the unique key, then the words of KEYS."""
+    found = decode_properties(properties)
+    keys = [found[UNIQUE_KEY]] if UNIQUE_KEY in found else []
+    return keys + [word for word in found.get(KEYS, "").split(" ") if word]

@@ -16,13 +16,14 @@ from .paths import StorePaths
 logger = logging.getLogger(__name__)
 
 NAME = "findings.jsonl"
-#: Lines kept; twice as many may be in the file before it is written anew.
+#: Lines kept; twice as many may be in the file before it is rewritten.
 KEPT = 1000
 
 
 class Finding(NamedTuple):
     """time_ms: when it was found. kind: torn (cut off the log's end), damage (a bad range of the log, stepped over),
-    queues (all queues built anew), queue (one built anew), file (one set aside). file: path below the store directory.
+    blocks (a sealed file's bytes have changed), queues (all queues rebuilt), queue (one rebuilt), file (one set
+    aside). file: path below the store directory.
     begin, end: the range in it, or of physical offsets in the log; -1 for all of it. copy: path of the bytes kept, ""
     where nothing had to be. reason: one sentence."""
 
@@ -45,10 +46,10 @@ class Findings:
         self._lock = threading.Lock()
 
     def add(self, finding: Finding) -> None:
-        """Append one. The same damage found again is not new. Raises OSError."""
+        """Append one. The same damage found again is not news. Raises OSError."""
         with self._lock:
             known = self._load()
-            if finding.kind == "damage" and any(finding[1:5] == other[1:5] for other in known):
+            if finding.kind in ("damage", "blocks") and any(finding[1:5] == other[1:5] for other in known):
                 return
             self._disk.make_directory(self._directory)
             if len(known) >= 2 * KEPT:

@@ -1,32 +1,46 @@
-"""The store's face: put, get, the end of a tick, and what other parts ask of it.
+"""The store: its parts put together, and the life of a tick.
 
-A tick is the unit of publication (D1). Its records are staged by `put`, written by `end_tick`, and published whole and
-in order: at once in async flush, when the durable position has reached their end in sync flush. Readers see published
-entries only.
+    log         CommitLog, FlushCommitLogService        the only bytes that cannot be rebuilt
+    queues      ConsumeQueueTable, FlushConsumeQueueService, QueueLedger, QueueRepair
+    index       IndexService
+    files       StoreFiles: lock, abort, checkpoint, recovery position, findings
+    retention   CleanService
+    sealing     BlockChecksumService
+
+No part knows this module; each is given the others it works with. A tick is the unit of publication (D1). Its records
+are staged by `put`, written by `end_tick`, and published whole and in order once `publication.limit()` has reached
+their end: at once in async flush, behind the sync in sync flush. Readers see published entries only.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 
+from ..clock import SYSTEM, Clock
 from ..errors import StartError, StoreBroken
 from .appender import Appender, Tick
 from .cold_reader import ColdReader
 from .disk import Disk
+from .index.index_recovery import IndexSettings
 from .index.index_service import IndexService
 from .log.block_checksums import BlockChecksumService
 from .log.commit_log import CommitLog
 from .log.flush import FlushCommitLogService
+from .log.log_repair import LogRepair
+from .log.raw_log import RawLog
 from .message_reader import MessageReader
 from .paths import StorePaths
+from .publication import Publication
 from .queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from .queues.consume_queue_table import ConsumeQueueTable
 from .queues.flush_queues import FlushConsumeQueueService, TopicDeletion
 from .queues.queue_extension import QueueExtension
 from .queues.queue_ledger import QueueLedger
+from .queues.queue_repair import QueueRepair
+from .record_reader import RecordReader
+from .recovery import Parts, recover
 from .retention.clean_service import CleanService
 from .settings import Scheduler, Service, StoreSettings
 from .store_files import StoreFiles
@@ -45,18 +59,57 @@ class MessageStore(Appender):
     """Appending, publication and reading belong to remoting-io; numbers may be read by anyone."""
 
     def __init__(
-        self, settings: StoreSettings, paths: StorePaths, disk: Disk, scheduler: Scheduler, store_host: bytes
+        self,
+        settings: StoreSettings,
+        paths: StorePaths,
+        disk: Disk,
+        scheduler: Scheduler,
+        store_host: bytes,
+        clock: Clock = SYSTEM,
     ) -> None:
-        super().__init__(CommitLog(paths.commit_log, disk, settings.segment_bytes), scheduler, store_host)
-        # Constant after construction.
+        log = CommitLog(paths.commit_log, disk, settings.segment_bytes, clock)
+        super().__init__(log, scheduler, store_host)
+        # Constant after construction, but for the settings: those are replaced whole.
         self.settings = settings
         self.paths = paths
         self.disk = disk
-        self.queues = ConsumeQueueTable(paths, disk, settings.queue_file_bytes, settings.queue_descriptors)
-        self.ledger = QueueLedger(paths, disk, self.queues.files.file_bytes)
-        self.files = StoreFiles(paths, disk)
+        watermarks = {"written": lambda: log.written, "durable": lambda: log.durable}
+        if not settings.synchronous:
+            del watermarks["durable"]
+        self.publication = publication = Publication(watermarks)
+        self.files = files = StoreFiles(paths, disk, lambda: scheduler.wall_ms)
+        self.queues = queues = ConsumeQueueTable(paths, disk, settings.queue_file_bytes, settings.queue_descriptors)
+        self.ledger = QueueLedger(paths, disk, queues.files.file_bytes)
+        self.records = RecordReader(log, publication)
+        self._clock = clock
+        self._log_repair = LogRepair(RawLog(log, disk), paths, disk, files)
+        # The threads.
+        self._flush = FlushCommitLogService(log, settings.synchronous, self._synced, clock)
+        self._flush_queues = writer = FlushConsumeQueueService(
+            log, publication, queues, self.ledger, files, scheduler, self.tail_written, clock
+        )
+        writer.repair = QueueRepair(
+            self._log_repair, queues, writer.files, files, settings.delay_levels_ms, writer, clock
+        )
+        queues.on_broken = writer.repair.ask
+        self.blocks = BlockChecksumService(log, publication, paths, disk, files, clock)
+        self.cleaner = CleanService(log, publication, queues, self.records, writer, files, scheduler, clock)
+        self.index = IndexService(
+            log,
+            publication,
+            paths,
+            disk,
+            files,
+            IndexSettings(settings.index_enabled, settings.index_slots, settings.index_entries),
+            clock,
+        )
+        #: Those behind the flush threads, in the order they start. Before start().
+        self.services: list[Service] = [self.blocks, self.cleaner, self.index]
+        #: Called by the cleaner's thread with the log's new minimum offset once files are gone.
+        self.on_removed = self.cleaner.on_removed
+        self.on_removed += [self.blocks.removed, self.index.removed]
         reader = MessageReader(
-            self.log, self.queues, QueueExtension(paths, disk), lambda: self.settings, lambda: self.published
+            log, queues, QueueExtension(paths, disk), lambda: self.settings, lambda: publication.published
         )
         # As attributes, so that a pull pays for no call between them.
         self.get = reader.get
@@ -67,39 +120,43 @@ class MessageStore(Appender):
         self.max_offset = reader.max_offset
         self.young_offset = reader.young_offset
         self.earliest_time_ms = reader.earliest_time_ms
-        self._flush = FlushCommitLogService(self.log, settings.synchronous, self._synced)
-        self._flush_queues = FlushConsumeQueueService(self)
-        self.queues.on_broken = self._flush_queues.repair.ask
         # Set by the owner before start().
         self.on_written: Callable[[Tick], None] = lambda tick: None
         self.on_published: Callable[[Tick], None] = lambda tick: None
         self.on_failed: Callable[[Tick, str], None] = lambda tick, reason: None
         self.on_pressure: Callable[[bool], None] = lambda high: None
-        self.cleaner = CleanService(self)
-        #: On remoting-io: a queue whose files lacked entries is whole again.
-        self.on_repaired: Callable[[ConsumeQueue], None] = lambda queue: None
-        #: Further threads of the store, in the order they start. Before start().
-        self.services: list[Service] = []
-        #: Called by the cleaner's thread with the log's new minimum offset once files are gone.
-        self.on_removed: list[Callable[[int], None]] = []
-        self.blocks = BlockChecksumService(self)
-        self.services.append(self.blocks)
-        self.services.append(self.cleaner)
-        self.on_removed.append(self.blocks.removed)
-        self.index = IndexService(self)
-        self.services.append(self.index)
-        self.on_removed.append(self.index.removed)
         # Owned by remoting-io.
+        #: Ticks that are written and wait for the other watermarks.
         self.pending: deque[Tick] = deque()
-        self.published = 0
-        self.last_record_offset = -1
         self._pressure = False
         self._tail_bytes = 0
         #: Queue -> the end of what was staged and never published: the log is broken.
         self._failed_to: dict[ConsumeQueue, int] = {}
-        # Counters, written by remoting-io.
-        self.put_count = 0
+        #: Counter, written by remoting-io.
         self.put_bytes = 0
+
+    @property
+    def published(self) -> int:
+        """Up to where readers see the log."""
+        return self.publication.published
+
+    @property
+    def last_record_offset(self) -> int:
+        return self.publication.last_record_offset
+
+    @property
+    def put_count(self) -> int:
+        """Messages published since the start."""
+        return self.publication.messages
+
+    @property
+    def on_repaired(self) -> Callable[[ConsumeQueue], None]:
+        """On remoting-io: a queue whose files lacked entries is whole again. Set by the owner before start()."""
+        return self._flush_queues.repair.on_repaired
+
+    @on_repaired.setter
+    def on_repaired(self, listener: Callable[[ConsumeQueue], None]) -> None:
+        self._flush_queues.repair.on_repaired = listener
 
     @property
     def failed_puts(self) -> int:
@@ -111,13 +168,14 @@ class MessageStore(Appender):
 
     def open(self) -> None:
         """Lock, load and recover. Raises StartError; nothing was changed then."""
-        from .recovery import recover
-
         self.files.lock_and_check()
         try:
             check_format(self.paths, self.disk)
             self.log.load()
-            found = recover(self)
+            levels = self.settings.delay_levels_ms
+            found = recover(
+                Parts(self.log, self._log_repair, self.queues, self.ledger, self.files, levels, self._clock)
+            )
             self.log.start(found.end)
             write_format(self.paths, self.disk)
             self.files.mark_running()
@@ -129,8 +187,7 @@ class MessageStore(Appender):
             raise
         self.disk.find_out_about_reads(self.log.segments[-1].fd)
         self.files.checkpoint.limit(found.last_time_ms)
-        self.published = found.end
-        self.last_record_offset = found.last_offset
+        self.publication.begin(found.end, found.last_offset)
         self.store_ms = found.last_time_ms
         for queue in found.touched:
             self.queues.touch(queue)
@@ -201,16 +258,15 @@ class MessageStore(Appender):
             return
         log.after_write()
         tick.end = log.written
-        tick.written_at = time.monotonic()
+        tick.written_at = self._clock.monotonic()
         if tick.early:
             self.on_written(tick)
         self._flush.tick_written()
         if log.written - log.durable > UNSYNCED_HIGH_BYTES:
             self._set_pressure(True)
-        if self.settings.synchronous:
-            self.pending.append(tick)
-            return
-        self._publish(tick)
+        self.pending.append(tick)
+        if tick.end <= self.publication.limit():
+            self._publish_ready()
 
     def fail_tick(self, reason: str) -> None:
         """The current tick cannot be written: tell everyone in it."""
@@ -230,16 +286,15 @@ class MessageStore(Appender):
     def _publish(self, tick: Tick) -> None:
         count = 0
         for queue, offset in tick.touched.items():
+            assert queue.tail_base <= queue.max_offset <= offset <= queue.next_offset, (queue, offset)
             count += offset - queue.max_offset
             queue.max_offset = offset
             if not queue.dirty:
                 queue.dirty = True
                 self.queues.dirty.append(queue)
         self._tail_bytes += count * ENTRY_BYTES
-        self.put_count += count
-        self.put_bytes += tick.end - self.published
-        self.published = tick.end
-        self.last_record_offset = tick.last_offset
+        self.put_bytes += tick.end - self.publication.published
+        self.publication.advance(tick.end, tick.last_offset, count)
         self._flush_queues.published(self._tail_bytes)
         self.index.published()
         if self._tail_bytes > TAIL_HIGH_BYTES:
@@ -255,11 +310,14 @@ class MessageStore(Appender):
         if log.broken is not None:
             self._fail(Tick(), log.broken)
             return
-        pending = self.pending
-        durable = log.durable
-        while pending and pending[0].end <= durable:
-            self._publish(pending.popleft())
+        self._publish_ready()
         self._look_at_pressure()
+
+    def _publish_ready(self) -> None:
+        """Publish the ticks that every watermark has reached."""
+        pending, limit = self.pending, self.publication.limit()
+        while pending and pending[0].end <= limit:
+            self._publish(pending.popleft())
 
     def tail_written(self, count: int) -> None:
         """On remoting-io: `count` bytes of queue entries left the tails."""

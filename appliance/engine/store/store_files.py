@@ -1,15 +1,24 @@
-"""The small files that say who uses a store and how it was left: lock, abort, checkpoint, recovery position."""
+"""The small files that say who uses a store, how it was left, and what was found wrong in it.
+
+    lock abort checkpoint                              Apache's
+    recovery-position deleted-topics.json quarantine/findings.jsonl          ours
+
+A store is taken by its lock, then looked at; `abort` is written last, when recovery is over, and goes only when a stop
+left nothing unsaved.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 
 from ..errors import StartError
 from .checkpoint import Checkpoint, RecoveryPositionFile
 from .disk import Disk
 from .findings import Finding, Findings
 from .paths import StorePaths
+from .retention.deleted_topics import DeletedTopics
 
 logger = logging.getLogger(__name__)
 
@@ -20,9 +29,12 @@ class StoreFiles:
     checkpoint: Checkpoint
     recovery_position: RecoveryPositionFile
 
-    def __init__(self, paths: StorePaths, disk: Disk) -> None:
+    def __init__(self, paths: StorePaths, disk: Disk, now_ms: Callable[[], int]) -> None:
+        """now_ms: wall clock, for findings."""
         self._paths = paths
         self._disk = disk
+        self._now_ms = now_ms
+        self.deleted_topics = DeletedTopics(paths, disk)
         self._lock_fd = -1
         self.left_clean = True
         self._findings = Findings(paths, disk)
@@ -59,6 +71,10 @@ class StoreFiles:
                 self._disk.sync_directory(directory.parent)
             except PermissionError:
                 pass  # somebody else's directory, made by them
+
+    def report(self, kind: str, file: str, reason: str, begin: int = -1, end: int = -1, copy: str = "") -> None:
+        """Add what was found just now to the findings. Raises OSError."""
+        self.add_finding(Finding(self._now_ms(), kind, file, begin, end, copy, reason))
 
     def findings(self) -> list[Finding]:
         """What was cut, quarantined or set aside, oldest first; the store need not be open."""

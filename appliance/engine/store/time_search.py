@@ -8,16 +8,11 @@ it is old, nor that what lies behind it is young.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
-from ..protocol.record import MAGIC_V1, MAGIC_V2, store_time_ms
 from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from .queues.consume_queue_table import ConsumeQueueTable
+from .record_reader import RecordReader
 
-if TYPE_CHECKING:
-    from .message_store import MessageStore
-
-#: Up to the store time behind a 20-byte born host.
-_HEAD_BYTES = 76
 #: Entries read at once behind one without a message.
 _MORE_ENTRIES = 1000
 
@@ -33,17 +28,18 @@ class TimeSearch:
     """Belongs to one thread, which may wait for the disk. What depends on entries that a queue's files lack raises
     QueueBroken: a guess would have a client skip messages or get them again."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-        self._files = store.queues.new_files(64)
+    def __init__(self, queues: ConsumeQueueTable, records: RecordReader) -> None:
+        self._queues = queues
+        self._records = records
+        self._files = queues.new_files(64)
 
     def entries(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
         """Published entries from `offset`; fewer than `count` where a file or the queue ends."""
-        return self._store.queues.read_entries(queue, offset, count, self._files)
+        return self._queues.read_entries(queue, offset, count, self._files)
 
     def time_of(self, topic: str, queue_id: int, offset: int) -> int:
         """Store time in ms of a queue's message, -1 when its entry or record is gone."""
-        queue = self._store.find_queue(topic, queue_id)
+        queue = self._queues.find(topic, queue_id)
         if queue is None:
             return -1
         entry = self.entries(queue, offset, 1)
@@ -54,16 +50,11 @@ class TimeSearch:
 
     def _time_at(self, physical: int, size: int) -> int:
         """Store time of the record an entry names, -1 when there is none."""
-        if not 0 < size < HOLE_SIZE:
-            return -1
-        head = self._store.log.read(physical, _HEAD_BYTES)
-        if len(head) < _HEAD_BYTES or int.from_bytes(head[4:8], "big") not in (MAGIC_V1, MAGIC_V2):
-            return -1
-        return store_time_ms(head)
+        return self._records.store_time(physical) if 0 < size < HOLE_SIZE else -1
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
         """Store time of the queue's first message; -1 when it has none."""
-        queue = self._store.find_queue(topic, queue_id)
+        queue = self._queues.find(topic, queue_id)
         if queue is None:
             return -1
         found = self._first_message(queue, queue.min_offset, queue.max_offset)
@@ -92,7 +83,7 @@ class TimeSearch:
 
         LOWER: max when all messages are older. UPPER: the last offset then, and the first when all are newer.
         """
-        queue = self._store.find_queue(topic, queue_id)
+        queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
         low, high = queue.min_offset, queue.max_offset

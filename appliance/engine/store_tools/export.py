@@ -101,4 +101,4 @@ def json_line(record: Record, encoding: str, decompress: bool) -> bytes:
 
 def raw_record(store: OfflineStore, record: Record) -> bytes:
     """Its bytes, as the log holds them."""
-    return store.scan.read(record.physical_offset, record.size)
+    return store.raw.read(record.physical_offset, record.size)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..protocol.record import SYS_ROLLBACK, SYS_TRANSACTION_MASK, Record
-from ..store.index.index_keys import key_hash, keys_of
+from ..protocol.record import Record
+from ..store.dispatch import has_keys, keys_of
+from ..store.index.index_keys import key_hash
 from .offline_store import OfflineStore
 from .problems import Problems
 
@@ -203,7 +204,7 @@ class IndexCheck:
     # --- along the log
 
     def record(self, record: Record) -> None:
-        if record.sys_flag & SYS_TRANSACTION_MASK == SYS_ROLLBACK:
+        if not has_keys(record.sys_flag):
             return
         wanted = [key_hash(record.topic, key) for key in keys_of(record.properties)]
         physical = record.physical_offset

@@ -9,6 +9,7 @@ from .. import fastjson
 from ..plain_text import plain
 from ..protocol.record import store_time_ms
 from ..store.log.block_checksums import BlockChecksums
+from ..store.log.log_scan import LogScan
 from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from .index_check import IndexReader, index_paths
 from .offline_store import OfflineStore
@@ -82,6 +83,13 @@ def _writers(store: OfflineStore, position_matches_log: bool | None) -> list[str
     return hints
 
 
+class _Unheard:
+    """Damage is for `store verify` to tell."""
+
+    def damage(self, begin: int, end: int, reason: str) -> None:
+        pass
+
+
 def _log(store: OfflineStore, queues: list[Json], known: int) -> Json:
     """The log's files and range. Its end is searched behind the last record that a queue entry or the recovery position
     points to."""
@@ -89,7 +97,7 @@ def _log(store: OfflineStore, queues: list[Json], known: int) -> Json:
     start = max([known, log.min_offset, *(queue["last_physical"] for queue in queues)])
     end, last_ms, whole = start, None, True
     try:
-        for end, record in store.scan.records(start):
+        for end, record in LogScan(store.raw, _Unheard(), None).records(start):
             if record is not None:
                 last_ms = record.store_time_ms
             if end - start > TAIL_BYTES:
@@ -97,7 +105,7 @@ def _log(store: OfflineStore, queues: list[Json], known: int) -> Json:
                 break
     except OSError:
         whole = False
-    first = store.scan.read(log.min_offset, 76)
+    first = store.raw.read(log.min_offset, 76)
     return {
         "files": len(log.segments),
         "file_bytes": log.segment_bytes,

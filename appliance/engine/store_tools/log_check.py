@@ -21,15 +21,15 @@ from .problems import Problems
 _RANGES = 100_000
 
 
-class CheckingScan(LogScan):
+class CheckingScan:
     """A LogScan that reports what it finds instead of repairing it."""
 
     def __init__(self, store: OfflineStore, problems: Problems, durable: int) -> None:
         """durable: the physical offset of the recovery position, -1 without one."""
-        super().__init__(store, None, self._is_durable)  # type: ignore[arg-type]  # it reads what both kinds have
-        self._offline = store
+        self._store = store
         self._problems = problems
         self._below = durable
+        self._scan = LogScan(store.raw, self, None, self._is_durable, self._next_durable)
         # Where damaged ranges begin and end, in order; up to _RANGES of them.
         self._begins: list[int] = []
         self._ends: list[int] = []
@@ -38,23 +38,23 @@ class CheckingScan(LogScan):
 
     def place(self, offset: int) -> tuple[str, int]:
         """(file, position in it) of a physical offset."""
-        segment = self._offline.log.segment_at(offset)
+        segment = self._store.log.segment_at(offset)
         if segment is None:
             return "commitlog", -1
         return f"commitlog/{segment.path.name}", offset - segment.start
 
     def all_records(self, progress: Callable[[int], None]) -> Iterator[Record]:
         """Each record, in the order of the log; sets `end`. progress: called with the physical offset, now and then."""
-        log = self._offline.log
+        log = self._store.log
         at = begin = log.min_offset
-        told = 0
+        reported = 0
         while True:
-            for behind, record in self.records(begin):
+            for behind, record in self._scan.records(begin):
                 at = behind
                 if record is not None:
                     yield record
-                if at - told > 1 << 22:
-                    told = at
+                if at - reported > 1 << 22:
+                    reported = at
                     progress(at)
             following = next((segment.start for segment in log.segments if segment.start > at), None)
             if log.segment_at(at) is not None or following is None:
@@ -70,30 +70,32 @@ class CheckingScan(LogScan):
 
     def _is_durable(self, record: Record) -> bool:
         """Whether a record was written in full although it holds zeros that look like a sector that was not written."""
-        if record.physical_offset + record.size <= self._below or not self._offline.was_killed:
+        if record.physical_offset + record.size <= self._below or not self._store.was_killed:
             return True
-        return self._offline.files.names(record)
+        return self._store.files.names(record)
 
-    def _next_valid(self, offset: int) -> int | None:
+    def _next_durable(self, offset: int) -> int | None:
         """The physical offset of the next record that was certainly durable."""
-        log = self._offline.log
-        found = [start for segment in log.segments if (start := segment.start) > offset and self.is_record(start)][:1]
-        found += [named for named in self._named_behind(offset) if self.is_record(named)]
+        log = self._store.log
+        found = [
+            start for segment in log.segments if (start := segment.start) > offset and self._scan.is_record(start)
+        ][:1]
+        found += [named for named in self._named_behind(offset) if self._scan.is_record(named)]
         limit = min(found, default=None)
         until = max(self._below + 1, limit or 0)
         for segment in log.segments:
             if segment.end > offset and segment.start < until:
-                searched = self._search(max(offset + 1, segment.start), min(until, segment.end))
+                searched = self._scan.search(max(offset + 1, segment.start), min(until, segment.end))
                 if searched is not None:
                     return searched
         return limit
 
     def _named_behind(self, offset: int) -> Iterator[int]:
         """For each queue, the first physical offset behind `offset` that an entry points to."""
-        files = self._offline.files
+        files = self._store.files
         per_file = files.entries_per_file
-        for topic, queue_id in self._offline.queues():
-            for number in self._offline.queue_numbers(topic, queue_id):
+        for topic, queue_id in self._store.queues():
+            for number in self._store.queue_numbers(topic, queue_id):
                 low, high = number * per_file, (number + 1) * per_file
                 while low < high:
                     middle = (low + high) // 2
@@ -108,37 +110,38 @@ class CheckingScan(LogScan):
                 if 0 < size < HOLE_SIZE and physical > offset:
                     yield physical
 
-    def _quarantine(self, begin: int, end: int, kind: str, reason: str) -> None:
+    def damage(self, begin: int, end: int, reason: str) -> None:
         """Called when the scan skips a range."""
         file, at = self.place(begin)
         if len(self._begins) < _RANGES:
             self._begins.append(begin)
             self._ends.append(end)
-        segment = self._offline.log.segment_at(begin)
+        segment = self._store.log.segment_at(begin)
         until = min(end, segment.end) if segment else end
         self._problems.damage("record", file, at, f"{until - begin} bytes are not a valid record: {reason}")
 
     def _look_behind(self, end: int) -> None:
         """Behind the last record there must be zeros; anything else is a torn tail."""
-        for segment in self._offline.log.segments:
+        for segment in self._store.log.segments:
             begin = max(end, segment.start)
             if begin >= segment.end:
                 continue
-            dirty_end = self._dirty_end(segment, begin)  # type: ignore[arg-type]
-            if dirty_end == begin:
+            data_end = self._store.raw.data_end(segment, begin)
+            if data_end == begin:
                 continue
             file, at = self.place(begin)
-            text = f"{dirty_end - begin} bytes behind the last whole record: {self._why(begin)}"
-            if self._search(begin, segment.end) is not None:
+            text = f"{data_end - begin} bytes behind the last whole record: {self._why(begin)}"
+            if self._scan.search(begin, segment.end) is not None:
                 text += "; there are records among them, but nothing shows that they were durable"
-            if self._offline.was_killed:
+            if self._store.was_killed:
                 self._problems.note("torn-tail", file, at, text)
             else:
                 self._problems.damage("behind-the-end", file, at, text)
 
     def _why(self, offset: int) -> str:
+        segment = self._store.log.segment_at(offset)
         try:
-            decode_record(self._window(offset, self._offline.log.segment_at(offset)))  # type: ignore[arg-type]
+            decode_record(self._store.raw.window(offset, segment) if segment else b"")
         except CorruptFile as error:
             return str(error)
         return "its physical offset is another one"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ..errors import StartError
 from ..store.disk import Disk
-from ..store.log.log_scan import LogScan
+from ..store.log.raw_log import RawLog
 from ..store.paths import StorePaths, queue_id_of, segment_offset
 from ..store.queues.queue_files import QueueFiles
 
@@ -137,7 +137,7 @@ class OfflineStore:
         self._queues = self._find_queues()
         self.queue_file_bytes = self._queue_file_size()
         self.files = QueueFiles(self.paths, self.disk, self.queue_file_bytes, DESCRIPTORS)
-        self.scan = LogScan(self, None)  # type: ignore[arg-type]  # it reads what both kinds of store have
+        self.raw = RawLog(self.log, self.disk)
 
     # --- who has it open, and how it was stopped
 

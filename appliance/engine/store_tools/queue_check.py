@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from ..errors import CorruptFile
 from ..protocol.properties import TAGS, find_property
-from ..protocol.record import Record, decode_record
-from ..store.dispatch import SCHEDULE_TOPIC, has_queue_entry, tag_code
+from ..protocol.record import Record
+from ..store.dispatch import SCHEDULE_TOPIC, Dispatch, tag_code
 from ..store.paths import segment_name
 from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from ..store.queues.queue_extension import QueueExtension, is_address
@@ -55,7 +54,7 @@ class QueueCheck:
         entries of the last records may be missing."""
         self._store = store
         self._problems = problems
-        self._deleted = deleted
+        self._dispatch = Dispatch([], deleted)
         self._is_damaged = is_damaged
         self._unfinished = unfinished
         self._extension = QueueExtension(store.paths, store.disk)
@@ -89,7 +88,7 @@ class QueueCheck:
     # --- from records to entries
 
     def record(self, record: Record) -> None:
-        if not has_queue_entry(record.sys_flag) or record.physical_offset < self._deleted.get(record.topic, 0):
+        if not self._dispatch.has_entry(record):
             return
         key = (record.topic, record.queue_id)
         if key not in self._on_disk:
@@ -144,12 +143,8 @@ class QueueCheck:
         """Whether an entry points to a record with this queue offset."""
         if not 0 < size < HOLE_SIZE:
             return False
-        try:
-            record = decode_record(self._store.scan.read(physical, size), check_crc=False)
-        except CorruptFile:
-            return False
-        found = (record.topic, record.queue_id, record.queue_offset, record.physical_offset, record.size)
-        return found == (*key, offset, physical, size)
+        record = self._store.raw.record_at(physical, size)
+        return record is not None and (record.topic, record.queue_id, record.queue_offset) == (*key, offset)
 
     # --- from entries to records
 

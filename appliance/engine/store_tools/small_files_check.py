@@ -8,8 +8,7 @@ from pathlib import Path
 
 from .. import fastjson
 from ..config_journal import decode_line
-from ..errors import CorruptFile, StartError
-from ..protocol.record import decode_record
+from ..errors import StartError
 from ..store import store_format
 from ..store.checkpoint import SLOT_BYTES, RecoveryPosition, RecoveryPositionFile
 from ..store.findings import Finding, Findings
@@ -45,12 +44,7 @@ def recovery_position(store: OfflineStore) -> tuple[RecoveryPosition | None, int
 
 def position_matches(store: OfflineStore, position: RecoveryPosition) -> bool:
     """Whether the record at a recovery position is still the one that it was."""
-    try:
-        record = decode_record(store.scan.read(position.record_offset, position.record_size), check_crc=False)
-    except CorruptFile:
-        return False
-    found = (record.physical_offset, record.size, record.body_crc, record.store_time_ms)
-    return found == (position.record_offset, position.record_size, position.record_crc, position.record_time_ms)
+    return position.is_true(store.raw.record_at(position.record_offset, position.record_size))
 
 
 def known_deletions(store: OfflineStore) -> dict[str, int]:
@@ -174,7 +168,8 @@ class SmallFilesCheck:
 
     def _index_position(self) -> None:
         name = index_recovery.NAME
-        if (self._store.paths.own / name).exists() and index_recovery.load_position(self._store) is None:  # type: ignore[arg-type]
+        file = index_recovery.IndexPositionFile(self._store.paths, self._store.disk)
+        if (self._store.paths.own / name).exists() and file.load() is None:
             text = "it does not match its checksum; the headers of the index files are used instead"
             self._problems.damage("index-position", f"rocketbox/{name}", -1, text)
 

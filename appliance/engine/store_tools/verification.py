@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import CorruptFile
-from ..protocol.record import decode_record
 from ..store.log.block_checksums import BlockChecksums, mismatches
 from ..store.queues.batch_queue import DIRECTORY, batch_queue_files, units_of
 from .index_check import IndexCheck
@@ -100,18 +99,9 @@ def _check_batch_queues(store: OfflineStore, problems: Problems) -> None:
         for position, unit in units_of(path):
             if unit.physical_offset < store.log.min_offset:
                 continue
-            try:
-                record = decode_record(store.scan.read(unit.physical_offset, unit.size), check_crc=False)
-            except CorruptFile:
-                record = None
-            named = (topic, queue_id, unit.base_offset, unit.physical_offset, unit.size)
-            if record is None or named != (
-                record.topic,
-                record.queue_id,
-                record.queue_offset,
-                record.physical_offset,
-                record.size,
-            ):
+            record = store.raw.record_at(unit.physical_offset, unit.size)
+            named = (topic, queue_id, unit.base_offset)
+            if record is None or named != (record.topic, record.queue_id, record.queue_offset):
                 text = f"the unit of message {unit.base_offset} points to {unit.physical_offset}, where no batch is"
                 problems.damage("batch-queue", str(path.relative_to(store.paths.root)), position, text)
 

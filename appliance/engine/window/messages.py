@@ -19,7 +19,7 @@ from ..cursors import decode_cursor, encode_cursor
 from ..errors import InvalidInput, NotFound
 from ..protocol.message_id import decode_offset_id, encode_host, encode_offset_id
 from ..protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
-from ..protocol.record import MAGIC_V1, MAGIC_V2, Record
+from ..protocol.record import Record
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from . import message_snapshots as m
@@ -201,12 +201,7 @@ class MessageViews:
             host, port, physical = decode_offset_id(ref.strip())
         except ValueError:
             raise InvalidInput("ref", say("bad_offset_id")) from None
-        if not self._store.log.min_offset <= physical < self._store.published:
-            return None
-        head = reader.bytes_at(physical, 8)
-        if len(head) < 8 or int.from_bytes(head[4:], "big") not in (MAGIC_V1, MAGIC_V2):
-            return None
-        found = reader.record_at(physical, int.from_bytes(head[:4], "big", signed=True))
+        found = self._store.records.get(physical)
         if found is None or found[0].store_host != (host, port):
             return None
         record = found[0]

@@ -10,13 +10,12 @@ import logging
 import time
 from types import TracebackType
 
-from ..errors import CorruptFile, QueueBroken
+from ..errors import QueueBroken
 from ..protocol.record import (
     FIXED_BYTES,
     MAGIC_V1,
     MAGIC_V2,
     Record,
-    decode_record,
     store_time_ms,
 )
 from ..store.message_store import MessageStore
@@ -140,14 +139,10 @@ class QueueReader:
         """(record, its bytes) at a physical offset; None when there is no record of that size."""
         if not FIXED_BYTES <= size < HOLE_SIZE:
             return None
-        data = self.bytes_at(physical, size)
-        if len(data) != size:
-            return None
-        try:
-            record = decode_record(data, check_crc=False)
-        except CorruptFile:
-            return None
-        return (record, data) if record.physical_offset == physical and record.size == size else None
+        found = self._store.records.get(physical, size)
+        if found is not None:
+            self.read_bytes += size
+        return found
 
     def offset_at(self, queue: ConsumeQueue, time_ms: int) -> int:
         """The first offset whose message is not older than the time, within [min, max].

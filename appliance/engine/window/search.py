@@ -56,7 +56,7 @@ class SearchViews:
         self._configs = topics
         self._store = store
         self._messages = messages
-        self._query = IndexQuery(store)
+        self._query = IndexQuery(store.index, store.records)
 
     def page(
         self,

@@ -102,7 +102,7 @@ def test_what_depends_on_the_missing_entries_is_refused_and_never_guessed(broken
     code, fields = QUESTIONS[question]
     answer = broken.peer.ask(code, fields)
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.remark == "the files of T-0 are being built anew, try again later"
+    assert answer.remark == "the files of T-0 are being rebuilt, try again later"
     assert broken.engine.broker.offsets.get("G", "T", 0) == 5, "nothing was reset"
     broken.mend()
     assert broken.peer.ask(code, fields).code == 0

@@ -303,7 +303,7 @@ def test_offsets_by_time(store):
     for i in range(10):
         store.scheduler.wall_ms = 1_700_000_000_000 + i // 2 * 100
         store.write("T", 0, b"%d" % i)
-    search = TimeSearch(store.store)
+    search = TimeSearch(store.store.queues, store.store.records)
     base = 1_700_000_000_000
 
     def lower(ms):

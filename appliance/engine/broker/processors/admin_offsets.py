@@ -55,7 +55,7 @@ class AdminOffsetsProcessor:
         self._long_polling = long_polling
         self._loop = loop
         self._broker_name = broker_name
-        self._search = TimeSearch(store)
+        self._search = TimeSearch(store.queues, store.records)
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.handle_reset, POOL)

@@ -83,7 +83,7 @@ class AdminProgressProcessor:
         self._broker_name = broker_name
         self._address = address
         self._clock = clock
-        self._search = TimeSearch(store)
+        self._search = TimeSearch(store.queues, store.records)
         self._movements = movements
 
     def register(self, dispatcher: Dispatcher) -> None:

@@ -31,7 +31,8 @@ class QueryMessageProcessor:
     """Stateless; the pool's thread works in it."""
 
     def __init__(self, store: MessageStore, broker: BrokerConfig, config: StoreConfig) -> None:
-        self._query = IndexQuery(store)
+        self._records = store.records
+        self._query = IndexQuery(store.index, store.records)
         self.take_options(broker, config)
 
     def take_options(self, broker: BrokerConfig, config: StoreConfig) -> None:
@@ -66,7 +67,7 @@ class QueryMessageProcessor:
 
     def handle_view(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         offset = require_long(request, "offset")
-        found = self._query.record_at(offset)
+        found = self._records.get(offset)
         if found is None:
             return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        return RemotingCommand.response(ResponseCode.SUCCESS, body=found[1])
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=found.data)

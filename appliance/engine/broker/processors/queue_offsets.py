@@ -22,7 +22,7 @@ class QueueOffsetProcessor:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._search = TimeSearch(store)  # owned by the pool's thread
+        self._search = TimeSearch(store.queues, store.records)  # owned by the pool's thread
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.GET_MAX_OFFSET, self.handle_max_offset)

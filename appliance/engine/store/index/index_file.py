@@ -5,7 +5,7 @@ big-endian; entry 0 is never used, so `count` (the number the next entry gets) s
 
 Entries and header are written with one pwrite for each run. Slots are written one by one while little happens (no
 memory), and live in a table of native ints while much does, which `checkpoint` writes out: until then the file's slots
-are older than its entries, and after a crash they are made anew from these (`rebuild_slots`).
+are older than its entries, and after a crash they are made again from these (`rebuild_slots`).
 Source: RocketMQ `IndexFile`, `IndexHeader`.
 """
 
@@ -30,7 +30,7 @@ MAX_SECONDS = (1 << 31) - 1
 AHEAD_BYTES = 4 * 1024 * 1024
 #: A table of slots is written, read and rebuilt in pieces of this many, so that none holds the GIL long.
 PIECE = 32 * 1024
-#: Entries read at a time when slots are made anew.
+#: Entries read at a time when slots are made again.
 REBUILD = 2000
 _SLOT = struct.Struct(">i")
 
@@ -159,7 +159,7 @@ class IndexFile:
         return len(keys)
 
     def _put_few(self, keys: Sequence[IndexKey], number: int) -> int:
-        """The same with slots in the file: entries, header, slots; a chain that a crash left short is made anew."""
+        """The same with slots in the file: entries, header, slots; a chain that a crash left short is made again."""
         first, used, begin_ms = number, self.used, self.begin_ms
         slots: dict[int, int] = {}
         entries = []
@@ -232,7 +232,7 @@ class IndexFile:
         self._table = table
 
     def rebuild_slots(self) -> Iterator[None]:
-        """Make the slots anew from the entries, in memory; a piece a step. Nothing may be put meanwhile."""
+        """Make the slots rebuilt from the entries, in memory; a piece a step. Nothing may be put meanwhile."""
         table = _new_table(self.slot_count)
         used = 0
         number = FIRST_ENTRY
@@ -322,7 +322,7 @@ class IndexFile:
         return low
 
     def cut(self, count: int) -> None:
-        """Forget the entries from number `count` on. The slots have to be made anew."""
+        """Forget the entries from number `count` on. The slots have to be made again."""
         self.count = max(count, FIRST_ENTRY)
         self._table = None
         self.slots_count = FIRST_ENTRY

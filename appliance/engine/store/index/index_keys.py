@@ -1,4 +1,4 @@
-"""From records to index keys: which keys a record has, and the hash of each, straight from the log's bytes.
+"""From records to index keys: the hash of each key a record has, straight from the log's bytes.
 
 A key of the index is `topic#key`; its hash is `abs(String.hashCode)`, with 0 for the one value that has no abs. A
 record has its unique key, then each word of KEYS; a rolled-back record has none.
@@ -14,7 +14,7 @@ import struct
 from operator import mul
 
 from ...errors import CorruptFile
-from ...protocol.properties import KEYS, UNIQUE_KEY, decode_properties, java_hash
+from ...protocol.properties import KEYS, UNIQUE_KEY, java_hash
 from ...protocol.record import (
     FIXED_BYTES,
     MAGIC_BLANK,
@@ -25,6 +25,7 @@ from ...protocol.record import (
     SYS_TRANSACTION_MASK,
     decode_record,
 )
+from ..dispatch import has_keys, keys_of
 
 #: Size, magic, physical offset, sys flag, store time, body length of a record with IPv4 hosts.
 _HEAD = struct.Struct(">iI20xqi16xq20xi")
@@ -54,13 +55,6 @@ def index_hash(code: int) -> int:
 def key_hash(topic: str, key: str) -> int:
     """The hash that entries of `topic#key` carry."""
     return index_hash(java_hash(f"{topic}#{key}"))
-
-
-def keys_of(properties: str) -> list[str]:
-    """The keys of a record by its properties text: the unique key, then the words of KEYS."""
-    found = decode_properties(properties)
-    keys = [found[UNIQUE_KEY]] if UNIQUE_KEY in found else []
-    return keys + [word for word in found.get(KEYS, "").split(" ") if word]
 
 
 class _Shape:
@@ -134,7 +128,7 @@ class KeyScanner:
                 break
             limit -= 1
             at = after
-            if sys_flag & SYS_TRANSACTION_MASK != SYS_ROLLBACK:
+            if has_keys(sys_flag):
                 self._collect(data, p, q, after, found, physical, time_ms)
                 stems, lead, tail = self._stems, self._lead, self._tail
                 behind = len(tail)
@@ -224,7 +218,7 @@ class KeyScanner:
             return 0
         if record.physical_offset != base + at:
             return 0
-        if record.sys_flag & SYS_TRANSACTION_MASK != SYS_ROLLBACK:
+        if has_keys(record.sys_flag):
             for key in keys_of(record.properties):
                 found.append((key_hash(record.topic, key), record.physical_offset, record.store_time_ms))
         return record.size

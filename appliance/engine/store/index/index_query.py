@@ -7,31 +7,26 @@ Source: RocketMQ `IndexService.queryOffset`, `DefaultMessageStore.queryMessage`.
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ...errors import CorruptFile
-from ...protocol.record import FIXED_BYTES, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, Record, decode_record
+from ..dispatch import keys_of
+from ..record_reader import RecordReader, StoredRecord
 from .index_file import IndexHeader
-from .index_keys import key_hash, keys_of
-
-if TYPE_CHECKING:
-    from ..message_store import MessageStore
+from .index_keys import key_hash
+from .index_service import IndexService
 
 #: What a query waits for the index to catch up with what was published before it.
 CATCH_UP_S = 1.0
 #: Entries looked at before the lock is let go.
 STEPS = 64
-#: What most records fit in.
-_READ_BYTES = 4096
 
 
 class KeyRecords(NamedTuple):
-    """records: (record, its bytes), oldest first. last_time_ms, last_offset: of the newest entry of the index; 0 when
+    """records: oldest first. last_time_ms, last_offset: of the newest entry of the index; 0 when
     nothing was found, as Apache says. complete: all of the log's published part was looked at; False when the index is
     too far behind, or time or room ran out."""
 
-    records: list[tuple[Record, bytes]]
+    records: list[StoredRecord]
     last_time_ms: int
     last_offset: int
     complete: bool
@@ -40,20 +35,21 @@ class KeyRecords(NamedTuple):
 class IndexQuery:
     """Any thread."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-        self._index = store.index
+    def __init__(self, index: IndexService, records: RecordReader) -> None:
+        self._index = index
+        self._records = records
+        self._clock = index.clock
 
     def catch_up(self, seconds: float = CATCH_UP_S) -> bool:
         """Have what is published now indexed; False when that takes longer, or the index is off."""
-        index, target = self._index, self._store.published
-        deadline = time.monotonic() + seconds
+        index, target = self._index, self._index.target
+        deadline = self._clock.monotonic() + seconds
         while index.position < target or not index.ready:
-            if not index.enabled or time.monotonic() > deadline:
+            if not index.enabled or self._clock.monotonic() > deadline:
                 return False
             try:
                 if not index.work():
-                    time.sleep(0.002)
+                    self._clock.sleep(0.002)
             except OSError:
                 return False
         return True
@@ -75,7 +71,7 @@ class IndexQuery:
         offset. deadline: of the monotonic clock.
         """
         complete = True
-        found: dict[int, tuple[Record, bytes]] = {}
+        found: dict[int, StoredRecord] = {}
         room = max_bytes
         code = key_hash(topic, key)
         files = self._index.files
@@ -95,49 +91,28 @@ class IndexQuery:
                         break
                     if physical in found or physical >= below or entry_ms > end_ms:
                         continue
-                    record = self.record_at(physical)
-                    if record is None or record[0].topic != topic or key not in keys_of(record[0].properties):
+                    stored = self._records.get(physical)
+                    if stored is None:
                         continue
-                    if not begin_ms <= record[0].store_time_ms <= end_ms:
+                    record = stored.record
+                    if record.topic != topic or key not in keys_of(record.properties):
                         continue
-                    room -= record[0].size
+                    if not begin_ms <= record.store_time_ms <= end_ms:
+                        continue
+                    room -= record.size
                     if found and room < 0:
                         return _answer(found, last, False)
-                    found[physical] = record
+                    found[physical] = stored
                     if len(found) >= limit:
                         return _answer(found, last, complete)
-                if deadline is not None and time.monotonic() > deadline:
+                if deadline is not None and self._clock.monotonic() > deadline:
                     return _answer(found, last, False)
             if file.begin_ms < begin_ms:
                 break
         return _answer(found, last, complete)
 
-    def record_at(self, physical: int) -> tuple[Record, bytes] | None:
-        """(record, its bytes) that begins at a published physical offset; None when none does or it has expired.
 
-        The bytes at any place are never taken for a record because they look like one: it must be at its own place.
-        """
-        published = self._store.published
-        if not self._store.log.min_offset <= physical < published:
-            return None
-        try:
-            data = self._store.log.read(physical, min(_READ_BYTES, published - physical))
-            if len(data) < FIXED_BYTES:
-                return None
-            size, magic = SIZE_MAGIC.unpack_from(data)
-            if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= published - physical:
-                return None
-            if int.from_bytes(data[28:36], "big") != physical:
-                return None
-            if size > len(data):
-                data = self._store.log.read(physical, size)
-            record = decode_record(data, check_crc=False)
-        except (CorruptFile, OSError):
-            return None
-        return record, data[: record.size]
-
-
-def _answer(found: dict[int, tuple[Record, bytes]], last: IndexHeader | None, complete: bool) -> KeyRecords:
+def _answer(found: dict[int, StoredRecord], last: IndexHeader | None, complete: bool) -> KeyRecords:
     records = [found[physical] for physical in sorted(found)]
     if not records or last is None:
         return KeyRecords([], 0, 0, complete)

@@ -16,15 +16,15 @@ import json
 import logging
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
+from ..disk import Disk
+from ..log.raw_log import RawLog
+from ..paths import StorePaths
 from .index_file import ENTRY, FIRST_ENTRY, IndexFile
 from .index_keys import IndexKey, KeyScanner
-
-if TYPE_CHECKING:
-    from ..message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -45,67 +45,93 @@ class IndexPosition(NamedTuple):
 
 class OpenedIndex(NamedTuple):
     """files: oldest first. position: where indexing goes on; of the record there `skip` keys are already in the last
-    file. stale_slots: the last file's slots have to be made anew before anything is put."""
+    file. stale_slots: the last file's slots have to be made again before anything is put."""
 
     files: list[IndexFile]
     position: int
     skip: int
     stale_slots: bool
 
-    def told(self) -> list[tuple[str, int, int]]:
+    def summaries(self) -> list[tuple[str, int, int]]:
         """The files as `index-position` names them; without the record that is read again."""
-        told = [_told(file) for file in self.files]
+        summaries = [summary_of(file) for file in self.files]
         if self.skip:
             last = self.files[-1]
             count = last.count - self.skip
-            told[-1:] = [(last.name, count, _offset_of(last, count - 1))] if count > FIRST_ENTRY else []
-        return told
+            summaries[-1:] = [(last.name, count, _offset_of(last, count - 1))] if count > FIRST_ENTRY else []
+        return summaries
 
 
-def load_position(store: MessageStore) -> IndexPosition | None:
-    """What was saved last; None when there is nothing that can be believed."""
-    try:
-        fd = store.disk.open(store.paths.own / NAME, read_only=True)
-    except FileNotFoundError:
-        return None
-    try:
-        found = json.loads(store.disk.pread(fd, store.disk.size(fd), 0))
-        if found.pop("crc32") != crc32(json.dumps(found).encode()):
-            raise ValueError("the checksum does not match")
-        files = [(str(name), int(count), int(end)) for name, count, end in found["files"]]
-        return IndexPosition(files, int(found["next"]), bool(found["stopped"]))
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        logger.warning("index: %s cannot be read: %s", NAME, error)
-        return None
-    finally:
-        store.disk.close(fd)
+class IndexPositionFile:
+    """Loads and saves it. Belongs to who holds the index service's lock for saving, and to recovery before."""
+
+    def __init__(self, paths: StorePaths, disk: Disk) -> None:
+        self._path = paths.own / NAME
+        self._disk = disk
+
+    def load(self) -> IndexPosition | None:
+        """What was saved last; None when there is nothing that can be believed."""
+        disk = self._disk
+        try:
+            fd = disk.open(self._path, read_only=True)
+        except FileNotFoundError:
+            return None
+        try:
+            found = json.loads(disk.pread(fd, disk.size(fd), 0))
+            if found.pop("crc32") != crc32(json.dumps(found).encode()):
+                raise ValueError("the checksum does not match")
+            files = [(str(name), int(count), int(end)) for name, count, end in found["files"]]
+            return IndexPosition(files, int(found["next"]), bool(found["stopped"]))
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            logger.warning("index: %s cannot be read: %s", NAME, error)
+            return None
+        finally:
+            disk.close(fd)
+
+    def save(self, position: IndexPosition) -> None:
+        """Replace the file, durably. Raises OSError."""
+        found: dict[str, object] = {"files": position.files, "next": position.next, "stopped": position.stopped}
+        found["crc32"] = crc32(json.dumps(found).encode())
+        self._disk.replace(self._path, json.dumps(found).encode())
 
 
-def save_position(store: MessageStore, position: IndexPosition) -> None:
-    """Replace the file, durably. Raises OSError."""
-    found: dict[str, object] = {"files": position.files, "next": position.next, "stopped": position.stopped}
-    found["crc32"] = crc32(json.dumps(found).encode())
-    store.disk.replace(store.paths.own / NAME, json.dumps(found).encode())
+class IndexSettings(NamedTuple):
+    """enabled: whether new records are indexed. slots, entries: hash slots of a file, and its entries plus one."""
+
+    enabled: bool
+    slots: int
+    entries: int
 
 
-def open_index(store: MessageStore, slots: int, entries: int, end: int) -> OpenedIndex:
-    """Open what is there; `end`: of the log as recovery found it. Files that do not fit are deleted.
+class FoundLog(NamedTuple):
+    """The log as recovery left it: its first byte and its end, whether the last stop was clean, and the time up to
+    which Apache's checkpoint says that index files were synced."""
+
+    raw: RawLog
+    begin: int
+    end: int
+    left_clean: bool
+    synced_ms: int
+
+
+def open_index(
+    directory: Path, disk: Disk, settings: IndexSettings, saved: IndexPosition | None, log: FoundLog
+) -> OpenedIndex:
+    """Open what is there. Files that do not fit are deleted.
 
     An OSError is not passed on: what cannot be read is left alone, and not part of the index.
     """
-    saved = load_position(store)
-    files = _load(store, slots, entries)
+    files = _load(directory, disk, settings)
     try:
-        return _Opening(store, saved, files, end).run()
+        return _Opening(disk, saved, files, log).run()
     except BaseException:
         for file in files:
             file.close()
         raise
 
 
-def _load(store: MessageStore, slots: int, entries: int) -> list[IndexFile]:
+def _load(directory: Path, disk: Disk, settings: IndexSettings) -> list[IndexFile]:
     """All files up to the first that is none; that and those behind it are deleted."""
-    disk, directory = store.disk, store.paths.index
     try:
         names = disk.names(directory)
     except FileNotFoundError:
@@ -118,27 +144,27 @@ def _load(store: MessageStore, slots: int, entries: int) -> list[IndexFile]:
             logger.warning("index: foreign file left alone path=%s", path)
             continue
         if fault is not None:
-            _delete(store, path, f"behind one that was deleted: {fault}")
+            _delete(disk, path, f"behind one that was deleted: {fault}")
             continue
         try:
-            file = IndexFile(path, disk, slots, entries)
+            file = IndexFile(path, disk, settings.slots, settings.entries)
             fault = file.fault()
         except OSError as error:
             fault = f"cannot be read: {error.strerror}"
-            _delete(store, path, fault)
+            _delete(disk, path, fault)
             continue
         if fault is not None:
             file.close()
-            _delete(store, path, fault)
+            _delete(disk, path, fault)
         else:
             files.append(file)
     return files
 
 
-def _delete(store: MessageStore, path: Path, reason: str) -> None:
+def _delete(disk: Disk, path: Path, reason: str) -> None:
     logger.warning("index: file deleted, what it held is indexed again file=%s: %s", path.name, reason)
     try:
-        store.disk.unlink(path)
+        disk.unlink(path)
     except OSError as error:
         logger.error("index: %s stays: %s", path, error)
 
@@ -146,23 +172,24 @@ def _delete(store: MessageStore, path: Path, reason: str) -> None:
 class _Opening:
     """One decision; `files` shrinks to those that are kept."""
 
-    def __init__(self, store: MessageStore, saved: IndexPosition | None, files: list[IndexFile], end: int) -> None:
-        self._store = store
+    def __init__(self, disk: Disk, saved: IndexPosition | None, files: list[IndexFile], log: FoundLog) -> None:
+        self._disk = disk
         self._saved = saved
         self._files = files
-        self._end = end
-        self._begin = store.log.min_offset
+        self._log = log
+        self._begin, self._end = log.begin, log.end
+        #: The last file's slots are not what its entries say.
         self._stale = False
         #: Where indexing goes on, when the saved position tells.
         self._next: int | None = None
 
     def run(self) -> OpenedIndex:
-        clean, saved = self._store.files.left_clean, self._saved
+        clean, saved = self._log.left_clean, self._saved
         if saved is not None and not (clean and saved.stopped):
             self._as_saved(saved)
         elif not clean:
             self._as_apache_after_a_crash()
-        elif saved is not None and saved.files == [_told(file) for file in self._files]:
+        elif saved is not None and saved.files == [summary_of(file) for file in self._files]:
             self._next = saved.next
         self._drop_expired()
         self._drop_unconnected()
@@ -173,13 +200,13 @@ class _Opening:
     def _drop_from(self, index: int, reason: str) -> None:
         for file in self._files[index:]:
             file.close()
-            _delete(self._store, file.path, reason)
+            _delete(self._disk, file.path, reason)
         if index < len(self._files):
             del self._files[index:]
             self._next, self._stale = None, False
 
     def _as_saved(self, saved: IndexPosition) -> None:
-        """After a crash, or a stop that came too early: files up to the saved state, the last one's slots anew."""
+        """After a crash, or a stop that came too early: files up to the saved state, the last one's slots rebuilt."""
         self._next = saved.next
         known = {name: (count, end) for name, count, end in saved.files}
         for index, file in enumerate(self._files):
@@ -209,7 +236,7 @@ class _Opening:
 
     def _as_apache_after_a_crash(self) -> None:
         """Apache's own rule: what was not yet synced by its checkpoint goes."""
-        synced_ms = self._store.files.checkpoint.index_time_ms
+        synced_ms = self._log.synced_ms
         for index, file in enumerate(self._files):
             if file.end_ms > synced_ms:
                 self._drop_from(index, "not synced before a crash")
@@ -220,7 +247,7 @@ class _Opening:
         while len(self._files) > 1 and self._files[0].end_offset < self._begin:
             file = self._files.pop(0)
             file.close()
-            _delete(self._store, file.path, "its records have expired")
+            _delete(self._disk, file.path, "its records have expired")
 
     def _drop_unconnected(self) -> None:
         """A deleted file in the middle or at the front is missed: what lies between the others has keys."""
@@ -245,11 +272,11 @@ class _Opening:
             return True
         scanner = KeyScanner()
         while begin < end:
-            segment = self._store.log.segment_at(begin)
+            segment = self._log.raw.files.segment_at(begin)
             if segment is None:
                 return False
             size = min(segment.end, end) - begin
-            data = self._store.disk.pread(segment.fd, size, begin - segment.start)
+            data = self._log.raw.read(begin, size)
             found: list[IndexKey] = []
             scanner.scan(data, 0, begin, found, 1 << 30)
             if any(physical != begin or not behind for _, physical, _ in found):
@@ -262,7 +289,7 @@ class _Opening:
         while self._files and self._files[-1].count <= FIRST_ENTRY:
             file = self._files.pop()
             file.close()
-            _delete(self._store, file.path, "it is empty")
+            _delete(self._disk, file.path, "it is empty")
 
     def _cut_to_log(self) -> None:
         """No entry may lie behind the log's end."""
@@ -270,7 +297,7 @@ class _Opening:
         while files and files[-1].begin_offset >= self._end:
             file = files.pop()
             file.close()
-            _delete(self._store, file.path, "its records lie behind the log's end")
+            _delete(self._disk, file.path, "its records lie behind the log's end")
             self._next, self._stale = None, False
         if files and files[-1].end_offset >= self._end:
             logger.warning("index: cut to the log's end file=%s end=%d", files[-1].name, self._end)
@@ -294,7 +321,8 @@ class _Opening:
         return OpenedIndex(files, position, skip, self._stale)
 
 
-def _told(file: IndexFile) -> tuple[str, int, int]:
+def summary_of(file: IndexFile) -> tuple[str, int, int]:
+    """What `index-position` says of a file: its name, the number behind its last entry, that one's offset."""
     return file.name, file.count, file.end_offset
 
 

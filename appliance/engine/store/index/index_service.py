@@ -1,5 +1,8 @@
 """Builds the key index behind the published log, in slices, and knows the list of index files (D8).
 
+    position on disk (index-position) <= position <= published
+
+What lies between the first two is indexed again after a crash, what lies between the last two is indexed next.
 Sends pay nothing for it but processor time: a record is published first, its keys follow within INTERVAL_S. A query
 works off what is missing by itself, so that it finds what was published before it (`index_query.py`).
 Source: RocketMQ `IndexService`.
@@ -11,16 +14,19 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from ...clock import Clock
 from ...protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 from ...service_thread import ServiceThread
+from ..disk import Disk
+from ..log.commit_log import CommitLog
+from ..log.raw_log import RawLog
+from ..paths import StorePaths
+from ..publication import Publication
+from ..store_files import StoreFiles
 from .index_file import FIRST_ENTRY, IndexFile, IndexHeader
 from .index_keys import IndexKey, KeyScanner
-from .index_recovery import IndexPosition, load_position, open_index, save_position
-
-if TYPE_CHECKING:
-    from ..message_store import MessageStore
+from .index_recovery import FoundLog, IndexPosition, IndexPositionFile, IndexSettings, open_index, summary_of
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +57,26 @@ _MAGIC_BEGIN = MAGIC_V1.to_bytes(4, "big")[:3]
 class IndexService(ServiceThread):
     """The thread `index`. Anyone may query; only it, and a query under the lock, puts."""
 
-    def __init__(self, store: MessageStore) -> None:
-        super().__init__("index")
-        self._store = store
-        settings = store.settings
-        self.enabled = settings.index_enabled
-        self._slots, self._entries = settings.index_slots, settings.index_entries
+    def __init__(
+        self,
+        log: CommitLog,
+        publication: Publication,
+        paths: StorePaths,
+        disk: Disk,
+        files: StoreFiles,
+        settings: IndexSettings,
+        clock: Clock,
+    ) -> None:
+        super().__init__("index", clock)
+        # Constant after construction.
+        self._log = log
+        self._publication = publication
+        self._directory = paths.index
+        self._disk = disk
+        self._small_files = files
+        self._position_file = IndexPositionFile(paths, disk)
+        self.enabled = settings.enabled
+        self._settings = settings
         #: Held for a slice, for a step of a query, and while the list of files changes; never during a sync.
         self.lock = threading.Lock()
         # Guarded by lock; the list is replaced, never changed.
@@ -86,24 +106,31 @@ class IndexService(ServiceThread):
 
     def open(self, end: int) -> None:
         """Open the files as recovery left the log, which ends at `end`. Raises OSError."""
-        opened = open_index(self._store, self._slots, self._entries, end)
+        checkpoint = self._small_files.checkpoint
+        left_clean, synced_ms = self._small_files.left_clean, checkpoint.index_time_ms
+        log = FoundLog(RawLog(self._log, self._disk), self._log.min_offset, end, left_clean, synced_ms)
+        opened = open_index(self._directory, self._disk, self._settings, self._position_file.load(), log)
         self.files, self.position, self._skip = opened.files, opened.position, opened.skip
         self._stale_slots = opened.stale_slots
-        checkpoint = self._store.files.checkpoint
         checkpoint.index_time_ms = min(checkpoint.index_time_ms, self.files[-1].end_ms if self.files else 0)
         if self.enabled:
             # Before anything is written: what was cut with the log's end would else be believed again, once the log
             # has grown past it with other records.
-            state = IndexPosition(opened.told(), self.position, False)
-            if load_position(self._store) != state:
-                save_position(self._store, state)
+            state = IndexPosition(opened.summaries(), self.position, False)
+            if self._position_file.load() != state:
+                self._position_file.save(state)
             self._dirty = True
         self.ready = not self._stale_slots
 
     @property
+    def target(self) -> int:
+        """Up to where the log is to be indexed."""
+        return self._publication.published
+
+    @property
     def behind(self) -> int:
         """Bytes of the published log that are not indexed yet."""
-        return max(0, self._store.published - self.position) if self.enabled else 0
+        return max(0, self._publication.published - self.position) if self.enabled else 0
 
     def published(self) -> None:
         """On remoting-io: a tick was published."""
@@ -123,7 +150,7 @@ class IndexService(ServiceThread):
                 file.close()
         for file in gone:
             try:
-                self._store.disk.unlink(file.path)
+                self._disk.unlink(file.path)
                 logger.info("index: file deleted, its records have expired file=%s", file.name)
             except OSError as error:
                 logger.error("index: %s cannot be deleted: %s", file.path, error)
@@ -159,18 +186,18 @@ class IndexService(ServiceThread):
             if self.behind > TABLE_AT_BYTES:
                 self._hold_slots()
             # With records coming all the time a round does not end: what counts is how many come in a window.
-            window_at, counted = time.monotonic() - INTERVAL_S, before
+            window_at, counted = self.clock.monotonic() - INTERVAL_S, before
             while not self.stopped:
-                begin = time.monotonic()
+                begin = self.clock.monotonic()
                 if not self.work():
                     break
-                now = time.monotonic()
+                now = self.clock.monotonic()
                 if self._keys_put - counted > TABLE_AT * max(TABLE_WINDOW_S, now - window_at) / INTERVAL_S:
                     self._hold_slots()
                 if now - window_at >= TABLE_WINDOW_S:
                     window_at, counted = now, self._keys_put
                 self._rest(now - begin)
-            now = time.monotonic()
+            now = self.clock.monotonic()
             if self._keys_put != before:
                 self._put_at = now
             idle = now - self._put_at > IDLE_S / 2
@@ -197,8 +224,8 @@ class IndexService(ServiceThread):
         ended = super().stop(deadline)
         try:
             if self.enabled and ended and self.ready:
-                end = time.monotonic() + STOP_S
-                while time.monotonic() < end and self.work():
+                end = self.clock.monotonic() + STOP_S
+                while self.clock.monotonic() < end and self.work():
                     pass
                 self.checkpoint(stopped=True)
         except OSError as error:
@@ -227,10 +254,10 @@ class IndexService(ServiceThread):
         if not self.enabled:
             return False
         with self.lock:
-            limit = self._store.published
+            limit = self._publication.published
             if not self.ready or self.position >= limit:
                 return False
-            begin = self._store.log.min_offset
+            begin = self._log.min_offset
             if self.position < begin:
                 self.position, self._skip = begin, 0
             found: list[IndexKey] = []
@@ -252,7 +279,7 @@ class IndexService(ServiceThread):
             stop = self._scanner.scan(data, at, base, found, SLICE)
             if stop > at:
                 return base + stop
-        log = self._store.log
+        log = self._log
         segment = log.segment_at(position)
         if segment is None:
             return limit
@@ -304,15 +331,15 @@ class IndexService(ServiceThread):
 
     def _add_file(self) -> None:
         """Make the next file; its header begins with where the last one ended, as Apache's does."""
-        disk, directory = self._store.disk, self._store.paths.index
+        disk, directory = self._disk, self._directory
         last = self.files[-1] if self.files else None
         disk.make_directory(directory)
         header = IndexHeader(0, 0, 0, 0, 0, FIRST_ENTRY)
         if last is not None:
             header = IndexHeader(last.end_ms, last.end_ms, last.end_offset, last.end_offset, 0, FIRST_ENTRY)
-        path = directory / _new_name(last.name if last else "")
+        path = directory / _new_name(self.clock.wall_ms(), last.name if last else "")
         try:
-            file = IndexFile(path, disk, self._slots, self._entries, header)
+            file = IndexFile(path, disk, self._settings.slots, self._settings.entries, header)
         except OSError:
             try:
                 disk.unlink(path)
@@ -326,7 +353,7 @@ class IndexService(ServiceThread):
         logger.info("index: created file=%s", path.name)
 
     def _prepare(self) -> None:
-        """Make the last file's slots anew when they are not to be trusted; puts wait for it."""
+        """Rebuild the last file's slots when they are not to be trusted; puts wait for it."""
         if self._stale_slots:
             if not self._run_steps(self.files[-1].rebuild_slots(), abandon=True):
                 return
@@ -350,26 +377,26 @@ class IndexService(ServiceThread):
 
     def _run_steps(self, steps: Iterator[None], abandon: bool = False) -> bool:
         """Take them one by one with rests; abandon: a stop ends it, and False is returned."""
-        begin = time.monotonic()
+        begin = self.clock.monotonic()
         for _ in steps:
             if abandon and self.stopped:
                 return False
-            self._rest(time.monotonic() - begin)
-            begin = time.monotonic()
+            self._rest(self.clock.monotonic() - begin)
+            begin = self.clock.monotonic()
         return True
 
     def _rest(self, spent: float) -> None:
         """Let others have the GIL; less of it the further the index is behind."""
         if not self.stopped:
             share = next(share for bytes_, share in _RESTS if self.behind < bytes_)
-            time.sleep(max(_REST_MIN_S, spent * share))
+            self.clock.sleep(max(_REST_MIN_S, spent * share))
 
     # --- on disk
 
     def checkpoint(self, stopped: bool = False) -> None:
         """Bring files, our position and Apache's checkpoint up to date. Raises OSError.
 
-        A file whose sync failed is made anew: what the kernel holds of it cannot be trusted (D6).
+        A file whose sync failed is made again: what the kernel holds of it cannot be trusted (D6).
         """
         with self._saving:
             while not self._checkpoint(stopped):
@@ -387,7 +414,7 @@ class IndexService(ServiceThread):
                     return False
                 position = self.position if file is current else position
                 file.write_header()
-                told = [(file.name, file.count, file.end_offset) for file in files]
+                summaries = [summary_of(file) for file in files]
             try:
                 file.sync()
             except OSError:
@@ -395,39 +422,38 @@ class IndexService(ServiceThread):
                 raise
         if finished or self._new_names:
             self._new_names = False
-            self._store.disk.sync_directory(self._store.paths.index)
-        save_position(self._store, IndexPosition(told if files else [], position, stopped))
+            self._disk.sync_directory(self._directory)
+        self._position_file.save(IndexPosition(summaries if files else [], position, stopped))
         synced = files if stopped else files[: len(files) - (current is not None)]
         if synced:
-            self._store.files.checkpoint.save_index(synced[-1].end_ms)
+            self._small_files.checkpoint.save_index(synced[-1].end_ms)
         with self.lock:
             self._unsynced = [file for file in self._unsynced if file not in finished]
             for file in finished:
                 if file.in_memory:
                     file.drop_table()
-        self._saved_position, self._saved_at = position, time.monotonic()
+        self._saved_position, self._saved_at = position, self.clock.monotonic()
         return True
 
     def _drop_from(self, file: IndexFile) -> None:
-        """Delete a file and those behind it; they are made anew."""
+        """Delete a file and those behind it; they are made again."""
         with self.lock:
             index = self.files.index(file)
             gone, self.files = self.files[index:], self.files[:index]
             self._unsynced = [other for other in self._unsynced if other in self.files]
-            self.position = self.files[-1].end_offset if self.files else self._store.log.min_offset
+            self.position = self.files[-1].end_offset if self.files else self._log.min_offset
             self._skip = _entries_of_record(self.files[-1]) if self.files else 0
             for other in gone:
                 other.close()
         for other in gone:
-            self._store.disk.unlink(other.path)
+            self._disk.unlink(other.path)
 
 
 def _entries_of_record(file: IndexFile) -> int:
     return file.count - file.first_behind(file.end_offset)
 
 
-def _new_name(after: str) -> str:
+def _new_name(now_ms: int, after: str) -> str:
     """yyyyMMddHHmmssSSS of now, later than `after` whatever the clock does."""
-    now = time.time()
-    name = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{int(now * 1000) % 1000:03d}"
+    name = time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000)) + f"{now_ms % 1000:03d}"
     return name if name > after else f"{int(after) + 1:017d}"

@@ -12,21 +12,18 @@ from __future__ import annotations
 
 import logging
 import struct
-import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from zlib_ng.zlib_ng import crc32
 
+from ...clock import Clock
 from ...errors import CorruptFile
 from ...service_thread import ServiceThread
 from ..disk import Disk
-from ..findings import Finding
 from ..paths import StorePaths, segment_name, segment_offset
-
-if TYPE_CHECKING:
-    from ..message_store import MessageStore
-    from .commit_log import Segment
+from ..publication import Publication
+from ..store_files import StoreFiles
+from .commit_log import CommitLog, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -91,13 +88,13 @@ class BlockChecksums:
             raw = self._disk.pread(fd, self._disk.size(fd), 0)
         finally:
             self._disk.close(fd)
-        said, _, block_bytes, checksums = decode_checksums(raw)
-        if said != start:
-            raise CorruptFile(f"it belongs to the file that begins at {said}")
+        named, _, block_bytes, checksums = decode_checksums(raw)
+        if named != start:
+            raise CorruptFile(f"it belongs to the file that begins at {named}")
         return block_bytes, checksums
 
     def save(self, start: int, file_bytes: int, checksums: list[int]) -> None:
-        """Seal one log file. A torn one is made anew after the next start. Raises OSError."""
+        """Seal one log file. A torn one is made again after the next start. Raises OSError."""
         self._disk.make_directory(self.directory)
         self._disk.replace(self.directory / segment_name(start), encode_checksums(start, file_bytes, checksums))
 
@@ -143,13 +140,19 @@ def mismatches(
 class BlockChecksumService(ServiceThread):
     """The thread `checksum-blocks`: seals closed files, scrubs sealed ones. Owns the directory `blocks`."""
 
-    def __init__(self, store: MessageStore) -> None:
-        super().__init__("checksum-blocks")
-        self._store = store
-        self._disk = store.disk
-        self.checksums = BlockChecksums(store.paths, store.disk)
+    def __init__(
+        self, log: CommitLog, publication: Publication, paths: StorePaths, disk: Disk, files: StoreFiles, clock: Clock
+    ) -> None:
+        super().__init__("checksum-blocks", clock)
+        # Constant after construction.
+        self._log = log
+        self._publication = publication
+        self._disk = disk
+        self._files = files
+        self.checksums = BlockChecksums(paths, disk)
+        # Owned by this thread.
         self._next_scrub = 0.0
-        # Owned by this thread: where sealed files begin.
+        # Where sealed files begin.
         self._known: set[int] = set()
         self._was_cached = True
         # Written by this thread, read by anyone.
@@ -161,12 +164,12 @@ class BlockChecksumService(ServiceThread):
         self.scrubbed_bytes = 0
 
     def run(self) -> None:
-        self._next_scrub = time.monotonic() + SCRUB_DELAY_S
+        self._next_scrub = self.clock.monotonic() + SCRUB_DELAY_S
         self.guarded(self.forget_strangers)
         while not self.stopped:
             well = self.guarded(self.seal_closed)
-            if well and time.monotonic() >= self._next_scrub and not self.stopped:
-                self._next_scrub = time.monotonic() + SCRUB_EVERY_S
+            if well and self.clock.monotonic() >= self._next_scrub and not self.stopped:
+                self._next_scrub = self.clock.monotonic() + SCRUB_EVERY_S
                 well = self.guarded(self.scrub)
             self.wait(LOOK_S if well else RETRY_S)
 
@@ -185,8 +188,8 @@ class BlockChecksumService(ServiceThread):
 
     def closed(self) -> list[Segment]:
         """Files of the log that nothing will be written to any more, and that are durable."""
-        log = self._store.log
-        return [segment for segment in log.segments if segment.end <= min(log.durable, self._store.published)]
+        end = min(self._log.durable, self._publication.published)
+        return [segment for segment in self._log.segments if segment.end <= end]
 
     def forget_strangers(self) -> None:
         """At the start: checksums of files that are gone, or open again because the log's end was cut back."""
@@ -198,7 +201,7 @@ class BlockChecksumService(ServiceThread):
             try:
                 self.checksums.load(start)
             except CorruptFile as error:
-                logger.warning("block checksums: %s is made anew: %s", segment_name(start), error)
+                logger.warning("block checksums: %s is made again: %s", segment_name(start), error)
                 self.checksums.remove(start)
         self._known = set(self.checksums.starts())
         self.sealed = len(self._known)
@@ -270,7 +273,7 @@ class BlockChecksumService(ServiceThread):
         try:
             sealed = self.checksums.load(segment.start)
         except CorruptFile as error:
-            logger.warning("block checksums: %s is made anew: %s", segment.path.name, error)
+            logger.warning("block checksums: %s is made again: %s", segment.path.name, error)
             self.checksums.remove(segment.start)
             self._known.discard(segment.start)
             return []
@@ -295,9 +298,7 @@ class BlockChecksumService(ServiceThread):
         reason = "These bytes are not the ones that were sealed: the disk altered them, or somebody else did."
         file = f"commitlog/{segment.path.name}"
         logger.error("block checksums: %s [%d, %d): %s", file, begin, end, reason)
-        finding = Finding(int(time.time() * 1000), "blocks", file, begin, end, "", reason)
-        if not any(other[1:5] == finding[1:5] for other in self._store.files.findings()):
-            self._store.files.add_finding(finding)
+        self._files.report("blocks", file, reason, begin, end)
 
     # --- removal
 

@@ -1,10 +1,16 @@
 """The only appender of records: a row of equal files, written in one piece a tick.
 
-Records are packed into a staging buffer whose first byte will lie at `stage_base`; `write` puts the buffer into the
-file with one pwrite and moves `written`. Invariant: durable <= written, and every byte below `written` was written.
-After a failed write nothing moves and the log is read-only (`broken`) until a restart.
+    00000000000000000000              00000000001073741824              00000000002147483648
+    | record | record | ... | blank | | record | record | zeros ... | | zeros ...  made ahead |
+    ^ min_offset                            durable ^  ^ written
 
-A file ends with a blank record: 4 bytes of what is left, 4 bytes 0xCBD43194. A record never crosses files.
+A physical offset counts bytes from the first file ever; a file's name is that of its first byte. A record never crosses
+files: what is left of one is a blank record, 4 bytes of its size, 4 bytes 0xCBD43194.
+
+Records are packed into a staging buffer whose first byte will lie at `stage_base`; `write` puts the buffer into the
+file with one pwrite and moves `written`. Invariants: durable <= written == stage_base between ticks, every byte below
+`written` was written, and every byte below `durable` synced. After a failed write or sync nothing moves and the log is
+read-only (`broken`) until a restart: what the kernel still holds cannot be trusted.
 """
 
 from __future__ import annotations
@@ -15,9 +21,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from ...clock import SYSTEM, Clock
 from ...errors import MessageTooLarge, StartError, StoreBroken
 from ...protocol.record import BLANK_BYTES, MAGIC_BLANK, SIZE_MAGIC
-from ..disk import Disk
+from ..disk import Disk, DiskUsage
 from ..paths import segment_name, segment_offset
 from .segments import WARM_BYTES, Segment, SegmentAllocator
 
@@ -38,7 +45,7 @@ PREPARE_AT = 0.5
 class CommitLog:
     """Append, write, read. Appending belongs to the remoting-io thread; anyone may read below `written`."""
 
-    def __init__(self, directory: Path, disk: Disk, segment_bytes: int) -> None:
+    def __init__(self, directory: Path, disk: Disk, segment_bytes: int, clock: Clock = SYSTEM) -> None:
         # Constant after construction.
         self.directory = directory
         self.segment_bytes = segment_bytes
@@ -68,7 +75,7 @@ class CommitLog:
         #: Records and batches that were asked for and not taken.
         self.not_taken = 0
         self._segment_end = 0
-        self._allocator = SegmentAllocator(self)
+        self._allocator = SegmentAllocator(self, clock)
 
     # --- opening
 
@@ -274,6 +281,21 @@ class CommitLog:
             self.segments = self.segments[len(gone) :]
         return gone
 
+    def usage(self) -> DiskUsage:
+        """Of the log's disk. Raises OSError."""
+        return self._disk.usage(self.directory)
+
+    def modified_ms(self, segment: Segment) -> int:
+        """When a file was written to last, by the file system's clock. Raises OSError."""
+        return self._disk.modified_ms(segment.fd)
+
+    def unlink(self, segment: Segment) -> None:
+        """Delete a file that has left the log; durable with `sync_directory`. Raises OSError."""
+        self._disk.unlink(segment.path)
+
+    def sync_directory(self) -> None:
+        self._disk.sync_directory(self.directory)
+
     # --- reading, from any thread
 
     @property
@@ -356,6 +378,7 @@ class CommitLog:
                     except OSError as error:
                         self.fail(f"syncing {segment.path.name} failed: {error.strerror or error}")
                         raise StoreBroken(self.broken) from None
+            assert self.durable < target <= self.written
             self.durable = target
         return target
 

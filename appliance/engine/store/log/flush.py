@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ...clock import Clock
 from ...errors import StoreBroken
 from ...service_thread import ServiceThread
 from .commit_log import CommitLog
@@ -23,8 +24,8 @@ ASYNC_BYTES = 16 * 1024 * 1024
 class FlushCommitLogService(ServiceThread):
     """The thread `flush-commitlog`. Owns `durable`. Woken by the end of a tick; `on_progress` runs on this thread."""
 
-    def __init__(self, log: CommitLog, synchronous: bool, on_progress: Callable[[], None]) -> None:
-        super().__init__("flush-commitlog")
+    def __init__(self, log: CommitLog, synchronous: bool, on_progress: Callable[[], None], clock: Clock) -> None:
+        super().__init__("flush-commitlog", clock)
         self._log = log
         self._synchronous = synchronous
         self._on_progress = on_progress

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...clock import Clock
 from ...service_thread import ServiceThread
 from ..disk import Disk
 
@@ -61,6 +61,7 @@ class Segment:
         """Let go; the last one closes the descriptor."""
         with self._lock:
             self._holds -= 1
+            assert self._holds >= 0, self.path
             last = not self._holds
         if last:
             self._disk.close(self.fd)
@@ -70,8 +71,8 @@ class SegmentAllocator(ServiceThread):
     """The thread `allocate-commitlog`: makes the next file and warms the next pages ahead of need. Woken by prepare()
     and keep_warm()."""
 
-    def __init__(self, log: CommitLog) -> None:
-        super().__init__("allocate-commitlog")
+    def __init__(self, log: CommitLog, clock: Clock) -> None:
+        super().__init__("allocate-commitlog", clock)
         self._log = log
         # Written by remoting-io, read by this thread.
         self._wanted = -1
@@ -131,7 +132,7 @@ class SegmentAllocator(ServiceThread):
         """Read what lies behind the log's end: the file was allocated in full and holds zeros there, so that the page
         cache gets clean pages and the disk is not asked."""
         log = self._log
-        now, written = time.monotonic(), log.written
+        now, written = self.clock.monotonic(), log.written
         seconds, grown = now - self._looked_at, written - self._looked_from
         self._looked_at, self._looked_from = now, written
         end = written + WARM_BYTES

@@ -6,7 +6,11 @@ schedule topic the delivery time). Entry n is at byte 20n of the queue's stream,
 
 New entries wait in `tail` until the flush-consumequeue thread has written them (D5):
 
-    min_offset <= flushed == tail_base <= max_offset <= next_offset        max: published, next: staged
+    0 ... | in files ............ | in the tail ........... |
+          ^ min_offset            ^ tail_base    ^ max_offset  ^ next_offset
+                                                 published     staged
+
+    tail_base <= max_offset <= next_offset; min_offset <= max_offset
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ ENTRY_BYTES = 20
 ENTRY = struct.Struct(">qiq")
 #: Size of an entry that stands for no record: Apache's own filler has it, so its recovery walks over ours too.
 HOLE_SIZE = 0x7FFFFFFF
+#: Apache's filler in front of a queue's first entry.
+HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
 
 
 class ConsumeQueue:
@@ -50,7 +56,7 @@ class ConsumeQueue:
         #: Odd while `trim` is at work, so that other threads never take a tail for one with another base.
         self.trims = 0
         self.dirty = False
-        #: Its files lack entries they had: reads below the tail wait until QueueRepair has built them anew.
+        #: Its files lack entries they had: reads below the tail wait until QueueRepair has rebuilt them.
         self.broken = False
         #: What the queue ledger says is in its files; -1 when it does not know it. Owned by flush-consumequeue.
         self.recorded = -1
@@ -64,6 +70,11 @@ class ConsumeQueue:
         offset = self.next_offset
         self.next_offset = offset + 1
         return offset
+
+    def append_entry(self, entry: bytes) -> None:
+        """`append` of an entry that is packed already."""
+        self.tail += entry
+        self.next_offset += 1
 
     def tail_entries(self, offset: int, count: int) -> bytes:
         """Entries `offset`.. from the tail, published ones only; `offset` is not below `tail_base`."""
@@ -92,6 +103,7 @@ class ConsumeQueue:
         count = offset - self.tail_base
         if count <= 0:
             return 0
+        assert offset <= self.max_offset, (self, offset)
         self.trims += 1
         del self.tail[: count * ENTRY_BYTES]
         self.tail_base = offset

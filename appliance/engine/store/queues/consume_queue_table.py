@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from ...errors import QueueBroken
-from ..disk import Disk
+from ..disk import Disk, DiskUsage
 from ..paths import StorePaths, queue_id_of
 from .consume_queue import ConsumeQueue, has_zeros
 from .queue_files import QueueFiles
@@ -41,6 +42,11 @@ class ConsumeQueueTable:
         self.dirty: list[ConsumeQueue] = []
         #: Called, from any thread, with a queue whose files lack entries. Set by the store.
         self.on_broken: Callable[[ConsumeQueue], None] = lambda queue: None
+
+    @property
+    def directory_name(self) -> str:
+        """Of the directory of all queues, in the store's."""
+        return self._paths.consume_queues.name
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.get((topic, queue_id))
@@ -83,6 +89,20 @@ class ConsumeQueueTable:
                     found.append((topic, queue_id))
         return found
 
+    def sync_directories(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Make the names of queues' files durable, from their directories up."""
+        directories: dict[Path, None] = {}
+        for queue in queues:
+            directory = self._paths.queue_dir(queue.topic, queue.queue_id)
+            directories[directory] = directories[directory.parent] = None
+        for directory in (*directories, self._paths.consume_queues) if directories else ():
+            self._disk.sync_directory(directory)
+
+    def usage(self) -> DiskUsage | None:
+        """Of the queues' disk; None before there is one. Raises OSError."""
+        top = self._paths.consume_queues
+        return self._disk.usage(top) if self._disk.exists(top) else None
+
     def new_files(self, capacity: int = DESCRIPTORS) -> QueueFiles:
         """A set of descriptors for one more thread."""
         capacity = min(capacity, self._descriptors)
@@ -109,7 +129,7 @@ class ConsumeQueueTable:
                     return b""
                 if not queue.broken:
                     self.on_broken(queue)
-                raise QueueBroken(f"the files of {queue.topic}-{queue.queue_id} are being built anew, try again later")
+                raise QueueBroken(f"the files of {queue.topic}-{queue.queue_id} are being rebuilt, try again later")
             if files is None:
                 return queue.tail_entries(offset, count)
             found = queue.tail_entries_shared(offset, count)

@@ -1,9 +1,13 @@
 """Writes queue entries behind the log, and moves the recovery position once they are on disk.
 
-A round takes the list of dirty queues from remoting-io, waits until the log is durable up to what was published then,
-copies their entries below that, writes and syncs them here, and has the tails trimmed there. So an entry in a file says
-that its record is durable, and below the recovery position (what was published at the round's start) every entry is in
-a synced file (D3, D5).
+    remoting-io              this thread
+    take the dirty queues    wait until the log is durable up to what was published then
+    copy their entries       write them, sync the files
+    trim their tails         save the ledger, then the recovery position
+
+So an entry in a file says that its record is durable, and below the recovery position (what was published at the
+round's start) every entry is in a synced file (D3, D5). The order is the promise: each step only says what the one
+before it made durable.
 
 A write or sync that failed is done again from the tails, which let go only of what was synced.
 """
@@ -14,23 +18,25 @@ import errno
 import logging
 import struct
 import threading
-import time
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ...clock import Clock
 from ...errors import CorruptFile
 from ...loop_calls import run_on_loop
 from ...protocol.record import store_time_ms
 from ...service_thread import ServiceThread
 from ..checkpoint import RecoveryPosition
-from ..retention.deleted_topics import remember_deleted_topic, remove_queue_files
+from ..log.commit_log import CommitLog
+from ..publication import Publication
+from ..settings import Scheduler
+from ..store_files import StoreFiles
 from .consume_queue import ENTRY_BYTES, ConsumeQueue
+from .consume_queue_table import ConsumeQueueTable
+from .queue_ledger import QueueLedger
 from .queue_repair import PAUSE_S, QueueRepair
-
-if TYPE_CHECKING:
-    from ..message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -59,12 +65,12 @@ class _Part(NamedTuple):
 class _Round:
     """What was published when it began. `queues`: dirty ones, off the store's list, not yet worked off."""
 
-    def __init__(self, store: MessageStore, service: FlushConsumeQueueService) -> None:
-        self.position = store.published
-        self.record_offset = store.last_record_offset
-        self.queues, store.queues.dirty = store.queues.dirty, []
+    def __init__(self, publication: Publication, queues: list[ConsumeQueue], waiting: list[threading.Event]) -> None:
+        self.position = publication.published
+        self.record_offset = publication.last_record_offset
+        self.queues = queues
         #: Set when the ledger and the position are saved.
-        self.waiting, service.waiting = service.waiting, []
+        self.waiting = waiting
 
 
 class TopicDeletion:
@@ -81,11 +87,33 @@ class TopicDeletion:
 class FlushConsumeQueueService(ServiceThread):
     """The thread `flush-consumequeue`. Owns the writing side of queue files, checkpoint and recovery position."""
 
-    def __init__(self, store: MessageStore) -> None:
-        super().__init__("flush-consumequeue")
-        self._store = store
-        self._files = store.queues.new_files()
-        self.repair = QueueRepair(store, self._files, self)
+    #: Mends queues between rounds; set before start().
+    repair: QueueRepair
+
+    def __init__(
+        self,
+        log: CommitLog,
+        publication: Publication,
+        queues: ConsumeQueueTable,
+        ledger: QueueLedger,
+        files: StoreFiles,
+        scheduler: Scheduler,
+        tail_written: Callable[[int], None],
+        clock: Clock,
+    ) -> None:
+        """tail_written: told, on remoting-io, how many bytes of entries left the tails."""
+        super().__init__("flush-consumequeue", clock)
+        # Constant after construction.
+        self._log = log
+        self._publication = publication
+        self._queues = queues
+        self._ledger = ledger
+        self._small_files = files
+        self._scheduler = scheduler
+        self._tail_written = tail_written
+        #: The writing side. Owned by this thread.
+        self.files = queues.new_files()
+        # Written by remoting-io and this thread; a lost race costs one more wake-up.
         self._dirty = False
         # Appended by remoting-io, worked off by this thread. While there is one, no round begins.
         self._deletions: list[TopicDeletion] = []
@@ -135,10 +163,10 @@ class FlushConsumeQueueService(ServiceThread):
         if not self.alive:
             ask()
             return self.work(running=False) and done.is_set()
-        self._store.scheduler.call_soon(ask)
-        end = time.monotonic() + RECORD_S
+        self._scheduler.call_soon(ask)
+        end = self.clock.monotonic() + RECORD_S
         while not done.wait(0.1):
-            if not goes_on() or time.monotonic() > end:
+            if not goes_on() or self.clock.monotonic() > end:
                 return False
         return True
 
@@ -147,18 +175,17 @@ class FlushConsumeQueueService(ServiceThread):
         while self._deletions:
             deletion = self._deletions[0]
             try:
-                remember_deleted_topic(self._store, deletion.topic, deletion.offset)
-                self._files.forget_topic(deletion.topic)
+                self._small_files.deleted_topics.remember(deletion.topic, deletion.offset, self._log.min_offset)
                 with self.removing:
-                    remove_queue_files(self._store, deletion.topic)
+                    self.files.remove_topic(deletion.topic)
             except OSError as error:
                 self.failure = f"deleting topic {deletion.topic} failed: {error.strerror or error}"
                 logger.error("consume queue: %s", self.failure)
                 deletion.error = error
                 deletion.done.set()
                 return False
-            self._store.queues.files_deleted()
-            self._store.ledger.drop(deletion.topic, deletion.queues)
+            self._queues.files_deleted()
+            self._ledger.drop(deletion.topic, deletion.queues)
             self._deletions.pop(0)
             deletion.done.set()
         return True
@@ -176,9 +203,10 @@ class FlushConsumeQueueService(ServiceThread):
 
     def _idle(self, seconds: float | None) -> None:
         """`wait`, and mend queues meanwhile."""
-        end = None if seconds is None else time.monotonic() + seconds
+        clock = self.clock
+        end = None if seconds is None else clock.monotonic() + seconds
         while not self.stopped:
-            left = None if end is None else end - time.monotonic()
+            left = None if end is None else end - clock.monotonic()
             if left is not None and left <= 0:
                 return
             if not self.repair.pending:
@@ -196,7 +224,7 @@ class FlushConsumeQueueService(ServiceThread):
         """A last round when all threads have ended; False when it failed."""
         self.repair.close()
         ok = self.work(running=False) and self.frozen is None
-        self._files.close()
+        self.files.close()
         return ok
 
     # --- one round
@@ -206,7 +234,7 @@ class FlushConsumeQueueService(ServiceThread):
         if not running:
             callback()
             return True
-        return run_on_loop(self._store.scheduler.call_soon, callback, lambda: self.stopped)
+        return run_on_loop(self._scheduler.call_soon, callback, lambda: self.stopped)
 
     def _round(self, running: bool = True) -> bool:
         """Write and sync all dirty queues, then save the position; False when it has to be tried again."""
@@ -214,16 +242,15 @@ class FlushConsumeQueueService(ServiceThread):
 
         def begin() -> None:
             if not self._deletions:
-                begun.append(_Round(self._store, self))
+                begun.append(self._new_round())
 
         if not self.call(begin, running) or not begun:
             return False
         current = begun[0]
         if not self._work_off(current, running):
-            store = self._store
 
             def give_back() -> None:
-                store.queues.dirty.extend(queue for queue in current.queues if self._is_known(queue))
+                self._queues.dirty.extend(queue for queue in current.queues if self._is_known(queue))
                 self.waiting.extend(current.waiting)
 
             # Without remoting-io nobody else touches the list.
@@ -231,6 +258,12 @@ class FlushConsumeQueueService(ServiceThread):
                 give_back()
             return False
         return True
+
+    def _new_round(self) -> _Round:
+        """Take what is dirty, and who waits, on remoting-io."""
+        dirty, self._queues.dirty = self._queues.dirty, []
+        waiting, self.waiting = self.waiting, []
+        return _Round(self._publication, dirty, waiting)
 
     def _work_off(self, current: _Round, running: bool) -> bool:
         """Entries into files, then the ledger, then the position; False when the round has to be done again."""
@@ -240,7 +273,7 @@ class FlushConsumeQueueService(ServiceThread):
         if self.frozen is not None:
             return True
         try:
-            self._store.ledger.save(self._store.queues.all())
+            self._ledger.save(self._queues.all())
         except OSError as error:
             self.failure = f"writing the queue ledger failed: {error.strerror or error}"
             logger.error("consume queue: %s", self.failure)
@@ -257,12 +290,12 @@ class FlushConsumeQueueService(ServiceThread):
 
     def _is_known(self, queue: ConsumeQueue) -> bool:
         """Whether it was not deleted meanwhile."""
-        return self._store.find_queue(queue.topic, queue.queue_id) is queue
+        return self._queues.find(queue.topic, queue.queue_id) is queue
 
     def _wait_durable(self, position: int, running: bool) -> bool:
-        log = self._store.log
+        log = self._log
         while running and log.durable < position and log.broken is None and not self.stopped:
-            time.sleep(DURABLE_POLL_S)  # not wait(): every tick wakes this thread
+            self.clock.sleep(DURABLE_POLL_S)  # not wait(): every tick wakes this thread
         return log.durable >= position
 
     def _write_queues(self, current: _Round, running: bool) -> bool:
@@ -276,8 +309,8 @@ class FlushConsumeQueueService(ServiceThread):
             try:
                 for queue, offset, entries in parts:
                     if entries:
-                        self._files.write(queue.topic, queue.queue_id, offset, entries)
-                self._files.sync()
+                        self.files.write(queue.topic, queue.queue_id, offset, entries)
+                self.files.sync()
                 self._note(parts)
             except OSError as error:
                 self.failure = f"writing consume queues failed: {error.strerror or error}"
@@ -293,15 +326,15 @@ class FlushConsumeQueueService(ServiceThread):
 
     def _note(self, parts: list[_Part]) -> None:
         """The parts are in synced files: the ledger may say so, once the position is there, too."""
-        for topic, queue_id in self._files.incomplete:
-            queue = self._store.find_queue(topic, queue_id)
+        for topic, queue_id in self.files.incomplete:
+            queue = self._queues.find(topic, queue_id)
             if queue is not None and not queue.broken:
                 self.repair.ask(queue)
-        self._files.incomplete.clear()
+        self.files.incomplete.clear()
         for queue, offset, entries in parts:
             end = offset + len(entries) // ENTRY_BYTES
             if end and self._is_known(queue):
-                self._store.ledger.note(queue, end)
+                self._ledger.note(queue, end)
 
     def _copy(self, current: _Round, parts: list[_Part]) -> None:
         """Take some queues off the round and copy their entries, on remoting-io. They stay marked as dirty."""
@@ -315,7 +348,6 @@ class FlushConsumeQueueService(ServiceThread):
 
     def _trim(self, parts: list[_Part]) -> None:
         """Let the tails go that are in files, on remoting-io."""
-        store = self._store
         freed = 0
         again = False
         for queue, offset, entries in parts:
@@ -324,36 +356,35 @@ class FlushConsumeQueueService(ServiceThread):
             freed += queue.trim(offset + len(entries) // ENTRY_BYTES)
             queue.dirty = queue.max_offset > queue.tail_base
             if queue.dirty:
-                store.queues.dirty.append(queue)
+                self._queues.dirty.append(queue)
                 again = True
-        store.tail_written(freed)
+        self._tail_written(freed)
         if again:
             self.published(0)
 
     def _save_position(self, current: _Round) -> None:
-        store = self._store
-        files = store.files
+        files = self._small_files
         saved = files.recovery_position.position
         position, record_offset = current.position, current.record_offset
-        ledger = store.ledger.place
+        ledger = self._ledger.place
         if record_offset < 0 or (saved and saved.offset == position and saved.ledger == ledger):
             return
-        head = store.log.read(record_offset, 88)
+        head = self._log.read(record_offset, 88)
         size, crc = int.from_bytes(head[0:4], "big"), int.from_bytes(head[8:12], "big")
         time_ms = store_time_ms(head)
         if record_offset + size > position:
             raise CorruptFile(f"record at {record_offset} does not end below {position}")
-        place = RecoveryPosition(position, record_offset, size, crc, time_ms, store.ledger.entries, *ledger)
+        place = RecoveryPosition(position, record_offset, size, crc, time_ms, self._ledger.entries, *ledger)
         files.recovery_position.save(place)
-        store.ledger.settled()
+        self._ledger.settled()
         files.checkpoint.save(time_ms, time_ms)
 
     def save_recovered(self) -> None:
         """Recovery left everything on disk: say so, or the next start reads it all again."""
-        current = _Round(self._store, self)
-        self._store.queues.dirty = current.queues
+        current = self._new_round()
+        self._queues.dirty = current.queues
         try:
-            self._store.ledger.save(self._store.queues.all())
+            self._ledger.save(self._queues.all())
             self._save_position(current)
         except (OSError, CorruptFile, struct.error) as error:
             logger.warning("store: the recovery position cannot be saved yet: %s", error)
@@ -364,13 +395,13 @@ class FlushConsumeQueueService(ServiceThread):
             self.call(partial(self._touch, queues[at : at + SLICE]), self.alive)
         if not self.work(self.alive) or self.frozen is not None:
             return None
-        saved = self._store.files.recovery_position.position
+        saved = self._small_files.recovery_position.position
         return saved.offset if saved else None
 
     def _touch(self, queues: list[ConsumeQueue]) -> None:
         for queue in queues:
             if self._is_known(queue):
-                self._store.queues.touch(queue)
+                self._queues.touch(queue)
 
 
 def _below(entries: bytes, position: int) -> int:

@@ -14,8 +14,9 @@ from pathlib import Path
 from ...errors import StartError
 from ...protocol.record import Record
 from ..disk import Disk
-from ..paths import StorePaths, segment_name, segment_offset
+from ..paths import StorePaths, queue_id_of, segment_name, segment_offset
 from .consume_queue import ENTRY, ENTRY_BYTES
+from .queue_extension import EXTENSION_DIRECTORY
 
 logger = logging.getLogger(__name__)
 
@@ -239,6 +240,17 @@ class QueueFiles:
         self._forget(key)
         self._disk.unlink(self._path(key))
 
+    def sync_directory(self, topic: str, queue_id: int) -> None:
+        """Make the names of a queue's files durable, those that are gone among them."""
+        self._disk.sync_directory(self._paths.queue_dir(topic, queue_id))
+
+    def remove_topic(self, topic: str) -> None:
+        """Delete a topic's files, durably, and what Apache wrote beside them; foreign files stay. Raises OSError; done
+        a second time it finishes what was left."""
+        self.forget_topic(topic)
+        for top in (self._paths.consume_queues, self._paths.root / EXTENSION_DIRECTORY):
+            _remove_numbered_files(self._disk, top / topic)
+
     def _forget(self, key: _Key) -> None:
         self._unsynced.pop(key, None)
         self._refused.discard(key)
@@ -261,3 +273,27 @@ class QueueFiles:
         if self._root_fd >= 0:
             self._disk.close(self._root_fd)
             self._root_fd = -1
+
+
+def _remove_numbered_files(disk: Disk, top: Path) -> None:
+    if not disk.is_directory(top):
+        return
+    for name in disk.names(top):
+        if queue_id_of(name) is None:
+            continue
+        directory = top / name
+        for file in disk.names(directory):
+            if segment_offset(file) is not None:
+                disk.unlink(directory / file)
+        _remove_if_empty(disk, directory)
+    disk.sync_directory(top)
+    _remove_if_empty(disk, top)
+    disk.sync_directory(top.parent)
+
+
+def _remove_if_empty(disk: Disk, directory: Path) -> None:
+    if disk.names(directory):
+        disk.sync_directory(directory)
+        logger.warning("consume queue: foreign files left alone in %s", directory)
+    else:
+        disk.remove_directory(directory)

@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from ...errors import CorruptFile
-from ...protocol.record import decode_record
-from ..log.log_scan import LogScan
+from ..log.raw_log import RawLog
 from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, has_zeros
+from .consume_queue_table import ConsumeQueueTable
 from .queue_files import QueueFiles
-
-if TYPE_CHECKING:
-    from ..message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -25,16 +20,22 @@ _SECTOR_BYTES = 512
 
 
 class QueueInspector:
-    """Belongs to one thread. files: for reading. writing: for what is zeroed, the same unless given."""
+    """Belongs to one thread."""
 
     def __init__(
-        self, store: MessageStore, files: QueueFiles, scan: LogScan, writing: QueueFiles | None = None
+        self,
+        raw: RawLog,
+        queues: ConsumeQueueTable,
+        files: QueueFiles,
+        writing: QueueFiles | None = None,
     ) -> None:
-        self._store = store
-        self._log = store.log
+        """files: for reading. writing: for what is zeroed, the same unless given."""
+        self._raw = raw
+        self._queues = queues
         self._files = files
         self._writing = writing or files
-        self._scan = scan
+        #: Physical offsets that entries name, and that a scan may go on from behind damage; in no order.
+        self.hints: list[int] = []
 
     def is_whole(self, queue: ConsumeQueue) -> bool:
         """Whether the files have what they should, as far as their names, lengths, first and last entries tell.
@@ -88,7 +89,7 @@ class QueueInspector:
             self._collect(topic, queue_id, end, limit)
             if end > number * per_file:
                 break
-        queue = self._store.queues.get_or_create(topic, queue_id, end)
+        queue = self._queues.get_or_create(topic, queue_id, end)
         queue.min_offset = numbers[0] * per_file
 
     def _end_in_file(self, topic: str, queue_id: int, number: int, limit: int) -> int:
@@ -122,24 +123,15 @@ class QueueInspector:
 
     def is_true(self, topic: str, queue_id: int, physical: int, size: int, offset: int) -> bool:
         """Whether the log has, where an entry says, the record it stands for; nothing to say of what has expired."""
-        if physical < self._log.min_offset or size == HOLE_SIZE:
+        if physical < self._raw.files.min_offset or size == HOLE_SIZE:
             return True
-        try:
-            record = decode_record(self._scan.read(physical, size), check_crc=False)
-        except CorruptFile:
-            return False
-        return (record.physical_offset, record.size, record.topic, record.queue_id, record.queue_offset) == (
-            physical,
-            size,
-            topic,
-            queue_id,
-            offset,
-        )
+        record = self._raw.record_at(physical, size)
+        return record is not None and (record.topic, record.queue_id, record.queue_offset) == (topic, queue_id, offset)
 
     def collect_hints(self, topic: str, queue_id: int) -> None:
         per_file = self._files.entries_per_file
         for number in self._files.numbers(topic, queue_id):
-            self._collect(topic, queue_id, number * per_file, self._log.min_offset)
+            self._collect(topic, queue_id, number * per_file, self._raw.files.min_offset)
 
     def _collect(self, topic: str, queue_id: int, offset: int, limit: int) -> None:
         """Remember where a file's entries from `offset` on say that records lie, as far as they could be true."""
@@ -150,7 +142,7 @@ class QueueInspector:
                 if size <= 0:
                     return
                 if physical >= limit and size != HOLE_SIZE:
-                    self._scan.hints.append(physical)
+                    self.hints.append(physical)
             offset += len(data) // ENTRY_BYTES
             if len(data) < ENTRY_BYTES or offset % self._files.entries_per_file == 0:
                 return
@@ -179,7 +171,7 @@ class QueueInspector:
             if not data:
                 return
             if data.strip(b"\0"):
-                logger.warning("recovery: %r had stale entries behind its end", queue)
+                logger.warning("consume queue: %r had stale entries behind its end", queue)
                 self._writing.write(queue.topic, queue.queue_id, offset, bytes(count * ENTRY_BYTES))
             offset += count
 
@@ -202,4 +194,4 @@ class QueueInspector:
         if len(entry) < ENTRY_BYTES:
             return True
         physical, size, _ = ENTRY.unpack(entry)
-        return size <= 0 or physical < self._log.min_offset or (physical == 0 and size == HOLE_SIZE)
+        return size <= 0 or physical < self._raw.files.min_offset or (physical == 0 and size == HOLE_SIZE)

@@ -3,7 +3,7 @@
 DATA/rocketbox/queue-ledger-<generation>: a header, then a record for each queue whose offsets moved and each topic that
 was deleted, appended by every round of flush-consumequeue after the queue files were synced. The recovery position
 names the generation, the length and the CRC of all bytes below it: what is behind that length, or does not have that
-CRC, does not count. A file that grew to several times what it says is written anew as the next generation; the old one
+CRC, does not count. A file that grew to several times what it says is rewritten as the next generation; the old one
 goes when a recovery position names the new one. docs/formats/queue-ledger.md has the layout.
 """
 
@@ -32,7 +32,7 @@ RECORD = struct.Struct(">BHIqq")
 WHOLE, BROKEN, DELETED = 1, 2, 3
 PREFIX = "queue-ledger-"
 
-#: Written anew beyond this many bytes and this many times what it would take.
+#: Rewritten beyond this many bytes and this many times what it would take.
 LARGE_BYTES = 4 * 1024 * 1024
 LARGE_RATIO = 3
 _PIECE_BYTES = 1024 * 1024
@@ -62,7 +62,7 @@ class QueueLedger:
         self._pending: list[bytes] = []
         #: Sum of the recorded offsets of all queues.
         self.entries = 0
-        #: It has to be written anew: there is none to be trusted, or a write failed.
+        #: It has to be rewritten: there is none to be trusted, or a write failed.
         self.void = True
         self._live_bytes = 0
 
@@ -150,7 +150,7 @@ class QueueLedger:
     def save(self, queues: list[ConsumeQueue]) -> LedgerPlace:
         """Make what was noted durable; returns what a recovery position has to name.
 
-        queues: all there are, for a ledger that is written anew. Raises OSError; the next save goes to a new file then.
+        queues: all there are, for a ledger that is rewritten. Raises OSError; the next save goes to a new file then.
         """
         try:
             if self.void or self._place.length > max(LARGE_BYTES, LARGE_RATIO * self._live_bytes):

@@ -1,59 +1,57 @@
 """Where a record's queue entry goes when it is not the next one of its queue, in a recovery that reads the whole log.
 
 A queue's offsets ascend along the log without a gap. They do not where records were damaged and stepped over, where a
-topic was deleted by Apache and made anew, and where a flipped bit, which no CRC of Apache's covers, altered a record's
+topic was deleted by Apache and made again, and where a flipped bit, which no CRC of Apache's covers, altered a record's
 queue id or queue offset. One such record must not cost the others of its queue their entries:
 
 - A gap becomes holes, if as many records could have been in the log between the two; else the record is passed over.
-- An offset that was there before is a doubt. When the next record of the queue follows it, the queue goes on from there
-  and what it had behind is forgotten: the topic was made anew, or the odd one was what came before. When the next one
-  goes on as if nothing had been, the doubt gets its entry if that is a hole or came behind a gap, or if it was its own
-  in the queue's file; else it is passed over.
+- A record whose offset was there before is left undecided. When the next record of the queue follows it, the queue
+  goes on from there and what it had behind is forgotten: the topic was made again, or the odd one was what came before.
+  When the next one goes on as if nothing had been, the undecided one gets its entry if that is a hole or came behind a
+  gap, or if it was its own in the queue's file; else it is passed over.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ...protocol.record import FIXED_BYTES, Record
-from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from ..dispatch import Dispatch
+from .consume_queue import ENTRY, ENTRY_BYTES, HOLE, HOLE_SIZE, ConsumeQueue
+from .consume_queue_table import ConsumeQueueTable
 from .queue_files import QueueFiles
-
-if TYPE_CHECKING:
-    from ..message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
-_HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
-
 
 class QueueOrder:
-    """One recovery's doubts. Works on queues whose entries are all below `next_offset`."""
+    """One recovery's records out of order. Works on queues whose entries are all below `next_offset`."""
 
     def __init__(
         self,
-        store: MessageStore,
+        log_begin: int,
+        queues: ConsumeQueueTable,
         files: QueueFiles,
+        dispatch: Dispatch,
         append: Callable[[ConsumeQueue, Record], None],
-        code_of: Callable[[Record], int],
         write_tails: Callable[[], None],
     ) -> None:
         """append: gives a record the next entry of a queue. write_tails: writes all entries into files."""
-        self._store = store
+        self._log_begin = log_begin
+        self._queues = queues
         self._files = files
+        self._dispatch = dispatch
         self._append = append
-        self._code_of = code_of
         self._write_tails = write_tails
         #: The last record of a queue whose offset was there before.
-        self.doubts: dict[ConsumeQueue, Record] = {}
-        # The last offset of a queue that came behind a gap: if it comes again, the first one was the odd one.
+        self.undecided: dict[ConsumeQueue, Record] = {}
+        # The last offset of a queue that came behind a gap: if it comes a second time, the first one was the odd one.
         self._after_gap: dict[ConsumeQueue, int] = {}
 
-    def settle(self, queue: ConsumeQueue) -> None:
-        """The queue went on as if the record in doubt had not been."""
-        record = self.doubts.pop(queue)
+    def decide(self, queue: ConsumeQueue) -> None:
+        """The queue went on as if its undecided record had not been."""
+        record = self.undecided.pop(queue)
         if queue.min_offset <= record.queue_offset < queue.next_offset:
             size = ENTRY.unpack(self._entry(queue, record.queue_offset))[1]
             came_behind_gap = self._after_gap.get(queue) == record.queue_offset
@@ -63,7 +61,7 @@ class QueueOrder:
         self._pass_over(record, f"its queue has another message at offset {record.queue_offset}")
 
     def place(self, record: Record, queue: ConsumeQueue | None) -> None:
-        """Give a record its entry whose offset is not the next one of `queue`, or keep it in doubt, or pass it over."""
+        """Give a record its entry that is not the next one of `queue`, or leave it undecided, or pass it over."""
         offset = record.queue_offset
         if queue is None:
             if offset < 0:
@@ -71,17 +69,17 @@ class QueueOrder:
             else:
                 self._append(self._new_queue(record), record)
             return
-        doubt = self.doubts.get(queue)
-        if doubt is not None and offset == doubt.queue_offset + 1:
-            del self.doubts[queue]
-            queue = self._go_back(queue, doubt)
-            self._append(queue, doubt)
+        undecided = self.undecided.get(queue)
+        if undecided is not None and offset == undecided.queue_offset + 1:
+            del self.undecided[queue]
+            queue = self._go_back(queue, undecided)
+            self._append(queue, undecided)
             self._append(queue, record)
             return
-        if doubt is not None:
-            self.settle(queue)
+        if undecided is not None:
+            self.decide(queue)
         if offset < queue.next_offset:
-            self.doubts[queue] = record
+            self.undecided[queue] = record
             return
         missing = offset - queue.next_offset
         if missing * FIXED_BYTES > record.physical_offset - self._last_physical(queue):
@@ -94,12 +92,13 @@ class QueueOrder:
         self._append(queue, record)
 
     def finish(self) -> None:
-        """The log has ended: one message in a topic made anew is believed, any other doubt is not."""
-        for queue, record in list(self.doubts.items()):
+        """The log has ended: one message in a topic made again is believed, any other record out of order is
+        not."""
+        for queue, record in list(self.undecided.items()):
             if record.queue_offset:
-                self.settle(queue)
+                self.decide(queue)
             else:
-                del self.doubts[queue]
+                del self.undecided[queue]
                 self._append(self._go_back(queue, record), record)
 
     def _pass_over(self, record: Record, reason: str) -> None:
@@ -116,7 +115,7 @@ class QueueOrder:
     def _was_there(self, queue: ConsumeQueue, record: Record) -> bool:
         """Whether the queue's file, as the last run left it, names the record at its offset."""
         if record.queue_offset < queue.tail_base:
-            return False  # written anew already
+            return False  # rewritten already
         try:
             found = self._files.read(queue.topic, queue.queue_id, record.queue_offset, 1)
         except FileNotFoundError:
@@ -132,7 +131,7 @@ class QueueOrder:
 
     def _put(self, queue: ConsumeQueue, record: Record) -> None:
         """Give the record the entry at its offset."""
-        entry = ENTRY.pack(record.physical_offset, record.size, self._code_of(record))
+        entry = self._dispatch.entry(record)
         if record.queue_offset >= queue.tail_base:
             at = (record.queue_offset - queue.tail_base) * ENTRY_BYTES
             queue.tail[at : at + ENTRY_BYTES] = entry
@@ -141,7 +140,7 @@ class QueueOrder:
 
     def _last_physical(self, queue: ConsumeQueue) -> int:
         if queue.next_offset <= queue.min_offset:
-            return self._store.log.min_offset
+            return self._log_begin
         return int(ENTRY.unpack(self._entry(queue, queue.next_offset - 1))[0])
 
     # --- queues
@@ -153,7 +152,7 @@ class QueueOrder:
         if record.queue_offset > queue.min_offset:
             queue.next_offset = queue.max_offset = queue.tail_base = record.queue_offset
             return queue
-        self._store.queues.forget(queue)
+        self._queues.forget(queue)
         return self._new_queue(record)
 
     def _new_queue(self, record: Record) -> ConsumeQueue:
@@ -162,7 +161,7 @@ class QueueOrder:
         begin = offset - offset % per_file
         if begin < offset:
             # Apache's filler: its recovery would stop at zeros.
-            self._files.write(record.topic, record.queue_id, begin, _HOLE * (offset - begin))
+            self._files.write(record.topic, record.queue_id, begin, HOLE * (offset - begin))
         try:
             numbers = self._files.numbers(record.topic, record.queue_id)
         except FileNotFoundError:
@@ -170,4 +169,4 @@ class QueueOrder:
         for number in numbers:
             if number < begin // per_file:
                 self._files.unlink(record.topic, record.queue_id, number)
-        return self._store.queues.get_or_create(record.topic, record.queue_id, offset)
+        return self._queues.get_or_create(record.topic, record.queue_id, offset)

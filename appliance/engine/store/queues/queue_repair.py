@@ -1,4 +1,4 @@
-"""Looks at queue files behind the running broker, and builds anew from the log what they lack.
+"""Looks at queue files behind the running broker, and rebuilds from the log what they lack.
 
 A start by the queue ledger opens no queue file. So each is looked at afterwards, a little at a time; one that is
 missing, cut short or empty where it should not be makes its queue `broken`, as a reader does that meets one. A broken
@@ -6,7 +6,7 @@ queue takes sends (its offsets are known) and serves what is in its tail; what i
 answered like those of a queue without news, so that clients ask again. The ledger says that a queue is broken before
 its files are written to, so that a crash in between begins again.
 
-One pass over the log builds all queues anew that are broken when it begins. All of it runs on flush-consumequeue, which
+One pass over the log rebuilds all queues that are broken when it begins. All of it runs on flush-consumequeue, which
 alone writes queue files, in steps between its rounds.
 """
 
@@ -14,23 +14,22 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from ...clock import Clock
 from ...protocol.record import Record
-from ..dispatch import entry_tag_code, has_queue_entry
-from ..findings import Finding
+from ..dispatch import Dispatch
+from ..log.log_repair import LogRepair
 from ..log.log_scan import LogScan
-from ..retention.deleted_topics import load_deleted_topics
-from .consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from ..store_files import StoreFiles
+from .consume_queue import ENTRY, ENTRY_BYTES, HOLE, HOLE_SIZE, ConsumeQueue
+from .consume_queue_table import ConsumeQueueTable
 from .queue_files import QueueFiles
 from .queue_inspector import QueueInspector
-
-if TYPE_CHECKING:
-    from ..message_store import MessageStore
-    from .flush_queues import FlushConsumeQueueService
 
 logger = logging.getLogger(__name__)
 
@@ -46,13 +45,26 @@ _WRITE_BYTES = 16 * 1024 * 1024
 _NAMED = 20
 #: Served again at a time, so that remoting-io is not held long.
 _SLICE = 500
-_HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
+
+
+class QueueWriter(Protocol):
+    """The thread that writes queue files, which everything here runs on: what of its rounds a repair uses."""
+
+    removing: threading.Lock
+    failure: str | None
+
+    @property
+    def alive(self) -> bool: ...
+    def wakeup(self) -> None: ...
+    def call(self, callback: Callable[[], None], running: bool = True) -> bool: ...
+    def published(self, tail_bytes: int) -> None: ...
+    def save_for(self, queues: list[ConsumeQueue]) -> int | None: ...
 
 
 class _Rebuilt:
     """One queue's entries up to `end`; those from `at` on are not written yet. first: the first with a record."""
 
-    __slots__ = ("at", "data", "doubt", "first", "last_physical", "queue", "until")
+    __slots__ = ("at", "data", "first", "last_physical", "queue", "undecided", "until")
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue
@@ -63,7 +75,7 @@ class _Rebuilt:
         self.last_physical = 0
         self.data = bytearray()
         #: (offset, entry) of the last record whose offset was there before; see QueueOrder for what that may mean.
-        self.doubt: tuple[int, bytes] | None = None
+        self.undecided: tuple[int, bytes] | None = None
 
     @property
     def end(self) -> int:
@@ -73,30 +85,47 @@ class _Rebuilt:
 class QueueRepair:
     """Belongs to flush-consumequeue; `ask` may be called by anyone."""
 
-    def __init__(self, store: MessageStore, files: QueueFiles, service: FlushConsumeQueueService) -> None:
-        """files: the service's own, the writing side."""
-        self._store = store
+    def __init__(
+        self,
+        log: LogRepair,
+        queues: ConsumeQueueTable,
+        files: QueueFiles,
+        small_files: StoreFiles,
+        delay_levels_ms: list[int],
+        writer: QueueWriter,
+        clock: Clock,
+    ) -> None:
+        """files: the writer's own."""
+        # Constant after construction.
+        self._log = log
+        self._queues = queues
         self._files = files
-        self._service = service
+        self._small_files = small_files
+        self._delay_levels_ms = delay_levels_ms
+        self._writer = writer
+        self._clock = clock
+        #: On remoting-io: a queue whose files lacked entries is whole again. Set before start().
+        self.on_repaired: Callable[[ConsumeQueue], None] = lambda queue: None
+        # Owned by flush-consumequeue; `_asked` is set by anyone.
         self._asked = False
         self._unchecked = False
         self._job: Generator[None, None, None] | None = None
         self._not_before = 0.0
 
     def ask(self, queue: ConsumeQueue) -> None:
-        """The queue's files lack entries: nothing below its tail is served until they are built anew."""
+        """The queue's files lack entries: nothing below its tail is served until they are rebuilt."""
         if not self._is_known(queue):  # it was deleted, and so were its files
             return
         if not queue.broken:
             queue.broken = True
-            logger.error("consume queue: %r lacks entries in its files, building it anew", queue)
+            logger.error("consume queue: %r lacks entries in its files, rebuilding it", queue)
         self._asked = True
-        self._service.wakeup()
+        self._writer.wakeup()
 
     def check_all(self) -> None:
         """Look at the files of every queue, beginning with those that are known to be broken."""
         self._unchecked = True
-        self._asked = any(queue.broken for queue in self._store.queues.all())
+        self._asked = any(queue.broken for queue in self._queues.all())
 
     @property
     def pending(self) -> bool:
@@ -106,11 +135,11 @@ class QueueRepair:
     @property
     def broken(self) -> int:
         """Queues that wait for it."""
-        return sum(1 for queue in self._store.queues.all() if queue.broken)
+        return sum(1 for queue in self._queues.all() if queue.broken)
 
     def step(self, seconds: float = STEP_S) -> bool:
         """Work for so long; False when nothing is left, or the disk refused a moment ago."""
-        begin, worked = time.monotonic(), time.thread_time()
+        begin, worked = self._clock.monotonic(), time.thread_time()
         if begin < self._not_before:
             return False
         while True:
@@ -126,16 +155,16 @@ class QueueRepair:
             except StopIteration:
                 self._job = None
             except OSError as error:
-                logger.error("consume queue: building anew failed, later again: %s", error)
+                logger.error("consume queue: rebuilding failed, tried again later: %s", error)
                 self._job, self._asked = None, True
-                self._not_before = time.monotonic() + RETRY_S
+                self._not_before = self._clock.monotonic() + RETRY_S
                 return False
-            if time.thread_time() - worked >= seconds or time.monotonic() - begin >= LONGEST_S:
+            if time.thread_time() - worked >= seconds or self._clock.monotonic() - begin >= LONGEST_S:
                 return True
 
     def retry_in(self) -> float:
         """Seconds until `step` may work again."""
-        return max(0.0, self._not_before - time.monotonic())
+        return max(0.0, self._not_before - self._clock.monotonic())
 
     def close(self) -> None:
         """Drop what is under way; a broken queue is known as such by the ledger."""
@@ -144,17 +173,16 @@ class QueueRepair:
         self._job, self._asked, self._unchecked = None, False, False
 
     def _is_known(self, queue: ConsumeQueue) -> bool:
-        return self._store.find_queue(queue.topic, queue.queue_id) is queue
+        return self._queues.find(queue.topic, queue.queue_id) is queue
 
     # --- looking
 
     def _check(self) -> Generator[None, None, None]:
-        store = self._store
-        files = store.queues.new_files(64)
-        inspector = QueueInspector(store, files, LogScan(store, None), self._files)
-        begin = time.monotonic()
+        files = self._queues.new_files(64)
+        inspector = QueueInspector(self._log.raw, self._queues, files, self._files)
+        begin = self._clock.monotonic()
         try:
-            queues = store.queues.all()
+            queues = self._queues.all()
             for queue in queues:
                 if self._is_known(queue) and not queue.broken:
                     if inspector.is_whole(queue):
@@ -164,7 +192,7 @@ class QueueRepair:
                 yield
         finally:
             files.close()
-        logger.info("consume queue: %d queues checked in %.1f s", len(queues), time.monotonic() - begin)
+        logger.info("consume queue: %d queues checked in %.1f s", len(queues), self._clock.monotonic() - begin)
 
     def _correct_min_offset(self, inspector: QueueInspector, queue: ConsumeQueue) -> None:
         """Files may have left the log since the ledger was told."""
@@ -175,38 +203,33 @@ class QueueRepair:
         def correct() -> None:
             if self._is_known(queue) and first > queue.min_offset:
                 queue.min_offset = first
-                self._store.queues.touch(queue)
+                self._queues.touch(queue)
 
-        self._service.call(correct, self._service.alive)
+        self._writer.call(correct, self._writer.alive)
 
-    # --- building anew
+    # --- rebuilding
 
     def _rebuild(self) -> Generator[None, None, None]:
-        store, service = self._store, self._service
-        broken = [queue for queue in store.queues.all() if queue.broken and queue.tail_base > 0]
+        writer, raw = self._writer, self._log.raw
+        broken = [queue for queue in self._queues.all() if queue.broken and queue.tail_base > 0]
         if not broken:
             return
         # The ledger has to know before files are written to, and the log is read up to where it stands then.
-        position = service.save_for(broken)
+        position = writer.save_for(broken)
         if position is None:
-            raise OSError(errno.EAGAIN, service.failure or "the recovery position cannot be saved")
+            raise OSError(errno.EAGAIN, writer.failure or "the recovery position cannot be saved")
         found = {(queue.topic, queue.queue_id): _Rebuilt(queue) for queue in broken if self._is_known(queue)}
         self._files.let_go(found)
         self._report(found)
         yield
-        deleted = load_deleted_topics(store)
-        levels = store.settings.delay_levels_ms
+        dispatch = Dispatch(self._delay_levels_ms, self._small_files.deleted_topics.load())
         held = 0
-        begin = time.monotonic()
-        for offset, record in LogScan(store, position).records(store.log.min_offset):
-            if record is not None and has_queue_entry(record.sys_flag):
+        begin = self._clock.monotonic()
+        for offset, record in LogScan(raw, self._log, position).records(raw.files.min_offset):
+            if record is not None:
                 rebuilt = found.get((record.topic, record.queue_id))
-                if (
-                    rebuilt is not None
-                    and record.queue_offset < rebuilt.until
-                    and record.physical_offset >= deleted.get(record.topic, 0)
-                ):
-                    self._take(rebuilt, record, entry_tag_code(record, levels))
+                if rebuilt is not None and record.queue_offset < rebuilt.until and dispatch.has_entry(record):
+                    self._take(rebuilt, record, dispatch.entry(record))
                     held += ENTRY_BYTES
                     if held >= _WRITE_BYTES:
                         held = 0
@@ -219,43 +242,41 @@ class QueueRepair:
         yield from self._write(found)
         self._files.sync()
         self._finish(list(found.values()))
-        logger.info("consume queue: %d queues built anew in %.1f s", len(found), time.monotonic() - begin)
+        logger.info("consume queue: %d queues rebuilt in %.1f s", len(found), self._clock.monotonic() - begin)
 
     def _report(self, found: dict[tuple[str, int], _Rebuilt]) -> None:
-        store = self._store
-        places = [str(store.paths.queue_dir(*key).relative_to(store.paths.root)) for key in list(found)[:_NAMED]]
+        name = self._queues.directory_name
+        places = [f"{name}/{topic}/{queue_id}" for topic, queue_id in list(found)[:_NAMED]]
         if len(found) > _NAMED:
-            places = [f"{store.paths.consume_queues.name}: {len(found)} queues"]
+            places = [f"{name}: {len(found)} queues"]
         for place in places:
-            reason = "files lacked entries; built anew from the log"
-            store.files.add_finding(Finding(store.scheduler.wall_ms, "queue", place, -1, -1, "", reason))
+            self._small_files.report("queue", place, "files lacked entries; rebuilt from the log")
 
-    def _take(self, rebuilt: _Rebuilt, record: Record, code: int) -> None:
+    def _take(self, rebuilt: _Rebuilt, record: Record, entry: bytes) -> None:
         """Put a record's entry where it belongs; what is missing before becomes holes."""
         offset = record.queue_offset
-        entry = ENTRY.pack(record.physical_offset, record.size, code)
         if rebuilt.first < 0:
             self._begin(rebuilt, offset)
         elif offset < rebuilt.end:
-            doubt = rebuilt.doubt
-            if doubt is None or offset != doubt[0] + 1:
-                rebuilt.doubt = offset, entry
+            undecided = rebuilt.undecided
+            if undecided is None or offset != undecided[0] + 1:
+                rebuilt.undecided = offset, entry
                 return
-            self._go_back(rebuilt, doubt)
+            self._go_back(rebuilt, undecided)
         elif offset > rebuilt.end:
             rebuilt.data += ENTRY.pack(record.physical_offset, HOLE_SIZE, 0) * (offset - rebuilt.end)
-        rebuilt.doubt = None
+        rebuilt.undecided = None
         rebuilt.data += entry
         rebuilt.last_physical = record.physical_offset
 
     def _begin(self, rebuilt: _Rebuilt, offset: int) -> None:
         rebuilt.first = offset
         rebuilt.at = offset - offset % self._files.entries_per_file
-        rebuilt.data = bytearray(_HOLE * (offset - rebuilt.at))
+        rebuilt.data = bytearray(HOLE * (offset - rebuilt.at))
 
-    def _go_back(self, rebuilt: _Rebuilt, doubt: tuple[int, bytes]) -> None:
-        """Two records in a row went on from there: the topic was made anew, or what came before was the odd one."""
-        offset, entry = doubt
+    def _go_back(self, rebuilt: _Rebuilt, undecided: tuple[int, bytes]) -> None:
+        """Two records in a row went on from there: the topic was made again, or what came before was the odd one."""
+        offset, entry = undecided
         if offset <= rebuilt.first:
             self._begin(rebuilt, offset)
         elif offset < rebuilt.at:
@@ -270,21 +291,21 @@ class QueueRepair:
         Behind the last record the holes say its place: they expire with it, and are not older than it. Only those in
         front of the first one say 0, which is how fillers are known.
         """
-        if rebuilt.doubt is not None and rebuilt.doubt[0] + 1 == rebuilt.until:
-            self._go_back(rebuilt, rebuilt.doubt)  # the queue ends with it, and it is the later one
-            rebuilt.last_physical = ENTRY.unpack(rebuilt.doubt[1])[0]
+        undecided = rebuilt.undecided
+        if undecided is not None and undecided[0] + 1 == rebuilt.until:
+            self._go_back(rebuilt, undecided)  # the queue ends with it, and it is the later one
+            rebuilt.last_physical = ENTRY.unpack(undecided[1])[0]
         if rebuilt.first < 0:
             rebuilt.first = rebuilt.until
             rebuilt.at = rebuilt.until - rebuilt.until % self._files.entries_per_file
-        filler = ENTRY.pack(max(rebuilt.last_physical, 1), HOLE_SIZE, 0) if rebuilt.first < rebuilt.until else _HOLE
+        filler = ENTRY.pack(max(rebuilt.last_physical, 1), HOLE_SIZE, 0) if rebuilt.first < rebuilt.until else HOLE
         rebuilt.data += filler * (rebuilt.until - rebuilt.end)
 
     def _write(self, found: dict[tuple[str, int], _Rebuilt]) -> Generator[None, None, None]:
-        service = self._service
         for (topic, queue_id), rebuilt in found.items():
             if not rebuilt.data:
                 continue
-            with service.removing:
+            with self._writer.removing:
                 if self._is_known(rebuilt.queue):
                     self._files.write(topic, queue_id, rebuilt.at, bytes(rebuilt.data))
             rebuilt.at = rebuilt.end
@@ -294,8 +315,7 @@ class QueueRepair:
 
     def _finish(self, done: list[_Rebuilt]) -> None:
         """Serve them again, on remoting-io."""
-        store = self._store
-        store.queues.files_deleted()  # a reader may have one open that was lost
+        self._queues.files_deleted()  # a reader may have one open that was lost
 
         def serve(part: list[_Rebuilt]) -> None:
             for rebuilt in part:
@@ -303,9 +323,9 @@ class QueueRepair:
                 if self._is_known(queue):
                     queue.min_offset = max(queue.min_offset, rebuilt.first)
                     queue.broken = False
-                    store.queues.touch(queue)
-                    store.on_repaired(queue)
-            self._service.published(0)
+                    self._queues.touch(queue)
+                    self.on_repaired(queue)
+            self._writer.published(0)
 
         for at in range(0, len(done), _SLICE):
-            self._service.call(partial(serve, done[at : at + _SLICE]), self._service.alive)
+            self._writer.call(partial(serve, done[at : at + _SLICE]), self._writer.alive)

@@ -10,14 +10,14 @@ import errno
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...errors import QueueBroken
+from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from ..queues.consume_queue_table import ConsumeQueueTable
+from ..queues.flush_queues import FlushConsumeQueueService
+from ..record_reader import RecordReader
 from ..time_search import Boundary, TimeSearch
-
-if TYPE_CHECKING:
-    from ..message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -55,11 +55,22 @@ def first_kept(read: Callable[[int], bytes], low: int, high: int, log_begin: int
 class QueueTrimmer:
     """Belongs to the cleaner's thread. `pause`: sleeps some seconds, False when it is time to stop."""
 
-    def __init__(self, store: MessageStore, pause: Callable[[float], bool]) -> None:
-        self._store = store
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueueTable,
+        records: RecordReader,
+        writer: FlushConsumeQueueService,
+        pause: Callable[[float], bool],
+    ) -> None:
+        # Constant after construction.
+        self._log = log
+        self._queues = queues
+        self._writer = writer
         self._pause = pause
-        self._files = store.queues.new_files(64)
-        self._times = TimeSearch(store)
+        # Owned by the cleaner's thread.
+        self._files = queues.new_files(64)
+        self._times = TimeSearch(queues, records)
         #: Where the record of a queue's first entry lies, as far as it was looked up.
         self._first_physical: dict[ConsumeQueue, int] = {}
         #: Below this number a queue has no files any more, or has to keep its last.
@@ -67,8 +78,8 @@ class QueueTrimmer:
 
     def follow_log(self, file_pause_s: float) -> int:
         """Correct every queue's minimum offset to what the log has; returns the queue files deleted. OSError."""
-        log_begin = self._store.log.min_offset
-        queues = self._store.queues.all()
+        log_begin = self._log.min_offset
+        queues = self._queues.all()
         current = set(queues)
         for known in (self._first_physical, self._first_file):
             for queue in known.keys() - current:
@@ -92,7 +103,7 @@ class QueueTrimmer:
     def follow_times(self, keep_from_ms: Mapping[str, int], file_pause_s: float) -> int:
         """Move the queues of topics (name -> store time) to their first message not older; files deleted. OSError."""
         looked_at = []
-        for queue in self._store.queues.all():
+        for queue in self._queues.all():
             begin_ms = keep_from_ms.get(queue.topic)
             if begin_ms is None or queue.broken or queue.min_offset >= queue.max_offset:
                 continue
@@ -109,7 +120,7 @@ class QueueTrimmer:
         return self._delete_files(looked_at, file_pause_s)
 
     def _entry(self, queue: ConsumeQueue, offset: int) -> bytes:
-        return self._store.queues.read_entries(queue, offset, 1, self._files)
+        return self._queues.read_entries(queue, offset, 1, self._files)
 
     @staticmethod
     def _raise(queue: ConsumeQueue, offset: int) -> None:
@@ -122,25 +133,25 @@ class QueueTrimmer:
         """Delete what lies below the minimum offsets, when the ledger has these: it would miss the files."""
         per_file = self._files.entries_per_file
         due = [queue for queue in queues if queue.min_offset // per_file > self._first_file.get(queue, 0)]
-        if due and not self._store._flush_queues.record(due, lambda: self._pause(0.0)):
+        if due and not self._writer.record(due, lambda: self._pause(0.0)):
             if not self._pause(0.0):
                 return 0
-            raise OSError(errno.EAGAIN, "the queue ledger could not be saved", str(self._store.paths.own))
+            raise OSError(errno.EAGAIN, "the queue ledger could not be saved")
         deleted = 0
         for queue in due:
             deleted += self._delete_below(queue, queue.min_offset // per_file, file_pause_s)
             if not self._pause(0.0):
                 break
         if deleted:  # every thread closes what it still has open of them
-            self._store.queues.files_deleted()
+            self._queues.files_deleted()
         return deleted
 
     def _delete_below(self, queue: ConsumeQueue, first: int, file_pause_s: float) -> int:
         """Delete a queue's files with numbers below `first`, but for the last one there is."""
         deleted = 0
         while True:
-            with self._store._flush_queues.removing:
-                if self._store.find_queue(queue.topic, queue.queue_id) is not queue:
+            with self._writer.removing:
+                if self._queues.find(queue.topic, queue.queue_id) is not queue:
                     return deleted
                 try:
                     numbers = self._files.numbers(queue.topic, queue.queue_id)
@@ -154,7 +165,7 @@ class QueueTrimmer:
             if not self._pause(file_pause_s):
                 break
         if deleted:
-            self._store.disk.sync_directory(self._store.paths.queue_dir(queue.topic, queue.queue_id))
+            self._files.sync_directory(queue.topic, queue.queue_id)
         return deleted
 
     def close(self) -> None:

@@ -11,24 +11,25 @@ Source: RocketMQ `DefaultMessageStore.CleanCommitLogService`, `CleanConsumeQueue
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...clock import Clock
 from ...config import StoreConfig
 from ...errors import RocketBoxError
 from ...loop_calls import run_on_loop
-from ...protocol.record import store_time_ms
 from ...service_thread import ServiceThread
 from ..disk import DiskUsage
-from ..log.commit_log import Segment
+from ..log.commit_log import CommitLog, Segment
+from ..publication import Publication
+from ..queues.consume_queue_table import ConsumeQueueTable
+from ..queues.flush_queues import FlushConsumeQueueService
+from ..record_reader import RecordReader
+from ..settings import Scheduler
+from ..store_files import StoreFiles
 from .clean_queues import QueueTrimmer
 from .clean_rules import HOUR_MS, AgeClock, Watermarks, is_cleaning_hour, watermarks
-
-if TYPE_CHECKING:
-    from ..message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +39,6 @@ FIRST_AFTER_S = 60.0
 REQUESTED_ROUNDS = 20
 #: How often topics with a time of their own are looked at.
 TOPICS_EVERY_S = 60.0
-#: Up to the store time behind a 20-byte born host.
-_HEAD_BYTES = 76
 
 
 class CleanStatus(NamedTuple):
@@ -64,12 +63,31 @@ class CleanService(ServiceThread):
     """Owns the files that have left the log, and the queues' minimum offsets. Woken by its interval, a request, or a
     log file that could not be made."""
 
-    def __init__(self, store: MessageStore, clock: Clock | None = None) -> None:
-        super().__init__("clean-store")
-        self._store = store
+    def __init__(
+        self,
+        log: CommitLog,
+        publication: Publication,
+        queues: ConsumeQueueTable,
+        records: RecordReader,
+        writer: FlushConsumeQueueService,
+        files: StoreFiles,
+        scheduler: Scheduler,
+        clock: Clock,
+    ) -> None:
+        """writer: of queue files, which is asked to note minimum offsets before files go."""
+        super().__init__("clean-store", clock)
+        # Constant after construction.
+        self._log = log
+        self._publication = publication
+        self._queues = queues
+        self._records = records
+        self._writer = writer
+        self._files = files
+        self._scheduler = scheduler
         # Set by the owner before start(); values are read at each use.
         self.options = StoreConfig()
-        self.clock = clock or Clock()
+        #: Called by this thread with the log's new minimum offset once files are gone.
+        self.on_removed: list[Callable[[int], None]] = []
         #: Topic -> hours that its messages are shown, where shorter than fileReservedTime.
         self.topic_hours: Callable[[], Mapping[str, int]] = dict
         # Written by any thread, worked off by this one.
@@ -90,7 +108,7 @@ class CleanService(ServiceThread):
         self._topics_at = 0.0
         self._topics: Mapping[str, int] = {}
         self._started = 0.0
-        store.log.on_no_room = self.no_room
+        log.on_no_room = self.no_room
 
     def start(self) -> None:
         self._prepare()
@@ -98,8 +116,8 @@ class CleanService(ServiceThread):
 
     def _prepare(self) -> None:
         self._ages = AgeClock(self.clock)
-        self._trimmer = QueueTrimmer(self._store, self._pause)
-        self._log_begin = self._told_begin = self._store.log.min_offset
+        self._trimmer = QueueTrimmer(self._log, self._queues, self._records, self._writer, self._pause)
+        self._log_begin = self._told_begin = self._log.min_offset
         self._started = self.clock.monotonic()
         self._topics_at = self._started - TOPICS_EVERY_S
 
@@ -139,9 +157,9 @@ class CleanService(ServiceThread):
 
     def _pause(self, seconds: float) -> bool:
         """Sleep, in pieces; False when the thread is to end."""
-        end = time.monotonic() + seconds
-        while not self.stopped and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, 0.1))
+        end = self.clock.monotonic() + seconds
+        while not self.stopped and (left := end - self.clock.monotonic()) > 0:
+            self.clock.sleep(min(left, 0.1))
         return not self.stopped
 
     def look(self) -> None:
@@ -149,7 +167,7 @@ class CleanService(ServiceThread):
         failure = None
         deleted = queue_files = 0
         try:
-            self._store.log.check_place()
+            self._log.check_place()
             stages = watermarks(self.options)
             usage = self._look_at_disk(stages)
             deleted = self._delete_log_files(usage, stages)
@@ -157,8 +175,8 @@ class CleanService(ServiceThread):
                 usage = self._look_at_disk(stages)
             queue_files = self._look_at_queues() + self._look_at_topics()
         except OSError as error:
-            failure = f"cleaning failed: {error.strerror or error} ({error.filename or self._store.paths.root})"
-        except RocketBoxError as error:  # odd names among a queue's files, a queue that is being built anew
+            failure = f"cleaning failed: {error.strerror or error} ({error.filename or self._log.directory.parent})"
+        except RocketBoxError as error:  # odd names among a queue's files, a queue that is being rebuilt
             failure = f"cleaning failed: {error}"
         if failure is not None and failure != self.status.failure:
             logger.error("cleaner: %s", failure)
@@ -176,11 +194,8 @@ class CleanService(ServiceThread):
 
     def _look_at_disk(self, stages: Watermarks) -> DiskUsage:
         """Refuse sends, or take them again, by the fuller one of log and queues; the log's disk."""
-        disk, paths = self._store.disk, self._store.paths
-        usage = disk.usage(paths.commit_log)
-        share = usage.share
-        if disk.exists(paths.consume_queues):
-            share = max(share, disk.usage(paths.consume_queues).share)
+        usage, of_queues = self._log.usage(), self._queues.usage()
+        share = usage.share if of_queues is None else max(usage.share, of_queues.share)
         refusing = None
         if share > stages.refuse:
             text = f"{share:5.2f}"
@@ -188,13 +203,13 @@ class CleanService(ServiceThread):
                 f"the broker's disk is full [CL: {text} CQ: {text} INDEX: {text}], "
                 f"more than {stages.refuse:.0%} of it is in use"
             )
-        old, log = self.status, self._store.log
+        old, log = self.status, self._log
         if refusing is None and old.refusing is not None:
             logger.warning("cleaner: sends are taken again, %.1f %% of the disk in use", share * 100)
         if refusing is not None and old.refusing is None:
             logger.error("cleaner: sends are refused: %s", refusing)
         if refusing != log.refused:
-            self._store.scheduler.call_soon(lambda: log.refuse(refusing))
+            self._scheduler.call_soon(lambda: log.refuse(refusing))
         self.status = old._replace(used_share=share, stages=stages, refusing=refusing)
         return usage
 
@@ -238,7 +253,7 @@ class CleanService(ServiceThread):
 
     def _count_expired(self, now_ms: int, limit: int) -> int:
         """How many files at the front have been left alone for fileReservedTime."""
-        segments = self._store.log.segments
+        segments = self._log.segments
         reserved_ms = self.options.file_reserved_time_hours * HOUR_MS
         first_seen = self._first_seen_ms
         self._first_seen_ms = {s.start: first_seen.get(s.start, now_ms) for s in segments[:-1]}
@@ -255,15 +270,15 @@ class CleanService(ServiceThread):
         The later one of its modification and of the next file's first record; a time still to come says nothing, and
         without any other it counts from when this process first saw the file.
         """
-        times = [self._store.disk.modified_ms(segment.fd)]
-        head = self._store.log.read(following.start, _HEAD_BYTES)
-        if len(head) == _HEAD_BYTES:
-            times.append(store_time_ms(head))
+        times = [self._log.modified_ms(segment)]
+        stored_ms = self._records.store_time(following.start)
+        if stored_ms >= 0:
+            times.append(stored_ms)
         return max((at for at in times if at <= now_ms), default=self._first_seen_ms[segment.start])
 
     def _count_forced(self, usage: DiskUsage, stages: Watermarks) -> int:
         """How many files have to go for the disk to be below the forced stage, or to hold the next file."""
-        log = self._store.log
+        log = self._log
         size = log.segment_bytes
         known = usage.used_bytes + usage.free_bytes
         excess = usage.used_bytes - int(known * min(stages.force, stages.refuse)) if stages.force < 1 else 0
@@ -273,12 +288,11 @@ class CleanService(ServiceThread):
 
     def _take_first(self) -> bool:
         """Take the oldest file off the log, on remoting-io; False when it must stay."""
-        store = self._store
-        segments = store.log.segments
+        segments = self._log.segments
         if len(segments) < 2 or segments[0].end > self._needed_from():
             return False
         taken: list[Segment] = []
-        if not self._call(lambda: taken.extend(store.log.remove_before(segments[0].end))):
+        if not self._call(lambda: taken.extend(self._log.remove_before(segments[0].end))):
             return False
         self._leaving.extend(taken)
         return bool(taken)
@@ -289,28 +303,28 @@ class CleanService(ServiceThread):
         Without a position it is all that was published since the start: entries in no file yet are all that says where
         a queue goes on. What recovery left is in files.
         """
-        store = self._store
-        position = store.files.recovery_position.position
+        publication = self._publication
+        position = self._files.recovery_position.position
         if position is not None:
-            return min(store.published, position.record_offset)
-        return 0 if store.put_count else min(store.published, store.log.durable)
+            return min(publication.published, position.record_offset)
+        return 0 if publication.messages else min(publication.published, self._log.durable)
 
     def _call(self, callback: Callable[[], object]) -> bool:
         """Run it on remoting-io and wait; False when that has ended."""
-        return run_on_loop(self._store.scheduler.call_soon, callback, lambda: self.stopped)
+        return run_on_loop(self._scheduler.call_soon, callback, lambda: self.stopped)
 
     def _unlink_leaving(self) -> int:
         """Delete the files that have left the log, in order; returns how many. After a failure not before its time."""
         if not self._leaving or self.clock.monotonic() < self._retry_at:
             return 0
-        disk, deleted = self._store.disk, 0
+        deleted = 0
         try:
             while self._leaving:
                 segment = self._leaving[0]
                 if not self._unlinked:
-                    disk.unlink(segment.path)
+                    self._log.unlink(segment)
                     self._unlinked = True
-                disk.sync_directory(segment.path.parent)
+                self._log.sync_directory()
                 self._unlinked = False
                 self._leaving.pop(0)
                 segment.release()
@@ -325,9 +339,9 @@ class CleanService(ServiceThread):
 
     def _look_at_queues(self) -> int:
         """Bring queues and whatever else follows the log to its new beginning; returns the queue files deleted."""
-        begin = self._store.log.min_offset
+        begin = self._log.min_offset
         if begin != self._told_begin:
-            for removed in self._store.on_removed:
+            for removed in self.on_removed:
                 removed(begin)
             self._told_begin = begin
         if begin == self._log_begin and not self._all_queues:

@@ -24,7 +24,7 @@ def index_files(directory):
 
 
 def offsets(store, topic, key, limit=10_000):
-    query = IndexQuery(store.store)
+    query = IndexQuery(store.store.index, store.store.records)
     assert query.catch_up(5)
     found = query.find(topic, key, limit, 0, 1 << 62)
     assert found.complete

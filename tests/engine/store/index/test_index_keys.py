@@ -7,7 +7,8 @@ import pytest
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.properties import java_hash
 from appliance.engine.protocol.record import MAGIC_V1, MAGIC_V2, Record, decode_record, encode_record
-from appliance.engine.store.index.index_keys import KeyScanner, index_hash, key_hash, keys_of
+from appliance.engine.store.dispatch import keys_of
+from appliance.engine.store.index.index_keys import KeyScanner, index_hash, key_hash
 
 IPV4, IPV6 = encode_host("127.0.0.1", 10911), encode_host("fd00::1", 10911)
 UNIQUE = "7F0000016AB14E0E2F2A6920{:08X}"

@@ -12,7 +12,7 @@ from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.store.index import index_service
 from appliance.engine.store.index.index_file import ENTRY, HEADER, IndexFile, file_bytes
 from appliance.engine.store.index.index_query import IndexQuery
-from appliance.engine.store.index.index_recovery import NAME, IndexPosition, load_position, save_position
+from appliance.engine.store.index.index_recovery import NAME, IndexPosition, IndexPositionFile
 from tests.support.store import FailingDisk, StoreUnderTest
 from tests.support.waiting import wait_for
 
@@ -38,7 +38,7 @@ class IndexedStore(StoreUnderTest):
             self.count += 1
 
     def find(self, key, limit=100_000, begin=0, end=1 << 62):
-        query = IndexQuery(self.store)
+        query = IndexQuery(self.store.index, self.store.records)
         assert query.catch_up(10), self.store.index.failure
         return [int(record.body) for record, _ in query.find("T", key, limit, begin, end).records]
 
@@ -115,7 +115,7 @@ def test_what_a_kill_left_of_the_index_is_gone_on_with(store, slots, monkeypatch
     store.send(60)
     store.check()
     store.reopen(clean=False)
-    saved = load_position(store.store)
+    saved = IndexPositionFile(store.store.paths, store.disk).load()
     assert saved is not None
     store.check()
     assert len(store.entries()) == len(set(store.entries())) == 330
@@ -131,7 +131,8 @@ def test_a_stop_before_slots_were_made_anew_forgets_nothing(store):
     index = store.store.index
     [file] = index.files
     file.write_header()
-    save_position(store.store, IndexPosition([(file.name, file.count, file.end_offset)], index.position, False))
+    position = IndexPosition([(file.name, file.count, file.end_offset)], index.position, False)
+    IndexPositionFile(store.store.paths, store.disk).save(position)
     store.die()
     for _ in range(2):  # the thread has not begun yet
         store.open()
@@ -305,7 +306,7 @@ def test_large_records_are_indexed(store):
     for size in (50_000, 10, 60_000):
         store.put("T", 0, b"7" * size, text)
         store.tick()
-    query = IndexQuery(store.store)
+    query = IndexQuery(store.store.index, store.store.records)
     assert query.catch_up(5)
     assert [len(record.body) for record, _ in query.find("T", "big", 9, 0, 1 << 62).records] == [50_000, 10, 60_000]
 
@@ -413,7 +414,7 @@ def test_a_log_file_that_goes_while_it_is_read_costs_its_own_keys_only(tmp_path)
 def test_a_clock_that_jumped_back_makes_later_names_all_the_same(store, monkeypatch):
     store.send(30)
     store.check()
-    monkeypatch.setattr(index_service.time, "time", lambda: 1_000_000_000.0)
+    monkeypatch.setattr(store.store.index.clock, "wall_ms", lambda: 1_000_000_000_000)
     store.send(80)
     store.check()
     names = [file.name for file in store.store.index.files]
@@ -428,12 +429,12 @@ def test_a_new_files_first_entry_counts_from_the_end_of_the_last_as_apaches_does
             store.scheduler.wall_ms += 5000
         store.put("T", 0, b"x", b"UNIQ_KEY\x01u%d\x02" % n)
         store.tick()
-    assert IndexQuery(store.store).catch_up(5)
+    assert IndexQuery(store.store.index, store.store.records).catch_up(5)
     first, second = store.store.index.files
     assert (first.count, second.count) == (ENTRIES, 2)
     _, physical, seconds, _ = ENTRY.unpack(second.entries(1, 1))
     assert (seconds, physical, second.begin_ms - first.end_ms) == (5, second.begin_offset, 5000)
-    query = IndexQuery(store.store)
+    query = IndexQuery(store.store.index, store.store.records)
     assert len(query.find("T", f"u{ENTRIES - 1}", 1, second.begin_ms, second.begin_ms).records) == 1
 
 
@@ -457,7 +458,7 @@ def test_queries_while_it_is_built_see_whole_chains(store, slots):
     stop, failures = threading.Event(), []
 
     def read():
-        query, before = IndexQuery(store.store), 0
+        query, before = IndexQuery(store.store.index, store.store.records), 0
         while not stop.is_set():
             found = query.find("T", "all", 100_000, 0, 1 << 62).records
             if len(found) < before:

@@ -47,6 +47,10 @@ class Damaged(StoreUnderTest):
         return self
 
 
+def trimmer_of(store):
+    return QueueTrimmer(store.log, store.queues, store.records, store._flush_queues, lambda seconds: True)
+
+
 @pytest.fixture
 def store(tmp_path):
     store = Damaged(tmp_path)
@@ -57,7 +61,7 @@ def store(tmp_path):
 
 def check_times(store, kept):
     """The offset each message's time leads to passes over none that is kept, and repeats none."""
-    search = TimeSearch(store.store)
+    search = TimeSearch(store.store.queues, store.store.records)
     for wanted in range(COUNT):
         found = search.offset_at("T", 0, store.begin_ms + wanted * 1000, Boundary.LOWER)
         passed_over = [i for i in kept if wanted <= i < found]
@@ -75,7 +79,7 @@ def test_what_damage_took_from_a_queue_does_not_lead_a_search_by_time_astray(sto
     kept = [i for i in range(COUNT) if i not in lost]
     assert [int(body) for body in store.bodies("T", 0)] == kept
     check_times(store, kept)
-    search = TimeSearch(store.store)
+    search = TimeSearch(store.store.queues, store.store.records)
     for wanted in range(COUNT):
         found = search.offset_at("T", 0, store.begin_ms + wanted * 1000, Boundary.UPPER)
         assert found == store.queue.min_offset or not [i for i in kept if wanted < i <= found]
@@ -96,7 +100,7 @@ def test_a_record_that_nobody_can_read_does_not_lead_a_search_by_time_astray(sto
 def test_a_queue_whose_end_was_lost_keeps_the_rest_when_older_messages_expire(store):
     """A queue's first entry gone and its last one a filler meant that all was gone."""
     store.lose(*range(5, 20))
-    trimmer = QueueTrimmer(store.store, lambda seconds: True)
+    trimmer = trimmer_of(store.store)
     begin = store.places[2]
     monkey = pytest.MonkeyPatch()
     monkey.setattr(type(store.store.log), "min_offset", property(lambda log: begin))
@@ -158,7 +162,7 @@ def test_the_cleaner_hides_nothing_of_a_queue_that_broke_under_it(store, monkeyp
     store.open()
     queue = store.store.find_queue("T", 0)
     monkeypatch.setattr(store.store.queues, "on_broken", lambda queue: None)  # built anew in no time
-    trimmer = QueueTrimmer(store.store, lambda seconds: True)
+    trimmer = trimmer_of(store.store)
     monkeypatch.setattr(trimmer._files, "read", lambda *args: b"")
     trimmer.follow_log(0.0)
     monkeypatch.setattr(trimmer._times._files, "read", lambda *args: b"")
@@ -177,7 +181,7 @@ def test_the_files_of_a_deleted_queue_are_missed_by_nobody(store, caplog):
     deletion = TopicDeletion("T")
     store.store.forget_topic(deletion)
     store.store._flush_queues.wait_deleted(deletion)
-    search = TimeSearch(store.store)
+    search = TimeSearch(store.store.queues, store.store.records)
     with caplog.at_level(logging.ERROR):
         assert search.entries(queue, 0, 5) == b""
         assert search.offset_at("T", 0, store.begin_ms, Boundary.LOWER) == 0

@@ -120,7 +120,7 @@ def test_without_queue_files_sends_go_on_and_reads_wait_until_they_are_built_ane
         result = store.get(queue, offset, 32, wanted)
         assert (result.status, result.next_offset, result.max_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, offset, 3)
     with pytest.raises(QueueBroken):
-        TimeSearch(store.store).offset_at("T2", 1, 5, Boundary.LOWER)
+        TimeSearch(store.store.queues, store.store.records).offset_at("T2", 1, 5, Boundary.LOWER)
     assert store.put("T2", 1, b"sent meanwhile") >= 0
     store.tick()
     store.wait_acked(1)

@@ -12,7 +12,6 @@ from appliance.engine.config import StoreConfig, parse_hours
 from appliance.engine.errors import StoreBroken
 from appliance.engine.store.disk import Disk, DiskUsage
 from appliance.engine.store.results import GetStatus
-from appliance.engine.store.retention import clean_service
 from appliance.engine.store.retention.clean_rules import HOUR_MS, AgeClock, is_cleaning_hour, watermarks
 from appliance.engine.store.retention.clean_service import CleanService
 from tests.support.store import StoreUnderTest
@@ -109,8 +108,12 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr(CleanService, "start", CleanService._prepare)
-    monkeypatch.setattr(clean_service, "Clock", lambda: clock)
+
+    def start(cleaner):
+        cleaner.clock = clock
+        cleaner._prepare()
+
+    monkeypatch.setattr(CleanService, "start", start)
     under_test = Kept(tmp_path, clock).open()
     yield under_test
     under_test.stop()

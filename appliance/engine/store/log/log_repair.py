@@ -1,0 +1,82 @@
+"""What recovery changes in the log's files: it makes them durable, keeps damage aside, and zeroes a torn tail.
+
+Nothing is ever lost by it: bytes are copied to `quarantine/`, synced and listed among the findings before they are
+stepped over or zeroed.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ..disk import Disk
+from ..paths import StorePaths
+from ..store_files import StoreFiles
+from .raw_log import WINDOW_BYTES, ZEROS_BYTES, RawLog
+
+logger = logging.getLogger(__name__)
+
+
+class LogRepair:
+    """The reporter of scans that mend. Belongs to recovery, afterwards to flush-consumequeue."""
+
+    def __init__(self, raw: RawLog, paths: StorePaths, disk: Disk, files: StoreFiles) -> None:
+        self.raw = raw
+        self._paths = paths
+        self._disk = disk
+        self._files = files
+
+    def settle(self, start: int) -> None:
+        """Make what lies behind `start` durable, and read from the disk only.
+
+        A process that died may have left bytes in the page cache that a failed sync never stored.
+        """
+        for segment in self.raw.files.segments:
+            if segment.end > start:
+                self._disk.fdatasync(segment.fd)
+                self._disk.forget_cached(segment.fd)
+
+    def damage(self, begin: int, end: int, reason: str) -> None:
+        """A scan steps over a range that is no record."""
+        self._quarantine(begin, end, "damage", reason)
+
+    def cut(self, end: int) -> None:
+        """Zero what lies behind the log's end: a later record must never be followed by stale ones."""
+        disk = self._disk
+        for segment in self.raw.files.segments:
+            begin = max(end, segment.start)
+            if begin >= segment.end:
+                continue
+            data_end = self.raw.data_end(segment, begin)
+            if data_end == begin:
+                continue
+            self._quarantine(begin, data_end, "torn", "behind the last whole record")
+            if begin == segment.start:
+                disk.truncate(segment.fd, 0)
+                disk.allocate(segment.fd, segment.end - segment.start)
+            else:
+                for offset in range(begin, data_end, ZEROS_BYTES):
+                    zeros = bytes(min(ZEROS_BYTES, data_end - offset))
+                    disk.write_all(segment.fd, zeros, offset - segment.start)
+            disk.fdatasync(segment.fd)
+
+    def _quarantine(self, begin: int, end: int, kind: str, reason: str) -> None:
+        """Keep a copy of bytes that are stepped over or cut."""
+        disk, directory = self._disk, self._paths.quarantine
+        disk.make_directory(directory)
+        path = directory / f"commitlog-{begin:020d}-{end:020d}.{kind}"
+        fd = disk.open(path, create=True)
+        try:
+            position = 0
+            while begin + position < end:
+                data = self.raw.read(begin + position, min(WINDOW_BYTES, end - begin - position))
+                if not data:
+                    break
+                disk.write_all(fd, data, position)
+                position += len(data)
+            disk.fsync(fd)
+        finally:
+            disk.close(fd)
+        disk.sync_directory(directory)
+        self._files.report(kind, self._paths.commit_log.name, reason, begin, end, str(path))
+        level = logging.ERROR if kind == "damage" else logging.WARNING
+        logger.log(level, "recovery: %s [%d, %d) kept as %s: %s", kind, begin, end, path.name, reason)

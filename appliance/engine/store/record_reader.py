@@ -1,0 +1,86 @@
+"""The one way to a published record: by its physical offset, checked, for whoever may wait for the disk.
+
+The bytes at any place are never taken for a record because they look like one: a record says itself where it lies, and
+bodies may hold anything. Pulls do not come here: their offsets are from queue entries, and they send bytes unread.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from typing import NamedTuple
+
+from ..errors import CorruptFile
+from ..protocol.record import FIXED_BYTES, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, Record, decode_record, store_time_ms
+from .log.commit_log import CommitLog
+from .publication import Publication
+
+logger = logging.getLogger(__name__)
+
+#: What most records fit in.
+_READ_BYTES = 4096
+#: Up to the store time behind a 20-byte born host.
+_HEAD_BYTES = 76
+
+
+class StoredRecord(NamedTuple):
+    """A record and its bytes as they lie in the log."""
+
+    record: Record
+    data: bytes
+
+
+class Missing(enum.Enum):
+    """Why there is no record."""
+
+    EXPIRED = "its file has left the log"
+    NOT_PUBLISHED = "the log does not reach there yet"
+    NO_RECORD = "no record begins there"
+    UNREADABLE = "the disk does not give it"
+
+
+class RecordReader:
+    """Any thread. Body CRCs are not looked at: what is damaged is shown as it is."""
+
+    def __init__(self, log: CommitLog, publication: Publication) -> None:
+        self._log = log
+        self._publication = publication
+
+    def find(self, physical: int, size: int | None = None) -> StoredRecord | Missing:
+        """The record that begins at a physical offset. size: what its queue entry says; another one is no record."""
+        room = self._publication.published - physical
+        if physical < self._log.min_offset:
+            return Missing.EXPIRED
+        if room <= 0 or (size is not None and size > room):
+            return Missing.NOT_PUBLISHED
+        try:
+            data = self._log.read(physical, min(size or _READ_BYTES, room))
+            if len(data) < FIXED_BYTES:
+                return Missing.EXPIRED if physical < self._log.min_offset else Missing.NO_RECORD
+            length, magic = SIZE_MAGIC.unpack_from(data)
+            if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= length <= room or size not in (None, length):
+                return Missing.NO_RECORD
+            if int.from_bytes(data[28:36], "big") != physical:
+                return Missing.NO_RECORD
+            if length > len(data):
+                data = self._log.read(physical, length)
+            record = decode_record(data, check_crc=False)
+        except CorruptFile:
+            return Missing.NO_RECORD
+        except OSError as error:
+            logger.warning("commit log: a record cannot be read at=%d: %s", physical, error)
+            return Missing.UNREADABLE
+        return StoredRecord(record, data[: record.size])
+
+    def get(self, physical: int, size: int | None = None) -> StoredRecord | None:
+        """As `find`, for those who do not ask why."""
+        found = self.find(physical, size)
+        return None if isinstance(found, Missing) else found
+
+    def store_time(self, physical: int) -> int:
+        """Store time in ms of the record at a queue entry's physical offset, -1 when there is none. Raises OSError: a
+        guess would have a client skip messages."""
+        head = self._log.read(physical, _HEAD_BYTES)
+        if len(head) < _HEAD_BYTES or int.from_bytes(head[4:8], "big") not in (MAGIC_V1, MAGIC_V2):
+            return -1
+        return store_time_ms(head)

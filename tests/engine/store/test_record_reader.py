@@ -1,0 +1,90 @@
+"""One way to a published record: it is there and says so itself, or there is a reason why not."""
+
+import errno
+
+import pytest
+
+from appliance.engine.protocol.record import decode_record
+from appliance.engine.store.record_reader import Missing
+from tests.support.store import FailingDisk, StoreUnderTest
+
+
+class Deaf(FailingDisk):
+    def pread(self, fd, size, position):
+        self._check("pread")
+        return super().pread(fd, size, position)
+
+
+@pytest.fixture
+def store(tmp_path):
+    under_test = StoreUnderTest(tmp_path, disk=Deaf()).open()
+    yield under_test
+    under_test.disk.failing.clear()
+    under_test.stop()
+
+
+def test_a_record_is_found_by_its_place_alone(store):
+    physical = store.put("T", 0, b"x" * 9000)
+    store.tick()
+    record, data = store.store.records.get(physical)
+    assert record.body == b"x" * 9000
+    assert decode_record(data) == record
+    assert store.store.records.get(physical, record.size) == (record, data)
+    assert store.store.records.store_time(physical) == record.store_time_ms
+
+
+def test_another_size_than_its_queue_entry_says_is_no_record(store):
+    physical = store.put("T", 0, b"body")
+    store.put("T", 0, b"body")
+    store.tick()
+    size = store.store.records.get(physical).record.size
+    assert store.store.records.find(physical, size + 1) is Missing.NO_RECORD
+    assert store.store.records.find(physical, size - 1) is Missing.NO_RECORD
+
+
+def test_bytes_in_a_body_that_look_like_a_record_are_none(store):
+    physical = store.put("T", 0, b"honest")
+    store.tick()
+    inner = store.store.records.get(physical).data
+    outside = store.put("T", 0, inner)
+    store.tick()
+    at = store.store.log.read(outside, 2 * len(inner) + 200).index(inner) + outside
+    assert store.store.records.find(at) is Missing.NO_RECORD
+
+
+def test_what_is_not_published_is_not_read(store):
+    store.write("T", 0, b"one")
+    end = store.store.published
+    physical = store.put("T", 0, b"staged")
+    assert physical == end
+    assert store.store.records.find(physical) is Missing.NOT_PUBLISHED
+    store.tick()
+    assert store.store.records.get(physical).record.body == b"staged"
+    assert store.store.records.find(end + 1) is Missing.NO_RECORD
+
+
+def test_what_has_left_the_log_has_expired(store):
+    while len(store.store.log.segments) < 3:
+        store.write("T", 0, b"x" * 10_000)
+    store.wait_recovery_position()
+    store.store.log.remove_before(store.store.log.segments[1].start)
+    assert store.store.records.find(0) is Missing.EXPIRED
+    assert store.store.records.get(store.store.log.min_offset) is not None
+
+
+def test_a_disk_that_does_not_give_it_is_told_from_a_place_without_a_record(store):
+    physical = store.put("T", 0, b"body")
+    store.tick()
+    store.disk.failing["pread"] = errno.EIO
+    assert store.store.records.find(physical) is Missing.UNREADABLE
+    with pytest.raises(OSError, match="EIO"):
+        store.store.records.store_time(physical)
+
+
+def test_the_blank_at_a_files_end_is_no_record(store):
+    while len(store.store.log.segments) < 2 or store.store.published < store.store.log.segments[1].start:
+        store.write("T", 0, b"x" * 10_000)
+    end = store.store.log.segments[0].end
+    behind = [record.physical_offset + record.size for record in store.records("T", 0) if record.physical_offset < end]
+    assert behind[-1] < end
+    assert store.store.records.find(behind[-1]) is Missing.NO_RECORD
