@@ -56,6 +56,10 @@ class FailingDisk(Disk):
         if call in self.failing:
             raise OSError(self.failing[call], errno.errorcode[self.failing[call]])
 
+    def pread(self, fd, size, position):
+        self._check("pread")
+        return super().pread(fd, size, position)
+
     def pwrite(self, fd, data, position):
         self._check("pwrite")
         return super().pwrite(fd, data, position)

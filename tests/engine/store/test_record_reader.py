@@ -9,15 +9,9 @@ from appliance.engine.store.record_reader import Missing
 from tests.support.store import FailingDisk, StoreUnderTest
 
 
-class Deaf(FailingDisk):
-    def pread(self, fd, size, position):
-        self._check("pread")
-        return super().pread(fd, size, position)
-
-
 @pytest.fixture
 def store(tmp_path):
-    under_test = StoreUnderTest(tmp_path, disk=Deaf()).open()
+    under_test = StoreUnderTest(tmp_path, disk=FailingDisk()).open()
     yield under_test
     under_test.disk.failing.clear()
     under_test.stop()
