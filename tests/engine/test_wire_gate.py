@@ -160,7 +160,7 @@ def test_a_state_that_cannot_be_told_afterwards_does_not_undo_the_act():
 class FullPool:
     """Has no room."""
 
-    def submit(self, *job: Any) -> bool:
+    def submit(self, job: Any, size: int = 0, conn: Any = None, answered: bool = True) -> bool:
         return False
 
 
