@@ -57,6 +57,7 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "a connection of an administrator": (wire_gate.Conn, Connection, {"answers"}),
     "a connection that takes nothing": (worker_pool.FullPeer, Connection, {"put_off", "places", "pool_waits"}),
     "a pool": (fakes.InlinePool, WorkerPool, set()),
+    "a pool without room": (wire_gate.FullPool, WorkerPool, set()),
     "a loop": (fakes.InlineLoop, EventLoop, {"timers"}),
     "a crash's loop": (life.Now, EventLoop, set()),
     "an audit": (wire_gate.Ear, WireAudit, {"acts"}),

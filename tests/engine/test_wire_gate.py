@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import struct
 from typing import Any
-from unittest.mock import create_autospec
 
 import msgspec
 import pytest
@@ -19,7 +18,7 @@ from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.request_kinds import ADMIN, KINDS
 from appliance.engine.remoting import server as remoting_server
-from appliance.engine.remoting.dispatcher import Dispatcher, WorkerPool
+from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.window.admin_pool import POOL
 from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_gate import MAX_NAMES, MAX_STATE_CHARS, Act, WireGate, bounded, is_loopback, plain
@@ -158,12 +157,17 @@ def test_a_state_that_cannot_be_told_afterwards_does_not_undo_the_act():
     assert [(one.result, one.target) for one in acts] == [("done", "T")]
 
 
+class FullPool:
+    """Has no room."""
+
+    def submit(self, job: Any, size: int = 0, conn: Any = None, answered: bool = True) -> bool:
+        return False
+
+
 def test_an_act_that_its_pool_has_no_room_for_is_written_down():
     ear, conn = Ear(), Conn()
     gate = WireGate("loopback", ear, FakeClock(), {17: topic_set()})  # type: ignore[arg-type]
-    full = create_autospec(WorkerPool, instance=True)
-    full.submit.return_value = False
-    table = Dispatcher({"admin": full}, (gate,))
+    table = Dispatcher({"admin": FullPool()}, (gate,))  # type: ignore[dict-item]
     table.add(17, lambda request, conn: pytest.fail("called"), "admin")
     table.dispatch_request(conn, request())  # type: ignore[arg-type]
     assert [answer.code for answer in conn.answers] == [2]

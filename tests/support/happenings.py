@@ -10,7 +10,7 @@ from typing import Any
 
 from appliance.engine.remoting.dispatcher import WorkerPool
 from appliance.engine.store.disk import DiskUsage
-from appliance.engine.window import checks
+from appliance.engine.window import disk_room
 from tests.support.engine import Peer, pull_fields, send_fields
 from tests.support.figures import SkippingClock, WatchedEngine
 from tests.support.waiting import wait_for
@@ -86,7 +86,7 @@ def a_disk_that_is_full(watched: WatchedEngine) -> Iterator[None]:
 @contextmanager
 def a_disk_that_fills(watched: WatchedEngine) -> Iterator[None]:
     watched.patch.setattr(watched.store.disk, "usage", lambda path: DiskUsage(1000, 777, 223))
-    watched.patch.setattr(checks, "disk_usage", lambda path: DiskUsage(1000, 777, 223))
+    watched.patch.setattr(disk_room, "disk_usage", lambda path: DiskUsage(1000, 777, 223))
     watched.store.cleaner.look()
     yield
 
@@ -176,7 +176,7 @@ def a_log_that_grows(watched: WatchedEngine) -> Iterator[None]:
 
 @contextmanager
 def a_log_that_grows_fast(watched: WatchedEngine) -> Iterator[None]:
-    watched.patch.setattr(checks, "disk_usage", lambda path: DiskUsage(1000, 777, 223))
+    watched.patch.setattr(disk_room, "disk_usage", lambda path: DiskUsage(1000, 777, 223))
     with a_second_of_traffic(watched):
         yield
 
