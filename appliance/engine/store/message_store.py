@@ -82,6 +82,7 @@ class MessageStore(Appender):
         self.ledger = QueueLedger(paths, disk, queues.files.file_bytes)
         self.records = RecordReader(log, publication)
         self._clock = clock
+        self._monotonic = clock.monotonic
         self._log_repair = LogRepair(RawLog(log, disk), paths, disk, files)
         # The threads.
         self._flush = FlushCommitLogService(log, settings.synchronous, self._synced, clock)
@@ -258,15 +259,18 @@ class MessageStore(Appender):
             return
         log.after_write()
         tick.end = log.written
-        tick.written_at = self._clock.monotonic()
+        tick.written_at = self._monotonic()
         if tick.early:
             self.on_written(tick)
         self._flush.tick_written()
         if log.written - log.durable > UNSYNCED_HIGH_BYTES:
             self._set_pressure(True)
-        self.pending.append(tick)
-        if tick.end <= self.publication.limit():
+        if not self.publication.allows(tick.end):
+            self.pending.append(tick)
+            return
+        if self.pending:  # what ends before it may be published, too, and goes first
             self._publish_ready()
+        self._publish(tick)
 
     def fail_tick(self, reason: str) -> None:
         """The current tick cannot be written: tell everyone in it."""
@@ -293,8 +297,9 @@ class MessageStore(Appender):
                 queue.dirty = True
                 self.queues.dirty.append(queue)
         self._tail_bytes += count * ENTRY_BYTES
-        self.put_bytes += tick.end - self.publication.published
-        self.publication.advance(tick.end, tick.last_offset, count)
+        publication = self.publication
+        self.put_bytes += tick.end - publication.published
+        publication.advance(tick.end, tick.last_offset, count)
         self._flush_queues.published(self._tail_bytes)
         self.index.published()
         if self._tail_bytes > TAIL_HIGH_BYTES:

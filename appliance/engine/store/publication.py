@@ -32,6 +32,13 @@ class Publication:
         """Up to where ticks may be published."""
         return min([watermark() for watermark in self.watermarks.values()])
 
+    def allows(self, end: int) -> bool:
+        """Whether a tick that ends there may be published: as `limit`, and cheaper, for the end of each tick."""
+        for watermark in self.watermarks.values():  # noqa: SIM110 - all() of a generator takes twice as long
+            if watermark() < end:
+                return False
+        return True
+
     def begin(self, end: int, last_record_offset: int) -> None:
         """The log as recovery found it is durable, and published."""
         self.published, self.last_record_offset = end, last_record_offset
