@@ -164,22 +164,11 @@ def test_circles_are_found():
 
 #: More than this many modules that import each other have no way in for a reader.
 LARGEST_CIRCLE = 3
-#: Parts that still have a larger one, and why.
-NOT_YET = {
-    f"{ENGINE}.remoting.": "connection, outbox and dispatcher know the server they belong to",
-}
 
 
 def test_modules_do_not_import_each_other_in_large_circles():
     large = [sorted(circle) for circle in circles(modules()) if len(circle) > LARGEST_CIRCLE]
-    large = [circle for circle in large if not all(module.startswith(tuple(NOT_YET)) for module in circle)]
     assert not large, "give each the parts it uses, not what holds them"
-
-
-def test_parts_that_still_go_round_in_circles_are_listed_no_longer_than_they_do():
-    large = [circle for circle in circles(modules()) if len(circle) > LARGEST_CIRCLE]
-    gone = [part for part in NOT_YET if not any(module.startswith(part) for circle in large for module in circle)]
-    assert not gone, "take them off the list"
 
 
 def test_nothing_reaches_past_the_window():

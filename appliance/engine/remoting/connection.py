@@ -18,7 +18,8 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import FrameError
 from ..protocol.codes import ResponseCode
@@ -30,11 +31,10 @@ from ..protocol.command import (
     encode_command,
 )
 from .event_loop import READABLE, WRITABLE
-from .outbox import Outbox
+from .outbox import Outbox, OutboxServer
 
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
-    from .server import RemotingServer
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,25 @@ _PREFIX = struct.Struct(">iI")
 _LENGTH = struct.Struct(">i")
 
 
+class ConnectionServer(OutboxServer, Protocol):
+    """What the connections of a server share. Owned by the remoting-io thread.
+
+    producers_held: back-pressure is on. held_back: who waits for its end -> since when. read_bytes: how many bytes one
+    read takes at most, 0 for as many as fit. on_answer: takes an answer to a request of ours.
+    """
+
+    producers_held: bool
+    held_back: dict[Connection, float]
+    read_bytes: int
+    on_answer: Callable[[Connection, RemotingCommand], None]
+
+    def account_partial(self, conn: Connection, change: int) -> None:
+        """Count bytes of partial frames of all peers."""
+
+    def forget(self, conn: Connection) -> None:
+        """A connection closes."""
+
+
 class Connection(Outbox):
     """One accepted connection.
 
@@ -55,6 +74,7 @@ class Connection(Outbox):
     last heartbeat. parked_count: how many of this peer's pulls are held; remoting-io counts, any thread reads.
     """
 
+    _server: ConnectionServer
     __slots__ = (
         "_filled",
         "_partial",
@@ -67,7 +87,7 @@ class Connection(Outbox):
         "version",
     )
 
-    def __init__(self, server: RemotingServer, sock: socket.socket, dispatcher: Dispatcher, born_host: bytes) -> None:
+    def __init__(self, server: ConnectionServer, sock: socket.socket, dispatcher: Dispatcher, born_host: bytes) -> None:
         super().__init__(server, sock, born_host)
         self.dispatcher = dispatcher
         self.client_id: str | None = None

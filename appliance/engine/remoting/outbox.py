@@ -16,14 +16,12 @@ import termios
 from array import array
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import Protocol
 
 from ..host_port import join_host_port
 from ..protocol.message_id import decode_host
-from .event_loop import READABLE, WRITABLE
-
-if TYPE_CHECKING:
-    from .server import RemotingServer
+from .event_loop import READABLE, WRITABLE, EventLoop
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +43,24 @@ _MOST_PIECES = 1024
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 Piece = bytes | memoryview
+
+
+class OutboxServer(Protocol):
+    """What the outboxes of a server share. Owned by the remoting-io thread, but for pool_lock.
+
+    dirty: outboxes to be flushed at the end of the tick. reading_paused: nobody is read from. outbox_high_bytes: no
+    more answers are built for a peer that has more than this to take. pool_lock: guards what pools count at
+    connections.
+    """
+
+    loop: EventLoop
+    dirty: list[Outbox]
+    reading_paused: bool
+    outbox_high_bytes: int
+    pool_lock: Lock
+
+    def account_outbox(self, conn: Outbox, change: int) -> None:
+        """Count bytes in the outboxes of all peers."""
 
 
 class Outbox:
@@ -82,7 +98,7 @@ class Outbox:
         "listening_since",
     )
 
-    def __init__(self, server: RemotingServer, sock: socket.socket, born_host: bytes) -> None:
+    def __init__(self, server: OutboxServer, sock: socket.socket, born_host: bytes) -> None:
         self._server = server
         self._sock = sock
         self.fd = sock.fileno()
