@@ -17,10 +17,11 @@ from pathlib import Path
 
 from . import __version__, runtime
 from .command_line import ServeOptions
+from .engine import file_sync
 from .engine.config import EngineConfig
 from .engine.engine import Engine
 from .engine.errors import StartError
-from .engine.own_files import FILE_MODE
+from .engine.host_port import EVERYWHERE, host_of, join_host_port
 
 logger = logging.getLogger(__name__)
 
@@ -95,9 +96,9 @@ class EngineProcess:
     def _http_address(self, engine: Engine, port: int) -> str:
         """`host:port` that reaches the console: where it listens everywhere, the host that the engine advertises."""
         host = self.options.bind
-        if host in ("0.0.0.0", "::"):
-            host = (engine.broker_address or engine.namesrv_address or host).rpartition(":")[0].strip("[]")
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if host in EVERYWHERE:
+            host = host_of(engine.broker_address or engine.namesrv_address) or host
+        return join_host_port(host, port)
 
     def stop(self) -> None:
         """Stop the engine; nothing happens when it is not running. Ends the process when that takes too long."""
@@ -141,11 +142,7 @@ def _withdraw(ready_file: Path) -> None:
 def _publish(ready_file: Path, content: dict[str, object]) -> None:
     """Put it in place whole, for this user only: it may hold the set-up link. A link of that name is replaced, not
     followed."""
-    temporary = ready_file.with_name(f".{ready_file.name}.{os.urandom(8).hex()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(json.dumps(content) + "\n")
-    os.replace(temporary, ready_file)
+    file_sync.replace_file(ready_file, f"{json.dumps(content)}\n".encode(), durable=False)
 
 
 def _give_up() -> None:

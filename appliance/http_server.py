@@ -31,6 +31,7 @@ from gunicorn.workers.gasgi import ASGIWorker
 from .command_line import ServeOptions
 from .engine.config import EngineConfig
 from .engine.errors import RocketBoxError, StartError
+from .engine.host_port import join_host_port
 from .engine.log_lines import LineFormatter
 from .engine.own_files import make_directory
 from .engine.plain_text import plain
@@ -77,7 +78,7 @@ def _listen(options: ServeOptions) -> socket.socket:
         listener.bind((options.bind, options.http_port))
         listener.listen(128)
     except OSError as error:
-        where = f"{options.bind}:{options.http_port}"
+        where = join_host_port(options.bind, options.http_port)
         raise StartError(f"The console cannot listen on {where}: {os.strerror(error.errno or 0)}.") from None
     return listener
 

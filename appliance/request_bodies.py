@@ -153,7 +153,7 @@ def limit_of(view_name: str, method: str, route: str) -> int:
 def largest_send() -> int:
     """Bytes of the largest request that sends a test message."""
     try:
-        longest: int = runtime.running().engine.config.store.max_message_size
+        longest = runtime.window().max_message_bytes()
     except runtime.EngineNotRunning:
         return SMALL
     return SEND_FACTOR * longest + FORM

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from .engine.own_files import FILE_MODE
+from .engine import file_sync
 
 if TYPE_CHECKING:
     from .command_line import ServeOptions
@@ -56,14 +56,7 @@ class Place:
 
     def save_advertise(self, host: str) -> None:
         """Choose it for the next start. Raises OSError."""
-        path = self.directory / ADVERTISE_FILE
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(host + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        file_sync.replace_file(self.directory / ADVERTISE_FILE, f"{host}\n".encode())
 
     def allowed_hosts(self) -> list[str]:
         """Host names the console answers to.

@@ -1,7 +1,7 @@
 """Which way the doors open: who may import whom. A failure names the file and the sentence that was forgotten."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
@@ -60,14 +60,19 @@ RULES = {
 # The rules are about code that runs: names for the type checker open no door.
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    """Absolute names of everything a module imports at run time, also inside its functions."""
+def imports_of(path: Path, annotations: bool = False) -> Iterator[str]:
+    """Absolute names of everything a module imports at run time, also inside its functions.
+
+    annotations: also what it imports for the type checker only.
+    """
     package = list(path.relative_to(ROOT).with_suffix("").parts[:-1])
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for_types_only = {
         id(inner)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+        if not annotations
+        and isinstance(node, ast.If)
+        and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
         for inner in ast.walk(node)
     }
     for node in ast.walk(tree):
@@ -97,3 +102,87 @@ def test_the_doors_open_one_way(directory):
         if any(name == door or name.startswith(door + ".") for door in forbidden)
     )
     assert not wrong, f"{sentence}: {'; '.join(wrong)}"
+
+
+# --- circles
+
+
+def circles(imports: dict[str, set[str]]) -> list[set[str]]:
+    """Modules that reach each other by imports, each circle once (Tarjan's strongly connected components)."""
+    found: list[set[str]] = []
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        stack.append(module)
+        for other in sorted(imports[module]):
+            if other not in number:
+                visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in stack:
+                lowest[module] = min(lowest[module], number[other])
+        if lowest[module] == number[module]:
+            at = stack.index(module)
+            if len(stack) - at > 1:
+                found.append(set(stack[at:]))
+            del stack[at:]
+
+    for module in sorted(imports):
+        if module not in number:
+            visit(module)
+    return found
+
+
+def modules() -> dict[str, set[str]]:
+    """Each module of the product, and those of the product that it imports; what annotations need counts."""
+    paths = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (ROOT / "appliance").rglob("*.py")
+    }
+    return {name: set(_modules_of(set(imports_of(path, True)), paths.keys())) - {name} for name, path in paths.items()}
+
+
+def _modules_of(names: set[str], known: Set[str]) -> Iterator[str]:
+    """`from .package import module` imports that module, `from .package import Name` what the package's __init__ is."""
+    for name in names:
+        package = name.rpartition(".")[0]
+        if name not in known:
+            if package in known:
+                yield package
+        elif not any(more.startswith(f"{name}.") for more in names):
+            yield name
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": {"f"}, "f": {"e"}}) == [
+        {"a", "b", "c"},
+        {"e", "f"},
+    ]
+
+
+#: More than this many modules that import each other have no way in for a reader.
+LARGEST_CIRCLE = 3
+#: Parts that still have a larger one.
+NOT_YET = (f"{ENGINE}.store.", f"{ENGINE}.remoting.")
+
+
+def test_modules_do_not_import_each_other_in_large_circles():
+    large = [sorted(circle) for circle in circles(modules()) if len(circle) > LARGEST_CIRCLE]
+    large = [circle for circle in large if not all(module.startswith(NOT_YET) for module in circle)]
+    assert not large
+
+
+def test_nothing_reaches_past_the_window():
+    """`running().engine` is for the window, which `runtime` hands out."""
+    wrong = sorted(
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "appliance").rglob("*.py")
+        if path != ROOT / "appliance/runtime.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "engine"
+        and ast.unparse(node.value).removesuffix("()").rpartition(".")[2] in ("running", "_running")
+    )
+    assert not wrong

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 
 from .. import runtime
 from ..engine.errors import Unavailable
+from ..engine.host_port import join_host_port, local_host, split_host_port
 
 
 @require_safe
@@ -35,6 +36,5 @@ def namesrv_addresses() -> list[str]:
     if own is None:
         return list(engine.namesrvs)
     # The broker speaks to the own one at the address bound to; clients are told the advertised one.
-    host = engine.bind if engine.bind not in ("0.0.0.0", "::", "") else "127.0.0.1"
-    inside = f"{f'[{host}]' if ':' in host else host}:{own.rpartition(':')[2]}"
+    inside = join_host_port(local_host(engine.bind), split_host_port(own)[1])
     return [own if address == inside else address for address in engine.namesrvs] or [own]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from msgspec import MsgspecError, json
+from msgspec import json
 from ninja import Query
 
+from ..engine.cursors import decode_cursor, encode_cursor
 from ..engine.errors import InvalidInput
 from .auth import accessible, has_pattern
 
@@ -28,23 +27,23 @@ _MOST = 500
 
 def page_number(cursor: str | None, question: object) -> int:
     """The page a cursor of `next_page` asks for; 1 without one. InvalidInput when it is of another question."""
-    return 1 if cursor is None else max(1, decode_cursor(cursor, question))
+    return 1 if cursor is None else max(1, decode_position(cursor, question))
 
 
-def decode_cursor(cursor: str, question: object) -> int:
-    """The number a cursor of `encode_cursor` carries."""
+def decode_position(cursor: str, question: object) -> int:
+    """The number a cursor of `encode_position` carries."""
     try:
-        number, digest = json.decode(base64.urlsafe_b64decode(cursor.encode("ascii")), type=tuple[int, str])
-    except (ValueError, MsgspecError, binascii.Error):
+        number, digest = decode_cursor(cursor, tuple[int, str])
+    except ValueError:
         raise InvalidInput("cursor", "this cursor is not valid: start again without one") from None
     if digest != _digest(question):
         raise InvalidInput("cursor", "this cursor belongs to another filter, sort or limit")
     return number
 
 
-def encode_cursor(number: int, question: object) -> str:
+def encode_position(number: int, question: object) -> str:
     """A cursor that carries a number."""
-    return base64.urlsafe_b64encode(json.encode((number, _digest(question)))).decode("ascii")
+    return encode_cursor((number, _digest(question)))
 
 
 def _digest(question: object) -> str:
@@ -71,7 +70,7 @@ def table(
     page = ask(number, limit)
     rows = page.rows if page.page == number else ()
     more = page.page < page.pages and page.page == number
-    return {"items": rows, "total": page.total, "next_cursor": encode_cursor(number + 1, question) if more else None}
+    return {"items": rows, "total": page.total, "next_cursor": encode_position(number + 1, question) if more else None}
 
 
 def _all_rows(ask: Callable[[int, int], Any]) -> list[Any]:
@@ -82,4 +81,4 @@ def _all_rows(ask: Callable[[int, int], Any]) -> list[Any]:
 def _one_page(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:
     shown = rows[(number - 1) * limit : number * limit]
     more = number * limit < len(rows)
-    return {"items": shown, "total": len(rows), "next_cursor": encode_cursor(number + 1, question) if more else None}
+    return {"items": shown, "total": len(rows), "next_cursor": encode_position(number + 1, question) if more else None}

@@ -160,22 +160,8 @@ class Seal:
 
     def _write_head(self, key: bytes, head: Head) -> None:
         document = asdict(head)
-        self._write(self._head_path, json.dumps(document | {"mac": _mac(key, document).hex()}) + "\n")
-
-    def _write(self, path: Path, text: str) -> None:
-        """Durable when it returns; whole or not at all."""
-        fresh = path.with_name(f"{path.name}.new")
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.fchmod(fd, 0o600)
-            self._give_to_owner(fd)
-            with open(fd, "w", encoding="ascii", closefd=False) as file:
-                file.write(text)
-            file_sync.sync_data(fd)
-        finally:
-            os.close(fd)
-        os.replace(fresh, path)
-        file_sync.sync_directory(self._directory)
+        text = json.dumps(document | {"mac": _mac(key, document).hex()}) + "\n"
+        file_sync.replace_file(self._head_path, text.encode(), prepare=self._give_to_owner)
 
     def _give_to_owner(self, fd: int) -> None:
         """What root's command line writes is the server's, as SQLite does it with its files: it must read it again."""
@@ -216,7 +202,7 @@ class Seal:
             base = Base(last_id, digest, opaque=marked)
             # The head first: a key without a head would be taken for a head that somebody removed.
             self._write_head(key, Head(count, last_id, digest, base, None if news.is_well else _noted(news)))
-            self._write(self._key_path, key.hex() + "\n")
+            file_sync.replace_file(self._key_path, f"{key.hex()}\n".encode(), prepare=self._give_to_owner)
         return key, news
 
     def follow(self, table: Table) -> Verdict | None:

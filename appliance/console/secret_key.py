@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
+
+from ..engine import file_sync
 
 FILE_NAME = "secret-key"
 
@@ -20,11 +21,5 @@ def secret_key(directory: Path) -> str:
 
 def _made(path: Path) -> str:
     key = secrets.token_urlsafe(50)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(key + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    file_sync.replace_file(path, f"{key}\n".encode())
     return key

@@ -14,15 +14,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .errors import CallTimeout, ConnectError, FrameError
+from .host_port import EVERYWHERE, join_host_port, local_host, split_host_port
 from .protocol.codes import RequestCode
 from .protocol.command import RemotingCommand
 from .remoting.client import RemotingClient
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 RESOLVE_LIMIT_S = 2.0
 ANSWER_LIMIT_MS = 1500
@@ -69,17 +66,20 @@ def is_host(text: str) -> bool:
     return True
 
 
-def check_address(engine: Engine, host: str) -> AddressCheck:
-    """Try one address. Blocks for 5 s at most; never on the I/O thread. host: must be one (`is_host`)."""
+def check_address(host: str, bind: str, broker: str | None, namesrv: str | None) -> AddressCheck:
+    """Try one address. Blocks for 5 s at most; never on the I/O thread.
+
+    host: must be one (`is_host`). bind: where the engine listens. broker, namesrv: "host:port" that clients are told;
+    None for a role that does not run.
+    """
     addresses = _resolved(host)
     loopback = bool(addresses) and all(ipaddress.ip_address(found).is_loopback for found in addresses)
-    bind = engine.config.bind
     broker_port = namesrv_port = None
-    if engine.broker_address is not None:
-        port = _port_of(engine.broker_address)
+    if broker is not None:
+        port = split_host_port(broker)[1]
         broker_port = _check_port(host, port, addresses, bind, _broker_mark)
-    if engine.namesrv_address is not None:
-        port = _port_of(engine.namesrv_address)
+    if namesrv is not None:
+        port = split_host_port(namesrv)[1]
         namesrv_port = _check_port(host, port, addresses, bind, _namesrv_mark)
     return AddressCheck(host, addresses, loopback, broker_port, namesrv_port)
 
@@ -126,16 +126,14 @@ def _check_port(
         return PortCheck(port, "silent", bind=bind)
     started = time.monotonic()
     try:
-        mark = mark_of(_join(host, port))
+        mark = mark_of(join_host_port(host, port))
     except ConnectError:
-        everywhere = bind in ("0.0.0.0", "::", "")
-        return PortCheck(port, "refused" if everywhere or bind in addresses else "bound", bind=bind)
+        return PortCheck(port, "refused" if bind in (*EVERYWHERE, *addresses) else "bound", bind=bind)
     except (CallTimeout, FrameError, OSError, ValueError):
         return PortCheck(port, "silent", bind=bind)
     took_ms = (time.monotonic() - started) * 1000
-    own = bind if bind not in ("0.0.0.0", "::", "") else "127.0.0.1"
     try:
-        ours = mark_of(_join(own, port))
+        ours = mark_of(join_host_port(local_host(bind), port))
     except (ConnectError, CallTimeout, FrameError, OSError, ValueError):
         ours = None
     same = mark is not None and mark == ours
@@ -160,11 +158,3 @@ def _found(address: str, code: int, pattern: bytes) -> str | None:
         client.close()
     match = re.search(pattern, bytes(answer.body or b"")) if answer.code == 0 else None
     return match.group(1).decode("utf-8", "replace") if match else None
-
-
-def _port_of(address: str) -> int:
-    return int(address.rpartition(":")[2])
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

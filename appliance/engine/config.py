@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import StartError
+from .host_port import split_host_port
 
 ENGINE_ROLES = frozenset({"broker", "namesrv"})
 
@@ -262,8 +263,11 @@ def parse_addresses(value: object) -> tuple[str, ...]:
         raise ValueError(f"must be host:port addresses separated by ';', not {value!r}")
     addresses = tuple(part.strip() for part in parts if part.strip())
     for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        try:
+            port = split_host_port(address)[1]
+        except ValueError:
+            port = 0
+        if not port:
             raise ValueError(f"must be host:port addresses separated by ';', not {address!r}")
     return addresses
 

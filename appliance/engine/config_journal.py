@@ -16,7 +16,6 @@ import json
 import logging
 import os
 import threading
-import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +25,7 @@ from typing import Any, Protocol
 import msgspec
 
 from . import file_sync
+from .clock import Clock
 from .own_files import FILE_MODE, make_directory
 from .service_thread import ServiceThread
 
@@ -117,11 +117,12 @@ class ConfigJournal(ServiceThread):
     the JSON file of its table, or both.
     """
 
-    def __init__(self, path: Path, calls: JournalCalls | None = None) -> None:
+    def __init__(self, path: Path, calls: JournalCalls | None = None, clock: Clock | None = None) -> None:
         """Read what is there and cut a torn tail. Raises OSError."""
         super().__init__("config-journal")
         # Constant after construction.
         self._calls = OsJournalCalls() if calls is None else calls
+        self._clock = clock or Clock()
         self._path = path
         #: What saves the tables' files: they hold what the journal could not make durable. Filled before start().
         self.when_broken: list[Callable[[], None]] = []
@@ -210,12 +211,12 @@ class ConfigJournal(ServiceThread):
 
     def wait_durable(self, ticket: int, timeout_s: float = WAIT_S) -> None:
         """Return when entry `ticket` is durable. Raises OSError when its sync failed, or takes longer."""
-        deadline = time.monotonic() + timeout_s
+        deadline = self._clock.monotonic() + timeout_s
         with self._state:
             while self._durable < ticket:
                 if self._failed >= ticket:
                     raise OSError(self._broken or f"{self._path} could not be synced")
-                left = deadline - time.monotonic()
+                left = deadline - self._clock.monotonic()
                 if left <= 0 or self.stopped:
                     raise OSError(f"{self._path} was not synced in time")
                 self._state.wait(left)

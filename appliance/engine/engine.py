@@ -10,22 +10,25 @@ from __future__ import annotations
 import logging
 import random
 import socket
-import threading
 import time
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from .clock import Clock
 from .config import EngineConfig
 from .errors import StartError
+from .host_port import EVERYWHERE, join_host_port, local_host, split_host_port
+from .loop_calls import run_on_loop
 from .own_files import tighten_at_start
-from .remoting.dispatcher import WorkerPool
+from .remoting.dispatcher import Dispatcher, Gate, WorkerPool
 from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
 from .store.disk import disk_usage
 from .window import EngineAdmin
+from .window.options import Options
+from .window.system import Addresses
 from .wire_audit import NAMESRV_STEM, STEM, WireAudit
-from .wire_gate import WireGate
+from .wire_gate import Act, WireGate
 
 if TYPE_CHECKING:
     from .broker.broker import Broker
@@ -48,21 +51,32 @@ _PICKED_PORTS = range(12_000, 32_000)
 class Engine:
     """The broker and the name server of this process."""
 
-    def __init__(self, config: EngineConfig) -> None:
-        # A section of our own: hot options are changed in it while we run.
-        self.config = config = replace(config, broker=replace(config.broker))
+    def __init__(self, config: EngineConfig, gates: tuple[Gate, ...] = (), clock: Clock | None = None) -> None:
+        """gates: asked on every port, behind the one for administration, which writes down what they refuse."""
+        self.options = Options(config)
         self.broker_address: str | None = None
         self.namesrv_address: str | None = None
-        self.loop = EventLoop()
+        self._clock = clock or Clock()
+        self.loop = EventLoop(self._clock)
         self.server = RemotingServer(self.loop)
         self.broker: Broker | None = None
         self.namesrv: NameServer | None = None
-        self.window = EngineAdmin(self)
         self._pools: dict[str, WorkerPool] = {}
-        self._clock = Clock()
         stem = STEM if "broker" in config.roles else NAMESRV_STEM
         self.wire_audit = WireAudit(config.data_dir / "rocketbox", self._clock, stem=stem)
-        self._gate = WireGate(config.wire_admin, self.wire_audit, self._clock)
+        self._gates = gates
+        self.window = EngineAdmin(
+            self.options, self.loop, self.server, self.wire_audit, self.addresses, lambda: self.health()
+        )
+
+    @property
+    def config(self) -> EngineConfig:
+        """As it is now; changed options make another object of it."""
+        return self.options.config
+
+    def addresses(self) -> Addresses:
+        """What clients are told."""
+        return Addresses(self.broker_address, self.namesrv_address)
 
     # --- start
 
@@ -74,7 +88,7 @@ class Engine:
         sockets: list[socket.socket] = []
         try:
             self.server.keep_descriptors(raise_descriptor_limit())
-            self.window.load_options()
+            self.options.load()
             self._build(sockets)
             self._open_wire_audit()
         except BaseException:
@@ -96,7 +110,7 @@ class Engine:
                 self._own_namesrv(), 5.0
             ):
                 logger.warning("engine: the own name server did not take the registration yet")
-        self.window.start()
+        self.window.start(self.broker, self.namesrv, self._pools)
         logger.info("engine: running broker=%s namesrv=%s", self.broker_address, self.namesrv_address)
 
     def _build(self, sockets: list[socket.socket]) -> None:
@@ -106,21 +120,21 @@ class Engine:
         if "namesrv" in config.roles:
             namesrv_socket = listen(config.bind, config.namesrv_port)
             sockets.append(namesrv_socket)
-            self.namesrv_address = _join(advertised, namesrv_socket.getsockname()[1])
+            self.namesrv_address = join_host_port(advertised, namesrv_socket.getsockname()[1])
         if "broker" in config.roles:
             main, vip = self._listen_broker(sockets)
             port = main.getsockname()[1]
-            self.broker_address = _join(advertised, port)
+            self.broker_address = join_host_port(advertised, port)
             self._check_disk()
             tighten_at_start(config.data_dir / "rocketbox")
-            self._build_broker(main, vip, _join(advertised, port + 1))
+            self._build_broker(main, vip, join_host_port(advertised, port + 1))
         else:
             tighten_at_start(config.data_dir / "rocketbox")
         if namesrv_socket is not None:
             from .namesrv.namesrv import NameServer
 
             self.namesrv = NameServer(config, self.loop, self.server, self._clock)
-            dispatcher = self._gate.table(self._pools, self.namesrv.wire_acts())
+            dispatcher = self._dispatcher(self.namesrv.wire_acts())
             self.namesrv.register(dispatcher)
             self.server.listen(namesrv_socket, dispatcher)
 
@@ -131,32 +145,27 @@ class Engine:
             raise StartError(f"The log of administrative requests cannot be kept: {error}.") from None
 
     def _build_broker(self, main: socket.socket, vip: socket.socket, ha_address: str) -> None:
-        from .broker.broker import Broker
+        from .broker.broker import Broker, Network
 
         assert self.broker_address is not None
         namesrv_addrs = self.config.broker.namesrv_addrs
         if self.namesrv_address is not None and not namesrv_addrs:
             namesrv_addrs = (self._own_namesrv(),)
-        self.broker = Broker(
-            self.config,
-            self.loop,
-            self.server,
-            self._pools,
-            self.broker_address,
-            ha_address,
-            namesrv_addrs,
-            self._clock,
-        )
-        dispatcher = self._gate.table(self._pools, self.broker.wire_acts())
+        network = Network(self.broker_address, ha_address, namesrv_addrs)
+        self.broker = Broker(self.options, self.loop, self.server, self._pools, network, self._clock)
+        dispatcher = self._dispatcher(self.broker.wire_acts())
         vip_dispatcher = self.broker.register(dispatcher)
         self.server.listen(main, dispatcher)
         self.server.listen(vip, vip_dispatcher)
 
+    def _dispatcher(self, acts: Mapping[int, Act]) -> Dispatcher:
+        wire_gate = WireGate(self.config.wire_admin, self.wire_audit, self._clock, acts)
+        return Dispatcher(self._pools, (wire_gate, *self._gates), self._clock)
+
     def _own_namesrv(self) -> str:
         """Where this process reaches its own name server: the bind address, not the advertised one."""
         assert self.namesrv_address is not None
-        host = self.config.bind if self.config.bind not in ("0.0.0.0", "::", "") else "127.0.0.1"
-        return _join(host, int(self.namesrv_address.rpartition(":")[2]))
+        return join_host_port(local_host(self.config.bind), split_host_port(self.namesrv_address)[1])
 
     def _listen_broker(self, sockets: list[socket.socket]) -> tuple[socket.socket, socket.socket]:
         """The main and the VIP socket; port 0 looks for three free neighbours."""
@@ -241,22 +250,13 @@ class Engine:
 
     def _drain(self, seconds: float) -> None:
         """Give slow readers a moment to take their last answers."""
-        end = time.monotonic() + seconds
-        while self.server.connections and time.monotonic() < end:
+        end = self._clock.monotonic() + seconds
+        while self.server.connections and self._clock.monotonic() < end:
             time.sleep(0.01)
 
-    def _on_loop(self, function: object) -> None:
-        """Run a function on the I/O thread and wait for it."""
-        done = threading.Event()
-
-        def run() -> None:
-            try:
-                function()  # type: ignore[operator]
-            finally:
-                done.set()
-
-        self.loop.call_soon(run)
-        done.wait(LOOP_CALL_S)
+    def _on_loop(self, function: Callable[[], object]) -> None:
+        end = self._clock.monotonic() + LOOP_CALL_S
+        run_on_loop(self.loop.call_soon, function, lambda: self._clock.monotonic() >= end)
 
     def health(self) -> dict[str, dict[str, object]]:
         """Check -> {"ok", "detail"}; details are for the operator only."""
@@ -268,13 +268,9 @@ class Engine:
         return found
 
 
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _advertised(bind: str) -> str:
     """What to tell others when we listen everywhere: the address of the default route."""
-    if bind not in ("0.0.0.0", "::", ""):
+    if bind not in EVERYWHERE:
         return bind
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:

@@ -69,9 +69,10 @@ class CorruptFile(RocketBoxError):
 
 
 class AdminError(RocketBoxError):
-    """An administrator's question or command that cannot be served. rocketmq_code: the response code that fits.
+    """An administrator's question or command that cannot be served; nothing was changed, unless a subclass says more.
 
-    reason: a sentence of the window's (`admin.sentences`), which a page can say in another language, or plain text.
+    reason: a `window.sentences.Sentence`, which a page can say in another language, or plain English text; `sentence`
+    is the former, or None. rocketmq_code: the response code a tool gets for it.
     """
 
     rocketmq_code: int = 1
@@ -82,7 +83,7 @@ class AdminError(RocketBoxError):
 
 
 class NotFound(AdminError):
-    """There is no such thing. kind: "topic", "group", "message", "option", "queue"."""
+    """There is no such thing. kind: "topic", "group", "message", "option", "queue". name: as it was asked for."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"There is no {kind} {name}.")
@@ -92,7 +93,7 @@ class NotFound(AdminError):
 
 
 class InvalidInput(AdminError):
-    """One value of the input is wrong."""
+    """One value of the input is wrong. field: the argument, setting or option; "" when the broker refused the whole."""
 
     def __init__(self, field: str, reason: object, rocketmq_code: int = 29) -> None:
         super().__init__(reason)
@@ -105,7 +106,7 @@ class Conflict(AdminError):
 
 
 class Blocked(AdminError):
-    """A change that would lose something. blockers: sentences; change: the preview it belongs to."""
+    """A change that would lose something. blockers: `Sentence`s. change: the preview they are of."""
 
     def __init__(self, reason: object, blockers: tuple[object, ...], change: object) -> None:
         super().__init__(reason)
@@ -114,6 +115,6 @@ class Blocked(AdminError):
 
 
 class Unavailable(AdminError):
-    """It cannot be done now."""
+    """It cannot be done now; after a time-out it may have been done nevertheless, as the text says then."""
 
     rocketmq_code = 14

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from .own_files import FILE_MODE
 
 
 def sync_data(fd: int) -> None:
@@ -24,6 +27,34 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def replace_file(path: Path, data: bytes, durable: bool = True, prepare: Callable[[int], object] | None = None) -> None:
+    """Put `data` into a file of ours, whole or not at all; it is 0600, whatever the umask. Raises OSError.
+
+    A link of that name is replaced, not followed. durable: on the disk when this returns. prepare: called with the
+    descriptor before anything is written.
+    """
+    fresh = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    try:
+        try:
+            os.fchmod(fd, FILE_MODE)
+            if prepare is not None:
+                prepare(fd)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            if durable:
+                sync_data(fd)
+        finally:
+            os.close(fd)
+        os.replace(fresh, path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_directory(path.parent)
 
 
 def forget_cached(fd: int, position: int = 0, size: int = 0) -> None:

@@ -29,6 +29,7 @@ import msgspec
 
 from . import file_sync
 from .clock import Clock
+from .host_port import join_host_port
 from .service_thread import ServiceThread
 
 logger = logging.getLogger(__name__)
@@ -81,8 +82,7 @@ class WireAct(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def peer(self) -> str:
         """ "10.0.0.5:4711"."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" if self.port else self.host
+        return join_host_port(self.host, self.port) if self.port else self.host
 
 
 class _Head(msgspec.Struct, frozen=True, rename={"first": "from"}):

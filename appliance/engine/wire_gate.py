@@ -1,9 +1,9 @@
-"""The gate for administration over the wire (D22), put around handlers where dispatch tables are filled.
+"""The gate for administration over the wire (D22); it stands before the handlers of every port's dispatcher.
 
-A handler of kind ADMIN (`protocol/request_kinds.py`) is wrapped once: who may not is refused with NO_PERMISSION, and
-what was asked, by whom, what was before and after and how it ended goes to `wire_audit`. All other handlers, and every
-hot one, are added as they are: a send or a pull costs nothing more. What this process does itself calls the processors
-and not the table; it is in the console's audit log under the name of whoever asked.
+It watches the codes of kind ADMIN (`protocol/request_kinds.py`): who may not is refused with NO_PERMISSION, and what
+was asked, by whom, what was before and after and how it ended goes to `wire_audit`. All other codes, and every hot one,
+pass no gate: a send or a pull costs nothing more. What this process does itself calls the processors and not the table;
+it is in the console's audit log under the name of whoever asked.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from .clock import Clock
 from .errors import RefusedRequest
 from .protocol.codes import ResponseCode
-from .protocol.command import RemotingCommand
+from .protocol.command import RemotingCommand, Witness
 from .protocol.message_id import decode_host
 from .protocol.request_kinds import ADMIN, kind_of
-from .remoting.dispatcher import Dispatcher, Handler, WorkerPool
 from .wire_audit import DONE, FAILED, REFUSED, WireAct, WireAudit
 
 if TYPE_CHECKING:
@@ -69,7 +68,8 @@ def _nothing(names: Names) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """How one request code looks in the audit log. All functions run in the handler's own thread.
+    """How one request code looks in the audit log. All functions run in the handler's own thread;
+    `names` of a short request that is refused, on the I/O thread.
 
     action: `<noun>.<verb>`, the console's words where it has the same act. names: what the request is about. state: of
     these names, now: field -> value, or name -> fields when there are several; asked before and after. told, answered:
@@ -84,18 +84,28 @@ class Act:
 
 
 class WireGate:
-    """One for all ports. Constant after construction."""
+    """A gate of the dispatcher. Constant after construction."""
 
-    def __init__(self, policy: str, audit: WireAudit, clock: Clock) -> None:
+    def __init__(self, policy: str, audit: WireAudit, clock: Clock, acts: Mapping[int, Act]) -> None:
+        """acts: how each ADMIN code of a port looks in the log."""
         self._policy = policy
         self._audit = audit
         self._clock = clock
+        self._acts = acts
 
-    def table(self, pools: dict[str, WorkerPool], acts: Mapping[int, Act]) -> GuardedDispatcher:
-        """A dispatch table that guards what is added to it; acts: how each ADMIN code looks in the log."""
-        return GuardedDispatcher(pools, self, acts)
+    def watches(self, code: int) -> bool:
+        """What changes the broker or the name server. Raises LookupError for a code that is not classified, or is ADMIN
+        and has no Act."""
+        return kind_of(code) == ADMIN and self._acts[code] is not None
 
-    def admits(self, born_host: bytes) -> bool:
+    def admit(self, request: RemotingCommand, conn: Connection) -> Witness:
+        act = self._acts[request.code]
+        if not self.takes_from(conn.born_host):
+            self.record(act, request, _few_names(act, request), conn.born_host, {}, {}, REFUSED)
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, self._reason(conn.born_host))
+        return _Witness(self, act, request, conn.born_host)
+
+    def takes_from(self, born_host: bytes) -> bool:
         return self._policy == ALL or (self._policy == LOOPBACK and is_loopback(born_host))
 
     def _reason(self, born_host: bytes) -> str:
@@ -111,38 +121,7 @@ class WireGate:
             "RocketBox with --wire-admin all."
         )
 
-    def around(self, act: Act, handler: Handler) -> Handler:
-        """The handler, for those who may, with an entry in the log for every request."""
-
-        def guarded(request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-            if not self.admits(conn.born_host):
-                names = _names(act, request) if len(request.body) <= SMALL_BODY_BYTES else ()
-                self._record(act, request, names, conn.born_host, {}, {}, REFUSED)
-                raise RefusedRequest(ResponseCode.NO_PERMISSION, self._reason(conn.born_host))
-            names = _names(act, request)
-            before = act.state(names) if names else {}
-
-            def ended(response: RemotingCommand) -> None:
-                result = _RESULTS.get(response.code, REFUSED)
-                after: State = {"reason": response.remark} if response.code else act.state(names) if names else {}
-                after |= {name: response.ext_fields[name] for name in act.answered if name in response.ext_fields}
-                self._record(act, request, names, conn.born_host, before, after, result)
-
-            try:
-                response = handler(request, cast("Connection", _Witness(conn, ended)))
-            except RefusedRequest as refusal:
-                ended(RemotingCommand.response(refusal.code, refusal.remark))
-                raise
-            except Exception as error:  # the dispatcher answers and logs it
-                ended(RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
-                raise
-            if response is not None:
-                ended(response)
-            return response
-
-        return guarded
-
-    def _record(
+    def record(
         self,
         act: Act,
         request: RemotingCommand,
@@ -152,6 +131,7 @@ class WireGate:
         after: State,
         result: str,
     ) -> None:
+        """An entry in the log. before, after: whole states; what is the same in both is left out."""
         host, port = decode_host(born_host)
         if result == DONE:
             changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
@@ -173,6 +153,40 @@ class WireGate:
         )
 
 
+class _Witness:
+    """Writes down how an admitted request went, with what was before and after."""
+
+    __slots__ = ("_act", "_before", "_born_host", "_gate", "_names", "_request")
+
+    def __init__(self, gate: WireGate, act: Act, request: RemotingCommand, born_host: bytes) -> None:
+        self._gate = gate
+        self._act = act
+        self._request = request
+        self._born_host = born_host
+        self._names: Names | None = None
+        self._before: State = {}
+
+    def begins(self) -> None:
+        self._names = _names(self._act, self._request)
+        self._before = self._act.state(self._names) if self._names else {}
+
+    def answered(self, response: RemotingCommand) -> None:
+        act, names = self._act, self._names
+        if names is None:  # it never began: another gate refused it, or its pool is full
+            names = _few_names(act, self._request)
+        after: State = {"reason": response.remark} if response.code else self._state(names)
+        after |= {name: response.ext_fields[name] for name in act.answered if name in response.ext_fields}
+        result = _RESULTS.get(response.code, REFUSED)
+        self._gate.record(act, self._request, names, self._born_host, self._before, after, result)
+
+    def _state(self, names: Names) -> State:
+        try:
+            return self._act.state(names) if names else {}
+        except Exception:  # it was done, and whoever asked is told so
+            logger.exception("wire gate: what became of it cannot be told action=%s", self._act.action)
+            return {}
+
+
 _RESULTS = {ResponseCode.SUCCESS: DONE, ResponseCode.SYSTEM_ERROR: FAILED}
 
 
@@ -182,6 +196,11 @@ def _names(act: Act, request: RemotingCommand) -> Names:
         return act.names(request)
     except (RefusedRequest, ValueError):
         return ()
+
+
+def _few_names(act: Act, request: RemotingCommand) -> Names:
+    """Of a request that is not handled: on the I/O thread, so a long body is not looked into."""
+    return _names(act, request) if len(request.body) <= SMALL_BODY_BYTES else ()
 
 
 def _joined(names: Names) -> str:
@@ -213,35 +232,3 @@ def bounded(value: Any, room: list[int] | None = None) -> Any:
     text = plain(str(value))
     room[0] -= len(text)
     return text
-
-
-class _Witness:
-    """The connection of a guarded request: an answer that comes later is seen on its way out."""
-
-    __slots__ = ("_conn", "_ended")
-
-    def __init__(self, conn: Connection, ended: Callable[[RemotingCommand], None]) -> None:
-        self._conn = conn
-        self._ended = ended
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._conn, name)
-
-    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        self._ended(response)
-        self._conn.respond(request, response)
-
-
-class GuardedDispatcher(Dispatcher):
-    """A dispatch table whose ADMIN handlers stand behind the gate. Copies of it (the VIP port's) hold them so."""
-
-    def __init__(self, pools: dict[str, WorkerPool], gate: WireGate, acts: Mapping[int, Act]) -> None:
-        super().__init__(pools)
-        self._gate = gate
-        self._acts = acts
-
-    def add(self, code: int, handler: Handler, pool: str | None = None) -> None:
-        """As Dispatcher.add. Raises LookupError for a code that is not classified, or is ADMIN and has no Act."""
-        if kind_of(code) == ADMIN:
-            handler = self._gate.around(self._acts[code], handler)
-        super().add(code, handler, pool)

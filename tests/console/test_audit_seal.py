@@ -84,11 +84,11 @@ def test_what_roots_command_line_writes_stays_the_servers(monkeypatch):
     acts(1)
     (directory() / KEY_FILE).unlink()
     acts(1)
-    assert set(given) == {("audit-head.new", 4711, 4712), ("audit-key.new", 4711, 4712)}
+    assert set(given) == {("audit-head", 4711, 4712), ("audit-key", 4711, 4712)}
 
 
 def name_of(fd: int) -> str:
-    return os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))
+    return os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).split(".")[1]
 
 
 @pytest.mark.parametrize("file", [KEY_FILE, HEAD_FILE])
@@ -339,11 +339,11 @@ def test_an_entry_that_is_rolled_back_moves_no_head():
 def test_a_head_that_cannot_be_written_keeps_no_entry_back(monkeypatch, caplog):
     acts(1)
 
-    def full(*args):
+    def full(*args, **options):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr(audit_seal.Seal, "_write", full)
+        disk.setattr(audit_seal.file_sync, "replace_file", full)
         assert act("T2").pk
     assert "its head cannot be written" in caplog.text
     act("T3")

@@ -355,7 +355,7 @@ class Life:
             bodies = [GONE] * queue.min_offset
             places = [-1] * queue.min_offset
             while len(bodies) < queue.max_offset:
-                result = self.store.get(queue, len(bodies), 32, None)
+                result = self.store.get(queue, len(bodies), 32)
                 if result is None or result.status != GetStatus.FOUND or not result.message_count:
                     raise Violation(f"{name} has a hole at {len(bodies)} of {queue.max_offset}: {result}")
                 for offset, size in result.runs:

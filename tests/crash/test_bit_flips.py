@@ -183,7 +183,7 @@ class Subject:
             offset = queue.min_offset
             while offset < queue.max_offset:
                 # One at a time: a harmed record cannot be asked for its own place.
-                result = store.get(queue, offset, 1, None)
+                result = store.get(queue, offset, 1)
                 if result is None or result.next_offset <= offset:
                     break
                 for physical, size in result.runs:

@@ -228,10 +228,10 @@ class StoreMachine(RuleBasedStateMachine):
             if found is None or low >= count:
                 continue
             if low:
-                assert store.get(found, low - 1, 1, None).status == GetStatus.OFFSET_TOO_SMALL
-            assert store.get(found, count, 1, None).status == GetStatus.OFFSET_OVERFLOW_ONE
+                assert store.get(found, low - 1, 1).status == GetStatus.OFFSET_TOO_SMALL
+            assert store.get(found, count, 1).status == GetStatus.OFFSET_OVERFLOW_ONE
             for offset in {low, (low + count) // 2, count - 1}:
-                result = store.get(found, offset, 1, None)
+                result = store.get(found, offset, 1)
                 assert result.status == GetStatus.FOUND, (queue, offset, result)
                 (place, size), *_ = result.runs
                 assert bodies[offset] == GONE or bodies[offset] in store.log.read(place, size)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from appliance.engine.address_check import check_address, is_host, own_addresses
+from appliance.engine.address_check import is_host, own_addresses
 from tests.support.engine import start_engine
 
 
@@ -18,7 +18,7 @@ def engine(tmp_path_factory):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_our_own_address_answers_on_both_ports(engine, host):
-    check = check_address(engine, host)
+    check = engine.window.check_address(host)
     assert check.good
     assert check.loopback
     assert "127.0.0.1" in check.addresses
@@ -27,13 +27,13 @@ def test_our_own_address_answers_on_both_ports(engine, host):
 
 
 def test_an_address_of_this_machine_on_which_nobody_listens_says_where_we_do(engine):
-    check = check_address(engine, "127.0.0.2")
+    check = engine.window.check_address("127.0.0.2")
     assert not check.good
     assert (check.broker.result, check.broker.bind) == ("bound", "127.0.0.1")
 
 
 def test_a_name_that_means_nothing_here_is_not_good(engine):
-    check = check_address(engine, "no-such-host.invalid")
+    check = engine.window.check_address("no-such-host.invalid")
     assert (check.addresses, check.good, check.broker.result) == ((), False, "silent")
 
 
@@ -47,7 +47,7 @@ def test_somebody_else_on_our_port_is_told_apart(engine, tmp_path):
             relay.bind(("127.0.0.2", port))
             relay.listen()
             threading.Thread(target=_relay_one, args=(relay, stranger), daemon=True).start()
-            assert check_address(engine, "127.0.0.2").broker.result == "other"
+            assert engine.window.check_address("127.0.0.2").broker.result == "other"
     finally:
         other.stop()
 

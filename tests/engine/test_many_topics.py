@@ -85,7 +85,7 @@ def test_many_topics_made_one_after_the_other_survive_a_restart(tmp_path):
         check_messages(engine)
         assert open_files() - files < 2 * DESCRIPTORS + 200
         sampler = engine.window._parts.sampler
-        ringed = [track for track in sampler.topics.values() if track.ring is not None]
+        ringed = [moves for moves in sampler.topics.values() if moves.ring is not None]
         assert len(ringed) < TOPICS / 10, "a topic that had a few messages has no place for ten minutes of them"
         broker.close()
         namesrv.close()

@@ -18,7 +18,8 @@ from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.request_kinds import ADMIN, KINDS
 from appliance.engine.remoting import server as remoting_server
-from appliance.engine.window import commands
+from appliance.engine.remoting.dispatcher import Dispatcher
+from appliance.engine.window.admin_pool import POOL
 from appliance.engine.wire_audit import WireAct
 from appliance.engine.wire_gate import MAX_NAMES, MAX_STATE_CHARS, Act, WireGate, bounded, is_loopback, plain
 from tests.engine.window.conftest import wait_for
@@ -55,11 +56,16 @@ class Ear:
 
 
 class Conn:
+    """Takes answers as a connection does."""
+
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.born_host = encode_host(host, 4711)
+        self.remote_host = host
         self.answers: list[RemotingCommand] = []
 
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        if request.witness is not None:
+            request.witness.answered(response)
         self.answers.append(response)
 
 
@@ -67,27 +73,34 @@ class Conn:
     ("policy", "local", "foreign"), [("loopback", True, False), ("all", True, True), ("off", False, False)]
 )
 def test_three_policies(policy, local, foreign):
-    gate = WireGate(policy, Ear(), FakeClock())  # type: ignore[arg-type]
-    assert [gate.admits(encode_host(host, 1)) for host in ("127.0.0.1", "10.0.0.5")] == [local, foreign]
+    gate = WireGate(policy, Ear(), FakeClock(), {})  # type: ignore[arg-type]
+    assert [gate.takes_from(encode_host(host, 1)) for host in ("127.0.0.1", "10.0.0.5")] == [local, foreign]
 
 
-def guarded(handler: Any, policy: str = "loopback", **act: Any) -> tuple[Any, Ear]:
+def request(code: int = 17, body: bytes = b"") -> RemotingCommand:
+    return RemotingCommand(code, ext_fields={"topic": "T", "perm": "6"}, body=body)
+
+
+def asked(handler: Any, conn: Conn, about: RemotingCommand, act: Act) -> list[WireAct]:
+    """What is written down of a request."""
     ear = Ear()
-    gate = WireGate(policy, ear, FakeClock())  # type: ignore[arg-type]
-    return gate.around(Act("topic.set", lambda request: (request.ext_fields["topic"],), **act), handler), ear
+    gate = WireGate("loopback", ear, FakeClock(), {about.code: act})  # type: ignore[arg-type]
+    table = Dispatcher({}, (gate,))
+    table.add(about.code, handler)
+    table.dispatch_request(conn, about)  # type: ignore[arg-type]
+    return ear.acts
 
 
-REQUEST = RemotingCommand(17, ext_fields={"topic": "T", "perm": "6"})
+def topic_set(**act: Any) -> Act:
+    return Act("topic.set", lambda request: (request.ext_fields["topic"],), **act)
 
 
 def test_the_handler_of_somebody_who_may_not_is_never_called():
-    handler, ear = guarded(lambda request, conn: pytest.fail("called"))
-    with pytest.raises(RefusedRequest) as refusal:
-        handler(REQUEST, Conn("10.0.0.5"))
-    assert refusal.value.code == 16
+    conn = Conn("10.0.0.5")
+    (act,) = asked(lambda request, conn: pytest.fail("called"), conn, request(), topic_set())
+    assert conn.answers[0].code == 16
     for word in ("loopback address only", "10.0.0.5", "127.0.0.1", "console", "--wire-admin all"):
-        assert word in refusal.value.remark
-    (act,) = ear.acts
+        assert word in str(conn.answers[0].remark)
     assert (act.result, act.peer, act.action, act.target) == ("refused", "10.0.0.5:4711", "topic.set", "T")
 
 
@@ -98,9 +111,10 @@ def test_before_and_after_hold_what_differs_and_what_was_asked():
         table["T"] = {"queues": 8, "order": False}
         return RemotingCommand.response(0, ext={"count": "3"})
 
-    act, ear = guarded(handler, state=lambda names: dict(table[names[0]]), told=("perm",), answered=("count",))
-    assert act(REQUEST, Conn()).code == 0
-    (written,) = ear.acts
+    conn = Conn()
+    act = topic_set(state=lambda names: dict(table[names[0]]), told=("perm",), answered=("count",))
+    (written,) = asked(handler, conn, request(), act)
+    assert conn.answers[0].code == 0
     assert (written.before, written.after) == ({"queues": 4}, {"queues": 8, "count": "3", "perm": "6"})
     assert (written.result, written.host, written.port) == ("done", "127.0.0.1", 4711)
 
@@ -123,41 +137,42 @@ def fail(request, conn):
     ],
 )
 def test_what_did_not_happen_is_written_down_with_its_reason(handler, result, reason):
-    act, ear = guarded(handler)
-    try:
-        act(REQUEST, Conn())
-    except (RefusedRequest, OSError):
-        pass
-    assert [(one.result, one.after) for one in ear.acts] == [(result, {"reason": reason})]
+    acts = asked(handler, Conn(), request(), topic_set())
+    assert [(one.result, one.after) for one in acts] == [(result, {"reason": reason})]
 
 
 def test_an_answer_that_comes_later_is_written_down_when_it_comes():
-    waiting = []
     conn = Conn()
-    act, ear = guarded(lambda request, witness: waiting.append(witness))
-    assert act(REQUEST, conn) is None
-    assert ear.acts == []
-    waiting[0].respond(REQUEST, RemotingCommand.response(0))
-    assert [one.result for one in ear.acts] == ["done"]
-    assert len(conn.answers) == 1
+    about = request()
+    acts = asked(lambda request, conn: None, conn, about, topic_set())
+    assert acts == []
+    conn.respond(about, RemotingCommand.response(0))
+    assert [one.result for one in acts] == ["done"]
+
+
+def test_a_state_that_cannot_be_told_afterwards_does_not_undo_the_act():
+    states = iter([{"queues": 4}])
+    act = topic_set(state=lambda _: next(states))
+    acts = asked(lambda request, conn: RemotingCommand.response(0), Conn(), request(), act)
+    assert [(one.result, one.target) for one in acts] == [("done", "T")]
 
 
 def test_a_malformed_request_is_for_its_handler_to_refuse():
-    ear = Ear()
-    gate = WireGate("loopback", ear, FakeClock())  # type: ignore[arg-type]
-    handler = gate.around(broker_acts(None, None, None, dict)[18], refuse)  # type: ignore[arg-type]
-    with pytest.raises(RefusedRequest, match="no such name"):
-        handler(RemotingCommand(18, body=b"{"), Conn())  # type: ignore[arg-type]
-    assert [(act.target, act.result) for act in ear.acts] == [("", "refused")]
+    acts = asked(refuse, Conn(), RemotingCommand(18, body=b"{"), broker_acts(None, None, None, dict)[18])  # type: ignore[arg-type]
+    assert [(act.target, act.result) for act in acts] == [("", "refused")]
 
 
 def test_a_long_body_of_somebody_who_is_refused_is_not_read():
-    ear = Ear()
-    gate = WireGate("loopback", ear, FakeClock())  # type: ignore[arg-type]
     named = Act("topic.set", lambda request: pytest.fail("was read"))
-    with pytest.raises(RefusedRequest):
-        gate.around(named, refuse)(RemotingCommand(18, body=bytes(5000)), Conn("10.0.0.5"))  # type: ignore[arg-type]
-    assert len(ear.acts) == 1
+    assert len(asked(refuse, Conn("10.0.0.5"), request(18, bytes(5000)), named)) == 1
+
+
+def test_an_administrative_code_without_an_act_is_not_served():
+    table = Dispatcher({}, (WireGate("all", Ear(), FakeClock(), {}),))  # type: ignore[arg-type]
+    with pytest.raises(LookupError):
+        table.add(17, refuse)
+    with pytest.raises(LookupError):
+        table.add(31_999, refuse)
 
 
 def test_texts_of_peers_are_cut_and_hold_no_control_characters():
@@ -334,7 +349,7 @@ def test_what_the_window_does_is_not_written_down_here(house):
     engine.window.change_configuration({"brokerPermission": "4"})
     engine.window.clean("topics")
     engine.window.delete_topic("T", force=True)
-    assert commands.POOL in engine._pools
+    assert POOL in engine._pools
     assert Peer(str(engine.broker_address)).ask(17, {"topic": "Wire"} | TOPIC).code == 0
     assert [act.target for act in acts_of(engine, 1)] == ["Wire"]
 
@@ -345,8 +360,8 @@ def test_a_send_and_a_pull_pass_no_gate(house):
     assert {getattr(hot, "__name__", "") for hot in table._hot.values()} == {
         "hot_long", "hot_letters", "hot_pull", "hot_lite_pull",
     }  # fmt: skip
-    wrapped = {code for code, (handler, _) in table._handlers.items() if handler.__name__ == "guarded"}
-    assert wrapped == {code for code in table.codes if KINDS[code] == ADMIN}
+    watched = {code for code, entry in table._handlers.items() if entry.gates}
+    assert watched == {code for code in table.codes if KINDS[code] == ADMIN}
 
 
 def test_a_log_that_cannot_be_written_is_a_failed_check(house):

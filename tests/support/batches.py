@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from appliance.engine.broker.processors.batch_body import BatchRecords, Shapes
+from appliance.engine.broker.sending.batch_body import BatchRecords, Shapes
 from appliance.engine.store.message_store import MessageStore
 from appliance.engine.store.queues.consume_queue import ConsumeQueue
 

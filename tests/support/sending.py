@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.engine.broker.groups import SubscriptionGroupManager
-from appliance.engine.broker.processors.send import SendProcessor
+from appliance.engine.broker.processors.send import SendAnswers, SendProcessor
 from appliance.engine.broker.queue_locks import RebalanceLockManager
+from appliance.engine.broker.sending.admission import SendAdmission
+from appliance.engine.broker.sending.properties import SendProperties
+from appliance.engine.broker.sending.retry_policy import RetryPolicy
+from appliance.engine.broker.sending.send_path import SendPath
 from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig
-from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
+from appliance.engine.protocol.command import RemotingCommand, encode_command
 from appliance.engine.protocol.message_id import UniqueKeys
 from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.store.message_store import MessageStore
@@ -125,10 +129,16 @@ class Sender:
     def __init__(self, store: MessageStore, topics: TopicConfigManager, groups: SubscriptionGroupManager) -> None:
         self._store = store
         self._dispatcher = Dispatcher({})
+        config = BrokerConfig()
         keys = UniqueKeys(bytes(4), 1, 1, 0)
-        self.processor = SendProcessor(
-            store, topics, groups, RebalanceLockManager(FakeClock()), BrokerConfig(), store.store_host, 4 << 20, keys
+        retry_policy = RetryPolicy(topics, groups, RebalanceLockManager(FakeClock()))
+        path = SendPath(
+            store,
+            SendAdmission(topics, store.queues, retry_policy, lambda: config.broker_permission),
+            SendProperties(config.region_id, config.cluster_name, config.trace_on, keys),
+            4 << 20,
         )
+        self.processor = SendProcessor(path, SendAnswers(store.store_host, config.region_id, config.trace_on))
         self.processor.register(self._dispatcher)
 
     def send(self, send: HostileSend, born_host: bytes) -> tuple[int, list[int]]:
@@ -143,6 +153,5 @@ class Sender:
             return peer.answers[0].code, []
         tick = self._store.tick
         assert len(tick.acks) + len(tick.early) == staged + 1
-        mine = next(ack for ack in [*tick.acks[-1:], *tick.early[-1:]] if ack[0] is peer)
-        response = decode_frame(mine[2])
-        return 0, [int(part[-16:], 16) for part in response.ext_fields["msgId"].split(",")]
+        _, outcome = next(ack for ack in [*tick.acks[-1:], *tick.early[-1:]] if ack[0].conn is peer)
+        return outcome.code, list(outcome.physical_offsets)

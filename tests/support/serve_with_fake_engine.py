@@ -23,6 +23,9 @@ class Admin:
     def metrics(self) -> dict[str, float]:
         return {"messages_put_total": 3, "connections": 1}
 
+    def health(self) -> dict[str, dict[str, object]]:
+        return {"store": {"ok": True, "detail": "/secret/path"}}
+
 
 class Engine:
     def __init__(self, config: object) -> None:
@@ -46,9 +49,6 @@ class Engine:
         if BEHAVIOUR == "stuck-stop":
             time.sleep(60)
         note("stopped")
-
-    def health(self) -> dict[str, dict[str, object]]:
-        return {"store": {"ok": True, "detail": "/secret/path"}}
 
 
 if __name__ == "__main__":

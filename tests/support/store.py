@@ -9,6 +9,7 @@ from pathlib import Path
 
 from appliance.doctor.place import file_system
 from appliance.engine.config import StoreConfig
+from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import Record, decode_record
 from appliance.engine.store.cold_reader import ColdReader
@@ -104,7 +105,7 @@ class StoreUnderTest:
     def open(self) -> StoreUnderTest:
         paths = StorePaths(self.directory / "store", self.directory / "rocketbox")
         self.store = MessageStore(self.settings, paths, self.disk, self.scheduler, STORE_HOST)
-        self.cold_reader = ColdReader(self.store)
+        self.cold_reader = self.store.new_cold_reader()
         self.store.on_published = lambda tick: self.acked.extend(tick.acks)
         self.store.on_failed = lambda tick, reason: self.failed.extend((ack, reason) for ack in tick.acks)
         self.store.cleaner.options = self.options
@@ -175,14 +176,14 @@ class StoreUnderTest:
             time.sleep(0.01)
 
     def get(
-        self, queue: ConsumeQueue | None, offset: int, max_count: int, codes: frozenset[int] | None = None
+        self, queue: ConsumeQueue | None, offset: int, max_count: int, wanted: MessageFilter = EVERYTHING
     ) -> GetResult:
         """What a pull finds: at once, or after one round through the pool where the page cache does not tell."""
-        result = self.store.get(queue, offset, max_count, codes)
+        result = self.store.get(queue, offset, max_count, wanted)
         if result is None:
             assert queue is not None
-            entries = self.cold_reader.entries(queue, offset, max_count, codes)
-            result = self.store.get(queue, offset, max_count, codes, entries)
+            entries = self.cold_reader.entries(queue, offset, max_count, wanted)
+            result = self.store.get(queue, offset, max_count, wanted, entries)
         assert result is not None, "what was read is an answer"
         return result
 

@@ -11,8 +11,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
-from ...engine.address_check import AddressCheck, check_address, is_host, own_addresses
+from ...engine.address_check import AddressCheck, is_host, own_addresses
 from ...engine.errors import StartError
+from ...engine.host_port import host_of
 from .. import set_up
 from ..audit import audit
 from ..forms import AddressForm, AdministratorForm
@@ -54,10 +55,11 @@ def administrator(request: HttpRequest, secret: str) -> HttpResponse:
 def address(request: HttpRequest) -> HttpResponse:
     """Step 3: the address clients are told, tried out. `?host=` tries one; with htmx only the findings come back."""
     running = runtime.running()
-    advertised = _host_of(running.engine.broker_address or running.engine.namesrv_address or "")
+    addresses = runtime.window().addresses()
+    advertised = host_of(addresses.broker or addresses.namesrv)
     asked = (request.POST if request.method == "POST" else request.GET).get("host", "").strip().strip("[]")
     host = asked or _suggested(request, advertised)
-    check = check_address(running.engine, host) if is_host(host) else None
+    check = runtime.window().check_address(host) if is_host(host) else None
     context = {
         "steps": _steps(3),
         "form": AddressForm({"host": host}),
@@ -86,8 +88,8 @@ def message(request: HttpRequest) -> HttpResponse:
         audit(request, "set-up.finish")
         return HttpResponseRedirect(reverse("overview"))
     running = runtime.running()
-    namesrv = running.engine.namesrv_address
-    advertised = _host_of(running.engine.broker_address or namesrv or "")
+    broker, namesrv = runtime.window().addresses()
+    advertised = host_of(broker or namesrv)
     saved = runtime.place().saved_advertise()
     context = {
         "steps": _steps(4),
@@ -118,10 +120,6 @@ def _steps(present: int) -> list[bool]:
 
 def _count() -> int:
     return int(runtime.window().metrics().get("messages_put_total", 0))
-
-
-def _host_of(address_text: str) -> str:
-    return address_text.rpartition(":")[0].strip("[]")
 
 
 def _suggested(request: HttpRequest, advertised: str) -> str:

@@ -22,7 +22,7 @@ async def readyz(request: HttpRequest) -> JsonResponse:
     details: paths, sizes and error texts are for the operator's log.
     """
     try:
-        health = runtime.running().engine.health()
+        health = runtime.window().health()
     except runtime.EngineNotRunning:
         return JsonResponse({"status": "not ok", "checks": {"engine": "not ok"}}, status=503)
     checks = {name: "ok" if check["ok"] else "not ok" for name, check in sorted(health.items())}

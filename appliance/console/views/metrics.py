@@ -21,7 +21,7 @@ async def metrics(request: HttpRequest) -> HttpResponse:
     except runtime.EngineNotRunning:
         return HttpResponse("# no engine runs in this process\n", content_type=CONTENT_TYPE, status=503)
     numbers: dict[str, float] = {f'build_info{{version="{__version__}"}}': 1, "uptime_seconds": running.uptime_s}
-    numbers.update(running.engine.window.metrics())
+    numbers.update(runtime.window().metrics())
     return HttpResponse(prometheus_text(numbers), content_type=CONTENT_TYPE)
 
 

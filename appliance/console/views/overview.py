@@ -32,17 +32,18 @@ _streams: Counter[int] = Counter()
 def overview(request: HttpRequest) -> HttpResponse:
     """The page; without a broker in this process only what runs and its checks."""
     running = runtime.running()
-    engine = running.engine
+    admin = runtime.window()
+    addresses = admin.addresses()
     context: dict[str, Any] = {
-        "broker": engine.broker_address,
-        "namesrv": engine.namesrv_address,
+        "broker": addresses.broker,
+        "namesrv": addresses.namesrv,
         "http": running.http_address,
         "uptime_s": running.uptime_s,
     }
     try:
-        shown = engine.window.overview()
+        shown = admin.overview()
     except Unavailable as error:
-        health = engine.health()
+        health = admin.health()
         context |= {"why": refusal_text(error), "health": sorted(health.items()), "well": _well(health)}
         return render(request, "overview/no_broker.html", context)
     context |= {

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..clock import Clock
 from ..config import EngineConfig, StoreConfig, broker_properties
 from ..config_journal import ConfigJournal
 from ..errors import StartError
+from ..loop_calls import run_on_loop
 from ..protocol.codes import RequestCode
 from ..protocol.message_id import UniqueKeys, encode_host
+from ..protocol.names import TEMPLATE_TOPIC
 from ..remoting.connection import Connection
 from ..remoting.dispatcher import Dispatcher, WorkerPool
 from ..remoting.event_loop import EventLoop
@@ -31,8 +33,8 @@ from ..store.queues.consume_queue_table import descriptors_below
 from ..wire_gate import Act
 from .clients import ClientManager
 from .durability import Durability
+from .group_service import SubscriptionGroupService
 from .groups import SubscriptionGroupManager
-from .local_sends import LocalSends
 from .offsets import ConsumerOffsetManager
 from .processors.admin_broker import AdminBrokerProcessor
 from .processors.admin_clients import AdminClientsProcessor
@@ -46,12 +48,18 @@ from .processors.consumer import ConsumerProcessor
 from .processors.pull import PullProcessor
 from .processors.query import QueryMessageProcessor
 from .processors.queue_offsets import QueueOffsetProcessor
-from .processors.send import SendProcessor
+from .processors.send import SendAnswers, SendProcessor
 from .processors.send_back import SendBackProcessor
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
+from .sending.admission import SendAdmission
+from .sending.own_appends import OwnAppends
+from .sending.properties import SendProperties
+from .sending.retry_policy import RetryPolicy
+from .sending.send_path import SendPath
 from .stats import SAMPLE_S, BrokerStats
 from .stored_records import record_bytes
+from .topic_service import TopicService
 from .topics import TopicConfigManager
 from .wire_acts import broker_acts
 
@@ -65,8 +73,8 @@ def _physical_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _month_start_ms() -> int:
-    now = time.localtime()
+def _month_start_ms(now_ms: int) -> int:
+    now = time.localtime(now_ms / 1000)
     return int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1)) * 1000)
 
 
@@ -95,103 +103,188 @@ class Processor(Protocol):
     def register(self, dispatcher: Dispatcher) -> None: ...
 
 
+class RunningOptions(Protocol):
+    """Where the options in force are kept and changed; `window.options.Options`."""
+
+    @property
+    def config(self) -> EngineConfig: ...
+
+    def on_change(self, listener: Callable[[EngineConfig], None]) -> None: ...
+
+    def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> object: ...
+
+
+class Network(NamedTuple):
+    """Where the broker is found, and whom it tells. address, ha_address: "host:port" as told to others."""
+
+    address: str
+    ha_address: str
+    namesrvs: tuple[str, ...]
+
+    @property
+    def ip(self) -> str:
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def store_host(self) -> bytes:
+        """As records hold it."""
+        return encode_host(self.ip, int(self.address.rpartition(":")[2]))
+
+
 class Broker:
     """One broker: store, tables, processors. Built on the main thread, serves on remoting-io."""
 
     def __init__(
         self,
-        config: EngineConfig,
+        options: RunningOptions,
         loop: EventLoop,
         server: RemotingServer,
         pools: dict[str, WorkerPool],
-        address: str,
-        ha_address: str,
-        namesrv_addrs: tuple[str, ...],
+        network: Network,
         clock: Clock,
     ) -> None:
-        broker, store = config.broker, config.store
-        host, _, port = address.rpartition(":")
-        ip = host.strip("[]")
-        store_host = encode_host(ip, int(port))
+        # Constant after construction.
+        self._loop = loop
+        self._clock = clock
+        self.address = network.address
+        self._pools = pools
+        self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold", clock=clock))
+        # Replaced whole by _take_options(), on the thread of the pool "admin".
+        self._config = options.config
+        self._open_store(server, network)
+        self._load_tables(network)
+        self._build_data_path(server, network)
+        self._build_services(server)
+        self._processors = self._make_processors(server, options)
+        server.on_close(self._connection_closed)
+        loop.at_tick_end(self.store.end_tick)
+        loop.call_every(SAMPLE_S, self.stats.sample)
+        loop.call_every(_SCAN_EXPIRED_S, self._scan_expired)
+        options.on_change(self._take_options)
+
+    @property
+    def _config_dir(self) -> Path:
+        return self._config.store_dir / "config"
+
+    def _open_store(self, server: RemotingServer, network: Network) -> None:
+        """Build and recover the store, and open the journal. Raises StartError."""
+        config = self._config
+        own_dir = config.data_dir / "rocketbox"
         try:
-            levels = parse_delay_levels(store.message_delay_level)
+            levels = parse_delay_levels(config.store.message_delay_level)
         except ValueError as error:
             raise StartError(f"{error}.") from None
-        own_dir = config.data_dir / "rocketbox"
-        settings = _store_settings(store, levels, descriptors_below(server.descriptor_limit))
-        config_dir = config.store_dir / "config"
-        self._loop = loop
-        self._config = config
-        self.address = address
-        disk = Disk()
-        disk.private = own_dir
-        self.store = MessageStore(settings, StorePaths(config.store_dir, own_dir), disk, loop, store_host)
+        settings = _store_settings(config.store, levels, descriptors_below(server.descriptor_limit))
+        paths = StorePaths(config.store_dir, own_dir)
+        self.store = MessageStore(settings, paths, Disk(own_dir), self._loop, network.store_host)
         self.store.on_pressure = server.hold_producers
-        self.store.on_repaired = lambda queue: self.pull.long_polling.notify({queue: queue.max_offset})
-        self.store.cleaner.options = store
-        self._open_store(config_dir)
-
+        self.store.on_repaired = lambda queue: self.pull.long_polling.notify((queue,))
+        self.store.cleaner.options = config.store
+        self.store.cleaner.topic_hours = lambda: self.topics.reserve_hours()
         try:
-            self.journal = ConfigJournal(own_dir / "config.journal")
+            self.store.open()
+            self.store.disk.make_directory(self._config_dir)
+        except OSError as error:
+            raise StartError(f"The store cannot be opened: {error}.") from None
+        try:
+            self.journal = ConfigJournal(own_dir / "config.journal", clock=self._clock)
         except OSError as error:
             raise StartError(f"{own_dir / 'config.journal'} cannot be opened: {error.strerror}.") from None
         # A message in a topic made for it is acknowledged when the topic's entry is durable, too.
         self.store.sync_first(self.journal.sync_written)
-        self.topics = TopicConfigManager(config_dir / "topics.json", broker, self.journal, clock)
-        self.store.cleaner.topic_hours = self.topics.reserve_hours
-        self.groups = SubscriptionGroupManager(config_dir / "subscriptionGroup.json", broker, self.journal, clock)
+
+    def _load_tables(self, network: Network) -> None:
+        """Topics, groups, offsets; who is connected; the name servers that are told. Raises StartError."""
+        broker, directory, clock = self._config.broker, self._config_dir, self._clock
+        self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, clock)
+        self.groups = SubscriptionGroupManager(directory / "subscriptionGroup.json", broker, self.journal, clock)
         self.offsets = ConsumerOffsetManager(
-            config_dir / "consumerOffset.json", lambda: broker.flush_consumer_offset_interval_ms, clock
+            directory / "consumerOffset.json", lambda: self._config.broker.flush_consumer_offset_interval_ms, clock
         )
-        self.clients = ClientManager(broker, self.groups, clock, loop.call_soon)
+        self.clients = ClientManager(broker, self.groups, clock, self._loop.call_soon)
         self.locks = RebalanceLockManager(clock)
         self.registration = Registration(
-            config, address, ha_address, namesrv_addrs, self.topics, self.topics.take_orders
+            self._config,
+            network.address,
+            network.ha_address,
+            network.namesrvs,
+            self.topics,
+            self.topics.take_orders,
+            clock,
         )
-        keys = UniqueKeys(store_host[:4], os.getpid(), hash(address), _month_start_ms())
-        self.send = SendProcessor(
-            self.store, self.topics, self.groups, self.locks, broker, store_host, store.max_message_size, keys
+
+    def _build_data_path(self, server: RemotingServer, network: Network) -> None:
+        """What every message passes: send, pull, and the acknowledgement between them."""
+        config, loop, host = self._config, self._loop, network.store_host
+        broker = config.broker
+        keys = UniqueKeys(host[:4], os.getpid(), hash(network.address), _month_start_ms(self._clock.wall_ms()))
+        self.send_properties = SendProperties(broker.region_id, broker.cluster_name, broker.trace_on, keys)
+        self.send_path = SendPath(
+            self.store,
+            SendAdmission(
+                self.topics,
+                self.store.queues,
+                RetryPolicy(self.topics, self.groups, self.locks),
+                lambda: self._config.broker.broker_permission,
+            ),
+            self.send_properties,
+            config.store.max_message_size,
         )
-        self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold"))
+        self.send_answers = SendAnswers(host, broker.region_id, broker.trace_on)
+        self.send = SendProcessor(self.send_path, self.send_answers)
+        self.own_appends = OwnAppends(self.store, self.topics.get, loop.call_soon, lambda: loop.alive)
         self.pull = PullProcessor(
             self.store,
             self.topics,
             self.groups,
             self.clients,
             self.offsets,
-            broker,
+            config.broker,
             loop,
             self._cold_pool,
-            ip,
+            network.ip,
+            server.flush_dirty,
         )
         self.durability = Durability(
             self.store,
             loop,
-            lambda: store.sync_flush_timeout_ms,
-            self.send.send_ext,
-            server.flush_dirty,
+            lambda: self._config.store.sync_flush_timeout_ms,
             self.pull.long_polling.notify,
         )
-        self.local_sends = LocalSends(self.send, loop, store_host)
-        self.stats = BrokerStats(self.store, self.pull, clock)
-        self.admin_topics = AdminTopicsProcessor(self.topics, self.offsets, self.store, self.registration)
-        self.admin_groups = AdminGroupsProcessor(self.groups, self.offsets)
-        self.admin_broker = AdminBrokerProcessor(config, self.stats, address, clock, self.topics)
-        self.admin_progress = AdminProgressProcessor(
-            self.store, self.topics, self.groups, self.offsets, self.clients, broker.broker_name, address, clock
-        )
+
+    def _build_services(self, server: RemotingServer) -> None:
+        """What wire and window both ask."""
+        self.stats = BrokerStats(self.store, self.pull, server, self._pools, self._clock)
+        self.topic_service = TopicService(self.topics, self.offsets, self.store, self.registration)
+        self.group_service = SubscriptionGroupService(self.groups, self.offsets)
         self.cleaning = CleaningProcessor(self.store, self.topics)
-        self._processors: list[Processor] = [
+
+    def _make_processors(self, server: RemotingServer, options: RunningOptions) -> list[Processor]:
+        config, loop, clock = self._config, self._loop, self._clock
+        name = config.broker.broker_name
+        self._query = QueryMessageProcessor(self.store, config.broker, config.store)
+        self.admin_progress = AdminProgressProcessor(
+            self.store, self.topics, self.groups, self.offsets, self.clients, name, self.address, clock
+        )
+        self._admin_broker = AdminBrokerProcessor(
+            config,
+            self.stats,
+            self.address,
+            clock,
+            self.topics,
+            lambda values, by: options.change(values, None, False, by),
+        )
+        return [
             self.send,
             self.pull,
             QueueOffsetProcessor(self.store),
-            QueryMessageProcessor(self.store, broker, store),
+            self._query,
             ClientProcessor(self.clients, self.groups, self.topics, loop.call_soon),
             ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),
             SendBackProcessor(),
-            self.admin_topics,
-            self.admin_groups,
-            self.admin_broker,
+            AdminTopicsProcessor(self.topics, self.topic_service),
+            AdminGroupsProcessor(self.groups, self.group_service),
+            self._admin_broker,
             self.cleaning,
             self.admin_progress,
             AdminClientsProcessor(
@@ -199,7 +292,7 @@ class Broker:
                 self.groups,
                 PeerRequests(loop, server),
                 loop,
-                broker.broker_name,
+                name,
                 lambda physical: record_bytes(self.store, physical),
             ),
             AdminOffsetsProcessor(
@@ -210,27 +303,38 @@ class Broker:
                 self.clients,
                 self.pull.long_polling,
                 loop,
-                broker.broker_name,
+                name,
             ),
         ]
-        server.on_close(self._connection_closed)
-        loop.at_tick_end(self.store.end_tick)
-        loop.call_every(SAMPLE_S, self.stats.sample)
-        loop.call_every(_SCAN_EXPIRED_S, self._scan_expired)
 
-    def take_options(self, store: StoreConfig) -> None:
-        """Options were changed: make anew what was made of them. Everything else is read at each use. Any thread."""
-        before = self.store.settings
-        self.store.settings = _store_settings(store, before.delay_levels_ms, before.queue_descriptors)
-        self._loop.call_soon(lambda: self.send.take_options(store.max_message_size))
+    def _take_options(self, config: EngineConfig) -> None:
+        """Hand the options that were changed to every part that keeps some; durable when it returns."""
+        before, self._config = self._config, config
+        broker, store = config.broker, config.store
+        self.topics.take_options(broker)
+        self.groups.take_options(broker)
+        self.clients.take_options(broker)
+        self.registration.take_options(broker)
+        self.pull.take_options(broker)
+        self._query.take_options(broker, store)
+        settings = self.store.settings
+        self.store.settings = _store_settings(store, settings.delay_levels_ms, settings.queue_descriptors)
+        self.store.cleaner.options = store
+        self._loop.call_soon(lambda: self._take_send_options(broker.trace_on, store.max_message_size))
         self.offsets.save_soon()
+        if broker.auto_create_topic_enable and self.topics.get(TEMPLATE_TOPIC) is None:
+            self.topics.wait_durable(self.topics.add_template())
+        if broker.broker_permission != before.broker.broker_permission:
+            # Name servers are told of all topics, with the permission the broker has now.
+            self.topics.wait_durable(self.topics.touch())
+            self.registration.register_all()
+        self._admin_broker.take_options(config)
 
-    def _open_store(self, config_dir: Path) -> None:
-        try:
-            self.store.open()
-            self.store.disk.make_directory(config_dir)
-        except OSError as error:
-            raise StartError(f"The store cannot be opened: {error}.") from None
+    def _take_send_options(self, trace_on: bool, max_message_size: int) -> None:
+        """On remoting-io."""
+        self.send_path.max_message_size = max_message_size
+        self.send_properties.take_trace(trace_on)
+        self.send_answers.take_trace(trace_on)
 
     def wire_acts(self) -> dict[int, Act]:
         """How each administrative request looks in the audit log."""
@@ -268,17 +372,14 @@ class Broker:
     def answer_everything(self, deadline_s: float) -> None:
         """Answer parked pulls, and wait until every stored message was acknowledged."""
         self._loop.call_soon(self.pull.long_polling.release_all)
-        end = time.monotonic() + deadline_s
-        while time.monotonic() < end:
-            quiet = threading.Event()
-            result = [False]
+        end = self._clock.monotonic() + deadline_s
+        quiet: list[bool] = []
 
-            def look(result: list[bool] = result, quiet: threading.Event = quiet) -> None:
-                result[0] = not self.store.pending and self.store.tick.last_offset < 0
-                quiet.set()
+        def look() -> None:
+            quiet[:] = [not self.store.pending and self.store.tick.last_offset < 0]
 
-            self._loop.call_soon(look)
-            if quiet.wait(0.5) and result[0]:
+        while self._clock.monotonic() < end:
+            if run_on_loop(self._loop.call_soon, look, lambda: self._clock.monotonic() >= end) and quiet == [True]:
                 return
             time.sleep(0.01)
         logger.warning("broker: stopping with unacknowledged messages")
@@ -293,13 +394,16 @@ class Broker:
         self.journal.stop()
         self.store.stop()
 
+    def queues_failure(self) -> str | None:
+        """Why the queue files cannot be written, if so."""
+        return self.store._flush_queues.failure
+
     def health(self) -> dict[str, dict[str, object]]:
         """Check -> ok and detail."""
         log = self.store.log
-        queues = self.store._flush_queues
         failures = {
             "store": log.broken,
-            "queues": queues.failure,
+            "queues": self.queues_failure(),
             "index": self.store.index.failure,
             "configuration": self.journal.failure or self.topics.failure or self.groups.failure,
             "offsets": self.offsets.failure,

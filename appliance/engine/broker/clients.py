@@ -135,15 +135,20 @@ class ClientManager:
         """later: runs a function on this thread in the same tick or the next."""
         # Constant after construction.
         self._later = later
-        self._config = config
         self._groups = groups
         self._clock = clock
         self._expiry_s = config.channel_expired_timeout_ms / 1000
+        # Replaced whole by take_options().
+        self._config = config
         # Owned by remoting-io.
         self._consumers: dict[str, ConsumerGroupInfo] = {}
         self._producers: dict[str, dict[Connection, ClientChannel]] = {}
         # The connection that was silent longest comes first.
         self._presence: dict[Connection, _Presence] = {}
+
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        self._config = config
 
     # --- questions
 

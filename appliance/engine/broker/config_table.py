@@ -20,7 +20,7 @@ from ..errors import CorruptFile, RefusedRequest, StartError
 from ..fastjson import encode_pretty, encode_text, pretty_document
 from ..json_file import OS_FILE_CALLS, FileCalls, load_json_with_backup, save_json_atomically
 from ..protocol.codes import ResponseCode
-from .data_version import DataVersion
+from ..protocol.data_version import DataVersion
 from .table_saver import TableSaver
 
 logger = logging.getLogger(__name__)

@@ -1,27 +1,23 @@
 """From a published tick to the answers of its sends.
 
-The store hands a tick back when it may be acknowledged (D1), or when it failed. An ack is (connection, opaque, frame);
-a sender that asked WAIT=false was answered when its tick was written.
+The store hands a tick back when it may be acknowledged (D1), or when it failed; who waits is told what became of the
+send, and answers in the protocol that asked. A sender that asked WAIT=false was answered when its tick was written.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
 
 from ..protocol.codes import ResponseCode
-from ..protocol.command import RemotingCommand, decode_frame, encode_command
-from ..remoting.connection import Connection
 from ..remoting.event_loop import EventLoop
 from ..store.message_store import MessageStore, Tick
 from ..store.queues.consume_queue import ConsumeQueue
+from .sending.outcome import store_unavailable
 
 logger = logging.getLogger(__name__)
-
-#: Who sent is answered before more than this many are woken, not after them.
-_MANY_WAITERS = 32
-
-Ack = tuple[Connection, int, bytes]
 
 
 class Durability:
@@ -32,15 +28,11 @@ class Durability:
         store: MessageStore,
         loop: EventLoop,
         sync_flush_timeout_ms: Callable[[], int],
-        send_ext: dict[str, str],
-        flush_answers: Callable[[], None],
-        on_new_messages: Callable[[dict[ConsumeQueue, int]], None],
+        on_new_messages: Callable[[Iterable[ConsumeQueue]], None],
     ) -> None:
         self._store = store
         self._loop = loop
         self._timeout_ms = sync_flush_timeout_ms
-        self._send_ext = send_ext
-        self._flush_answers = flush_answers
         self._on_new_messages = on_new_messages
         store.on_written = self._written
         store.on_published = self._published
@@ -50,38 +42,31 @@ class Durability:
 
     @staticmethod
     def _written(tick: Tick) -> None:
-        for conn, _, frame in tick.early:
-            conn.send(frame)
+        for reply_to, outcome in tick.early:
+            reply_to.put_ended(outcome)
         tick.early = []
 
     def _published(self, tick: Tick) -> None:
-        for conn, _, frame in tick.acks:
-            conn.send(frame)
-        waiting = sum(len(queue.waiters) for queue in tick.touched if queue.waiters)
-        if waiting:
-            if waiting > _MANY_WAITERS:
-                self._flush_answers()
-            self._on_new_messages(tick.touched)
+        for reply_to, outcome in tick.acks:
+            reply_to.put_ended(outcome)
+        self._on_new_messages(tick.touched)
 
-    def _failed(self, tick: Tick, reason: str) -> None:
-        """Nothing of the tick is promised: 14 makes a client try another broker (D6)."""
-        remark = f"service not available now: {reason}"
-        for conn, opaque, _ in tick.acks + tick.early:
-            response = RemotingCommand.response(ResponseCode.SERVICE_NOT_AVAILABLE, remark, dict(self._send_ext))
-            response.opaque = opaque
-            conn.send(encode_command(response))
+    @staticmethod
+    def _failed(tick: Tick, reason: str) -> None:
+        """Nothing of the tick is promised."""
+        failed = store_unavailable(reason)
+        for reply_to, _ in tick.acks + tick.early:
+            reply_to.put_ended(failed)
         tick.acks, tick.early = [], []
 
     def _look_at_timeouts(self) -> None:
-        """Stored but not yet durable after syncFlushTimeout: FLUSH_DISK_TIMEOUT with the header of a success."""
+        """Stored but not yet durable after syncFlushTimeout: FLUSH_DISK_TIMEOUT, and where it is."""
         now = self._loop.monotonic
         for tick in self._store.pending:
             if (now - tick.written_at) * 1000 < self._timeout_ms():
                 return
             if tick.acks:
                 logger.warning("durability: sync slower than %d ms, acks=%d", self._timeout_ms(), len(tick.acks))
-            for conn, _, frame in tick.acks:
-                response = decode_frame(frame)
-                response.code = ResponseCode.FLUSH_DISK_TIMEOUT
-                conn.send(encode_command(response))
+            for reply_to, outcome in tick.acks:
+                reply_to.put_ended(replace(outcome, code=ResponseCode.FLUSH_DISK_TIMEOUT))
             tick.acks = []

@@ -45,6 +45,11 @@ _FROM_THE_START = (
 )
 
 
+def is_system_group(name: str) -> bool:
+    """One of the broker's own."""
+    return name in _FROM_THE_START or name.startswith(SYSTEM_PREFIX)
+
+
 class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
     """name -> SubscriptionGroupConfig; see ConfigTable for threads and durability."""
 
@@ -61,11 +66,15 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
         files: FileCalls = OS_FILE_CALLS,
     ) -> None:
         super().__init__(path, journal, clock, files)
-        # Constant after construction.
+        # Replaced whole by take_options().
         self._config = config
         # group -> topic -> bits, kept as the file has it: nothing here sets or reads it yet.
         self.forbidden: dict[str, Any] = {}
         self.load({name: SubscriptionGroupConfig(group_name=name) for name in _FROM_THE_START})
+
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        self._config = config
 
     def _decode(self, name: str, value: Any) -> SubscriptionGroupConfig:
         return decode_group_config(name, without_nulls(value))

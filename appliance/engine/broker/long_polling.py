@@ -9,12 +9,13 @@ for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from ..remoting.connection import Connection, HeldRequest
+from ..remoting.connection import Connection
 from ..remoting.event_loop import EventLoop, Timer
 from ..store.queues.consume_queue import ConsumeQueue, unpack_entries
+from .pulling.request import PullRequest
 
 #: Deadlines are kept in steps of this size, rounded down: early, never late.
 BUCKET_MS = 100
@@ -25,85 +26,55 @@ LONGEST_HOLD_MS = 120_000
 MOST_OF_A_CONNECTION = 20_000
 #: Pulls held in all. One takes some 250 bytes: 50 MB.
 MOST_IN_ALL = 200_000
+#: Who sent is answered before more than this many are woken, not after them.
+_MANY = 32
 #: Pulls that one tick looks at in any case, some 10 us each where they are answered.
 _FEW = 100
 #: What a tick gives to more of them, and after how many it looks at the clock.
 _SLICE_S, _STEP = 0.001, 20
 
 
-class ParkedPull(HeldRequest):
-    """One pull that waits. codes: tag codes it wants, None for all. offset: nothing below it is wanted.
+class LongPolling:
+    """Owned by remoting-io. `resume(request)` answers a woken pull; `flush_answers` sends what was answered so far.
 
-    Ten thousand of them are common: no header, no dictionary, no text of its own.
+    A held pull is in three places, and in all or in none of them: with those of its queue, with those of its deadline,
+    and in the list of its connection, which is linked through the pulls themselves.
     """
 
-    __slots__ = ("bucket", "codes", "group", "max_count", "offset", "opaque", "queue")
-
     def __init__(
-        self,
-        conn: Connection,
-        opaque: int,
-        group: str,
-        queue: ConsumeQueue,
-        offset: int,
-        max_count: int,
-        codes: frozenset[int] | None,
-        bucket: int,
+        self, loop: EventLoop, resume: Callable[[PullRequest], None], flush_answers: Callable[[], None]
     ) -> None:
-        self.conn = conn
-        self.opaque = opaque
-        self.group = group
-        self.queue = queue
-        self.offset = offset
-        self.max_count = max_count
-        self.codes = codes
-        self.bucket = bucket
-        self.previous = None
-        self.following = None
-
-
-class LongPolling:
-    """Owned by remoting-io. `resume(parked)` answers a woken pull."""
-
-    def __init__(self, loop: EventLoop, resume: Callable[[ParkedPull], None]) -> None:
         self._loop = loop
         self._resume = resume
-        self._buckets: dict[int, dict[ParkedPull, None]] = {}
+        self._flush_answers = flush_answers
+        self._waiting: dict[ConsumeQueue, dict[PullRequest, None]] = {}
+        self._buckets: dict[int, dict[PullRequest, None]] = {}
+        self._lists: dict[Connection, PullRequest] = {}
         self._timer: Timer | None = None
         self._timer_bucket = 0
         self.count = 0
-        # Queues with more pulls than a tick looks at -> those still to be looked at, in the order of `waiters`.
-        self._rounds: dict[ConsumeQueue, Iterator[ParkedPull]] = {}
+        # Queues with more pulls than a tick looks at -> those still to be looked at, in the order they came.
+        self._rounds: dict[ConsumeQueue, Iterator[PullRequest]] = {}
         # Those of them that were published to since their round began.
         self._again: set[ConsumeQueue] = set()
 
-    def hold(
-        self,
-        conn: Connection,
-        opaque: int,
-        group: str,
-        queue: ConsumeQueue,
-        offset: int,
-        max_count: int,
-        codes: frozenset[int] | None,
-        timeout_ms: int,
-    ) -> bool:
-        """Park a pull for at most `timeout_ms`; False when there is no room. group: the table's own text, so that it is
-        kept once."""
+    def hold(self, request: PullRequest, hold_ms: int) -> bool:
+        """Hold a pull at its `queue` for at most `hold_ms`; False when there is no room."""
+        conn, queue = request.conn, request.queue
+        assert queue is not None
+        assert not request.bucket, "it is held already"
         if conn.parked_count >= MOST_OF_A_CONNECTION or self.count >= MOST_IN_ALL:
             return False
         now = int(self._loop.monotonic * 1000)
-        bucket = max(now + min(timeout_ms, LONGEST_HOLD_MS), now + BUCKET_MS) // BUCKET_MS
-        parked = ParkedPull(conn, opaque, group, queue, offset, max_count, codes, bucket)
-        if queue.waiters is None:
-            queue.waiters = {}
-        queue.waiters[parked] = None
-        self._buckets.setdefault(bucket, {})[parked] = None
-        head = conn.parked
+        bucket = max(now + min(hold_ms, LONGEST_HOLD_MS), now + BUCKET_MS) // BUCKET_MS
+        request.bucket = bucket
+        self._waiting.setdefault(queue, {})[request] = None
+        self._buckets.setdefault(bucket, {})[request] = None
+        head = self._lists.get(conn)
         if head is not None:
-            parked.following = head
-            head.previous = parked
-        conn.parked = parked
+            request.following = head
+            head.previous = request
+        self._lists[conn] = request
         conn.parked_count += 1
         self.count += 1
         if self._timer is None or bucket < self._timer_bucket:
@@ -116,46 +87,55 @@ class LongPolling:
         self._timer_bucket = bucket
         self._timer = self._loop.call_later(max(0.0, bucket * BUCKET_MS / 1000 - self._loop.monotonic), self._expire)
 
-    def _remove(self, parked: ParkedPull) -> None:
-        """Take a pull out of its three places."""
-        waiters = parked.queue.waiters
-        if waiters is not None:
-            waiters.pop(parked, None)
-            if not waiters:
-                parked.queue.waiters = None
-        bucket = self._buckets.get(parked.bucket)
-        if bucket is not None:
-            bucket.pop(parked, None)
-            if not bucket:
-                del self._buckets[parked.bucket]
-        conn, previous, following = parked.conn, parked.previous, parked.following
+    def _remove(self, request: PullRequest) -> None:
+        """Take a held pull out of its three places."""
+        queue = request.queue
+        assert queue is not None
+        waiting = self._waiting[queue]
+        del waiting[request]
+        if not waiting:
+            del self._waiting[queue]
+        bucket = self._buckets[request.bucket]
+        del bucket[request]
+        if not bucket:
+            del self._buckets[request.bucket]
+        request.bucket = 0
+        conn, previous, following = request.conn, request.previous, request.following
         if previous is not None:
             previous.following = following
-        elif conn.parked is parked:
-            conn.parked = following
+        elif following is not None:
+            self._lists[conn] = following
+        else:
+            del self._lists[conn]
         if following is not None:
             following.previous = previous
-        parked.previous = parked.following = None
+        request.previous = request.following = None
         conn.parked_count -= 1
         self.count -= 1
 
-    def notify(self, touched: dict[ConsumeQueue, int]) -> None:
+    def held_at(self, queue: ConsumeQueue) -> list[PullRequest]:
+        """A queue's held pulls, in the order they came."""
+        return list(self._waiting.get(queue, ()))
+
+    def notify(self, touched: Iterable[ConsumeQueue]) -> None:
         """A tick was published: wake the pulls of its queues that would find something."""
+        if not self.count:
+            return
+        held = [(queue, waiting) for queue in touched if (waiting := self._waiting.get(queue))]
+        if sum(len(waiting) for _, waiting in held) > _MANY:
+            self._flush_answers()
         room = _FEW
-        for queue in touched:
-            waiters = queue.waiters
-            if waiters is None:
-                continue
-            if len(waiters) > room or queue in self._rounds:
+        for queue, waiting in held:
+            if len(waiting) > room or queue in self._rounds:
                 self._begin_round(queue)
                 continue
-            room -= len(waiters)
-            for parked in list(waiters):
-                self._look_at(parked, queue)
+            room -= len(waiting)
+            for request in list(waiting):
+                self._look_at(request, queue)
 
-    def _look_at(self, parked: ParkedPull, queue: ConsumeQueue) -> None:
-        if parked.offset < queue.max_offset and self._matches(parked, queue):
-            self._wake(parked)
+    def _look_at(self, request: PullRequest, queue: ConsumeQueue) -> None:
+        if request.bucket and request.offset < queue.max_offset and self._matches(request, queue):
+            self._wake(request)
 
     def _begin_round(self, queue: ConsumeQueue) -> None:
         """Look at a queue's pulls a slice a tick: strangers can have as many there as they like."""
@@ -164,7 +144,7 @@ class LongPolling:
             return
         if not self._rounds:
             self._loop.call_soon(self._continue)
-        self._rounds[queue] = iter(list(queue.waiters or ()))
+        self._rounds[queue] = iter(self.held_at(queue))
 
     def _continue(self) -> None:
         """The next slice of the rounds that have begun."""
@@ -172,38 +152,42 @@ class LongPolling:
         while self._rounds:
             queue, waiting = next(iter(self._rounds.items()))
             some = list(islice(waiting, _STEP))
-            for parked in some:
-                if queue.waiters is not None and parked in queue.waiters:
-                    self._look_at(parked, queue)
+            for request in some:
+                self._look_at(request, queue)
             if not some:
                 del self._rounds[queue]
                 if queue in self._again:  # behind the other queues
                     self._again.discard(queue)
-                    if queue.waiters is not None:
-                        self._rounds[queue] = iter(list(queue.waiters))
+                    if queue in self._waiting:
+                        self._rounds[queue] = iter(self.held_at(queue))
             if time.monotonic() >= ends:
                 break
         if self._rounds:
             self._loop.call_soon(self._continue)
 
-    def _wake(self, parked: ParkedPull) -> None:
-        """Answer a pull now. An error of ours costs its connection and no other's pulls."""
-        self._remove(parked)
+    def _wake(self, request: PullRequest) -> None:
+        """Answer a pull now, unless it is not held any more: one before it may have cost their connection.
+
+        An error of ours costs its connection and no other's pulls.
+        """
+        if not request.bucket:
+            return
+        self._remove(request)
         try:
-            self._resume(parked)
+            self._resume(request)
         except Exception:
-            parked.conn.fail()
+            request.conn.fail()
 
     @staticmethod
-    def _matches(parked: ParkedPull, queue: ConsumeQueue) -> bool:
+    def _matches(request: PullRequest, queue: ConsumeQueue) -> bool:
         """Whether an entry the pull has not seen carries one of its tags; moves its offset behind those that do not."""
-        codes = parked.codes
-        if codes is None or parked.offset < queue.tail_base:
+        codes = request.wanted.codes
+        if codes is None or request.offset < queue.tail_base:
             return True
-        entries = queue.tail_entries(parked.offset, queue.max_offset - parked.offset)
+        entries = queue.tail_entries(request.offset, queue.max_offset - request.offset)
         if any(code in codes for _, _, code in unpack_entries(entries)):
             return True
-        parked.offset = queue.max_offset
+        request.offset = queue.max_offset
         return False
 
     def _expire(self) -> None:
@@ -218,25 +202,24 @@ class LongPolling:
                 if time.monotonic() >= ends:
                     self._loop.call_soon(self._expire)
                     return
-                for parked in list(islice(waiting, _STEP)):
-                    self._wake(parked)
+                for request in list(islice(waiting, _STEP)):
+                    self._wake(request)
         if self._buckets and self._timer is None:
             self._arm(min(self._buckets))
 
     def release(self, queue: ConsumeQueue, group: str) -> None:
         """Answer a group's parked pulls of a queue now."""
-        for parked in list(queue.waiters or ()):
-            if parked.group == group:
-                self._wake(parked)
+        for request in self.held_at(queue):
+            if request.group.group_name == group:
+                self._wake(request)
 
     def forget(self, conn: Connection) -> None:
         """A connection closed: drop its pulls."""
-        while (parked := conn.parked) is not None:
-            assert isinstance(parked, ParkedPull)
-            self._remove(parked)
+        while (request := self._lists.get(conn)) is not None:
+            self._remove(request)
 
     def release_all(self) -> None:
         """Answer every parked pull now (shutdown: a 4.9 client would not notice an orderly close)."""
         for bucket in list(self._buckets.values()):
-            for parked in list(bucket):
-                self._wake(parked)
+            for request in list(bucket):
+                self._wake(request)

@@ -18,7 +18,7 @@ from ..clock import Clock
 from ..errors import CorruptFile, StartError
 from ..fastjson import encode_pretty, encode_text, pretty_document
 from ..json_file import OS_FILE_CALLS, FileCalls, load_json_with_backup, save_json_atomically
-from .data_version import DataVersion
+from ..protocol.data_version import DataVersion
 from .pull_offsets import PullOffsets
 from .table_saver import TableSaver
 

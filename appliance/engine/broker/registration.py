@@ -17,13 +17,14 @@ from typing import Any
 import msgspec
 from zlib_ng import zlib_ng
 
-from ..config import EngineConfig
+from ..clock import Clock
+from ..config import BrokerConfig, EngineConfig
 from ..errors import FrameError, RemotingError
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
+from ..protocol.data_version import DataVersion
 from ..remoting.client import RemotingClient
 from ..service_thread import ServiceThread
-from .data_version import DataVersion
 from .registration_body import TableText
 from .topic_config import TopicConfig
 from .topics import TopicConfigManager
@@ -57,6 +58,7 @@ class NameServerLink(ServiceThread):
         period_s: float,
         timeout_ms: Callable[[], int],
         on_answer: Callable[[RemotingCommand], None],
+        clock: Clock,
     ) -> None:
         super().__init__(f"registration-{address}")
         # Constant after construction.
@@ -66,7 +68,8 @@ class NameServerLink(ServiceThread):
         self._period_s = period_s
         self._timeout_ms = timeout_ms
         self._on_answer = on_answer
-        self._client = RemotingClient(address, CONNECT_TIMEOUT_MS)
+        self._clock = clock
+        self._client = RemotingClient(address, CONNECT_TIMEOUT_MS, clock)
         # Owned by this thread.
         self._due_at = 0.0
         self._retry_s = FIRST_RETRY_S
@@ -98,7 +101,7 @@ class NameServerLink(ServiceThread):
         """Wait until an attempt has covered the ticket, at most to `deadline` (monotonic); whether it succeeded."""
         with self._state:
             while self._done < ticket:
-                if not self._state.wait(deadline - time.monotonic()) and deadline <= time.monotonic():
+                if not self._state.wait(deadline - self._clock.monotonic()) and deadline <= self._clock.monotonic():
                     return False
             return self.registered
 
@@ -121,7 +124,7 @@ class NameServerLink(ServiceThread):
                 succeeded = self.registered = False
             if succeeded:
                 self._retry_s = FIRST_RETRY_S
-                self.wait(min(WATCH_S, max(0.0, self._due_at - time.monotonic())))
+                self.wait(min(WATCH_S, max(0.0, self._due_at - self._clock.monotonic())))
             else:
                 self.wait(self._retry_s)
                 self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
@@ -135,7 +138,9 @@ class NameServerLink(ServiceThread):
             changed, self._pending = self._pending, {}
             whole, self._whole = self._whole, False
             was_registered = self.registered
-        whole = whole or not was_registered or time.monotonic() >= self._due_at or not self._client.is_connected()
+        whole = (
+            whole or not was_registered or self._clock.monotonic() >= self._due_at or not self._client.is_connected()
+        )
         failure = ""
         try:
             if whole:
@@ -159,7 +164,7 @@ class NameServerLink(ServiceThread):
     def _register_whole(self) -> None:
         for version, body in self._table.whole():
             self._register(version, body)
-        self._due_at = time.monotonic() + self._period_s
+        self._due_at = self._clock.monotonic() + self._period_s
 
     def _register_changed(self, changed: dict[str, TopicConfig]) -> None:
         try:
@@ -204,6 +209,7 @@ class Registration:
         namesrv_addrs: tuple[str, ...],
         topics: TopicConfigManager,
         on_orders: Callable[[dict[str, str]], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """address, ha_address: "host:port" as told to others. on_orders: called with a name server's order
         configuration (topic -> `broker-a:4;broker-b:4`) at each of its answers; on a registration thread.
@@ -211,6 +217,8 @@ class Registration:
         Changes of `topics` are registered from now on.
         """
         broker = config.broker
+        # Replaced whole by take_options().
+        self._config = broker
         header = {
             "brokerId": str(broker.broker_id),
             "clusterName": broker.cluster_name,
@@ -221,11 +229,18 @@ class Registration:
             "brokerName": broker.broker_name,
         }
         period_s = min(MAX_PERIOD_S, max(MIN_PERIOD_S, broker.register_name_server_period_ms / 1000))
-        table = TableText(topics, lambda: broker.broker_permission)
+        table = TableText(topics, lambda: self._config.broker_permission)
         # Constant after construction.
+        self._clock = clock = clock or Clock()
         self._links = {
             namesrv: NameServerLink(
-                namesrv, header, table, period_s, lambda: broker.register_broker_timeout_ms, self._take_answer
+                namesrv,
+                header,
+                table,
+                period_s,
+                lambda: self._config.register_broker_timeout_ms,
+                self._take_answer,
+                clock,
             )
             for namesrv in dict.fromkeys(namesrv_addrs)
         }
@@ -233,6 +248,10 @@ class Registration:
         #: (address, HA address) of the master, as the last name server that knew it said; for a slave.
         self.master: tuple[str, str] | None = None
         topics.on_change.append(self.topics_changed)
+
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        self._config = config
 
     def start(self) -> None:
         """Start telling; returns at once."""
@@ -244,9 +263,9 @@ class Registration:
         link = self._links.get(namesrv)
         if link is None:
             return False
-        deadline = time.monotonic() + seconds
+        deadline = self._clock.monotonic() + seconds
         while not link.settled(link.last_ticket, deadline):
-            left = deadline - time.monotonic()
+            left = deadline - self._clock.monotonic()
             if left <= 0 or not link.alive:
                 return False
             time.sleep(min(left, 0.01))  # it failed: the link tries again by itself
@@ -264,7 +283,7 @@ class Registration:
         The changes are on their way since `topics` announced them; this only waits. A name server that failed the last
         time is not waited for. Not on the I/O thread.
         """
-        deadline = time.monotonic() + seconds
+        deadline = self._clock.monotonic() + seconds
         waiting = [(link, link.last_ticket) for link in self._links.values() if link.registered]
         known = dict.fromkeys(self._links, False)
         for link, ticket in waiting:
@@ -278,11 +297,11 @@ class Registration:
 
     def unregister(self, seconds: float) -> None:
         """Stop telling and say good-bye to every name server; returns within `seconds`, more or less."""
-        deadline = time.monotonic() + seconds
+        deadline = self._clock.monotonic() + seconds
         for link in self._links.values():
             link.request_stop()
         for link in self._links.values():
-            if not link.stop(max(0.05, deadline - time.monotonic())):
+            if not link.stop(max(0.05, deadline - self._clock.monotonic())):
                 link.abort()
 
     def stop(self) -> None:

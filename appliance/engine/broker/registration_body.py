@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from .data_version import DataVersion
-from .topic_config import PERM_READ, PERM_WRITE, TopicConfig
+from ..protocol.data_version import DataVersion
+from ..protocol.names import PERM_READ, PERM_WRITE
+from .topic_config import TopicConfig
 from .topics import TopicConfigManager
 
 _READ_WRITE = PERM_READ | PERM_WRITE
@@ -28,11 +29,6 @@ def encode_topic(config: TopicConfig, broker_permission: int) -> bytes:
     if broker_permission & _READ_WRITE != _READ_WRITE:
         config = msgspec.structs.replace(config, perm=config.perm & broker_permission)
     return b"%b:%b" % (_encode(config.topic_name), _encode(config))
-
-
-def plus_ms(version: DataVersion, ms: int) -> DataVersion:
-    """Another version: name servers ask whether two are equal, not which is later."""
-    return version._replace(timestamp=version.timestamp + ms)
 
 
 def encode_body(version: DataVersion, topics: bytes) -> bytes:
@@ -70,7 +66,7 @@ class TableText:
             if key != self._made_for:
                 self._parts = self._make_parts()
                 self._made_for = key
-            versions = [plus_ms(version, ms) for ms in reversed(range(len(self._parts)))]
+            versions = [version.plus_ms(ms) for ms in reversed(range(len(self._parts)))]
             return [(own, encode_body(own, part)) for own, part in zip(versions, self._parts, strict=True)]
 
     def _make_parts(self) -> list[bytes]:
@@ -98,7 +94,7 @@ class TableText:
                 self._made_for, self._parts = None, []  # nobody will ask for that text any more
         version = self._topics.data_version
         if version == seen:
-            version = plus_ms(version, 1)
+            version = version.plus_ms(1)
         # Looked up after the version was read, so that the text has at least what the version promises.
         now = [config for old in changed if (config := self._topics.get(old.topic_name)) is not None]
         return version, encode_body(version, b",".join([encode_topic(c, self._permission()) for c in now]))

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..clock import Clock
+from ..remoting.dispatcher import WorkerPool
+from ..remoting.server import RemotingServer
 from ..store.message_store import MessageStore
 from .processors.pull import PullProcessor
+from .processors.query import POOL as QUERY_POOL
 
 SAMPLE_S = 10.0
 _WINDOWS = (1, 6, 60)
@@ -29,16 +33,26 @@ class _Sample(NamedTuple):
 class BrokerStats:
     """`sample` runs on remoting-io; the rest may be read by anyone."""
 
-    def __init__(self, store: MessageStore, pull: PullProcessor, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        pull: PullProcessor,
+        server: RemotingServer,
+        pools: Mapping[str, WorkerPool],
+        clock: Clock,
+    ) -> None:
+        # Constant after construction.
         self._store = store
         self._pull = pull
+        self._server = server
+        self._pools = pools
         self._clock = clock
         self._boot_ms = clock.wall_ms()
+        # Owned by remoting-io.
         self._samples: deque[_Sample] = deque(maxlen=_WINDOWS[-1] + 1)
         self._day = time.localtime(self._boot_ms / 1000).tm_yday
         self._put_mornings = (0, 0)  # yesterday's, today's
         self._get_mornings = (0, 0)
-        self.failed_puts = 0
         self.sample()
 
     def sample(self) -> None:
@@ -93,7 +107,7 @@ class BrokerStats:
             "getTransferedTps": transferred,
             "getTransferredTps": transferred,
             "putMessageTimesTotal": str(put),
-            "putMessageFailedTimes": str(self.failed_puts),
+            "putMessageFailedTimes": str(store.failed_puts),
             "putMessageSizeTotal": str(size),
             "putMessageAverageSize": str(size / put if put else 0.0),
             "commitLogDiskRatio": str(disk.share),
@@ -102,9 +116,25 @@ class BrokerStats:
             "commitLogMaxOffset": str(store.published),
             "commitLogDirCapacity": f"Total : {_size(disk.capacity_bytes)}, Free : {_size(disk.free_bytes)}.",
             "earliestMessageTimeStamp": str(store.earliest_time_ms()),
-            "dispatchBehindBytes": "0",  # entries are made with the append
+            "dispatchBehindBytes": str(store.index.behind),  # queue entries are made with the append
             "remainHowManyDataToFlush": _size(log.written - log.durable),
-            "remainHowManyDataToCommit": "0 B",  # there is no transient pool
+            **self._waiting(),
+        }
+
+    def _waiting(self) -> dict[str, str]:
+        """Sends that back-pressure holds, pulls that wait for the disk, and searches."""
+        sends = self._server.held_producers()
+        pulls, queries = self._pools["pull-cold"], self._pools[QUERY_POOL]
+        pulled, queried = pulls.waiting(), queries.waiting()
+        return {
+            "sendThreadPoolQueueSize": str(sends.number),
+            "sendThreadPoolQueueHeadWaitTimeMills": str(sends.first_ms),
+            "pullThreadPoolQueueSize": str(pulled.number),
+            "pullThreadPoolQueueCapacity": str(pulls.capacity),
+            "pullThreadPoolQueueHeadWaitTimeMills": str(pulled.first_ms),
+            "queryThreadPoolQueueSize": str(queried.number),
+            "queryThreadPoolQueueCapacity": str(queries.capacity),
+            "queryThreadPoolQueueHeadWaitTimeMills": str(queried.first_ms),
         }
 
 

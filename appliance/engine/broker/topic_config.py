@@ -1,6 +1,6 @@
-"""TopicConfig: what a broker knows of a topic, and the language in which its attributes are changed.
+"""TopicConfig: what a broker knows of a topic. Field names and defaults: RocketMQ 5.3.3 `TopicConfig`.
 
-Field names, defaults and texts: RocketMQ 5.3.3 `TopicConfig`, `TopicAttributes`, `AttributeParser`, `AttributeUtil`.
+What an administrator may set of it is declared in `admin_settings.py`; its attributes in `topic_attributes.py`.
 """
 
 from __future__ import annotations
@@ -11,23 +11,18 @@ import msgspec
 
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
-
-PERM_INHERIT = 1
-PERM_WRITE = 2
-PERM_READ = 4
-#: Priority (8) and the three above.
-PERM_ALL = 15
+from ..protocol.names import PERM_READ, PERM_WRITE, permission_text
 
 #: Java's int and long, as far as JSON gives them.
 I32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 I64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
-#: Attribute: hours that a topic's messages are shown, -1 as long as the broker keeps them. Unit: 5.x's tiered storage.
+#: The attributes of a topic that something here reads.
+MESSAGE_TYPE = "message.type"
+#: Hours that a topic's messages are shown, -1 as long as the broker keeps them. Unit: 5.x's tiered storage.
 RESERVE_TIME = "reserve.time"
 QUEUE_TYPE = "queue.type"
 BATCH_QUEUES = "BatchCQ"
-MESSAGE_TYPES = ("UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL")
-_I64_MAX = (1 << 63) - 1
 
 
 class TopicConfig(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -56,12 +51,6 @@ class TopicConfig(msgspec.Struct, frozen=True, rename="camel", gc=False):
         )
 
 
-def permission_text(perm: int) -> str:
-    """6 -> "RW-". Source: `PermName.perm2String`."""
-    pairs = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
-    return "".join(letter if perm & bit else "-" for bit, letter in pairs)
-
-
 def reserve_hours_of(config: TopicConfig) -> int | None:
     """The hours of its attribute reserve.time; None without one, for -1, and for what is no number (another's file)."""
     text = config.attributes.get(RESERVE_TIME, "")
@@ -88,91 +77,6 @@ def new_topic(name: str, queue_nums: int, perm: int, order: bool = False, topic_
         order=order,
         topic_sys_flag=topic_sys_flag,
     )
-
-
-# --- attributes
-
-
-def _refuse(remark: str) -> RefusedRequest:
-    return RefusedRequest(ResponseCode.SYSTEM_ERROR, remark)
-
-
-def parse_attributes(text: str) -> dict[str, str]:
-    """`+key=value,-key` of request 17 as {"+key": "value", "-key": ""}; refuses with 1 what is not of that form."""
-    found: dict[str, str] = {}
-    for part in text.split(",") if text else ():
-        key, equals, value = part.partition("=")
-        if equals and "+" not in key:
-            raise _refuse(f"add/alter attribute format is wrong: {key}")
-        if not equals and "-" not in key:
-            raise _refuse(f"delete attribute format is wrong: {key}")
-        if key in found:
-            raise _refuse(f"key duplication: {key}")
-        found[key] = value
-    return found
-
-
-def alter_attributes(current: dict[str, str] | None, changes: dict[str, str]) -> dict[str, str]:
-    """The attributes after `changes` (as `parse_attributes` gives them); current: None for a new topic.
-
-    Refuses with 1 and 5.3.3's words; with 29 the two values that mean files this broker does not write.
-    """
-    attributes = dict(current or {})
-    seen: set[str] = set()
-    for signed_key, value in changes.items():
-        sign, key = signed_key[:1], signed_key[1:]
-        if not key or "+" in key or "-" in key:
-            raise _refuse("kv string format wrong.")
-        if key in seen:
-            raise _refuse(f"key duplication found. key: {key}")
-        seen.add(key)
-        if current is None and sign != "+":
-            raise _refuse(f"only add attribute is supported while creating topic. key: {key}")
-        if sign not in ("+", "-"):
-            raise _refuse(f"wrong format key: {key}")
-        if sign == "-" and key not in attributes:
-            raise _refuse(f"attempt to delete a nonexistent key: {key}")
-        _check_attribute(key, None if sign == "-" else value, current is None)
-        if sign == "-":
-            del attributes[key]
-        else:
-            attributes[key] = value
-    return attributes
-
-
-def _check_attribute(key: str, value: str | None, is_new: bool) -> None:
-    """value: None when the key is deleted."""
-    if key not in ("queue.type", "cleanup.policy", "message.type", RESERVE_TIME):
-        raise _refuse(f"unsupported key: {key}")
-    if key in ("queue.type", "cleanup.policy") and not is_new:
-        raise _refuse(f"attempt to update an unchangeable attribute. key: {key}")
-    if value is None:
-        return
-    if key == "queue.type":
-        _check_choice(value, ("BatchCQ", "SimpleCQ"))
-        if value == "BatchCQ":
-            raise RefusedRequest(ResponseCode.INVALID_PARAMETER, "BatchCQ queue type is not supported.")
-    elif key == "cleanup.policy":
-        _check_choice(value, ("DELETE", "COMPACTION"))
-        if value == "COMPACTION":
-            raise RefusedRequest(ResponseCode.INVALID_PARAMETER, "COMPACTION cleanup policy is not supported.")
-    elif key == "message.type":
-        _check_choice(value, MESSAGE_TYPES)
-    else:
-        _check_range(value, -1, _I64_MAX)
-
-
-def _check_choice(value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise _refuse(f"value is not in set: [{', '.join(choices)}]")
-
-
-def _check_range(value: str, low: int, high: int) -> None:
-    digits = value[1:] if value[:1] in ("-", "+") else value
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 19:
-        raise _refuse(f'For input string: "{value[:64]}"')
-    if not low <= int(value) <= high:
-        raise _refuse(f"value is not in range({low}, {high})")
 
 
 def decode_topic_config(name: str, value: Any) -> TopicConfig:

@@ -25,20 +25,20 @@ from ..protocol.codes import ResponseCode
 from ..protocol.names import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
+    PERM_ALL,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
     is_legal_group,
     topic_name_error,
 )
 from .config_table import ConfigTable, without_nulls
+from .topic_attributes import AttributeChange, alter_attributes
 from .topic_config import (
-    PERM_ALL,
-    PERM_INHERIT,
-    PERM_READ,
-    PERM_WRITE,
     RESERVE_TIME,
     TopicConfig,
-    alter_attributes,
     decode_topic_config,
     new_topic,
     reserve_hours_of,
@@ -87,7 +87,7 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         files: FileCalls = OS_FILE_CALLS,
     ) -> None:
         super().__init__(path, journal, clock, files)
-        # Constant after construction.
+        # Replaced whole by take_options().
         self._config = config
         # Guarded by _lock: topics whose deletion is under way; nobody may make them again before it is done.
         self._closing: set[str] = set()
@@ -96,6 +96,10 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         self.load(topics)
         if not config.auto_create_topic_enable and self._configs.pop(TEMPLATE_TOPIC, None) is not None:
             self._dirty = True
+
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        self._config = config
 
     def _decode(self, name: str, value: Any) -> TopicConfig:
         return decode_topic_config(name, without_nulls(value))
@@ -179,12 +183,16 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
 
     # --- by an administrator, in the pool "admin"
 
-    def update(self, config: TopicConfig) -> int:
+    def add_template(self) -> int:
+        """Make the topic after which producers' topics are made by default (TBW102); as `update`."""
+        return self.update(_template(self._config))
+
+    def update(self, config: TopicConfig, attributes: Iterable[AttributeChange] = ()) -> int:
         """Create a topic or replace its whole configuration; returns the ticket for `wait_durable`.
 
-        config.attributes are changes (`+key`, `-key`); those not named stay. The same configuration again changes
-        nothing, not even the version. Refuses with 1 bad attributes and a journal that cannot take it, with 29 bad
-        numbers and what is not supported. The name was checked.
+        attributes: what changes of them; those not named stay, and `config.attributes` are not looked at. The same
+        configuration again changes nothing, not even the version. Refuses with 1 bad attributes and a journal that
+        cannot take it, with 29 bad numbers and what is not supported. The name was checked.
         """
         if not (0 <= config.read_queue_nums <= MAX_QUEUE_NUMS and 0 <= config.write_queue_nums <= MAX_QUEUE_NUMS):
             raise RefusedRequest(
@@ -194,8 +202,8 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
             raise RefusedRequest(ResponseCode.INVALID_PARAMETER, f"{config.perm} is not a permission")
         with self._lock:
             known = self._configs.get(config.topic_name)
-            attributes = alter_attributes(None if known is None else known.attributes, config.attributes)
-            config = msgspec.structs.replace(config, attributes=attributes)
+            altered = alter_attributes(None if known is None else known.attributes, attributes)
+            config = msgspec.structs.replace(config, attributes=altered)
             if config == known:
                 return 0
             ticket = self._change_locked(config.topic_name, config)
@@ -262,6 +270,10 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
             return ticket
 
 
+def _template(config: BrokerConfig) -> TopicConfig:
+    return new_topic(TEMPLATE_TOPIC, config.default_topic_queue_nums, _READ_WRITE | PERM_INHERIT)
+
+
 def _topics_from_the_start(config: BrokerConfig) -> dict[str, TopicConfig]:
     """Every broker's topics. Source: `TopicConfigManager.init` of 5.3.3."""
     cluster, broker = config.cluster_name, config.broker_name
@@ -280,7 +292,7 @@ def _topics_from_the_start(config: BrokerConfig) -> dict[str, TopicConfig]:
         new_topic("rmq_sys_wheel_timer", 1, _READ_WRITE),
     ]
     if config.auto_create_topic_enable:
-        topics.append(new_topic(TEMPLATE_TOPIC, config.default_topic_queue_nums, _READ_WRITE | PERM_INHERIT))
+        topics.append(_template(config))
     if config.trace_topic_enable:
         topics.append(new_topic(config.msg_trace_topic_name, 1, _READ_WRITE))
     # A cluster or a broker may have a dot in its name, a topic may not.

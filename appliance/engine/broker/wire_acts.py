@@ -10,6 +10,7 @@ import msgspec
 from ..config_file import parse_properties
 from ..protocol.codes import RequestCode
 from ..protocol.command import RemotingCommand
+from ..protocol.names import permission_text
 from ..wire_gate import MAX_NAMES, Act, Names, State
 from .group_config import SubscriptionGroupConfig
 from .groups import SubscriptionGroupManager
@@ -17,7 +18,7 @@ from .heartbeat import MAX_POOL_BODY_BYTES, decode_body
 from .offsets import ConsumerOffsetManager
 from .processors.admin_groups import GroupList
 from .processors.admin_topics import TopicList
-from .topic_config import TopicConfig, permission_text
+from .topic_config import TopicConfig
 from .topics import TopicConfigManager
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..protocol.properties import java_hash
+from .message_filter import EVERYTHING, MessageFilter
 
 ALL = "*"
 
@@ -21,7 +22,7 @@ def parse_tags(expression: str | None) -> list[str]:
 
 #: Expressions remembered; one may have 32,767 characters.
 @lru_cache(maxsize=1024)
-def tag_codes(expression: str | None) -> frozenset[int] | None:
-    """The hashes a tag expression lets through; None for all. Hashes collide: the client compares the text again."""
+def tag_filter(expression: str | None) -> MessageFilter:
+    """Lets the messages through whose tag has one of the hashes. They collide: the client compares the text again."""
     tags = parse_tags(expression)
-    return frozenset(map(java_hash, tags)) if tags else None
+    return MessageFilter(frozenset(map(java_hash, tags))) if tags else EVERYTHING

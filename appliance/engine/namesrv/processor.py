@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from zlib_ng import zlib_ng
@@ -17,10 +17,11 @@ from zlib_ng import zlib_ng
 from ..errors import RefusedRequest
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
+from ..protocol.data_version import DataVersion
 from ..protocol.fields import optional_bool, optional_int, optional_long, require_long, require_str
 from .bounds import LONGEST_TIMEOUT_MS, check_key_value, check_name, check_topic
 from .kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
-from .register_body import DataVersion, RegisterBody, TopicShape, peek_data_version, read_register_body
+from .register_body import RegisterBody, TopicShape, peek_data_version, read_register_body
 from .route_data import DEFAULT_TIMEOUT_MS, BrokerKey, Registration
 from .route_info import RouteInfoManager
 from .settings import NamesrvSettings
@@ -65,12 +66,6 @@ class _RouteBody(msgspec.Struct):
     queueDatas: list[_QueueDataBody] | None = None
 
 
-class _VersionBody(msgspec.Struct):
-    timestamp: int = 0
-    counter: int = 0
-    stateVersion: int = 0
-
-
 #: One DataVersion, or the queues of one topic on some thousand brokers.
 _SMALL_BODY_BYTES = 256 * 1024
 
@@ -84,6 +79,13 @@ def _decode_small(request: RemotingCommand, kind: type[_Body]) -> _Body:
     try:
         return msgspec.json.decode(request.body or b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the body is not what {request.code} takes: {error}") from None
+
+
+def _told_version(request: RemotingCommand) -> DataVersion:
+    try:
+        return DataVersion.decode(_decode_small(request, dict[str, Any]))
+    except ValueError as error:
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the body is not what {request.code} takes: {error}") from None
 
 
@@ -222,10 +224,10 @@ class NamesrvProcessor:
     def handle_query_data_version(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """322: whether a broker's table differs from what it registered; counts as a sign of life."""
         key = _broker_key(request)
-        told = _decode_small(request, _VersionBody)
+        told = _told_version(request)
         known = self._routes.data_version(key)
         self._routes.heard(key)
-        changed = known != DataVersion(told.timestamp, told.counter, told.stateVersion)
+        changed = known != told
         return _success({"changed": "true" if changed else "false"}, b"" if known is None else known.encode())
 
     def handle_broker_heartbeat(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:

@@ -28,6 +28,7 @@ import msgspec
 from .. import fastjson
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
+from ..protocol.data_version import DataVersion
 from .bounds import is_routed_name
 
 #: `MQVersion` ordinals: 3.0.11 wraps the table into a RegisterBrokerBody, 5.0.0 adds the mapping section.
@@ -52,23 +53,10 @@ MAX_MAPPING_BYTES = 4 * 1024 * 1024
 _INPUT_SLICE_BYTES = 16 * 1024
 
 _I32_MAX = (1 << 31) - 1
-_I64_MAX = (1 << 63) - 1
 
 _BLANK = " \t\r\n"
 _BLANKS = re.compile(r"[ \t\r\n]*+")
 _raw_decode = fastjson.PEER_DECODER.raw_decode
-
-
-class DataVersion(NamedTuple):
-    """RocketMQ's DataVersion: two tables are the same when all three numbers are; 4.9 sends no state version."""
-
-    timestamp: int = 0
-    counter: int = 0
-    state_version: int = 0
-
-    def encode(self) -> bytes:
-        """As 5.x writes it; 4.9 ignores the third number."""
-        return b'{"counter":%d,"stateVersion":%d,"timestamp":%d}' % (self.counter, self.state_version, self.timestamp)
 
 
 class TopicShape(NamedTuple):
@@ -107,12 +95,12 @@ def peek_data_version(body: bytes, compressed: bool) -> DataVersion | None:
     """The table's version without reading the table; None when it does not come first, as it does from Java."""
     try:
         if _is_compressed(body, compressed):
-            return _data_version(fastjson.PEER_DECODER.decode(_InflatedReader(body).read_block()))
+            return DataVersion.decode(fastjson.PEER_DECODER.decode(_InflatedReader(body).read_block()))
         start = body.find(b'"dataVersion":', 0, _FIRST_LOOK_CHARS)
         if start < 0 or body.find(b'"topicConfigTable"', 0, start) >= 0:
             return None
         piece = body[start + 14 : start + 14 + _FIRST_LOOK_CHARS].decode(errors="replace")
-        return _data_version(_raw_decode(piece.lstrip(_BLANK))[0])
+        return DataVersion.decode(_raw_decode(piece.lstrip(_BLANK))[0])
     except (ValueError, RecursionError, zlib.error):
         return None
 
@@ -135,19 +123,6 @@ def _integer(value: Any, default: int, limit: int) -> int:
     if type(value) is not int or not 0 <= value <= limit:
         raise ValueError(f"{str(value)[:64]!r} is not a number of the right size")
     return value
-
-
-def _data_version(value: Any) -> DataVersion:
-    if value is None:
-        return DataVersion()
-    if type(value) is not dict:
-        raise ValueError("dataVersion is not an object")
-    get = value.get
-    return DataVersion(
-        _integer(get("timestamp"), 0, _I64_MAX),
-        _integer(get("counter"), 0, _I64_MAX),
-        _integer(get("stateVersion"), 0, _I64_MAX),
-    )
 
 
 def _topic(key: str, value: Any) -> tuple[str, TopicShape]:
@@ -302,7 +277,7 @@ def _read_wrapper(walker: _JsonWalker) -> RegisterBody:
     shapes: dict[TopicShape, TopicShape] = {}
     for key in walker.entries():
         if key == "dataVersion":
-            version = _data_version(walker.value())
+            version = DataVersion.decode(walker.value())
         elif key == "topicConfigTable":
             for name in walker.entries():
                 name, shape = _topic(name, walker.value())
@@ -384,7 +359,7 @@ class _InflatedReader:
 
 def _read_compressed(body: bytes, version: int) -> RegisterBody:
     reader = _InflatedReader(body)
-    data_version = _data_version(fastjson.PEER_DECODER.decode(reader.read_block()))
+    data_version = DataVersion.decode(fastjson.PEER_DECODER.decode(reader.read_block()))
     count = reader.read_int()
     _check_count(count)
     topics: dict[str, TopicShape] = {}

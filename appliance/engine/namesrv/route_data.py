@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from .register_body import DataVersion, TopicShape
+from ..protocol.data_version import DataVersion
+from .register_body import TopicShape
 
 MASTER_ID = 0
 

@@ -19,8 +19,10 @@ from collections.abc import Iterable
 from ..clock import Clock
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
+from ..protocol.data_version import DataVersion
+from ..protocol.names import PERM_WRITE
 from .bounds import MOST_ADDRESSES_OF_A_NAME, MOST_BROKERS, MOST_BROKERS_OF_A_CONNECTION, refuse
-from .register_body import DataVersion, RegisterBody, TopicShape
+from .register_body import RegisterBody, TopicShape
 from .route_data import (
     MASTER_ID,
     BrokerData,
@@ -34,7 +36,7 @@ from .route_data import (
     encode_object,
     encode_topic_list,
 )
-from .topic_table import PERM_WRITE, TopicTable
+from .topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
 

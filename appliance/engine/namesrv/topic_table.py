@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator
 
+from ..protocol.names import PERM_READ, PERM_WRITE
 from .bounds import MOST_ENTRIES, MOST_MAPPING_BYTES, refuse
 from .register_body import MAX_TOPICS, TopicShape
 from .route_data import QueueData
 
-PERM_READ, PERM_WRITE = 4, 2
 #: Entries shared by topics that look alike; all are let go beyond.
 MOST_ALIKE = 1024
 

@@ -8,6 +8,7 @@ Hot requests never become a RemotingCommand; `hot_headers` reads what they need 
 from __future__ import annotations
 
 import struct
+from typing import Protocol
 
 from ..errors import FrameError
 from .codes import VERSION
@@ -28,15 +29,35 @@ MAX_HEADER_BYTES = 256 * 1024
 _PREFIX = struct.Struct(">iI")
 
 
+class Witness(Protocol):
+    """Sees how one request goes. begins: in the handler's thread, before it. answered: in any, before it is sent."""
+
+    def begins(self) -> None: ...
+    def answered(self, response: RemotingCommand) -> None: ...
+
+
 class RemotingCommand:
     """One decoded frame, or one about to be encoded.
 
     code: request or response code. opaque: correlation id, any i32. version: `MQVersion` ordinal of the sender.
     ext_fields: the custom header, text to text. body: opaque to this layer. codec: 0 JSON, 1 ROCKETMQ, as received.
     bare: the header had no `extFields` key at all (a request of Java without fields); an encoder repeats that.
+    witness: of a request, who is told how it goes.
     """
 
-    __slots__ = ("bare", "body", "code", "codec", "ext_fields", "flag", "language", "opaque", "remark", "version")
+    __slots__ = (
+        "bare",
+        "body",
+        "code",
+        "codec",
+        "ext_fields",
+        "flag",
+        "language",
+        "opaque",
+        "remark",
+        "version",
+        "witness",
+    )
 
     def __init__(
         self,
@@ -61,6 +82,7 @@ class RemotingCommand:
         self.body = body
         self.codec = codec
         self.bare = bare
+        self.witness: Witness | None = None
 
     @classmethod
     def response(

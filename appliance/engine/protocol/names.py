@@ -38,8 +38,12 @@ NO_SEND_TOPICS = frozenset(
     )
 )
 
+#: Bits of a topic's `perm`. Source: `PermName`.
+PERM_INHERIT = 1
 PERM_WRITE = 2
 PERM_READ = 4
+PERM_PRIORITY = 8
+PERM_ALL = PERM_PRIORITY | PERM_READ | PERM_WRITE | PERM_INHERIT
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+\Z", re.ASCII)
 _LEGAL_DERIVED = re.compile(r"[%|a-zA-Z0-9_+-]+\Z", re.ASCII)
@@ -84,6 +88,12 @@ def is_plain_name(name: str, max_length: int = BROKER_NAME_MAX_LENGTH) -> bool:
 def is_legal_client_id(client_id: str) -> bool:
     """Whether a client may be called so: any printable text, in any script."""
     return 0 < len(client_id) <= CLIENT_ID_MAX_LENGTH and client_id.isprintable()
+
+
+def permission_text(perm: int) -> str:
+    """6 -> "RW-". Source: `PermName.perm2String`."""
+    pairs = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
+    return "".join(letter if perm & bit else "-" for bit, letter in pairs)
 
 
 def is_word(text: str) -> bool:

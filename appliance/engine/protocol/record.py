@@ -36,6 +36,8 @@ SYS_COMMIT = 0x8
 SYS_ROLLBACK = 0xC
 SYS_BORN_IPV6 = 0x10
 SYS_STORE_IPV6 = 0x20
+#: Which of the two hosts take 20 bytes: the broker sets these, whatever a client said.
+SYS_HOSTS_IPV6 = SYS_BORN_IPV6 | SYS_STORE_IPV6
 SYS_INNER_BATCH = 0x80
 
 QUEUE_OFFSET_AT = 20
@@ -47,15 +49,45 @@ SECTOR_BYTES = 512
 #: As many zeros in a record's properties may be a sector that was never written: no CRC of Apache's covers it.
 UNWRITTEN = bytes(SECTOR_BYTES)
 
-#: Size, magic, crc, queue id, flag, queue offset, physical offset, sys flag, born time.
-HEAD = struct.Struct(">iIiiiqqiq")
-#: Behind two IPv4 hosts: reconsume times, prepared transaction offset, body length.
-TAIL = struct.Struct(">iqi")
-#: A whole fixed part with IPv4 hosts: HEAD, born host, store time, store host, TAIL.
-HEAD_IPV4 = struct.Struct(">iIiiiqqiq8sq8siqi")
 SIZE_MAGIC = struct.Struct(">iI")
 _I64 = struct.Struct(">q")
 _U16 = struct.Struct(">H")
+
+#: Size, magic, crc, queue id, flag, queue offset, physical offset: a record's own, even within a batch.
+_OWN = ">iIiiiqq"
+_OWN_BYTES = struct.calcsize(_OWN)
+_SYS_FLAG = struct.Struct(">i")
+
+
+class RecordLayout(NamedTuple):
+    """How a record's fields before its body are packed; it depends on the sizes of its two hosts.
+
+    fixed: all of them: own fields, shared fields, body length. shared: what all records of a batch have in common: sys
+    flag, born time, born host, store time, store host, reconsume times, prepared transaction offset. with_shared: all
+    of them again, the shared ones as bytes. host_flags: the bits of the sys flag that say so, the packer's to set.
+    """
+
+    fixed: struct.Struct
+    shared: struct.Struct
+    with_shared: struct.Struct
+    host_flags: int
+
+
+def _layout(born_bytes: int, store_bytes: int) -> RecordLayout:
+    shared = f"iq{born_bytes}sq{store_bytes}siq"
+    host_flags = (SYS_BORN_IPV6 if born_bytes == 20 else 0) | (SYS_STORE_IPV6 if store_bytes == 20 else 0)
+    together = struct.Struct(">" + shared)
+    return RecordLayout(
+        struct.Struct(f"{_OWN}{shared}i"), together, struct.Struct(f"{_OWN}{together.size}si"), host_flags
+    )
+
+
+#: (bytes of the born host, of the store host) -> layout.
+LAYOUTS = {(born, store): _layout(born, store) for born in (8, 20) for store in (8, 20)}
+_LAYOUT_OF_FLAGS = {layout.host_flags: layout for layout in LAYOUTS.values()}
+#: Lengths of topic (V1) and properties.
+LENGTHS_BYTES = 3
+assert LAYOUTS[8, 8].fixed.size + LENGTHS_BYTES == FIXED_BYTES
 
 
 class Record(NamedTuple):
@@ -92,37 +124,29 @@ def body_crc(body: bytes | memoryview) -> int:
 
 
 def encode_record(record: Record, born_host: bytes, store_host: bytes) -> bytes:
-    """A record's bytes, V1 or V2 as its magic says; sizes and the CRC are computed here."""
+    """A record's bytes, V1 or V2 as its magic says; sizes, the CRC and the hosts' flags are computed here."""
     topic = record.topic.encode()
     text = record.properties.encode()
     topic_length = bytes((len(topic),)) if record.magic == MAGIC_V1 else _U16.pack(len(topic))
-    sys_flag = record.sys_flag & ~(SYS_BORN_IPV6 | SYS_STORE_IPV6)
-    sys_flag |= SYS_BORN_IPV6 if len(born_host) == 20 else 0
-    sys_flag |= SYS_STORE_IPV6 if len(store_host) == 20 else 0
-    rest = b"".join(
-        (
-            born_host,
-            _I64.pack(record.store_time_ms),
-            store_host,
-            TAIL.pack(record.reconsume_times, record.prepared_transaction_offset, len(record.body)),
-            record.body,
-            topic_length,
-            topic,
-            _U16.pack(len(text)),
-            text,
-        )
-    )
+    rest = b"".join((record.body, topic_length, topic, _U16.pack(len(text)), text))
+    layout = LAYOUTS[len(born_host), len(store_host)]
     return (
-        HEAD.pack(
-            HEAD.size + len(rest),
+        layout.fixed.pack(
+            layout.fixed.size + len(rest),
             record.magic,
             body_crc(record.body),
             record.queue_id,
             record.flag,
             record.queue_offset,
             record.physical_offset,
-            sys_flag,
+            record.sys_flag & ~SYS_HOSTS_IPV6 | layout.host_flags,
             record.born_time_ms,
+            born_host,
+            record.store_time_ms,
+            store_host,
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+            len(record.body),
         )
         + rest
     )
@@ -135,21 +159,19 @@ def decode_record(data: bytes | bytearray | memoryview, at: int = 0, check_crc: 
     text that is no UTF-8, or fewer bytes than it needs.
     """
     try:
-        size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born = HEAD.unpack_from(data, at)
+        size, magic = SIZE_MAGIC.unpack_from(data, at)
         if magic != MAGIC_V1 and magic != MAGIC_V2:
             raise CorruptFile(f"no record: magic {magic:#010x}")
         if size < FIXED_BYTES or at + size > len(data):
             raise CorruptFile(f"record of {size} bytes, {len(data) - at} at hand")
         end = at + size
-        p = at + 48
-        q = p + (20 if sys_flag & SYS_BORN_IPV6 else 8)
-        born_host = bytes(data[p:q])
-        (store_time,) = _I64.unpack_from(data, q)
-        p = q + 8
-        q = p + (20 if sys_flag & SYS_STORE_IPV6 else 8)
-        store_host = bytes(data[p:q])
-        reconsume, prepared, length = TAIL.unpack_from(data, q)
-        p = q + 16
+        (sys_flag,) = _SYS_FLAG.unpack_from(data, at + _OWN_BYTES)
+        fixed = _LAYOUT_OF_FLAGS[sys_flag & SYS_HOSTS_IPV6].fixed
+        (
+            _, _, crc, queue_id, flag, queue_offset, physical, _, born, born_host, store_time, store_host, reconsume,
+            prepared, length,
+        ) = fixed.unpack_from(data, at)  # fmt: skip
+        p = at + fixed.size
         if length < 0 or p + length >= end:
             raise CorruptFile("record: body longer than the record")
         body = bytes(data[p : p + length])

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 
+from ..clock import Clock
 from ..errors import CallTimeout, ConnectError, FrameError
+from ..host_port import split_host_port
 from ..protocol.command import FLAG_ONEWAY, MAX_FRAME_BYTES, RemotingCommand, decode_frame, encode_command
 
 logger = logging.getLogger(__name__)
@@ -21,14 +22,6 @@ CONNECT_TIMEOUT_MS = 3000
 _RECEIVE_BYTES = 64 * 1024
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """(host, port) of "host:port" or "[v6]:port". Raises ValueError."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host:
-        raise ValueError(f"{address!r} is not host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
 class RemotingClient:
     """Calls one server. It connects when it is first used, and again when the connection has broken.
 
@@ -36,11 +29,12 @@ class RemotingClient:
     be met by the next.
     """
 
-    def __init__(self, address: str, connect_timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
+    def __init__(self, address: str, connect_timeout_ms: int = CONNECT_TIMEOUT_MS, clock: Clock | None = None) -> None:
         # Constant after construction.
         self.address = address
-        self._target = parse_address(address)
+        self._target = split_host_port(address)
         self._connect_timeout_ms = connect_timeout_ms
+        self._clock = clock or Clock()
         # Serialises calls: it is held while one waits for its answer, since the connection serves one call at a time.
         self._turn = threading.Lock()
         # Guarded by _turn; `close` shuts the socket down without it, to end a call that waits.
@@ -54,7 +48,7 @@ class RemotingClient:
         timeout_ms covers everything, a new connection included. Raises ConnectError when there is no connection or it
         broke, CallTimeout when the answer did not come in time, FrameError when the request does not fit a frame.
         """
-        deadline = time.monotonic() + timeout_ms / 1000
+        deadline = self._clock.monotonic() + timeout_ms / 1000
         self._take_turn(deadline)
         try:
             sock = self._connected(deadline)
@@ -69,7 +63,7 @@ class RemotingClient:
     def invoke_oneway(self, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
         """Send a request that wants no answer; its one-way flag and opaque are set here. Raises as `invoke_sync`."""
         command.flag |= FLAG_ONEWAY
-        deadline = time.monotonic() + timeout_ms / 1000
+        deadline = self._clock.monotonic() + timeout_ms / 1000
         self._take_turn(deadline)
         try:
             self._send(self._connected(deadline), command, deadline)
@@ -105,7 +99,7 @@ class RemotingClient:
     # --- with the turn taken
 
     def _take_turn(self, deadline: float) -> None:
-        if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        if not self._turn.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
             raise CallTimeout(f"{self.address} is busy with another call")
 
     def _connected(self, deadline: float) -> socket.socket:
@@ -114,7 +108,7 @@ class RemotingClient:
             if _stands(sock):
                 return sock
             self._disconnect()
-        seconds = min(self._connect_timeout_ms / 1000, deadline - time.monotonic())
+        seconds = min(self._connect_timeout_ms / 1000, deadline - self._clock.monotonic())
         try:
             sock = socket.create_connection(self._target, max(0.001, seconds))
         except OSError as error:
@@ -134,7 +128,7 @@ class RemotingClient:
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
         command.opaque = self._opaque
         frame = encode_command(command, command.codec)
-        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        sock.settimeout(max(0.001, deadline - self._clock.monotonic()))
         try:
             sock.sendall(frame)
         except TimeoutError:
@@ -167,7 +161,7 @@ class RemotingClient:
         return frame
 
     def _fill(self, sock: socket.socket, deadline: float) -> None:
-        left = deadline - time.monotonic()
+        left = deadline - self._clock.monotonic()
         try:
             if left <= 0:
                 raise TimeoutError

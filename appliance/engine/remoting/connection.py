@@ -39,25 +39,11 @@ _PREFIX = struct.Struct(">iI")
 _LENGTH = struct.Struct(">i")
 
 
-class HeldRequest:
-    """A request whose answer waits, in the list of those of its connection. Owned by remoting-io.
-
-    Ten thousand of them are common, so the list is linked through themselves.
-    """
-
-    __slots__ = ("conn", "following", "previous")
-
-    conn: Connection
-    previous: HeldRequest | None
-    following: HeldRequest | None
-
-
 class Connection(Outbox):
     """One accepted connection.
 
     born_host: the peer's address and port as records hold them, 8 or 20 bytes. client_id, language, version: as the
-    last heartbeat said. parked: head of the list of this peer's requests that are being held, for remoting-io only;
-    parked_count: how many they are, for anyone.
+    last heartbeat said. parked_count: how many of this peer's pulls are being held; remoting-io counts, anyone reads.
     """
 
     __slots__ = (
@@ -66,9 +52,9 @@ class Connection(Outbox):
         "client_id",
         "dispatcher",
         "language",
-        "parked",
         "parked_count",
         "partial_magnitude",
+        "principal",
         "version",
     )
 
@@ -78,7 +64,8 @@ class Connection(Outbox):
         self.client_id: str | None = None
         self.language = "JAVA"
         self.version = 0
-        self.parked: HeldRequest | None = None
+        #: Who the peer has proved to be, for the gates of the dispatcher; None while nobody asks.
+        self.principal: str | None = None
         self.parked_count = 0
         #: Which of the server's lists of partial frames it is in; the server's own.
         self.partial_magnitude = 0
@@ -92,6 +79,8 @@ class Connection(Outbox):
 
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Answer `request`; nothing is sent when it was one-way."""
+        if request.witness is not None:
+            request.witness.answered(response)
         if not request.flag & FLAG_ONEWAY:
             self.answer(request.opaque, response)
 
@@ -199,7 +188,7 @@ class Connection(Outbox):
             stop = position + 4 + length
             if producers_held and self.dispatcher.is_send(view, position + 8, min(stop, end), meta, whole=stop <= end):
                 self._held_back = self.halted = True
-                self._server.held_back[self] = None
+                self._server.held_back[self] = self._server.loop.monotonic
                 return position
             if stop > end:
                 break

@@ -3,6 +3,9 @@
 Three ways for a frame. A hot request (its header begins as Java, Go and C++ write it) goes to a function that reads
 the frame in place. Any other is decoded into a RemotingCommand and handled inline on the I/O thread, or in a named pool
 when it may block. Exceptions become response codes here and nowhere else.
+
+Gates stand before all of that: a gate is asked about every request whose code it watches, with all of its header. A
+code that is watched has no hot way; one that is not costs nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +13,22 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ..clock import Clock
 from ..errors import FrameError, QueueBroken, RefusedRequest
 from ..protocol.codes import RequestCode, ResponseCode
-from ..protocol.command import CODEC_JSON, FLAG_ONEWAY, FLAG_RESPONSE, MAX_HEADER_BYTES, RemotingCommand, decode_parts
+from ..protocol.command import (
+    CODEC_JSON,
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    MAX_HEADER_BYTES,
+    RemotingCommand,
+    Witness,
+    decode_parts,
+)
 from ..service_thread import ServiceThread
 from .peek import Peeked, peek
 
@@ -63,16 +76,26 @@ class _Job(NamedTuple):
     resumed: bool = False
 
 
+class Waiting(NamedTuple):
+    """How many wait in a queue, and for how long the first of them does."""
+
+    number: int
+    first_ms: int
+
+
 class WorkerPool(ServiceThread):
     """One thread `pool-<name>` that works off a bounded queue of cold requests, in order."""
 
-    def __init__(self, name: str, capacity: int = 10_000) -> None:
+    def __init__(self, name: str, capacity: int = 10_000, clock: Clock | None = None) -> None:
         super().__init__(f"pool-{name}")
-        self._capacity = capacity
+        # Constant after construction.
+        self.capacity = capacity
+        self._clock = clock or Clock()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        # Guarded by _lock: jobs that wait here; bytes that those and the running one hold; bytes of jobs put off.
-        self._waiting = 0
+        # Guarded by _lock: since when each job waits here, in order; bytes that those and the running one hold; bytes
+        # of jobs put off.
+        self._since: deque[float] = deque()
         self._held = 0
         self._put_off = 0
 
@@ -84,14 +107,20 @@ class WorkerPool(ServiceThread):
         A job that is answered to `conn` begins when that peer has taken enough of its earlier answers, or has gone.
         """
         with self._lock:
-            if self._waiting >= self._capacity or (self._held and self._held + size > MAX_WAITING_BYTES):
+            if len(self._since) >= self.capacity or (self._held and self._held + size > MAX_WAITING_BYTES):
                 return False
             if conn is not None and not conn.take_place(size):
                 return False
-            self._waiting += 1
+            self._since.append(self._clock.monotonic())
             self._held += size
         self._jobs.put(_Job(job, size, conn, answered))
         return True
+
+    def waiting(self) -> Waiting:
+        """What waits here now. Any thread."""
+        with self._lock:
+            number, since = len(self._since), self._since[0] if self._since else 0.0
+        return Waiting(number, int((self._clock.monotonic() - since) * 1000) if number else 0)
 
     def run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -103,11 +132,13 @@ class WorkerPool(ServiceThread):
                 if job.resumed:
                     self._put_off -= job.size + _REQUEST_BYTES
                 else:
-                    self._waiting -= 1
+                    self._since.popleft()
             try:
                 job.run()
             except Exception:
                 logger.exception("pool: job failed name=%s", self.name)
+                if conn is not None and job.answered:
+                    conn.close()  # it would wait for an answer that does not come
             if not job.resumed:
                 with self._lock:
                     self._held -= job.size
@@ -119,7 +150,7 @@ class WorkerPool(ServiceThread):
     def _keep_for_later(self, job: _Job, conn: Connection) -> None:
         """The job gives its place up, so that a peer that takes nothing keeps nobody else out of the pool."""
         with self._lock:
-            self._waiting -= 1
+            self._since.popleft()
             self._held -= job.size
             self._put_off += job.size + _REQUEST_BYTES
             too_much = self._put_off > MAX_PUT_OFF_BYTES
@@ -136,29 +167,58 @@ class WorkerPool(ServiceThread):
         self._jobs.put(None)
 
 
-class Dispatcher:
-    """The table of one listening port; ports may share handlers and pools, not tables."""
+class Gate(Protocol):
+    """Decides who may ask for what."""
 
-    def __init__(self, pools: dict[str, WorkerPool]) -> None:
+    def watches(self, code: int) -> bool:
+        """Whether requests with this code pass here; asked once, when the code is added to a table."""
+
+    def admit(self, request: RemotingCommand, conn: Connection) -> Witness | None:
+        """Raise RefusedRequest (NO_PERMISSION) for who may not. On the I/O thread, before any handler or pool.
+
+        Who asks is `conn.principal`, or what the header's fields prove. A witness is told how the request goes.
+        """
+
+
+class _Entry(NamedTuple):
+    handler: Handler
+    pool: WorkerPool | None
+    gates: tuple[Gate, ...]
+
+
+class Dispatcher:
+    """The table of one listening port; ports may share handlers, pools and gates, not tables."""
+
+    def __init__(self, pools: dict[str, WorkerPool], gates: tuple[Gate, ...] = (), clock: Clock | None = None) -> None:
+        """gates: asked in their order; one refusal is enough. clock: of the pools that are made here."""
         # Filled before the first connection, constant afterwards.
-        self._handlers: dict[int, tuple[Handler, WorkerPool | None]] = {}
+        self._handlers: dict[int, _Entry] = {}
         self._hot: dict[bytes, HotHandler] = {}
         self._pools = pools
+        self._gates = gates
+        self._clock = clock
 
     def add(self, code: int, handler: Handler, pool: str | None = None) -> None:
         """Serve `code`: inline (under 0.2 ms, never blocking) or in the pool of that name, made on first use."""
-        self._handlers[code] = (handler, None if pool is None else self.pool(pool))
+        self._handlers[code] = _Entry(handler, None if pool is None else self.pool(pool), self._gates_before(code))
+
+    def _gates_before(self, code: int) -> tuple[Gate, ...]:
+        return tuple(gate for gate in self._gates if gate.watches(code))
 
     def pool(self, name: str) -> WorkerPool:
         """The pool of that name, made on first use."""
         worker = self._pools.get(name)
         if worker is None:
-            worker = self._pools[name] = WorkerPool(name)
+            worker = self._pools[name] = WorkerPool(name, clock=self._clock)
         return worker
 
     def add_hot(self, code: int, handler: HotHandler) -> None:
-        """Serve `code` in place when its JSON header begins with the code; `add` it too, for all other forms."""
-        self._hot[_hot_prefix(code)] = handler
+        """Serve `code` in place when its JSON header begins with the code; `add` it too, for all other forms.
+
+        Before a gate the request is decoded, since a hot handler reads only the fields that it needs.
+        """
+        if not self._gates_before(code):
+            self._hot[_hot_prefix(code)] = handler
 
     @property
     def codes(self) -> set[int]:
@@ -166,7 +226,7 @@ class Dispatcher:
 
     def without(self, *codes: int) -> Dispatcher:
         """A copy for a port that does not serve `codes` (pulls on the VIP port)."""
-        copy = Dispatcher(self._pools)
+        copy = Dispatcher(self._pools, self._gates, self._clock)
         copy._handlers = {code: entry for code, entry in self._handlers.items() if code not in codes}
         gone = {_hot_prefix(code) for code in codes}
         copy._hot = {prefix: handler for prefix, handler in self._hot.items() if prefix not in gone}
@@ -231,7 +291,9 @@ class Dispatcher:
                 ),
             )
             return
-        handler, pool = entry
+        handler, pool, gates = entry
+        if gates and not self._is_admitted(gates, request, conn):
+            return
         if pool is None:
             self._answer(handler, request, conn)
             return
@@ -245,15 +307,32 @@ class Dispatcher:
             )
 
     @staticmethod
+    def _is_admitted(gates: tuple[Gate, ...], request: RemotingCommand, conn: Connection) -> bool:
+        try:
+            for gate in gates:
+                request.witness = gate.admit(request, conn) or request.witness
+        except Exception as error:  # a gate that fails is closed
+            conn.respond(request, _answer_to(error, request, conn))
+            return False
+        return True
+
+    @staticmethod
     def _answer(handler: Handler, request: RemotingCommand, conn: Connection) -> None:
         try:
+            if request.witness is not None:
+                request.witness.begins()
             response = handler(request, conn)
-        except RefusedRequest as refusal:
-            response = RemotingCommand.response(refusal.code, str(refusal))
-        except QueueBroken as broken:
-            response = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, str(broken))
         except Exception as error:
-            logger.exception("dispatcher: request failed code=%d from=%s", request.code, conn.remote_host)
-            response = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            response = _answer_to(error, request, conn)
         if response is not None:
             conn.respond(request, response)
+
+
+def _answer_to(error: Exception, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+    """Called while the exception is handled."""
+    if isinstance(error, RefusedRequest):
+        return RemotingCommand.response(error.code, str(error))
+    if isinstance(error, QueueBroken):
+        return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, str(error))
+    logger.exception("dispatcher: request failed code=%d from=%s", request.code, conn.remote_host)
+    return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")

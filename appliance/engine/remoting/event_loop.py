@@ -15,10 +15,10 @@ import os
 import selectors
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
+from ..clock import Clock
 from ..service_thread import ServiceThread
 
 logger = logging.getLogger(__name__)
@@ -57,9 +57,10 @@ class Timer:
 class EventLoop(ServiceThread):
     """The thread `remoting-io`. Owns: epoll, timers, the receive buffer. Woken by: sockets, an eventfd, timers."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         super().__init__("remoting-io")
         # Constant after construction.
+        self.clock = clock or Clock()
         self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self.receive_view = memoryview(self.receive_buffer)
         self._poller = _Poller()
@@ -69,8 +70,8 @@ class EventLoop(ServiceThread):
         self._timers: list[tuple[float, int, Timer]] = []
         self._sequence = itertools.count()
         self._tick_hooks: list[Callable[[], None]] = []
-        self.wall_ms = int(time.time() * 1000)
-        self.monotonic = time.monotonic()
+        self.wall_ms = self.clock.wall_ms()
+        self.monotonic = self.clock.monotonic()
         # Any thread appends, this one pops.
         self._calls: collections.deque[Callable[[], None]] = collections.deque()
         self._ident = 0
@@ -107,7 +108,7 @@ class EventLoop(ServiceThread):
 
     def _schedule(self, seconds: float, callback: Callable[[], None], period: float) -> Timer:
         timer = Timer(callback, period)
-        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._sequence), timer))
+        heapq.heappush(self._timers, (self.clock.monotonic() + seconds, next(self._sequence), timer))
         return timer
 
     def at_tick_end(self, hook: Callable[[], None]) -> None:
@@ -132,10 +133,11 @@ class EventLoop(ServiceThread):
         poll = self._poller.poll
         watchers = self._watchers
         wake_fd = self._wake_fd
+        wall_ms, monotonic = self.clock.wall_ms, self.clock.monotonic
         while not self.stopped:
             events = poll(self._poll_timeout())
-            self.wall_ms = int(time.time() * 1000)
-            self.monotonic = time.monotonic()
+            self.wall_ms = wall_ms()
+            self.monotonic = monotonic()
             for fd, mask in events:
                 if fd == wake_fd:
                     os.read(wake_fd, 4096)
@@ -160,7 +162,7 @@ class EventLoop(ServiceThread):
             return 0.0
         if not self._timers:
             return -1.0
-        return max(0.0, self._timers[0][0] - time.monotonic())
+        return max(0.0, self._timers[0][0] - self.clock.monotonic())
 
     def _run_calls(self) -> None:
         calls = self._calls

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..host_port import join_host_port
 from ..protocol.message_id import decode_host
 from .event_loop import READABLE, WRITABLE
 
@@ -265,8 +266,7 @@ class Outbox:
     @property
     def remote_host(self) -> str:
         """ "address:port" as messages name it."""
-        host, port = decode_host(self.born_host)
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return join_host_port(*decode_host(self.born_host))
 
     @property
     def unread(self) -> bool:
@@ -345,14 +345,20 @@ class Outbox:
     # --- from pools' threads
 
     def post(self, deliver: Callable[[], None], size: int) -> None:
-        """Call `deliver` on the I/O thread with an answer of `size` bytes, which counts from now on."""
+        """Call `deliver` on the I/O thread with an answer of `size` bytes, which counts from now on.
+
+        An error of ours there closes the connection: its peer would wait for an answer that does not come.
+        """
         with self._server.pool_lock:
             self._posted += size
 
         def arrived() -> None:
             with self._server.pool_lock:
                 self._posted -= size
-            deliver()
+            try:
+                deliver()
+            except Exception:
+                self.fail()
 
         self._server.loop.call_soon(arrived)
 

@@ -18,7 +18,7 @@ from ..errors import StartError
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import encode_host
 from .connection import Connection
-from .dispatcher import Dispatcher
+from .dispatcher import Dispatcher, Waiting
 from .event_loop import READABLE, EventLoop
 from .outbox import OUTBOX_HIGH_BYTES, Outbox
 
@@ -124,7 +124,8 @@ class RemotingServer:
         self.reading_paused = False
         #: Back-pressure: who sends messages waits, all others are served.
         self.producers_held = False
-        self.held_back: dict[Connection, None] = {}
+        #: Who waits, since when.
+        self.held_back: dict[Connection, float] = {}
         #: What one read takes at most; 0: what fits.
         self.read_bytes = 0
         #: Beyond it nothing is built for a peer; 0: while it has anything to take.
@@ -209,6 +210,11 @@ class RemotingServer:
         if not held:
             # Not at once: this may be the middle of a tick's end, or of another peer's frames.
             self.loop.call_soon(self._let_producers_go)
+
+    def held_producers(self) -> Waiting:
+        """Producers that back-pressure stops now. Any thread."""
+        since = list(self.held_back.values())
+        return Waiting(len(since), int((self.loop.clock.monotonic() - since[0]) * 1000) if since else 0)
 
     def _let_producers_go(self) -> None:
         if self.producers_held:

@@ -7,18 +7,12 @@ from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
-from ..protocol.record import (
-    FIXED_BYTES,
-    HEAD,
-    HEAD_IPV4,
-    MAGIC_V1,
-    SYS_BORN_IPV6,
-    SYS_STORE_IPV6,
-    TAIL,
-)
+from ..protocol.record import LAYOUTS, MAGIC_V1, SYS_HOSTS_IPV6
 from .log.commit_log import CommitLog
 from .queues.consume_queue import ENTRY, ConsumeQueue
 from .settings import Scheduler
+
+_NO_HOST_FLAGS = ~SYS_HOSTS_IPV6
 
 #: (first queue offset, first physical offset, store time) -> (records, queue entries, physical offsets)
 Packer = Callable[[int, int, int], tuple[bytes, bytes, list[int]]]
@@ -27,8 +21,8 @@ Packer = Callable[[int, int, int], tuple[bytes, bytes, list[int]]]
 class Tick:
     """What one tick staged.
 
-    acks: whatever the caller wants back when the tick is published or has failed. early: the same for senders that do
-    not wait for the sync (WAIT=false): they come back when the tick is written.
+    acks: (who waits, what became of it) for each put, whatever these are: they come back when the tick is published or
+    has failed. early: the same for those who do not wait for the sync (WAIT=false): they come back when it is written.
     """
 
     __slots__ = ("acks", "early", "end", "last_offset", "touched", "written_at")
@@ -50,7 +44,11 @@ class Appender:
         self.log = log
         self.scheduler = scheduler
         self.store_host = store_host
-        self._store_flag = SYS_STORE_IPV6 if len(store_host) == 20 else 0
+        # Length of the born host -> (bytes before the body, what packs them, the hosts' flags).
+        layouts = {born: LAYOUTS[born, len(store_host)] for born in (8, 20)}
+        self._layouts = {
+            born: (layout.fixed.size, layout.fixed.pack_into, layout.host_flags) for born, layout in layouts.items()
+        }
         # Owned by remoting-io.
         self.tick = Tick()
         self.store_ms = 0
@@ -67,28 +65,31 @@ class Appender:
         born_ms: int,
         born_host: bytes,
         reconsume_times: int,
+        prepared_transaction_offset: int = 0,
     ) -> int:
         """Stage one message for `queue` in this tick; returns its physical offset.
 
-        topic_field: length byte and topic. properties: the stored text. born_host: 8 or 20 bytes. Numbers must fit
-        their fields (struct.error otherwise, and nothing is staged). Raises StoreBroken when the log cannot take it.
+        topic_field: length byte and topic. properties: the stored text. tag_code: of its entry; one that depends on
+        the store time is made of `next_store_ms`. born_host: 8 or 20 bytes; the sys flag's bits for them are set here.
+        Numbers must fit their fields (struct.error otherwise, and nothing is staged). Raises StoreBroken when the log
+        cannot take it.
         """
         log = self.log
-        now = self.scheduler.wall_ms
-        if now > self.store_ms:
-            self.store_ms = now  # never back: searches by time rely on it
+        store_ms = self.scheduler.wall_ms
+        if store_ms > self.store_ms:
+            self.store_ms = store_ms
+        else:
+            store_ms = self.store_ms
+        fixed_bytes, pack_fixed, host_flags = self._layouts[len(born_host)]
         body_size = len(body)
         tail = topic_field + len(properties).to_bytes(2, "big") + properties
-        size = FIXED_BYTES - 3 + body_size + len(tail)
-        store_host = self.store_host
-        if len(born_host) != 8 or len(store_host) != 8:
-            return self._put_ipv6(queue, tail, body, tag_code, flag, sys_flag, born_ms, born_host, reconsume_times)
+        size = fixed_bytes + body_size + len(tail)
         at = log.reserve(size)
         stage = log.stage
         physical = log.stage_base + at
         offset = queue.next_offset
         try:
-            HEAD_IPV4.pack_into(
+            pack_fixed(
                 stage,
                 at,
                 size,
@@ -98,19 +99,19 @@ class Appender:
                 flag,
                 offset,
                 physical,
-                sys_flag,
+                sys_flag & _NO_HOST_FLAGS | host_flags,
                 born_ms,
                 born_host,
-                self.store_ms,
-                store_host,
+                store_ms,
+                self.store_host,
                 reconsume_times,
-                0,
+                prepared_transaction_offset,
                 body_size,
             )
         except BaseException:
             log.staged = at
             raise
-        p = at + FIXED_BYTES - 3
+        p = at + fixed_bytes
         q = p + body_size
         stage[p:q] = body
         stage[q : at + size] = tail
@@ -121,45 +122,13 @@ class Appender:
         tick.last_offset = physical
         return physical
 
-    def _put_ipv6(
-        self,
-        queue: ConsumeQueue,
-        tail: bytes,
-        body: memoryview | bytes,
-        tag_code: int,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int,
-    ) -> int:
-        """`put` when a host takes 20 bytes: the same record, joined from parts."""
-        sys_flag |= self._store_flag | (SYS_BORN_IPV6 if len(born_host) == 20 else 0)
-        rest = b"".join(
-            (
-                born_host,
-                self.store_ms.to_bytes(8, "big"),
-                self.store_host,
-                TAIL.pack(reconsume_times, 0, len(body)),
-                body,
-                tail,
-            )
-        )
-        size = HEAD.size + len(rest)
-        crc = crc32(body) & 0x7FFFFFFF
-        offset = queue.next_offset
-        HEAD.pack(
-            size, MAGIC_V1, crc, queue.queue_id, flag, offset, 0, sys_flag, born_ms
-        )  # struct.error before reserve
-        log = self.log
-        at = log.reserve(size)
-        physical = log.stage_base + at
-        head = HEAD.pack(size, MAGIC_V1, crc, queue.queue_id, flag, offset, physical, sys_flag, born_ms)
-        log.stage[at : at + size] = head + rest
-        queue.append(physical, size, tag_code)
-        self.tick.touched[queue] = offset + 1
-        self.tick.last_offset = physical
-        return physical
+    def next_store_ms(self) -> int:
+        """The store time of what is put next in this tick: the wall clock's, never before that of an earlier record,
+        as searches by time rely on it."""
+        now = self.scheduler.wall_ms
+        if now > self.store_ms:
+            self.store_ms = now
+        return self.store_ms
 
     def put_batch(self, queue: ConsumeQueue, pack: Packer) -> list[int]:
         """Stage messages at consecutive offsets, all in one file and one write; returns their physical offsets.
@@ -168,17 +137,15 @@ class Appender:
         All of them are staged, or none: what `pack` raises comes out. Raises StoreBroken when the log cannot take them.
         """
         log = self.log
-        now = self.scheduler.wall_ms
-        if now > self.store_ms:
-            self.store_ms = now
+        store_ms = self.next_store_ms()
         physical = log.stage_base + log.staged
         offset = queue.next_offset
-        records, entries, found = pack(offset, physical, self.store_ms)
+        records, entries, found = pack(offset, physical, store_ms)
         size = len(records)
         at = log.reserve(size)
         if log.stage_base + at != physical:
             try:
-                records, entries, found = pack(offset, log.stage_base + at, self.store_ms)
+                records, entries, found = pack(offset, log.stage_base + at, store_ms)
             except BaseException:
                 log.staged = at
                 raise

@@ -96,8 +96,11 @@ class Disk:
     reads_without_waiting = RWF_NOWAIT != 0
     #: Directories whose sync failed; replaced, never changed.
     _owed: frozenset[Path] | set[Path] = frozenset()
-    #: What is made at or below it is for this user only; None for nothing.
-    private: Path | None = None
+    _private: Path | None = None
+
+    def __init__(self, private: Path | None = None) -> None:
+        """private: what is made at or below it is for this user only; None for nothing."""
+        self._private = private
 
     def open(self, path: Path, create: bool = False, read_only: bool = False) -> int:
         flags = os.O_RDONLY if read_only else os.O_RDWR
@@ -106,7 +109,7 @@ class Disk:
         return os.open(path, flags | os.O_CLOEXEC | os.O_CREAT, FILE_MODE if self._is_private(path) else 0o644)
 
     def _is_private(self, path: Path) -> bool:
-        return self.private is not None and path.is_relative_to(self.private)
+        return self._private is not None and path.is_relative_to(self._private)
 
     def lock(self, path: Path) -> int:
         """Apache's lock of a store directory: bytes 0..1 of `path`. BlockingIOError when another process holds it."""
@@ -295,6 +298,19 @@ class Disk:
 
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Put `data` into a small file, whole or not at all; durable when this returns. One thread at a time a path."""
+        temporary = path.with_suffix(".tmp")
+        fd = self.open(temporary, create=True)
+        try:
+            self.truncate(fd, 0)
+            self.write_all(fd, data, 0)
+            self.fdatasync(fd)
+        finally:
+            self.close(fd)
+        self.rename(temporary, path)
+        self.sync_directory(path.parent)
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)

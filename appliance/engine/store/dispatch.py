@@ -64,7 +64,9 @@ def properties_tag_code(properties: str) -> int:
     else:
         return 0
     end = properties.find("\x02", begin)
-    return tag_code(properties[begin:end] if end >= 0 else properties[begin:])
+    tag = properties[begin:end] if end >= 0 else properties[begin:]
+    code = _hashes.get(tag)
+    return tag_code(tag) if code is None else code
 
 
 def entry_tag_code(record: Record, delay_levels_ms: list[int]) -> int:

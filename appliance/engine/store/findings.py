@@ -87,12 +87,4 @@ class Findings:
         return found
 
     def _rewrite(self, findings: list[Finding]) -> None:
-        temporary = self._path.with_suffix(".tmp")
-        fd = self._disk.open(temporary, create=True)
-        try:
-            self._disk.truncate(fd, 0)
-            self._disk.write_all(fd, b"".join(json.dumps(f._asdict()).encode() + b"\n" for f in findings), 0)
-            self._disk.fsync(fd)
-        finally:
-            self._disk.close(fd)
-        self._disk.rename(temporary, self._path)
+        self._disk.replace(self._path, b"".join(json.dumps(f._asdict()).encode() + b"\n" for f in findings))

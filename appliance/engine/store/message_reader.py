@@ -2,45 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from ..filter.message_filter import EVERYTHING, MessageFilter
 from ..protocol.record import store_time_ms
+from .cold_reader import SETTLED
+from .log.commit_log import CommitLog
 from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
+from .queues.consume_queue_table import ConsumeQueueTable
 from .queues.queue_extension import MIN_CODE, QueueExtension
 from .results import GetResult, GetStatus
-
-if TYPE_CHECKING:
-    from .message_store import MessageStore
+from .settings import StoreSettings
 
 
 class MessageReader:
-    """The reading half of a MessageStore. `get` belongs to remoting-io; anyone may ask the rest."""
+    """The reading half of a store. `get` belongs to remoting-io; anyone may ask the rest.
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-        self._queues = store.queues
+    settings, published: what holds now, asked for each read. Nothing of the log at `published` or behind it is read.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueueTable,
+        extension: QueueExtension,
+        settings: Callable[[], StoreSettings],
+        published: Callable[[], int],
+    ) -> None:
+        # Constant after construction.
+        self._log = log
+        self._queues = queues
+        self._settings = settings
+        self._published = published
         # Owned by remoting-io.
-        self._extension = QueueExtension(store.paths, store.disk)
+        self._extension = extension
 
-    def scan_count(self, max_count: int, codes: frozenset[int] | None) -> int:
+    def scan_count(self, max_count: int, wanted: MessageFilter) -> int:
         """How many entries a read looks through at most: no more than an answer may hold, whatever was asked for."""
-        settings = self._store.settings
-        if not 0 < max_count <= settings.max_count_in_memory:
-            max_count = max(1, min(max_count, max(settings.max_count_in_memory, settings.max_count_on_disk)))
-        return max_count if codes is None else max(settings.max_scan_bytes // ENTRY_BYTES, max_count)
+        return _scan_count(self._settings(), max_count, wanted.codes is not None or wanted.reads_records)
 
     def get(
         self,
         queue: ConsumeQueue | None,
         offset: int,
         max_count: int,
-        codes: frozenset[int] | None,
+        wanted: MessageFilter = EVERYTHING,
         read: bytes | None = None,
     ) -> GetResult | None:
-        """Find up to `max_count` messages of a queue from `offset` whose tag code is in `codes` (None: all).
+        """Find up to `max_count` messages of a queue from `offset` that are wanted.
 
-        Never waits for the disk: None says that the queue's file is not in the page cache. Then a ColdReader reads
-        the entries for `read`, and the answer is not None.
+        Never waits for the disk: None says that the queue's file is not in the page cache, or that records are to be
+        read for the filter. Then a ColdReader reads the entries for `read`, and the answer is not None.
         Source: RocketMQ `DefaultMessageStore.getMessage`; statuses and limits of 5.3.3.
         """
         if queue is None:
@@ -54,7 +66,14 @@ class MessageReader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high, [], 0, 0)
         if offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [], 0, 0)
-        scan = min(self.scan_count(max_count, codes), high - offset)
+        settings = self._settings()
+        if wanted.reads_records:
+            if not read:
+                return None if read is None else _nothing_yet(queue, offset)
+            return self._select(queue, offset, max_count, SETTLED.codes, read, settings)
+        scan = _scan_count(settings, max_count, wanted.codes is not None)
+        if scan > high - offset:
+            scan = high - offset
         if offset >= queue.tail_base:
             entries = queue.tail_entries(offset, scan)
         else:
@@ -73,21 +92,26 @@ class MessageReader:
             entries = found
             if scan > in_files and len(found) == in_files * ENTRY_BYTES:
                 entries += queue.tail_entries(queue.tail_base, scan - in_files)
-        return self._select(queue, offset, max_count, codes, entries)
+        return self._select(queue, offset, max_count, wanted.codes, entries, settings)
 
     def _select(
-        self, queue: ConsumeQueue, offset: int, max_count: int, codes: frozenset[int] | None, entries: bytes
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_count: int,
+        codes: frozenset[int] | None,
+        entries: bytes,
+        settings: StoreSettings,
     ) -> GetResult:
         """Pick the matching entries and join adjacent records into runs."""
-        settings = self._store.settings
         low, high = queue.min_offset, queue.max_offset
         runs: list[tuple[int, int]]
         if not entries:
             per_file = self._queues.files.entries_per_file
             following = min((offset // per_file + 1) * per_file, high)
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high, [], 0, 0)
-        log_end = self._store.published
-        log_begin = self._store.log.min_offset
+        log_end = self._published()
+        log_begin = self._log.min_offset
         limit_bytes, limit_count = settings.max_bytes_in_memory, settings.max_count_in_memory
         if log_end - int.from_bytes(entries[:8], "big") > settings.memory_bytes:
             limit_bytes, limit_count = settings.max_bytes_on_disk, settings.max_count_on_disk
@@ -171,21 +195,27 @@ class MessageReader:
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.min_offset >= queue.max_offset:
             return -1
-        if queue.min_offset > 0 and self._store.log.min_offset > 0:
+        if queue.min_offset > 0 and self._log.min_offset > 0:
             return -1
         entries = self._queues.read_entries(queue, queue.min_offset, 1)
         if len(entries) < ENTRY_BYTES:
             return -1
-        behind = self._store.published - int.from_bytes(entries[:8], "big")
-        return queue.min_offset if behind <= self._store.settings.memory_bytes else -1
+        behind = self._published() - int.from_bytes(entries[:8], "big")
+        return queue.min_offset if behind <= self._settings().memory_bytes else -1
 
     def earliest_time_ms(self) -> int:
         """Store time of the log's first record; -1 when there is none."""
-        begin = self._store.log.min_offset
-        if self._store.published <= begin:
+        begin = self._log.min_offset
+        if self._published() <= begin:
             return -1
-        head = self._store.log.read(begin, 76)
+        head = self._log.read(begin, 76)
         return store_time_ms(head)
+
+
+def _scan_count(settings: StoreSettings, max_count: int, filtered: bool) -> int:
+    if not 0 < max_count <= settings.max_count_in_memory:
+        max_count = max(1, min(max_count, max(settings.max_count_in_memory, settings.max_count_on_disk)))
+    return max(settings.max_scan_bytes // ENTRY_BYTES, max_count) if filtered else max_count
 
 
 def _nothing_yet(queue: ConsumeQueue, offset: int) -> GetResult:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from ..errors import StartError, StoreBroken
 from .appender import Appender, Tick
+from .cold_reader import ColdReader
 from .disk import Disk
 from .index.index_service import IndexService
 from .log.block_checksums import BlockChecksumService
@@ -24,6 +25,7 @@ from .paths import StorePaths
 from .queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from .queues.consume_queue_table import ConsumeQueueTable
 from .queues.flush_queues import FlushConsumeQueueService, TopicDeletion
+from .queues.queue_extension import QueueExtension
 from .queues.queue_ledger import QueueLedger
 from .retention.clean_service import CleanService
 from .settings import Scheduler, Service, StoreSettings
@@ -53,10 +55,12 @@ class MessageStore(Appender):
         self.queues = ConsumeQueueTable(paths, disk, settings.queue_file_bytes, settings.queue_descriptors)
         self.ledger = QueueLedger(paths, disk, self.queues.files.file_bytes)
         self.files = StoreFiles(paths, disk)
-        reader = MessageReader(self)
+        reader = MessageReader(
+            self.log, self.queues, QueueExtension(paths, disk), lambda: self.settings, lambda: self.published
+        )
         # As attributes, so that a pull pays for no call between them.
         self.get = reader.get
-        self.scan_count = reader.scan_count
+        self._scan_count = reader.scan_count
         self.find_queue = reader.find_queue
         self.offset_range = reader.offset_range
         self.min_offset = reader.min_offset
@@ -91,9 +95,17 @@ class MessageStore(Appender):
         self.last_record_offset = -1
         self._pressure = False
         self._tail_bytes = 0
+        #: Queue -> the end of what was staged and never published: the log is broken.
+        self._failed_to: dict[ConsumeQueue, int] = {}
         # Counters, written by remoting-io.
         self.put_count = 0
         self.put_bytes = 0
+
+    @property
+    def failed_puts(self) -> int:
+        """Messages that were refused for the log's sake, or staged and not stored. Any thread."""
+        lost = sum(end - queue.max_offset for queue, end in list(self._failed_to.items()))
+        return self.log.not_taken + lost
 
     # --- life
 
@@ -126,6 +138,10 @@ class MessageStore(Appender):
             self._flush_queues.save_recovered()
         if not found.checked:
             self._flush_queues.repair.check_all()
+
+    def new_cold_reader(self) -> ColdReader:
+        """Reads queue entries for `get` on a thread that may wait for the disk; it is closed by who asked for it."""
+        return ColdReader(self.log, self.queues, QueueExtension(self.paths, self.disk), self._scan_count)
 
     def _let_go(self) -> None:
         """Close everything as it is."""
@@ -202,9 +218,12 @@ class MessageStore(Appender):
         self._fail(tick, reason)
 
     def _fail(self, tick: Tick, reason: str) -> None:
-        self.on_failed(tick, reason)
-        while self.pending:
-            self.on_failed(self.pending.popleft(), reason)
+        failed = [tick, *self.pending]
+        self.pending.clear()
+        for one in failed:
+            for queue, end in one.touched.items():
+                self._failed_to[queue] = max(end, self._failed_to.get(queue, 0))
+            self.on_failed(one, reason)
         # What was held back is refused now; nothing would ever lower the pressure.
         self._set_pressure(False)
 

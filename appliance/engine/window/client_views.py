@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..broker.clients import ClientChannel, ClientManager, ConsumerGroupInfo
 from ..protocol.codes import version_name
 from ..protocol.names import INNER_PRODUCER_GROUP
+from ..remoting.connection import Connection
 from . import snapshots as s
+from .lag import LagSnapshot
 from .tables import cut, page_of, sorted_by
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
-    from ..broker.clients import ClientChannel, ClientManager, ConsumerGroupInfo
-    from ..remoting.connection import Connection
 
 
 def member_of(channel: ClientChannel) -> s.GroupClient:
@@ -76,12 +72,12 @@ def producer_groups_of(clients: ClientManager) -> list[str]:
 class ClientViews:
     """Any thread."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, clients: ClientManager) -> None:
+        self._clients = clients
 
     def all(self) -> list[s.ClientRow]:
         """One row a connection."""
-        clients = self._broker.clients
+        clients = self._clients
         newest: dict[Connection, ClientChannel] = {}
         producers: dict[Connection, list[str]] = {}
         consumers: dict[Connection, list[str]] = {}
@@ -108,6 +104,15 @@ class ClientViews:
             )
             for conn, channel in newest.items()
         ]
+
+    def counts(self, progress: LagSnapshot) -> tuple[int, int]:
+        """(connections that produce, connections that consume)."""
+        clients = self._clients
+        producers = {
+            channel.conn for group in producer_groups_of(clients) for channel in clients.producer_channels(group)
+        }
+        consumers = {conn for info in progress.online.values() for conn in list(info.channels)}
+        return len(producers), len(consumers)
 
     def page(self, q: str, role: str | None, group: str | None, sort: str, page: int, page_size: int) -> s.Page:
         needle = q.strip().lower()

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
+from ..broker.admin_settings import GROUP_SETTINGS
 from ..broker.group_config import SubscriptionGroupConfig
-from ..broker.groups import _FROM_THE_START as GROUPS_FROM_THE_START
-from ..broker.groups import SYSTEM_PREFIX
-from ..broker.queue_locks import MessageQueue
+from ..broker.groups import SubscriptionGroupManager, is_system_group
+from ..broker.queue_locks import MessageQueue, RebalanceLockManager
 from ..errors import NotFound
 from ..protocol.names import RETRY_PREFIX
+from ..store.message_store import MessageStore
 from . import snapshots as s
+from .changes import revision_of
 from .client_views import conflicts_of, members_of
-from .lag import BROADCASTING, Backlog, LagBook, lag_time_ms
+from .lag import BROADCASTING, Backlog, ConsumerLag, LagSnapshot, lag_time_ms
 from .measures import Budget, Measures
 from .queue_reader import QueueReader
+from .sampler import Sampler
 from .sentences import Sentence, say
 from .tables import cut, page_of, sorted_by
-from .topic_views import SORT_BUDGET_MS, revision_of
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
-    from .sampler import Sampler
-
-
-def is_system_group(name: str) -> bool:
-    """One of the broker's own."""
-    return name in GROUPS_FROM_THE_START or name.startswith(SYSTEM_PREFIX)
+from .topic_views import SORT_BUDGET_MS
 
 
 def group_settings_of(config: SubscriptionGroupConfig) -> s.GroupSettings:
@@ -42,33 +35,44 @@ def group_settings_of(config: SubscriptionGroupConfig) -> s.GroupSettings:
         consume_timeout_minutes=config.consume_timeout_minute,
         notify_consumer_ids_changed_enable=config.notify_consumer_ids_changed_enable,
         revision=revision_of(config),
+        values={setting.name: setting.read(config) for setting in GROUP_SETTINGS},
     )
 
 
 class GroupViews:
     """Any thread."""
 
-    def __init__(self, broker: Broker, broker_name: str, sampler: Sampler, measures: Measures) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        groups: SubscriptionGroupManager,
+        store: MessageStore,
+        locks: RebalanceLockManager,
+        broker_name: str,
+        lag: ConsumerLag,
+        sampler: Sampler,
+        measures: Measures,
+    ) -> None:
+        # Constant after construction.
+        self._groups = groups
+        self._store = store
+        self._locks = locks
         self._broker_name = broker_name
+        self._lag = lag
         self._sampler = sampler
         self._measures = measures
-
-    def book(self) -> LagBook:
-        return LagBook(self._broker, self._sampler.index)
 
     # --- the list
 
     def page(self, q: str, system: bool, online: bool | None, sort: str, page: int, page_size: int) -> s.Page:
         needle = q.strip().lower()
-        book = self.book()
-        names = {config.group_name for config in self._broker.groups.all()} | book.online.keys()
+        progress = self._lag.snapshot()
+        names = {config.group_name for config in self._groups.all()} | progress.online.keys()
         names = {
             name
             for name in names
             if (system or not is_system_group(name))
             and (not needle or needle in name.lower())
-            and (online is None or online == (name in book.online))
+            and (online is None or online == (name in progress.online))
         }
         out = self._sampler.group_out_rates()
         backlogs: dict[str, Backlog] = {}
@@ -77,10 +81,10 @@ class GroupViews:
         def backlog(name: str) -> Backlog:
             found = backlogs.get(name)
             if found is None:
-                found = backlogs[name] = book.backlog(name)
+                found = backlogs[name] = progress.backlog(name)
             return found
 
-        with QueueReader(self._broker.store) as reader:
+        with QueueReader(self._store) as reader:
             budget = Budget(SORT_BUDGET_MS)
 
             def age(name: str, late: bool = False) -> tuple[int | None, Sentence | None]:
@@ -98,38 +102,38 @@ class GroupViews:
                     "name": lambda n: n,
                     "lag": lambda n: backlog(n).lag,
                     "lag_time": lambda n: age(n, late=True)[0],
-                    "clients": lambda n: 0 if n not in book.online else len(book.online[n].channels),
-                    "topics": lambda n: len(book.topics_of(n)),
+                    "clients": lambda n: 0 if n not in progress.online else len(progress.online[n].channels),
+                    "topics": lambda n: len(progress.topics_of(n)),
                     "out_rate": lambda n: out.get(n, 0.0),
-                    "retries": lambda n: book.retries(n),
-                    "dead_letters": lambda n: book.dead_letters(n),
+                    "retries": lambda n: progress.retries(n),
+                    "dead_letters": lambda n: progress.dead_letters(n),
                 },
             )
             shown, page, pages, page_size = cut(rows, page, page_size)
-            made = [self._row(name, book, backlog(name), age(name), out) for name in shown]
+            made = [self._row(name, progress, backlog(name), age(name), out) for name in shown]
         return page_of(rows, made, page, pages, page_size)
 
     def _row(
         self,
         name: str,
-        book: LagBook,
+        progress: LagSnapshot,
         backlog: Backlog,
         age: tuple[int | None, Sentence | None],
         out: dict[str, float],
     ) -> s.GroupRow:
-        info = book.online.get(name)
+        info = progress.online.get(name)
         return s.GroupRow(
             name=name,
             model=None if info is None else info.message_model,
             clients=0 if info is None else len(info.channels),
-            topics=len(book.topics_of(name)),
+            topics=len(progress.topics_of(name)),
             lag=backlog.lag,
             lag_why=backlog.why,
             lag_ms=age[0],
             lag_ms_why=age[1],
             out_rate=None if self._sampler.count < 2 else out.get(name, 0.0),
             retries=backlog.retries,
-            dead_letters=book.dead_letters(name),
+            dead_letters=progress.dead_letters(name),
             conflict=bool(conflicts_of(members_of(info))) if info is not None and len(info.channels) > 1 else False,
             system=is_system_group(name),
         )
@@ -137,16 +141,16 @@ class GroupViews:
     # --- one group
 
     def detail(self, name: str) -> s.GroupDetail:
-        book = self.book()
-        config = self._broker.groups.get(name)
-        info = book.online.get(name)
-        if config is None and info is None and name not in book.entries:
+        progress = self._lag.snapshot()
+        config = self._groups.get(name)
+        info = progress.online.get(name)
+        if config is None and info is None and name not in progress.entries:
             raise NotFound("group", name)
         out = self._sampler.group_out_rates()
-        with QueueReader(self._broker.store) as reader:
-            backlog = book.backlog(name)
-            row = self._row(name, book, backlog, lag_time_ms(backlog, reader, self._measures), out)
-            queues = self._queues(name, book, reader)
+        with QueueReader(self._store) as reader:
+            backlog = progress.backlog(name)
+            row = self._row(name, progress, backlog, lag_time_ms(backlog, reader, self._measures), out)
+            queues = self._queues(name, progress, reader)
         members = members_of(info)
         wanted = [] if info is None else sorted(info.subscriptions.copy().values(), key=lambda data: data.topic)
         return s.GroupDetail(
@@ -160,15 +164,15 @@ class GroupViews:
             conflicts=conflicts_of(members),
         )
 
-    def _queues(self, name: str, book: LagBook, reader: QueueReader) -> tuple[s.QueueProgress, ...]:
-        info = book.online.get(name)
+    def _queues(self, name: str, progress: LagSnapshot, reader: QueueReader) -> tuple[s.QueueProgress, ...]:
+        info = progress.online.get(name)
         broadcast = info is not None and info.message_model == BROADCASTING
         now_ms = int(time.time() * 1000)
-        locks, broker_name = self._broker.locks, self._broker_name
+        locks, broker_name = self._locks, self._broker_name
         rows = []
-        for topic in [*book.topics_of(name), RETRY_PREFIX + name]:
-            offsets = book.committed(name, topic)
-            for queue in sorted(book.readable(topic), key=lambda queue: queue.queue_id):
+        for topic in [*progress.topics_of(name), RETRY_PREFIX + name]:
+            offsets = progress.committed(name, topic)
+            for queue in sorted(progress.readable(topic), key=lambda queue: queue.queue_id):
                 low, high = queue.min_offset, queue.max_offset
                 committed = offsets.get(queue.queue_id)
                 lag: int | None = None
@@ -204,19 +208,19 @@ class GroupViews:
 
     # --- those furthest behind
 
-    def behind(self, count: int, book: LagBook | None = None) -> tuple[s.GroupLag, ...]:
+    def behind(self, count: int, progress: LagSnapshot | None = None) -> tuple[s.GroupLag, ...]:
         """The groups with the most unconsumed messages, their lag in time read for these only."""
-        book = book or self.book()
+        progress = progress or self._lag.snapshot()
         found = []
-        for name in book.entries.keys() | book.online.keys():
+        for name in progress.entries.keys() | progress.online.keys():
             if not is_system_group(name):
-                found.append((name, book.backlog(name)))
+                found.append((name, progress.backlog(name)))
         found.sort(key=lambda item: (-(item[1].lag or 0), item[0]))
         rows = []
-        with QueueReader(self._broker.store) as reader:
+        with QueueReader(self._store) as reader:
             for name, backlog in found[:count]:
                 lag_ms, why = lag_time_ms(backlog, reader, self._measures)
-                info = book.online.get(name)
+                info = progress.online.get(name)
                 clients = 0 if info is None else len(info.channels)
                 rows.append(s.GroupLag(name, backlog.lag, backlog.why, lag_ms, why, clients))
         return tuple(rows)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..broker.clients import ClientManager, ConsumerGroupInfo
+from ..broker.offsets import ConsumerOffsetManager, QueueOffsets
+from ..broker.topics import TopicConfigManager
 from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..store.queues.consume_queue import ConsumeQueue
 from .measures import Measures
+from .queue_index import QueueIndex
 from .queue_reader import QueueReader
 from .sentences import Sentence, say
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
-    from ..broker.clients import ConsumerGroupInfo
-    from ..broker.offsets import QueueOffsets
-    from .queue_index import QueueIndex
 
 BROADCASTING = "BROADCASTING"
 
@@ -29,16 +27,42 @@ class Backlog(NamedTuple):
     retries: int
 
 
-class LagBook:
+class ConsumerLag:
+    """Where snapshots of all groups' progress are made. Any thread."""
+
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        clients: ClientManager,
+        offsets: ConsumerOffsetManager,
+        index: QueueIndex,
+    ) -> None:
+        # Constant after construction.
+        self._topics = topics
+        self._clients = clients
+        self._offsets = offsets
+        self._index = index
+
+    def snapshot(self) -> LagSnapshot:
+        return LagSnapshot(self._topics, self._clients, self._offsets, self._index)
+
+
+class LagSnapshot:
     """One look at all groups' offsets; made for one question, so that the tables are copied once."""
 
-    def __init__(self, broker: Broker, index: QueueIndex) -> None:
-        self._topics = broker.topics
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        clients: ClientManager,
+        offsets: ConsumerOffsetManager,
+        index: QueueIndex,
+    ) -> None:
+        self._topics = topics
         self.queues = index.by_topic()
-        self.online: dict[str, ConsumerGroupInfo] = {info.group_name: info for info in broker.clients.consumer_groups()}
+        self.online: dict[str, ConsumerGroupInfo] = {info.group_name: info for info in clients.consumer_groups()}
         #: group -> topic -> its offsets.
         self.entries: dict[str, dict[str, QueueOffsets]] = {}
-        for entry in broker.offsets.all():
+        for entry in offsets.all():
             own = self.entries.get(entry.group)
             if own is None:
                 own = self.entries[entry.group] = {}

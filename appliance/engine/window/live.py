@@ -1,21 +1,23 @@
-"""The live frame: one JSON object a second, the same bytes for every viewer."""
+"""The live frame: one JSON object a second, the same bytes for every viewer.
+
+{"number", "at_ms", "in_rate", "out_rate", "in_bytes_rate", "out_bytes_rate", "put_total", "delivered_total",
+"connections", "producer_clients", "consumer_clients", "parked_pulls", "log_bytes", "unsynced_bytes",
+"disk_used_percent", "worst_check", "behind": [{"group", "lag", "lag_ms", "clients"}],
+"needs": [{"level", "kind", "name", "text", "code", "args"}]}. What stands behind "behind" and "needs" is looked at
+every 5 s.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
-from .checks import Checks, disk_figures
-from .group_views import GroupViews
-from .overview import client_counts
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
-    from ..engine import Engine
-    from .sampler import Sampler
+from .disk_room import DiskRoom
+from .figures import TrafficFigures
+from .overview import Standing
 
 #: Frames are made as long as somebody asked for one within this time.
 INTEREST_S = 5.0
@@ -81,43 +83,26 @@ class LiveFrames:
 class BrokerSource:
     """The figures of a running broker."""
 
-    def __init__(self, engine: Engine, broker: Broker, sampler: Sampler, groups: GroupViews, checks: Checks) -> None:
-        self._engine = engine
-        self._broker = broker
-        self._sampler = sampler
-        self._groups = groups
-        self._checks = checks
+    def __init__(self, traffic: TrafficFigures, standing: Standing, disk: DiskRoom) -> None:
+        # Constant after construction.
+        self._traffic = traffic
+        self._standing = standing
+        self._disk = disk
 
     def numbers(self) -> tuple[int, dict[str, object]]:
-        broker, sampler = self._broker, self._sampler
-        store = broker.store
-        return sampler.count, {
-            "at_ms": sampler.sampled_at_ms or None,
-            "in_rate": sampler.total_rate("in"),
-            "out_rate": sampler.total_rate("out"),
-            "in_bytes_rate": sampler.total_rate("in_bytes"),
-            "out_bytes_rate": sampler.total_rate("out_bytes"),
-            "put_total": store.put_count,
-            "delivered_total": broker.pull.message_count,
-            "connections": len(self._engine.server.connections),
-            "parked_pulls": broker.pull.long_polling.count,
-            "log_bytes": store.published - store.log.min_offset,
-            "unsynced_bytes": max(0, store.log.written - store.log.durable),
-        }
+        number, sampled_at_ms = self._traffic.sample
+        return number, {"at_ms": sampled_at_ms, **self._traffic.now()}
 
     def standing(self) -> dict[str, object]:
-        book = self._groups.book()
-        checks = self._checks.all()
-        producers, consumers = client_counts(self._broker, book)
-        disk = disk_figures(self._engine.config.store_dir)
+        found = self._standing.look(BEHIND_SHOWN)
         return {
-            "producer_clients": producers,
-            "consumer_clients": consumers,
-            "disk_used_percent": disk.used_percent,
-            "worst_check": max((check.level for check in checks), key=_WORST.index, default="ok"),
+            "producer_clients": found.producer_clients,
+            "consumer_clients": found.consumer_clients,
+            "disk_used_percent": self._disk.figures().used_percent,
+            "worst_check": max((check.level for check in found.checks), key=_WORST.index, default="ok"),
             "behind": [
                 {"group": row.group, "lag": row.lag, "lag_ms": row.lag_ms, "clients": row.clients}
-                for row in self._groups.behind(BEHIND_SHOWN, book)
+                for row in found.behind
             ],
             "needs": [
                 {
@@ -128,6 +113,6 @@ class BrokerSource:
                     "code": need.sentence.code,
                     "args": need.sentence.args,
                 }
-                for need in self._checks.needs(book, checks)
+                for need in found.needs
             ],
         }

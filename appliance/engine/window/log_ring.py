@@ -9,7 +9,7 @@ from collections import deque
 from ..errors import InvalidInput
 from ..log_lines import text_of
 from .sentences import say
-from .snapshots import LogLine
+from .system_snapshots import LogLine
 
 #: Records kept, and characters kept of one.
 KEPT = 10_000

@@ -7,7 +7,7 @@ from ..protocol.properties import RETRY_TOPIC, TAGS, decode_properties
 from ..protocol.record import SYS_COMMIT, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_MASK, Record, body_crc
 from . import message_snapshots as m
 from .bodies import compression_of
-from .lag import BROADCASTING, LagBook
+from .lag import BROADCASTING, LagSnapshot
 from .sentences import say
 from .topic_views import host_text
 
@@ -15,7 +15,7 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 _TRANSACTION = {0: "none", SYS_PREPARED: "prepared", SYS_COMMIT: "committed", SYS_ROLLBACK: "rolled back"}
 
 
-def detail_of(record: Record, row: m.MessageRow, book: LagBook) -> m.MessageDetail:
+def detail_of(record: Record, row: m.MessageRow, lag: LagSnapshot) -> m.MessageDetail:
     properties = decode_properties(record.properties)
     return m.MessageDetail(
         row=row,
@@ -29,7 +29,7 @@ def detail_of(record: Record, row: m.MessageRow, book: LagBook) -> m.MessageDeta
         transaction=_TRANSACTION[record.sys_flag & SYS_TRANSACTION_MASK],
         prepared_transaction_offset=record.prepared_transaction_offset,
         story=_story(record, properties),
-        groups=tuple(_state(record, group, properties.get(TAGS), book) for group in _groups_of(record.topic, book)),
+        groups=tuple(_state(record, group, properties.get(TAGS), lag) for group in _groups_of(record.topic, lag)),
     )
 
 
@@ -54,16 +54,16 @@ def _story(record: Record, properties: dict[str, str]) -> tuple[m.StoryLine, ...
     return tuple(lines)
 
 
-def _groups_of(topic: str, book: LagBook) -> list[str]:
-    found = {group for group, entries in book.entries.items() if topic in entries}
-    found.update(name for name, info in book.online.items() if topic in info.subscriptions)
+def _groups_of(topic: str, lag: LagSnapshot) -> list[str]:
+    found = {group for group, entries in lag.entries.items() if topic in entries}
+    found.update(name for name, info in lag.online.items() if topic in info.subscriptions)
     return sorted(found)
 
 
-def _state(record: Record, group: str, tag: str | None, book: LagBook) -> m.DeliveryState:
-    info = book.online.get(group)
+def _state(record: Record, group: str, tag: str | None, lag: LagSnapshot) -> m.DeliveryState:
+    info = lag.online.get(group)
     wanted = None if info is None else info.subscriptions.get(record.topic)
-    committed = book.committed(group, record.topic).get(record.queue_id)
+    committed = lag.committed(group, record.topic).get(record.queue_id)
     filtered = (
         wanted is not None
         and wanted.expression_type == "TAG"

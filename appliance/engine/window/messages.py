@@ -11,34 +11,31 @@ import heapq
 import time
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
+from ..broker.topics import TopicConfigManager
+from ..cursors import decode_cursor, encode_cursor
 from ..errors import InvalidInput, NotFound
 from ..protocol.message_id import decode_offset_id, encode_host, encode_offset_id
 from ..protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
 from ..protocol.record import MAGIC_V1, MAGIC_V2, Record
+from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from . import message_snapshots as m
-from .lag import LagBook
+from .lag import LagSnapshot
 from .measures import Budget
 from .message_story import detail_of
+from .queue_index import QueueIndex
 from .queue_reader import QueueReader
 from .raw_record import raw_of
 from .sentences import say
 from .topic_views import host_text
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
-    from .queue_index import QueueIndex
 
 MAX_LIMIT = 500
 #: A page ends early after so long.
 PAGE_BUDGET_MS = 250.0
 #: Entries read at a time of each queue.
 CHUNK = 64
-_CURSOR_VERSION = 1
 _MAX_I64 = (1 << 63) - 1
 
 
@@ -57,22 +54,13 @@ class Cursor(NamedTuple):
     snapshot_at_ms: int
 
 
-def encode_cursor(cursor: Cursor) -> str:
-    """As text for a URL: some 60 characters."""
-    raw = msgspec.msgpack.encode([_CURSOR_VERSION, *map(int, cursor)])
-    return (raw + zlib.crc32(raw).to_bytes(4, "big")).hex()
-
-
-def decode_cursor(text: str, topic: str) -> Cursor:
+def cursor_of(text: str, topic: str) -> Cursor:
     """Raises InvalidInput unless it is a cursor of this topic."""
     try:
-        raw = bytes.fromhex(text)
-        body, crc = raw[:-4], int.from_bytes(raw[-4:], "big")
-        version, *fields = msgspec.msgpack.decode(body, type=list[int])
-        cursor = Cursor(fields[0], bool(fields[1]), *fields[2:])
-    except (ValueError, TypeError, IndexError, msgspec.MsgspecError):
+        cursor = decode_cursor(text, Cursor)
+    except ValueError:
         raise InvalidInput("cursor", say("bad_cursor")) from None
-    if zlib.crc32(body) != crc or version != _CURSOR_VERSION or min(fields[3:]) < 0:
+    if min(cursor[3:]) < 0:
         raise InvalidInput("cursor", say("bad_cursor"))
     if cursor.topic_crc != zlib.crc32(topic.encode()):
         raise InvalidInput("cursor", say("foreign_cursor"))
@@ -82,9 +70,10 @@ def decode_cursor(text: str, topic: str) -> Cursor:
 class MessageViews:
     """Any thread; reads in the caller's."""
 
-    def __init__(self, broker: Broker, index: QueueIndex) -> None:
-        self._broker = broker
-        self._store = broker.store
+    def __init__(self, topics: TopicConfigManager, store: MessageStore, index: QueueIndex) -> None:
+        # Constant after construction.
+        self._topics = topics
+        self._store = store
         self._index = index
 
     # --- by time
@@ -102,13 +91,13 @@ class MessageViews:
         begin = time.monotonic()
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
-        if self._broker.topics.get(topic) is None:
+        if self._topics.get(topic) is None:
             raise NotFound("topic", topic)
         with QueueReader(self._store, 64) as reader:
             if cursor_text is None:
                 cursor = self._begin(topic, queue_id, from_ms, to_ms, newest_first, reader)
             else:
-                cursor = decode_cursor(cursor_text, topic)
+                cursor = cursor_of(cursor_text, topic)
             rows, cursor, skipped, truncated = self._walk(topic, cursor, limit, reader)
             return m.MessagePage(
                 rows=tuple(rows),
@@ -141,7 +130,7 @@ class MessageViews:
         if from_ms is not None and to_ms is not None and from_ms > to_ms:
             raise InvalidInput("to_ms", say("times_reversed"))
         wanted = -1 if queue_id is None else queue_id
-        config = self._broker.topics.get(topic)
+        config = self._topics.get(topic)
         count = 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
         queues = self._queues(topic, wanted)
         if queue_id is not None and not queues and not 0 <= queue_id < count:
@@ -228,9 +217,9 @@ class MessageViews:
             return None
         return found
 
-    def detail(self, ref: str, book: LagBook) -> m.MessageDetail:
+    def detail(self, ref: str, lag: LagSnapshot) -> m.MessageDetail:
         record, _ = self.record(ref)
-        return detail_of(record, row_of(record), book)
+        return detail_of(record, row_of(record), lag)
 
     def raw(self, ref: str, dump_bytes: int) -> m.RawRecord:
         if not 0 <= dump_bytes <= 1 << 16:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .sampler import Sampler, Track
+from .recent_moves import RecentMoves
+from .sampler import Sampler
 
 
 class SampledMovements:
@@ -19,8 +20,8 @@ class SampledMovements:
         """Offsets a group went on by in a topic; None when it never committed one."""
         return self._sum(self._sampler.pairs.get((topic, group)), seconds)
 
-    def _sum(self, track: Track | None, seconds: int) -> int | None:
-        if track is None:
+    def _sum(self, moves: RecentMoves | None, seconds: int) -> int | None:
+        if moves is None:
             return None
         span = self._sampler.span(seconds)
-        return round((self._sampler.rate(track, span) or 0.0) * span[1])
+        return round((self._sampler.rate(moves, span) or 0.0) * span[1])

@@ -1,7 +1,7 @@
 """The configuration as it is in force, and the few options that may be changed while the broker runs.
 
-Hot are those that the engine reads again at each use. A change is kept in `rocketbox/options.json` and laid over the
-configuration at the next start; taking it back removes it there.
+One object for the console's page and for request 25. Hot are those that a part takes over when they change. A change
+is kept in `rocketbox/options.json` and laid over the configuration at the next start; taking it back removes it there.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Mapping
-from dataclasses import Field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import Field, replace
+from typing import Any
 
-from ..broker.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, new_topic
+from ..broker.topics import TopicConfigManager
 from ..config import (
     MAX_MESSAGE_SIZE_LIMIT_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -28,10 +28,9 @@ from ..json_file import OWN_FILE_CALLS, load_json_with_backup, save_json_atomica
 from ..own_files import make_directory
 from ..protocol.names import TEMPLATE_TOPIC
 from . import snapshots as s
+from .admin_pool import AdminPool
 from .sentences import Sentence, say
-
-if TYPE_CHECKING:
-    from ..engine import Engine
+from .system_snapshots import Configuration, Option
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ HOT = frozenset(
         ("broker", "shortPollingTimeMills"),  # PullProcessor._pull
         ("broker", "notifyConsumerIdsChangedEnable"),  # ClientManager._notify
         ("broker", "litePullMessageEnable"),  # PullProcessor.hot_lite_pull, handle_pull
-        ("broker", "brokerPermission"),  # PullProcessor._check, SendProcessor's routes, TableText
+        ("broker", "brokerPermission"),  # PullProcessor._pull, SendProcessor's routes, TableText
         ("broker", "defaultQueryMaxNum"),  # QueryMessageProcessor.handle_query
         ("broker", "flushConsumerOffsetInterval"),  # TableSaver.run
         ("broker", "registerBrokerTimeoutMills"),  # NameServerLink
@@ -94,19 +93,30 @@ RUNNING_LIMITS: dict[tuple[str, str], tuple[int, int]] = {
 
 
 class Options:
-    """Any thread reads; changes are serialised by the caller (the pool "admin")."""
+    """Holds the configuration in force: a frozen object that is swapped whole. Any thread reads; changes are serialised
+    by the caller (the pool "admin")."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         # Constant after construction.
-        self._engine = engine
-        self._path = engine.config.data_dir / "rocketbox" / FILE
-        self._configured = {key: _text(_value(engine.config, *key)) for key in HOT}
+        self._path = config.data_dir / "rocketbox" / FILE
+        self._configured = {key: _text(_value(config, *key)) for key in HOT}
         # The log's files are as large as they are: a record and the blank one behind it must fit.
-        room = engine.config.store.mapped_file_size_commit_log - RECORD_OVERHEAD_BYTES
+        room = config.store.mapped_file_size_commit_log - RECORD_OVERHEAD_BYTES
         self._limits = RUNNING_LIMITS | {("store", "maxMessageSize"): (1, min(room, MAX_MESSAGE_SIZE_LIMIT_BYTES))}
-        # Guarded by _lock: (section, name) -> value as text.
+        self._listeners: list[Callable[[EngineConfig], None]] = []
+        # Guarded by _lock for writing; both replaced whole. changed: (section, name) -> value as text.
         self._lock = threading.Lock()
+        self._config = config
         self._changed: dict[tuple[str, str], str] = {}
+
+    @property
+    def config(self) -> EngineConfig:
+        """As it is now. Who keeps it keeps what it was then."""
+        return self._config
+
+    def on_change(self, listener: Callable[[EngineConfig], None]) -> None:
+        """Have parts that keep options told of new ones, on the thread that changes them. Before the first change."""
+        self._listeners.append(listener)
 
     def load(self) -> None:
         """Lay what was changed in an earlier run over the configuration; before any part is built. StartError."""
@@ -116,6 +126,7 @@ class Options:
             raise StartError(str(error)) from None
         except OSError as error:
             raise StartError(f"{self._path} cannot be read: {error.strerror}.") from None
+        wanted: dict[tuple[str, str], Any] = {}
         for name, text in (document or {}).items() if isinstance(document, dict) else ():
             section, _, option = name.partition(".")
             if (section, option) not in HOT:
@@ -126,9 +137,10 @@ class Options:
             except ValueError as error:
                 logger.warning("options: %s of %s %s", name, self._path, error)
                 continue
-            _set(self._engine.config, section, option, value)
-            self._changed[section, option] = _text(value)
+            wanted[section, option] = value
             logger.info("options: %s=%s, as set while the broker ran", option, _text(value))
+        self._config = _with(self._config, wanted)
+        self._changed = {key: _text(value) for key, value in wanted.items()}
 
     def _parse(self, key: tuple[str, str], value: object) -> Any:
         """The option's value; ValueError as in `parse_option`. What is configured is fine, whatever the limits."""
@@ -141,21 +153,21 @@ class Options:
 
     # --- reading
 
-    def listing(self) -> s.Configuration:
-        config = self._engine.config
+    def listing(self) -> Configuration:
+        config = self._config
         found = []
         for section in SECTIONS:
             for name, option in sorted(options_of(section).items()):
                 value = _text(getattr(getattr(config, section), option.name))
                 found.append(self._row(section, name, option, value))
-        return s.Configuration(tuple(found), _revision(found))
+        return Configuration(tuple(found), _revision(found))
 
-    def _row(self, section: str, name: str, option: Field[Any], value: str) -> s.Option:
+    def _row(self, section: str, name: str, option: Field[Any], value: str) -> Option:
         meta = option.metadata
         kind = _kind(option)
         number = kind == "int"
         low, high = self._limits.get((section, name), (meta["minimum"], meta["maximum"]))
-        return s.Option(
+        return Option(
             section=section,
             name=name,
             kind=kind,
@@ -196,14 +208,13 @@ class Options:
                 del kept[key]
         old = {name: rows[name].value for _, name in wanted}
         new = {name: _text(value) for (_, name), value in wanted.items()}
-        warnings = self._warnings(new)
         if not dry_run:
             self._apply(wanted, kept, by)
         return s.Change(
             applied=not dry_run,
             name="configuration",
             differences=tuple(s.Difference(n, old[n], new[n]) for n in sorted(new) if old[n] != new[n]),
-            warnings=warnings,
+            warnings=(),
             blockers=(),
             revision=self.listing().revision,
             registered={},
@@ -217,40 +228,48 @@ class Options:
         except OSError as error:
             raise Unavailable(say("not_saved", reason=error.strerror)) from None
         with self._lock:
-            for (section, name), value in wanted.items():
-                _set(self._engine.config, section, name, value)
+            self._config = _with(self._config, wanted)
             self._changed = kept
-        broker = self._engine.broker
-        if broker is not None:
-            broker.take_options(self._engine.config.store)
-            if wanted.get(("broker", "autoCreateTopicEnable")) and broker.topics.get(TEMPLATE_TOPIC) is None:
-                nums = self._engine.config.broker.default_topic_queue_nums
-                template = new_topic(TEMPLATE_TOPIC, nums, PERM_READ | PERM_WRITE | PERM_INHERIT)
-                broker.topics.wait_durable(broker.topics.update(template))
-            if ("broker", "brokerPermission") in wanted:
-                # Name servers are told of all topics, with the permission the broker has now.
-                broker.topics.wait_durable(broker.topics.touch())
-                broker.registration.register_all()
-            broker.admin_broker.refresh()
+        for listener in self._listeners:
+            listener(self._config)
         for (_, name), value in wanted.items():
             logger.info("options: %s=%s by=%s", name, _text(value), by or "console")
 
-    def _warnings(self, new: Mapping[str, str]) -> tuple[Sentence, ...]:
-        broker = self._engine.broker
-        missing = broker is not None and broker.topics.get(TEMPLATE_TOPIC) is None
-        return (say("template_missing"),) if missing and new.get("autoCreateTopicEnable") == "true" else ()
+
+class OptionCommands:
+    """Changes of options that people make; waits in the caller's thread."""
+
+    def __init__(self, options: Options, topics: TopicConfigManager, pool: AdminPool) -> None:
+        # Constant after construction.
+        self._options = options
+        self._topics = topics
+        self._pool = pool
+
+    def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> s.Change:
+        """See EngineAdmin.change_configuration."""
+
+        def job() -> s.Change:
+            missing = self._topics.get(TEMPLATE_TOPIC) is None
+            change = self._options.change(values, revision, dry_run, by)
+            made = missing and s.Difference("autoCreateTopicEnable", "false", "true") in change.differences
+            return replace(change, warnings=(say("template_missing"),)) if made else change
+
+        return self._pool.run(job)
 
 
 def _value(config: EngineConfig, section: str, name: str) -> Any:
     return getattr(getattr(config, section), options_of(section)[name].name)
 
 
-def _set(config: EngineConfig, section: str, name: str, value: Any) -> None:
-    """The sections are frozen for everyone but this: all parts hold the same object and read hot fields at each use."""
-    object.__setattr__(getattr(config, section), options_of(section)[name].name, value)
+def _with(config: EngineConfig, wanted: Mapping[tuple[str, str], Any]) -> EngineConfig:
+    """The configuration with these values."""
+    for (section, name), value in wanted.items():
+        changed = replace(getattr(config, section), **{options_of(section)[name].name: value})
+        config = replace(config, **{section: changed})
+    return config
 
 
-def _refusal(row: s.Option, error: ValueError) -> Sentence:
+def _refusal(row: Option, error: ValueError) -> Sentence:
     """What the option takes; error: what `parse_option` says, in English only."""
     if row.minimum is not None and row.maximum is not None:
         return say("option_number", name=row.name, low=row.minimum, high=row.maximum)
@@ -275,6 +294,6 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _revision(rows: list[s.Option]) -> str:
+def _revision(rows: list[Option]) -> str:
     text = "\n".join(f"{row.section}.{row.name}={row.value}" for row in rows)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

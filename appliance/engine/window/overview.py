@@ -2,73 +2,107 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
+from ..broker.groups import SubscriptionGroupManager
+from ..broker.topics import TopicConfigManager
+from ..store.message_store import MessageStore
 from . import snapshots as s
-from .checks import Checks, disk_figures
-from .client_views import producer_groups_of
+from .checks import Checks
+from .client_views import ClientViews
+from .disk_room import DiskRoom
+from .figures import TrafficFigures
 from .group_views import GroupViews
-from .lag import LagBook
+from .lag import ConsumerLag
+from .needs import Needs
 from .sentences import say
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
-    from ..engine import Engine
-    from .sampler import Sampler
+from .system import SystemView
 
 BEHIND_SHOWN = 8
 
 
-def client_counts(broker: Broker, book: LagBook) -> tuple[int, int]:
-    """(connections that produce, connections that consume)."""
-    producers = {
-        channel.conn
-        for group in producer_groups_of(broker.clients)
-        for channel in broker.clients.producer_channels(group)
-    }
-    consumers = {conn for info in book.online.values() for conn in list(info.channels)}
-    return len(producers), len(consumers)
+class StandingSnapshot(NamedTuple):
+    """The fields are those of `snapshots.Overview`."""
+
+    producer_clients: int
+    consumer_clients: int
+    behind: tuple[s.GroupLag, ...]
+    needs: tuple[s.Need, ...]
+    checks: tuple[s.Check, ...]
 
 
-def overview_of(
-    engine: Engine, broker: Broker, sampler: Sampler, groups: GroupViews, checks: Checks, started_at: float
-) -> s.Overview:
-    """One look at everything; 10 ms at 2,000 topics and 500 groups."""
-    store = broker.store
-    book = LagBook(broker, sampler.index)
-    found = checks.all()
-    disk = disk_figures(engine.config.store_dir)
-    full_at, full_why = checks.disk_full_at_ms(disk)
-    oldest = store.earliest_time_ms()
-    producers, consumers = client_counts(broker, book)
-    return s.Overview(
-        in_rate=sampler.total_rate("in"),
-        out_rate=sampler.total_rate("out"),
-        in_bytes_rate=sampler.total_rate("in_bytes"),
-        out_bytes_rate=sampler.total_rate("out_bytes"),
-        put_total=store.put_count,
-        delivered_total=broker.pull.message_count,
-        connections=len(engine.server.connections),
-        producer_clients=producers,
-        consumer_clients=consumers,
-        topics=len(broker.topics.all()),
-        groups=len(broker.groups.all()),
-        parked_pulls=broker.pull.long_polling.count,
-        log_bytes=store.published - store.log.min_offset,
-        oldest_at_ms=oldest if oldest >= 0 else None,
-        oldest_why=None if oldest >= 0 else say("no_messages"),
-        unsynced_bytes=max(0, store.log.written - store.log.durable),
-        disk_used_percent=disk.used_percent,
-        disk_free_bytes=disk.free_bytes,
-        disk_full_at_ms=full_at,
-        disk_full_why=full_why,
-        behind=groups.behind(BEHIND_SHOWN, book),
-        needs=checks.needs(book, found),
-        checks=found,
-        uptime_ms=int((time.monotonic() - started_at) * 1000),
-        broker_name=engine.config.broker.broker_name,
-        broker_address=engine.broker_address,
-        namesrv_address=engine.namesrv_address,
-        sampled_at_ms=sampler.sampled_at_ms or None,
-    )
+class Standing:
+    """What changes when offsets are committed, every few seconds: who is connected, who is behind, what needs a person.
+
+    Any thread; 10 ms at 2,000 topics and 500 groups.
+    """
+
+    def __init__(
+        self, lag: ConsumerLag, groups: GroupViews, clients: ClientViews, checks: Checks, needs: Needs
+    ) -> None:
+        # Constant after construction.
+        self._lag = lag
+        self._groups = groups
+        self._clients = clients
+        self._checks = checks
+        self._needs = needs
+
+    def look(self, behind_shown: int) -> StandingSnapshot:
+        """behind_shown: how many groups, at most."""
+        progress = self._lag.snapshot()
+        checks = self._checks.all()
+        producers, consumers = self._clients.counts(progress)
+        return StandingSnapshot(
+            producer_clients=producers,
+            consumer_clients=consumers,
+            behind=self._groups.behind(behind_shown, progress),
+            needs=self._needs.of(progress, checks),
+            checks=checks,
+        )
+
+
+class OverviewView:
+    """Any thread."""
+
+    def __init__(
+        self,
+        traffic: TrafficFigures,
+        standing: Standing,
+        disk: DiskRoom,
+        system: SystemView,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+    ) -> None:
+        # Constant after construction.
+        self._traffic = traffic
+        self._standing = standing
+        self._disk = disk
+        self._system = system
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+
+    def snapshot(self) -> s.Overview:
+        """One look at everything."""
+        disk = self._disk.figures()
+        full_at, full_why = self._disk.full_at_ms(disk)
+        oldest = self._store.earliest_time_ms()
+        addresses = self._system.addresses()
+        return s.Overview(
+            **self._traffic.now(),
+            **self._standing.look(BEHIND_SHOWN)._asdict(),
+            topics=len(self._topics.all()),
+            groups=len(self._groups.all()),
+            oldest_at_ms=oldest if oldest >= 0 else None,
+            oldest_why=None if oldest >= 0 else say("no_messages"),
+            disk_used_percent=disk.used_percent,
+            disk_free_bytes=disk.free_bytes,
+            disk_full_at_ms=full_at,
+            disk_full_why=full_why,
+            uptime_ms=self._system.uptime_ms,
+            broker_name=self._system.broker_name,
+            broker_address=addresses.broker,
+            namesrv_address=addresses.namesrv,
+            sampled_at_ms=self._traffic.sample[1],
+        )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
+from ..broker.processors.cleaning import CleaningProcessor
+from ..broker.topics import TopicConfigManager
+from ..errors import InvalidInput
+from ..store.message_store import MessageStore
+from .admin_pool import AdminPool
+from .options import Options
+from .sentences import say
 
 #: What EngineAdmin.clean takes.
 CLEANABLE = ("log", "queues", "topics")
@@ -39,26 +43,58 @@ class Retention:
     topic_hours: dict[str, int]
 
 
-def retention_of(broker: Broker) -> Retention:
-    store = broker.store
-    options, status, log = store.cleaner.options, store.cleaner.status, store.log
-    earliest_ms = store.earliest_time_ms()
-    return Retention(
-        reserved_hours=options.file_reserved_time_hours,
-        delete_when=options.delete_when,
-        clean_share=status.stages.clean,
-        force_share=status.stages.force,
-        refuse_share=status.stages.refuse,
-        used_share=status.used_share,
-        refusing=log.refused,
-        failure=status.failure,
-        clock_ahead_ms=status.clock_ahead_ms,
-        log_begin=log.min_offset,
-        log_end=store.published,
-        log_files=len(log.segments),
-        earliest_ms=earliest_ms if earliest_ms > 0 else None,
-        deleted_log_files=status.log_files_deleted,
-        deleted_queue_files=status.queue_files_deleted,
-        deleted_at_ms=status.deleted_at_ms if status.deleted_at_ms >= 0 else None,
-        topic_hours=broker.topics.reserve_hours(),
-    )
+class RetentionPart:
+    """Any thread; commands wait in the caller's."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        options: Options,
+        cleaning: CleaningProcessor,
+        pool: AdminPool,
+    ) -> None:
+        # Constant after construction.
+        self._store = store
+        self._topics = topics
+        self._options = options
+        self._cleaning = cleaning
+        self._pool = pool
+
+    def clean(self, what: str, by: str) -> tuple[str, ...]:
+        """See EngineAdmin.clean."""
+        if what not in CLEANABLE:
+            raise InvalidInput("what", say("one_of", field="what", choices=", ".join(CLEANABLE)))
+        cleaning = self._cleaning
+
+        def job() -> tuple[str, ...]:
+            if what == "log":
+                cleaning.clean_log(by or "console")
+                return ()
+            return tuple((cleaning.clean_queues if what == "queues" else cleaning.clean_topics)(by or "console"))
+
+        return self._pool.run(job)
+
+    def snapshot(self) -> Retention:
+        store = self._store
+        config, status, log = self._options.config.store, store.cleaner.status, store.log
+        earliest_ms = store.earliest_time_ms()
+        return Retention(
+            reserved_hours=config.file_reserved_time_hours,
+            delete_when=config.delete_when,
+            clean_share=status.stages.clean,
+            force_share=status.stages.force,
+            refuse_share=status.stages.refuse,
+            used_share=status.used_share,
+            refusing=log.refused,
+            failure=status.failure,
+            clock_ahead_ms=status.clock_ahead_ms,
+            log_begin=log.min_offset,
+            log_end=store.published,
+            log_files=len(log.segments),
+            earliest_ms=earliest_ms if earliest_ms > 0 else None,
+            deleted_log_files=status.log_files_deleted,
+            deleted_queue_files=status.queue_files_deleted,
+            deleted_at_ms=status.deleted_at_ms if status.deleted_at_ms >= 0 else None,
+            topic_hours=self._topics.reserve_hours(),
+        )

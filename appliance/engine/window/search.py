@@ -12,21 +12,19 @@ import time
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
+from ..broker.topics import TopicConfigManager
+from ..cursors import decode_cursor, encode_cursor
 from ..errors import InvalidInput, NotFound
 from ..protocol.properties import UNIQUE_KEY, find_property
 from ..protocol.record import Record
 from ..store.index.index_query import IndexQuery
+from ..store.message_store import MessageStore
 from . import message_snapshots as m
 from .measures import Budget
 from .messages import MAX_LIMIT, MessageViews, row_of
 from .sentences import say
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
 
 #: A page ends early after so long; of that, this much may go to waiting for the index.
 PAGE_BUDGET_MS = 250.0
@@ -36,7 +34,6 @@ TOPIC_S = 1.0
 #: Longer texts are nobody's key: nothing is found.
 MAX_TEXT = 1024
 _MAX_I64 = (1 << 63) - 1
-_CURSOR_VERSION = 1
 _OFFSET_ID = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})\Z", re.ASCII)
 _PLACE = re.compile(r".+/[0-9]{1,10}/[0-9]{1,19}\Z", re.ASCII | re.DOTALL)
 
@@ -54,11 +51,12 @@ class _Cursor(NamedTuple):
 class SearchViews:
     """Any thread; reads in the caller's."""
 
-    def __init__(self, broker: Broker, messages: MessageViews) -> None:
-        self._broker = broker
-        self._store = broker.store
+    def __init__(self, topics: TopicConfigManager, store: MessageStore, messages: MessageViews) -> None:
+        # Constant after construction.
+        self._configs = topics
+        self._store = store
         self._messages = messages
-        self._query = IndexQuery(broker.store)
+        self._query = IndexQuery(store)
 
     def page(
         self,
@@ -79,7 +77,7 @@ class SearchViews:
                 raise InvalidInput(name, say("not_a_time", field=name))
         if from_ms is not None and to_ms is not None and from_ms > to_ms:
             raise InvalidInput("to_ms", say("times_reversed"))
-        if topic is not None and self._broker.topics.get(topic) is None:
+        if topic is not None and self._configs.get(topic) is None:
             raise NotFound("topic", topic)
         text = text.strip()
         if len(text) > MAX_TEXT:
@@ -88,7 +86,7 @@ class SearchViews:
         question = zlib.crc32(repr((text, topic, span)).encode("utf-8", "replace"))
         cursor = _Cursor(question, self._store.published, "", 0)
         if cursor_text is not None:
-            cursor = _decode(cursor_text, question)
+            cursor = _cursor_of(cursor_text, question)
         walk = _Walk(self, text, span, limit, budget, may_see)
         if text and cursor_text is None:
             walk.add_named(topic)
@@ -98,7 +96,7 @@ class SearchViews:
             text=text,
             kinds=kinds_of(text),
             hits=tuple(walk.hits),
-            next_cursor=None if ended or following is None else _encode(following),
+            next_cursor=None if ended or following is None else encode_cursor(following),
             searched_topics=walk.searched,
             topics=walk.topics,
             truncated=walk.cut_short or (not ended and len(walk.hits) < limit),
@@ -110,7 +108,7 @@ class SearchViews:
     def _topics(self, topic: str | None, may_see: Callable[[str], bool]) -> list[str]:
         if topic is not None:
             return [topic] if may_see(topic) else []
-        return sorted(config.topic_name for config in self._broker.topics.all() if may_see(config.topic_name))
+        return sorted(config.topic_name for config in self._configs.all() if may_see(config.topic_name))
 
 
 class _Walk:
@@ -191,21 +189,11 @@ def kinds_of(text: str) -> tuple[str, ...]:
     return (*found, "key")
 
 
-def _encode(cursor: _Cursor) -> str:
-    raw = msgspec.msgpack.encode((_CURSOR_VERSION, *cursor))
-    return (raw + zlib.crc32(raw).to_bytes(4, "big")).hex()
-
-
-def _decode(text: str, question: int) -> _Cursor:
+def _cursor_of(text: str, question: int) -> _Cursor:
     try:
-        raw = bytes.fromhex(text)
-        body, crc = raw[:-4], int.from_bytes(raw[-4:], "big")
-        version, question_of, high, topic, below = msgspec.msgpack.decode(body, type=tuple[int, int, int, str, int])
-    except (ValueError, msgspec.MsgspecError):
+        cursor = decode_cursor(text, _Cursor)
+    except ValueError:
         raise InvalidInput("cursor", say("bad_cursor")) from None
-    cursor = _Cursor(question_of, high, topic, below)
-    if zlib.crc32(body) != crc or version != _CURSOR_VERSION or min(cursor.high, cursor.below) < 0:
-        raise InvalidInput("cursor", say("bad_cursor"))
-    if cursor.question != question:
+    if min(cursor.high, cursor.below) < 0 or cursor.question != question:
         raise InvalidInput("cursor", say("bad_cursor"))
     return cursor

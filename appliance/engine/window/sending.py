@@ -1,15 +1,18 @@
-"""Test messages: checked here, then sent on the same path as a client's."""
+"""Test messages: checked here, then stored on the way of the broker's own."""
 
 from __future__ import annotations
 
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TYPE_CHECKING
 
-from ..errors import InvalidInput, NotFound, RefusedRequest, Unavailable
+from ..broker.sending.own_appends import OwnAppends, OwnMessage
+from ..broker.topics import TopicConfigManager
+from ..errors import InvalidInput, NotFound, Unavailable
 from ..protocol.codes import ResponseCode
+from ..protocol.message_id import encode_offset_id
 from ..protocol.names import NO_SEND_TOPICS, PERM_WRITE
 from ..protocol.properties import (
     KEYS,
@@ -21,16 +24,11 @@ from ..protocol.properties import (
     encode_properties,
 )
 from .message_snapshots import SentMessage
+from .options import Options
 from .sentences import say
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
-    from ..engine import Engine
 
 logger = logging.getLogger(__name__)
 
-#: The group our own messages name; it is not registered anywhere.
-PRODUCER_GROUP = "ROCKETBOX_CONSOLE"
 #: A tag with a bar in it could not be subscribed to.
 _NOT_IN_TAGS = ("|", " ")
 #: What the broker or the clients mean something by; messages with these are not what this page sends.
@@ -50,9 +48,21 @@ class TestSender:
     #: pytest: this is no test.
     __test__ = False
 
-    def __init__(self, engine: Engine, broker: Broker) -> None:
-        self._engine = engine
-        self._broker = broker
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        appends: OwnAppends,
+        added: Callable[[], dict[str, str]],
+        store_host: bytes,
+        options: Options,
+    ) -> None:
+        """added: the properties that the broker adds to every message."""
+        # Constant after construction.
+        self._topics = topics
+        self._appends = appends
+        self._added = added
+        self._store_host = store_host
+        self._options = options
 
     def send(
         self,
@@ -66,51 +76,44 @@ class TestSender:
         by: str,
     ) -> SentMessage:
         begin = time.monotonic()
-        self._check(topic, body, queue_id)
+        queues = self._check(topic, body, queue_id)
         own = _properties(tags, keys, properties)
-        key = own[UNIQUE_KEY]
-        fields = {
-            "a": PRODUCER_GROUP,
-            "b": topic,
-            "c": topic,  # the template for a topic that is not there: so none is made
-            "d": "0",
-            "e": str(-1 if queue_id is None else queue_id),
-            "f": "0",
-            "g": str(int(time.time() * 1000)),
-            "h": "0",
-            "i": encode_properties(own),
-            "j": "0",
-            "k": "false",
-            "m": "false",
-        }
-        future = self._broker.local_sends.submit(fields, body)
+        message = OwnMessage(
+            topic,
+            secrets.randbelow(queues) if queue_id is None else queue_id,
+            body,
+            encode_properties(own | self._added()),
+            own[UNIQUE_KEY],
+            born_ms=int(time.time() * 1000),
+        )
         try:
-            answer = future.result(timeout_s)
+            [outcome] = self._appends.submit((message,)).result(timeout_s)
         except FutureTimeout:
             raise Unavailable(say("no_answer_in_time", seconds=round(timeout_s))) from None
-        except RefusedRequest as refusal:
-            raise InvalidInput("message", refusal.remark, refusal.code) from None
-        if answer.code not in (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT):
-            remark = answer.remark or f"response code {answer.code}"
-            if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
-                raise Unavailable(remark)
-            raise InvalidInput("message", remark, answer.code)
-        ext = answer.ext_fields
+        if outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            raise Unavailable(outcome.reason)
+        if not outcome.physical_offsets:
+            raise InvalidInput("message", outcome.reason, outcome.code)
         logger.info(
-            "admin: test message sent topic=%s queue=%s offset=%s by=%s", topic, ext["queueId"], ext["queueOffset"], by
+            "admin: test message sent topic=%s queue=%d offset=%d by=%s",
+            topic,
+            outcome.queue_id,
+            outcome.queue_offset,
+            by,
         )
         return SentMessage(
-            status="SEND_OK" if answer.code == ResponseCode.SUCCESS else "FLUSH_DISK_TIMEOUT",
+            status="SEND_OK" if outcome.code == ResponseCode.SUCCESS else "FLUSH_DISK_TIMEOUT",
             topic=topic,
-            queue_id=int(ext["queueId"]),
-            queue_offset=int(ext["queueOffset"]),
-            unique_id=key,
-            offset_id=ext["msgId"],
+            queue_id=outcome.queue_id,
+            queue_offset=outcome.queue_offset,
+            unique_id=outcome.unique_key,
+            offset_id=encode_offset_id(self._store_host, outcome.physical_offsets[0]),
             took_ms=(time.monotonic() - begin) * 1000,
         )
 
-    def _check(self, topic: str, body: bytes, queue_id: int | None) -> None:
-        config = self._broker.topics.get(topic)
+    def _check(self, topic: str, body: bytes, queue_id: int | None) -> int:
+        """How many queues may be sent to; raises AdminError for what cannot be sent."""
+        config = self._topics.get(topic)
         if config is None:
             raise NotFound("topic", topic)
         if topic in NO_SEND_TOPICS:
@@ -120,11 +123,12 @@ class TestSender:
         if queue_id is not None and not 0 <= queue_id < config.write_queue_nums:
             last = config.write_queue_nums - 1
             raise InvalidInput("queue_id", say("out_of_range", field="queue_id", low=0, high=last))
-        limit = self._engine.config.store.max_message_size
+        limit = self._options.config.store.max_message_size
         if not body:
             raise InvalidInput("body", say("body_missing"), ResponseCode.MESSAGE_ILLEGAL)
         if len(body) > limit:
             raise InvalidInput("body", say("body_too_long", size=len(body), limit=limit), ResponseCode.MESSAGE_ILLEGAL)
+        return config.write_queue_nums
 
 
 def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str]) -> dict[str, str]:

@@ -179,7 +179,10 @@ class TopicProducer:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic's configuration. revision: changes with it (an ETag). attributes: as stored, message.type among them."""
+    """A topic's configuration. revision: changes with it (an ETag). attributes: as stored, message.type among them.
+
+    values: every setting that `create_topic` and `edit_topic` take, by its name (`broker/admin_settings.py`).
+    """
 
     name: str
     kind: str
@@ -192,6 +195,7 @@ class TopicSettings:
     filter_type: str
     attributes: dict[str, str]
     revision: str
+    values: dict[str, bool | int | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +316,7 @@ class SubscriptionConflict:
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """A group's configuration. retry_max_times: then a message is a dead letter. revision: as a topic's."""
+    """A group's configuration. retry_max_times: then a message is a dead letter. revision, values: as a topic's."""
 
     name: str
     consume_enable: bool
@@ -324,6 +328,7 @@ class GroupSettings:
     consume_timeout_minutes: int
     notify_consumer_ids_changed_enable: bool
     revision: str
+    values: dict[str, bool | int | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,74 +379,3 @@ class Change:
     blockers: tuple[Sentence, ...]
     revision: str | None
     registered: dict[str, bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option in force. name: upstream's. default: as text. kind: "bool", "int", "text" or "list". hot: may be
-    changed now. in_effect: something here reads it. changed_here: set through this window, over what was configured."""
-
-    section: str
-    name: str
-    kind: str
-    value: str
-    default: str
-    choices: tuple[str, ...]
-    minimum: int | None
-    maximum: int | None
-    hot: bool
-    in_effect: bool
-    changed_here: bool
-    configured: str
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """Every option, by section and name. revision: changes with the values (an ETag)."""
-
-    options: tuple[Option, ...]
-    revision: str
-
-
-@dataclass(frozen=True, slots=True)
-class SystemInfo:
-    """What runs here. persona: the RocketMQ version we answer as. rss_bytes: resident memory of the process."""
-
-    version: str
-    persona: str
-    python: str
-    pid: int
-    roles: tuple[str, ...]
-    bind: str
-    broker_name: str
-    cluster_name: str
-    broker_id: int
-    broker_address: str | None
-    namesrv_address: str | None
-    advertised: str | None
-    namesrvs: dict[str, bool]
-    started_at_ms: int | None
-    uptime_ms: int
-    data_dir: str
-    store_dir: str
-    disk_total_bytes: int | None
-    disk_free_bytes: int | None
-    log_bytes: int
-    log_files: int
-    flush: str
-    rss_bytes: int | None
-    threads: tuple[str, ...]
-    open_files: int | None
-    open_files_limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """One log record. number: grows by one a line, for "only newer ones"."""
-
-    number: int
-    at_ms: int
-    level: str
-    logger: str
-    thread: str
-    text: str

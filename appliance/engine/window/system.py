@@ -8,15 +8,23 @@ import resource
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ... import __version__
+from ..broker.registration import Registration
 from ..protocol.codes import VERSION, version_name
-from . import snapshots as s
-from .checks import disk_figures
+from ..store.message_store import MessageStore
+from .disk_room import disk_figures
+from .options import Options
+from .system_snapshots import SystemInfo
 
-if TYPE_CHECKING:
-    from ..engine import Engine
+
+class Addresses(NamedTuple):
+    """What clients are told, as "host:port"; None for a role that does not run."""
+
+    broker: str | None
+    namesrv: str | None
 
 
 def rss_bytes() -> int | None:
@@ -36,36 +44,63 @@ def open_files() -> int | None:
         return None
 
 
-def system_of(engine: Engine, started_at: float, started_at_ms: int | None) -> s.SystemInfo:
-    config = engine.config
-    broker = engine.broker
-    disk = disk_figures(config.store_dir if broker is not None else config.data_dir)
-    log = None if broker is None else broker.store.log
-    return s.SystemInfo(
-        version=__version__,
-        persona=version_name(VERSION),
-        python=platform.python_version(),
-        pid=os.getpid(),
-        roles=tuple(sorted(config.roles)),
-        bind=config.bind,
-        broker_name=config.broker.broker_name,
-        cluster_name=config.broker.cluster_name,
-        broker_id=config.broker.broker_id,
-        broker_address=engine.broker_address,
-        namesrv_address=engine.namesrv_address,
-        advertised=config.advertise,
-        namesrvs={} if broker is None else broker.registration.status,
-        started_at_ms=started_at_ms,
-        uptime_ms=int((time.monotonic() - started_at) * 1000),
-        data_dir=str(config.data_dir),
-        store_dir=str(config.store_dir),
-        disk_total_bytes=disk.total_bytes,
-        disk_free_bytes=disk.free_bytes,
-        log_bytes=0 if broker is None or log is None else broker.store.published - log.min_offset,
-        log_files=0 if log is None else len(log.segments),
-        flush=config.store.flush_disk_type,
-        rss_bytes=rss_bytes(),
-        threads=tuple(sorted(thread.name for thread in threading.enumerate())),
-        open_files=open_files(),
-        open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-    )
+class SystemView:
+    """What runs here, with or without a broker. Any thread."""
+
+    def __init__(self, options: Options, addresses: Callable[[], Addresses]) -> None:
+        # Constant after construction.
+        self._options = options
+        self._addresses = addresses
+        # Set once, by started().
+        self._started_at = time.monotonic()
+        self._started_at_ms: int | None = None
+
+    def started(self) -> None:
+        """Everything runs from now on."""
+        self._started_at = time.monotonic()
+        self._started_at_ms = int(time.time() * 1000)
+
+    @property
+    def broker_name(self) -> str:
+        return self._options.config.broker.broker_name
+
+    def addresses(self) -> Addresses:
+        return self._addresses()
+
+    @property
+    def uptime_ms(self) -> int:
+        return int((time.monotonic() - self._started_at) * 1000)
+
+    def snapshot(self, store: MessageStore | None, registration: Registration | None) -> SystemInfo:
+        """store, registration: of the broker, if one runs."""
+        config = self._options.config
+        addresses = self._addresses()
+        disk = disk_figures(config.data_dir if store is None else config.store_dir)
+        return SystemInfo(
+            version=__version__,
+            persona=version_name(VERSION),
+            python=platform.python_version(),
+            pid=os.getpid(),
+            roles=tuple(sorted(config.roles)),
+            bind=config.bind,
+            broker_name=config.broker.broker_name,
+            cluster_name=config.broker.cluster_name,
+            broker_id=config.broker.broker_id,
+            broker_address=addresses.broker,
+            namesrv_address=addresses.namesrv,
+            advertised=config.advertise,
+            namesrvs={} if registration is None else registration.status,
+            started_at_ms=self._started_at_ms,
+            uptime_ms=self.uptime_ms,
+            data_dir=str(config.data_dir),
+            store_dir=str(config.store_dir),
+            disk_total_bytes=disk.total_bytes,
+            disk_free_bytes=disk.free_bytes,
+            log_bytes=0 if store is None else store.published - store.log.min_offset,
+            log_files=0 if store is None else len(store.log.segments),
+            flush=config.store.flush_disk_type,
+            rss_bytes=rss_bytes(),
+            threads=tuple(sorted(thread.name for thread in threading.enumerate())),
+            open_files=open_files(),
+            open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        )

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from ..broker.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, permission_text
-from ..errors import NotFound, Unavailable
+from ..broker.admin_settings import TOPIC_SETTINGS
+from ..broker.clients import ClientChannel, ClientManager
+from ..broker.offsets import ConsumerOffsetManager
+from ..broker.topic_config import MESSAGE_TYPE, TopicConfig
+from ..broker.topics import TopicConfigManager
+from ..errors import InvalidInput, NotFound, Unavailable
+from ..host_port import join_host_port
+from ..namesrv.namesrv import NameServer
 from ..protocol.codes import version_name
-from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ..protocol.names import DLQ_PREFIX, PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY_PREFIX, permission_text
+from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ConsumeQueue
 from . import snapshots as s
+from .changes import revision_of
 from .client_views import producer_groups_of
-from .lag import LagBook, lag_time_ms
+from .lag import ConsumerLag, lag_time_ms
 from .measures import Budget, Measures
 from .queue_reader import QueueReader
+from .sampler import Sampler
 from .sentences import say
 from .tables import cut, page_of, sorted_by
-
-if TYPE_CHECKING:
-    from ..broker.broker import Broker
-    from ..broker.clients import ClientChannel
-    from ..namesrv.namesrv import NameServer
-    from .sampler import Sampler
 
 #: How long a list may read to sort by something that has to be read.
 SORT_BUDGET_MS = 80.0
 #: Newest messages of each queue, and of all queues, that say who sends to a topic.
 PRODUCER_SAMPLE = 16
 PRODUCER_QUEUES = 16
+
+
+CATEGORIES = ("user", "system", "retry", "dlq")
 
 
 def category_of(name: str, system: bool) -> str:
@@ -42,13 +47,8 @@ def category_of(name: str, system: bool) -> str:
     return "system" if system else "user"
 
 
-def revision_of(config: Any) -> str:
-    """A short text that changes with a configuration."""
-    return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:16]
-
-
 def kind_of(config: TopicConfig) -> str:
-    return config.attributes.get("message.type", "UNSPECIFIED")
+    return config.attributes.get(MESSAGE_TYPE, "UNSPECIFIED")
 
 
 def settings_of(config: TopicConfig) -> s.TopicSettings:
@@ -64,41 +64,56 @@ def settings_of(config: TopicConfig) -> s.TopicSettings:
         filter_type=config.topic_filter_type,
         attributes=dict(config.attributes),
         revision=revision_of(config),
+        values={setting.name: setting.read(config) for setting in TOPIC_SETTINGS},
     )
 
 
 class TopicViews:
     """Any thread."""
 
-    def __init__(self, broker: Broker, sampler: Sampler, measures: Measures) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        clients: ClientManager,
+        store: MessageStore,
+        lag: ConsumerLag,
+        sampler: Sampler,
+        measures: Measures,
+    ) -> None:
+        # Constant after construction.
+        self._topics = topics
+        self._offsets = offsets
+        self._clients = clients
+        self._store = store
+        self._lag = lag
         self._sampler = sampler
         self._measures = measures
 
     # --- the list
 
-    def page(
-        self, q: str, kind: str | None, categories: frozenset[str], sort: str, page: int, page_size: int
-    ) -> s.Page:
-        broker, sampler = self._broker, self._sampler
+    def page(self, q: str, kind: str | None, show: str, sort: str, page: int, page_size: int) -> s.Page:
+        """See EngineAdmin.topics."""
+        if show != "all" and show not in CATEGORIES:
+            raise InvalidInput("show", say("one_of", field="show", choices=f"all, {', '.join(CATEGORIES)}"))
+        sampler = self._sampler
         needle = q.strip().lower()
-        is_system = broker.topics.is_system_topic
+        is_system = self._topics.is_system_topic
         configs = []
-        for config in broker.topics.all():
+        for config in self._topics.all():
             name = config.topic_name
             if needle and needle not in name.lower():
                 continue
             if kind is not None and kind_of(config) != kind:
                 continue
-            if category_of(name, is_system(name)) in categories:
+            if show in ("all", category_of(name, is_system(name))):
                 configs.append(config)
         queues = sampler.index.by_topic()
         consumers = self._consumers()
         out = sampler.topic_out_rates()
         span = sampler.span()
-        tracks = sampler.topics
         measures = self._measures
-        with QueueReader(broker.store) as reader:
+        with QueueReader(self._store) as reader:
             budget = Budget(SORT_BUDGET_MS)
 
             def size(config: TopicConfig) -> int | None:
@@ -121,7 +136,7 @@ class TopicViews:
                     "kind": lambda c: (kind_of(c), c.topic_name),
                     "queues": lambda c: (max(c.read_queue_nums, c.write_queue_nums), c.topic_name),
                     "messages": lambda c: (_messages(queues.get(c.topic_name, ())), c.topic_name),
-                    "in_rate": lambda c: (sampler.rate(tracks.get(c.topic_name), span) or 0.0, c.topic_name),
+                    "in_rate": lambda c: (sampler.rate(sampler.topics.get(c.topic_name), span) or 0.0, c.topic_name),
                     "out_rate": lambda c: (out.get(c.topic_name, 0.0), c.topic_name),
                     "consumers": lambda c: (len(consumers.get(c.topic_name, ())), c.topic_name),
                     "bytes": size,
@@ -135,9 +150,9 @@ class TopicViews:
     def _consumers(self) -> dict[str, set[str]]:
         """topic -> groups that have offsets of it or subscribe to it."""
         found: dict[str, set[str]] = {}
-        for entry in self._broker.offsets.all():
+        for entry in self._offsets.all():
             found.setdefault(entry.topic, set()).add(entry.group)
-        for info in self._broker.clients.consumer_groups():
+        for info in self._clients.consumer_groups():
             for topic in list(info.subscriptions):
                 found.setdefault(topic, set()).add(info.group_name)
         return found
@@ -164,7 +179,7 @@ class TopicViews:
         return s.TopicRow(
             name=name,
             kind=kind_of(config),
-            category=category_of(name, self._broker.topics.is_system_topic(name)),
+            category=category_of(name, self._topics.is_system_topic(name)),
             read_queues=config.read_queue_nums,
             write_queues=config.write_queue_nums,
             perm=permission_text(config.perm),
@@ -181,8 +196,12 @@ class TopicViews:
 
     # --- one topic
 
+    def category(self, name: str) -> str:
+        """ "user", "system", "retry" or "dlq"."""
+        return category_of(name, self._topics.is_system_topic(name))
+
     def config(self, name: str) -> TopicConfig:
-        config = self._broker.topics.get(name)
+        config = self._topics.get(name)
         if config is None:
             raise NotFound("topic", name)
         return config
@@ -191,7 +210,7 @@ class TopicViews:
         config = self.config(name)
         sampler = self._sampler
         queues = sampler.index.by_topic()
-        with QueueReader(self._broker.store) as reader:
+        with QueueReader(self._store) as reader:
             row = self._row(config, queues, self._consumers(), sampler.topic_out_rates(), sampler.span(), reader)
             return s.TopicDetail(
                 row=row,
@@ -200,12 +219,12 @@ class TopicViews:
                 consumers=self._consumer_rows(name, reader),
                 producers=self._producers(name, reader),
                 producers_why=say("producers_name_no_topic"),
-                editable=not self._broker.topics.is_system_topic(name),
+                editable=not self._topics.is_system_topic(name),
             )
 
     def queue_rows(self, name: str) -> tuple[s.QueueRow, ...]:
         config = self.config(name)
-        with QueueReader(self._broker.store) as reader:
+        with QueueReader(self._store) as reader:
             return self._queue_rows(config, reader)
 
     def _queue_rows(self, config: TopicConfig, reader: QueueReader) -> tuple[s.QueueRow, ...]:
@@ -241,17 +260,17 @@ class TopicViews:
 
     def consumer_rows(self, name: str) -> tuple[s.TopicConsumer, ...]:
         self.config(name)
-        with QueueReader(self._broker.store) as reader:
+        with QueueReader(self._store) as reader:
             return self._consumer_rows(name, reader)
 
     def _consumer_rows(self, name: str, reader: QueueReader) -> tuple[s.TopicConsumer, ...]:
-        book = LagBook(self._broker, self._sampler.index)
+        lag = self._lag.snapshot()
         span = self._sampler.span()
         rows = []
         for group in sorted(self._consumers().get(name, ())):
-            info = book.online.get(group)
+            info = lag.online.get(group)
             wanted = None if info is None else info.subscriptions.get(name)
-            backlog = book.backlog(group, name)
+            backlog = lag.backlog(group, name)
             lag_ms, lag_ms_why = lag_time_ms(backlog, reader, self._measures)
             rows.append(
                 s.TopicConsumer(
@@ -281,8 +300,8 @@ class TopicViews:
                     record = found[0]
                     seen.setdefault(host_text(record.born_host), []).append(record.store_time_ms)
         by_host: dict[str, list[tuple[str, ClientChannel]]] = {}
-        for group in producer_groups_of(self._broker.clients):
-            for channel in self._broker.clients.producer_channels(group):
+        for group in producer_groups_of(self._clients):
+            for channel in self._clients.producer_channels(group):
                 by_host.setdefault(channel.conn.remote_host, []).append((group, channel))
         rows = []
         for host, times in sorted(seen.items(), key=lambda item: -max(item[1])):
@@ -301,20 +320,10 @@ class TopicViews:
             )
         return tuple(rows)
 
-    def tracks(self, name: str) -> tuple[list[Any], list[Any]]:
-        """(tracks of what comes in, of what goes out) of a topic."""
-        self.config(name)
-        track = self._sampler.topics.get(name)
-        return (
-            [track] if track is not None else [],
-            [track for (topic, _), track in list(self._sampler.pairs.items()) if topic == name],
-        )
-
 
 def host_text(host: tuple[str, int]) -> str:
     """(address, port) as connections are named."""
-    address, port = host
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return join_host_port(*host)
 
 
 def _messages(queues: Any) -> int:

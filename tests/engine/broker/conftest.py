@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from appliance.engine.broker.clients import ClientManager
+from appliance.engine.broker.group_service import SubscriptionGroupService
 from appliance.engine.broker.groups import SubscriptionGroupManager
 from appliance.engine.broker.offsets import ConsumerOffsetManager
 from appliance.engine.broker.processors.admin_broker import AdminBrokerProcessor
@@ -19,6 +20,7 @@ from appliance.engine.broker.processors.admin_topics import AdminTopicsProcessor
 from appliance.engine.broker.processors.client import ClientProcessor
 from appliance.engine.broker.processors.consumer import ConsumerProcessor
 from appliance.engine.broker.queue_locks import RebalanceLockManager
+from appliance.engine.broker.topic_service import TopicService
 from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig
@@ -126,6 +128,8 @@ class BrokerDesk:
         self.locks = RebalanceLockManager(clock)
         self.store = FakeStore()
         self.name_servers = FakeNameServers()
+        self.topic_service = TopicService(self.topics, self.offsets, self.store, self.name_servers)
+        self.group_service = SubscriptionGroupService(self.groups, self.offsets)
         engine = EngineConfig(data_dir=directory, broker=self.config)
         #: What is to run in the next ticks.
         self.later: list[Callable[[], None]] = []
@@ -133,8 +137,8 @@ class BrokerDesk:
         for processor in (
             ClientProcessor(self.clients, self.groups, self.topics, self.later.append),
             ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),  # type: ignore[arg-type]
-            AdminTopicsProcessor(self.topics, self.offsets, self.store, self.name_servers),  # type: ignore[arg-type]
-            AdminGroupsProcessor(self.groups, self.offsets),
+            AdminTopicsProcessor(self.topics, self.topic_service),
+            AdminGroupsProcessor(self.groups, self.group_service),
             AdminBrokerProcessor(engine, FakeStats(), "127.0.0.1:20911", clock),
         ):
             processor.register(self.dispatcher)

@@ -66,7 +66,7 @@ def test_runtime_figures_are_text_and_what_is_measured_wins(desk):
     assert all(type(value) is str for value in table.values())
     assert table["putTps"] == "1.0 2.0 3.0"
     assert (table["brokerVersion"], table["brokerVersionDesc"], table["brokerActive"]) == ("479", "V5_3_3", "true")
-    assert table["sendThreadPoolQueueSize"] == "0"
+    assert table["ackThreadPoolQueueSize"] == "0"
 
 
 def test_with_the_stores_figures_every_name_of_apaches_is_there(desk):

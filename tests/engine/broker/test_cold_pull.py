@@ -7,7 +7,9 @@ import time
 
 import pytest
 
+from appliance.engine.broker.pulling.cold_pulls import COLD_PULL_BYTES
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
+from appliance.engine.remoting import outbox
 from appliance.engine.store.disk import NO_SUCH_READ
 from appliance.engine.store.log import commit_log
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
@@ -38,7 +40,7 @@ def topic(request, engine, peer):
 @pytest.fixture
 def jobs(engine, monkeypatch):
     """What was handed to the pool."""
-    pool = engine.broker.pull._cold
+    pool = engine.broker.pull._cold._pool
     found = []
     real = pool.submit
 
@@ -54,7 +56,7 @@ def jobs(engine, monkeypatch):
 def hold(engine):
     """Keeps the pool's thread busy until it is set."""
     go_on, busy = threading.Event(), threading.Event()
-    pool = engine.broker.pull._cold
+    pool = engine.broker.pull._cold._pool
     type(pool).submit(pool, lambda: (busy.set(), go_on.wait(10)))
     assert busy.wait(5)
     yield go_on
@@ -167,13 +169,13 @@ def test_a_pull_whose_client_has_gone_is_dropped(topic, engine, cold, jobs, hold
     going.send(11, pull_fields(topic, 0, 0))
     eventually(lambda: len(jobs) == 1, "the pull never came to the pool")
     read = []
-    monkeypatch.setattr(engine.broker.pull._cold_reader, "entries", lambda *args: read.append(args) or b"")
+    monkeypatch.setattr(engine.broker.pull._cold._reader, "entries", lambda *args: read.append(args) or b"")
     before = len(engine.server.connections)
     going.close()
     eventually(lambda: len(engine.server.connections) < before, "the broker did not see it go")
     hold.set()
     done = threading.Event()
-    engine.broker.pull._cold.submit(done.set)
+    engine.broker.pull._cold._pool.submit(done.set)
     assert done.wait(5)
     assert not read, "nothing is read for nobody"
     assert len(jobs) == 2, "the pull's one job and this test's"
@@ -242,6 +244,56 @@ def test_a_disk_that_fails_in_the_pool_is_an_answer(peer, topic, engine, cold, w
     assert [r.body for r in records(pull(peer, topic, 0).body)] == BODIES[:32]
 
 
+@pytest.mark.parametrize("what", ["entries", "records"])
+def test_an_error_of_ours_in_the_pool_closes_the_connection(peer, topic, engine, cold, what, monkeypatch, caplog):
+    """The client had no answer and waited for its timeout, 30 s."""
+
+    def fail(*args):
+        raise KeyError("planted")
+
+    owner = engine.broker.pull._cold._reader if what == "entries" else engine.broker.store.log
+    with monkeypatch.context() as planted:
+        planted.setattr(owner, "entries" if what == "entries" else "read", fail)
+        going = Peer(engine.broker_address)
+        going.send(11, pull_fields(topic, 0, 0))
+        with pytest.raises(ConnectionError):
+            going.receive(5)
+    assert "planted" in caplog.text
+    assert [r.body for r in records(pull(peer, topic, 0).body)] == BODIES[:32], "others are served"
+
+
+def test_an_error_of_ours_behind_the_pool_closes_the_connection(peer, topic, engine, cold, monkeypatch, caplog):
+    def fail(request, code, result):
+        raise KeyError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(engine.broker.pull._answers, "found", fail)
+        going = Peer(engine.broker_address)
+        going.send(11, pull_fields(topic, 0, 0))
+        with pytest.raises(ConnectionError):
+            going.receive(5)
+    assert "planted" in caplog.text
+    assert [r.body for r in records(pull(peer, topic, 0).body)] == BODIES[:32], "others are served"
+
+
+def test_one_peer_has_its_share_of_the_pool_and_no_more(peer, topic, engine, hold, monkeypatch):
+    """One connection took all of its 10,000 places."""
+    monkeypatch.setattr(engine.broker.store.queues.files, "read_nowait", lambda *args: None)
+    monkeypatch.setattr(outbox, "MAX_CONNECTION_WAITING_BYTES", 10 * COLD_PULL_BYTES)
+    greedy = Peer(engine.broker_address)
+    sent = [greedy.send(11, pull_fields(topic, 0, n)) for n in range(15)]
+    refused = [greedy.receive() for _ in range(5)]
+    assert [answer.opaque for answer in refused] == sent[10:]
+    assert {answer.code for answer in refused} == {ResponseCode.SYSTEM_BUSY}
+    opaque = peer.send(11, pull_fields(topic, 0, 0))
+    hold.set()
+    assert [greedy.receive().opaque for _ in range(10)] == sent[:10]
+    answer = peer.receive()
+    assert (answer.opaque, answer.code) == (opaque, 0)
+    assert pull(greedy, topic, 0).code == 0, "its share is free again"
+    greedy.close()
+
+
 def test_more_messages_than_an_answer_may_hold_are_not_looked_for(peer, topic, engine, cold, monkeypatch):
     """A pull may ask for a million: their entries were read, on the I/O thread."""
     asked = []
@@ -265,7 +317,7 @@ def test_the_engine_stops_while_pulls_wait_for_the_pool(tmp_path, monkeypatch):
     eventually(lambda: engine.broker.store.find_queue("T", 0).tail_base == COUNT, "the entries were never written")
     refuse_reads_that_never_wait(monkeypatch, errno.EAGAIN)
     go_on = threading.Event()
-    engine.broker.pull._cold.submit(lambda: go_on.wait(5))
+    engine.broker.pull._cold._pool.submit(lambda: go_on.wait(5))
     for _ in range(20):
         peer.send(11, pull_fields("T", 0, 0))
     stopper = threading.Thread(target=engine.stop)

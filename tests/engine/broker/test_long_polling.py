@@ -6,10 +6,15 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.engine.broker.long_polling import BUCKET_MS, LongPolling, ParkedPull
+from appliance.engine.broker.group_config import SubscriptionGroupConfig
+from appliance.engine.broker.long_polling import BUCKET_MS, LongPolling
+from appliance.engine.broker.pulling.request import PullRequest
+from appliance.engine.broker.topic_config import TopicConfig
+from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.event_loop import EventLoop, Timer
 from appliance.engine.store.queues.consume_queue import ConsumeQueue
@@ -49,9 +54,21 @@ class _Socket:
         return -1
 
 
-def listed(conn: Connection) -> list[ParkedPull]:
+def pull_at(queue: ConsumeQueue, conn: Connection, opaque: int, group: str = "g", wanted=EVERYTHING) -> PullRequest:
+    """A pull of what comes next."""
+    topic, asker = TopicConfig("T"), SubscriptionGroupConfig(group_name=group)
+    request = PullRequest(None, conn, opaque, asker, topic, queue.queue_id, queue.max_offset, 32, wanted)  # type: ignore[arg-type]
+    request.queue = queue
+    return request
+
+
+def polling_on(loop: Clock, resume: Callable[[PullRequest], None]) -> LongPolling:
+    return LongPolling(loop, resume, lambda: None)  # type: ignore[arg-type]
+
+
+def listed(polling: LongPolling, conn: Connection) -> list[PullRequest]:
     """The connection's list, walked."""
-    found, one, before = [], conn.parked, None
+    found, one, before = [], polling._lists.get(conn), None
     while one is not None:
         assert one.previous is before
         found.append(one)
@@ -78,18 +95,18 @@ def test_a_connections_count_is_always_the_number_of_its_parked_pulls(steps):
     """Whatever takes a pull out: a message, its deadline, a reset, the end of its connection, the end of the broker."""
     peers = Peers(4)
     queues = [ConsumeQueue("T", number) for number in range(3)]
-    woken: list[ParkedPull] = []
-    polling = LongPolling(peers.loop, woken.append)  # type: ignore[arg-type]
+    woken: list[PullRequest] = []
+    polling = polling_on(peers.loop, woken.append)
     held = 0
     for what, which in steps:
         queue, conn = queues[which % 3], peers.all[which]
         if what == "hold":
-            polling.hold(conn, held, f"g{held % 2}", queue, queue.max_offset, 32, None, BUCKET_MS * (1 + held % 5))
+            assert polling.hold(pull_at(queue, conn, held, f"g{held % 2}"), BUCKET_MS * (1 + held % 5))
             held += 1
         elif what == "put":
             queue.append(0, 100, 0)
             queue.max_offset = queue.next_offset
-            polling.notify({queue: 1})
+            polling.notify([queue])
         elif what == "wait":
             peers.loop.monotonic += 0.25
             polling._expire()
@@ -102,31 +119,31 @@ def test_a_connections_count_is_always_the_number_of_its_parked_pulls(steps):
         parked = [one for bucket in polling._buckets.values() for one in bucket]
         counts = Counter(id(one.conn) for one in parked)
         assert [conn.parked_count for conn in peers.all] == [counts[id(conn)] for conn in peers.all]
-        assert [len(listed(conn)) for conn in peers.all] == [counts[id(conn)] for conn in peers.all]
-        assert polling.count == len(parked) == sum(len(queue.waiters or ()) for queue in queues)
+        assert [len(listed(polling, conn)) for conn in peers.all] == [counts[id(conn)] for conn in peers.all]
+        assert polling.count == len(parked) == sum(len(polling.held_at(queue)) for queue in queues)
     polling.release_all()
     assert [conn.parked_count for conn in peers.all] == [0] * 4
     assert polling.count == 0
 
 
 MANY = 20_000
-EVIL = frozenset((666,))
+EVIL = MessageFilter(frozenset((666,)))
 
 
-def crowd(resume, codes=EVIL, hold_ms=60_000):
+def crowd(resume, wanted=EVIL, hold_ms=60_000):
     """(polling, its loop, a queue at which one connection has MANY pulls)."""
     peers = Peers(1)
     queue = ConsumeQueue("T", 0)
-    polling = LongPolling(peers.loop, resume)
+    polling = polling_on(peers.loop, resume)
     for number in range(MANY):
-        assert polling.hold(peers.all[0], number, "g", queue, 0, 32, codes, hold_ms)
+        assert polling.hold(pull_at(queue, peers.all[0], number, wanted=wanted), hold_ms)
     return polling, peers.loop, queue
 
 
 def publish(polling, queue, code):
     queue.append(0, 100, code)
     queue.max_offset = queue.next_offset
-    polling.notify({queue: 1})
+    polling.notify([queue])
 
 
 def slowest_tick(loop, begin):
@@ -146,14 +163,14 @@ def test_a_crowd_that_wants_something_else_does_not_stop_the_thread_at_each_mess
     worst, _ = slowest_tick(loop, lambda: publish(polling, queue, 1))
     assert worst < 0.01  # all at once takes some 0.03 s
     assert not woken
-    assert {parked.offset for parked in queue.waiters} == {1}, "each was looked at"
+    assert {parked.offset for parked in polling.held_at(queue)} == {1}, "each was looked at"
 
 
 def test_a_pull_behind_a_crowd_is_woken_all_the_same_by_whatever_came_meanwhile():
     woken = []
     polling, loop, queue = crowd(woken.append)
     other = Peers(1).all[0]
-    assert polling.hold(other, 1, "h", queue, 0, 32, frozenset((7,)), 60_000)
+    assert polling.hold(pull_at(queue, other, 1, "h", MessageFilter(frozenset((7,)))), 60_000)
     publish(polling, queue, 1)
     loop.tick()
     publish(polling, queue, 7)  # in the middle of the round
@@ -164,7 +181,7 @@ def test_a_pull_behind_a_crowd_is_woken_all_the_same_by_whatever_came_meanwhile(
     publish(polling, queue, 666)
     while loop.tick():
         pass
-    assert (len(woken), polling.count, queue.waiters) == (MANY + 1, 0, None)
+    assert (len(woken), polling.count, polling.held_at(queue)) == (MANY + 1, 0, [])
 
 
 def test_pulls_whose_time_is_over_at_once_are_answered_a_slice_a_tick():
@@ -188,7 +205,7 @@ def test_pulls_whose_time_is_over_at_once_are_answered_a_slice_a_tick():
 def test_a_connection_that_closes_in_the_middle_of_a_round_is_left_out_of_it():
     woken = []
     polling, loop, queue = crowd(woken.append)
-    conn = next(iter(queue.waiters)).conn
+    conn = polling.held_at(queue)[0].conn
     publish(polling, queue, 666)
     loop.tick()
     before = len(woken)
@@ -198,3 +215,57 @@ def test_a_connection_that_closes_in_the_middle_of_a_round_is_left_out_of_it():
         pass
     assert len(woken) == before
     assert polling.count == 0
+
+
+@pytest.mark.parametrize("what", ["message", "deadline", "reset", "stop"])
+def test_a_connection_that_closes_as_one_of_its_pulls_is_answered_takes_the_others_along(what):
+    """They were taken out of their places twice: the counts went below zero."""
+    peers = Peers(2)
+    queue = ConsumeQueue("T", 0)
+    answered = []
+
+    def answer(request: PullRequest) -> None:
+        answered.append(request.opaque)
+        if request.conn is peers.all[0]:
+            polling.forget(request.conn)
+
+    polling = polling_on(peers.loop, answer)
+    for number in range(6):
+        assert polling.hold(pull_at(queue, peers.all[number % 2], number), 500)
+    if what == "message":
+        publish(polling, queue, 0)
+    elif what == "deadline":
+        peers.loop.monotonic += 1.0
+        polling._expire()
+    elif what == "reset":
+        polling.release(queue, "g")
+    else:
+        polling.release_all()
+    assert answered == [0, 1, 3, 5]
+    assert polling.count == 0
+    assert [conn.parked_count for conn in peers.all] == [0, 0]
+    assert not polling.held_at(queue)
+
+
+def test_senders_hear_before_many_are_woken_and_not_for_a_few():
+    peers = Peers(1)
+    queue, others = ConsumeQueue("T", 0), ConsumeQueue("T", 1)
+    order: list[object] = []
+    polling = LongPolling(peers.loop, lambda request: order.append(request.opaque), lambda: order.append("sent"))  # type: ignore[arg-type]
+    for number in range(33):
+        polling.hold(pull_at(queue, peers.all[0], number), 500)
+    polling.hold(pull_at(others, peers.all[0], 99), 500)
+    publish(polling, others, 0)
+    assert order == [99]
+    publish(polling, queue, 0)
+    assert order == [99, "sent", *range(33)]
+
+
+def test_a_held_pull_is_small():
+    """Ten thousand of them are common: 10k parked polls in bench/."""
+    import sys
+
+    request = pull_at(ConsumeQueue("T", 0), Peers(1).all[0], 1)
+    assert sys.getsizeof(request) <= 128
+    assert not hasattr(request, "__dict__")
+    assert "following" not in repr(request), "a list of ten thousand is not printed through its links"

@@ -201,7 +201,7 @@ def test_a_closed_connection_takes_its_held_pulls_along(peer, topic, engine):
     while engine.broker.pull.long_polling.count:
         assert time.monotonic() < deadline, "the pulls were not forgotten"
         time.sleep(0.01)
-    assert engine.broker.store.find_queue(topic, 0).waiters is None
+    assert not engine.broker.pull.long_polling.held_at(engine.broker.store.find_queue(topic, 0))
     put(peer, topic, b"nobody waits")
 
 

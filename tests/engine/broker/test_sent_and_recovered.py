@@ -12,9 +12,10 @@ from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig
 from appliance.engine.config_journal import ConfigJournal
+from appliance.engine.filter.tags import tag_filter
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.message_id import encode_host
-from appliance.engine.protocol.properties import TAGS, find_property, java_hash
+from appliance.engine.protocol.properties import TAGS, find_property
 from appliance.engine.protocol.record import SYS_INNER_BATCH, decode_record
 from appliance.engine.store.dispatch import entry_tag_code, has_queue_entry, properties_tag_code, tag_code
 from appliance.engine.store.queues.consume_queue import ENTRY, ENTRY_BYTES
@@ -219,10 +220,10 @@ def test_consumers_of_a_tag_see_a_batch_whose_tag_is_the_batchs_own(rig):
     assert rig.send(a_batch(members, f"{KEY}TAGS\x01TagA\x02"))[0] == 0
     for _ in range(2):
         queue = rig.store.find_queue("T", 0)
-        found = rig.store.get(queue, 0, 32, frozenset({java_hash("TagA")}))
+        found = rig.store.get(queue, 0, 32, tag_filter("TagA"))
         if found is None:
             rig.store.queues.read_entries(queue, 0, 32)
-            found = rig.store.get(queue, 0, 32, frozenset({java_hash("TagA")}))
+            found = rig.store.get(queue, 0, 32, tag_filter("TagA"))
         assert (found.status, found.message_count) == (GetStatus.FOUND, 2)
         rig.die_and_come_back()
 

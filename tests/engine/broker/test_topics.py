@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from appliance.engine.broker import config_table
-from appliance.engine.broker.topic_config import TopicConfig, alter_attributes, parse_attributes
+from appliance.engine.broker.topic_attributes import parse_attributes
+from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.broker.topics import MAX_QUEUE_NUMS
 from appliance.engine.errors import RefusedRequest, StartError
 from tests.support.golden import GOLDEN
@@ -181,18 +182,18 @@ def test_options_shape_the_topics_of_the_start(open_desk):
 
 
 def test_an_update_replaces_everything_but_unnamed_attributes(desk):
-    first = TopicConfig(topic_name="T", order=True, attributes={"+message.type": "FIFO", "+reserve.time": "5"})
-    desk.topics.update(first)
+    first = TopicConfig(topic_name="T", order=True)
+    desk.topics.update(first, parse_attributes("+message.type=FIFO,+reserve.time=5"))
     assert desk.topics.get("T").attributes == {"message.type": "FIFO", "reserve.time": "5"}
-    desk.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, attributes={"-reserve.time": ""}))
+    desk.topics.update(TopicConfig(topic_name="T", read_queue_nums=2), parse_attributes("-reserve.time"))
     assert desk.topics.get("T") == TopicConfig(topic_name="T", read_queue_nums=2, attributes={"message.type": "FIFO"})
 
 
 def test_the_same_again_changes_nothing(desk):
-    config = TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"})
-    assert desk.topics.update(config) > 0
+    config, attributes = TopicConfig(topic_name="T"), parse_attributes("+message.type=FIFO")
+    assert desk.topics.update(config, attributes) > 0
     version, generation = desk.topics.data_version, desk.topics.generation
-    assert desk.topics.update(config) == 0
+    assert desk.topics.update(config, attributes) == 0
     assert desk.topics.update(TopicConfig(topic_name="T")) == 0
     assert (desk.topics.data_version, desk.topics.generation) == (version, generation)
 
@@ -229,51 +230,6 @@ def test_nobody_makes_a_topic_again_while_it_is_being_deleted(desk):
         assert desk.topics.create_from_default("T", "TBW102", 4) is None
         assert desk.topics.create_retry_topic("T", 1, 6) is None
     assert desk.topics.create_from_default("T", "TBW102", 2).write_queue_nums == 2
-
-
-# --- attributes
-
-
-@pytest.mark.parametrize(
-    ("text", "current", "after"),
-    [
-        ("", None, {}),
-        ("+message.type=FIFO,+reserve.time=-1", None, {"message.type": "FIFO", "reserve.time": "-1"}),
-        ("+queue.type=SimpleCQ,+cleanup.policy=DELETE", None, {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}),
-        ("-message.type", {"message.type": "FIFO"}, {}),
-        ("+message.type=DELAY", {"message.type": "FIFO", "x": "kept"}, {"message.type": "DELAY", "x": "kept"}),
-    ],
-)
-def test_attributes_change_as_told(text, current, after):
-    assert alter_attributes(current, parse_attributes(text)) == after
-
-
-@pytest.mark.parametrize(
-    ("text", "current", "remark"),
-    [
-        ("message.type=FIFO", None, "add/alter attribute format is wrong: message.type"),
-        ("message.type", None, "delete attribute format is wrong: message.type"),
-        ("+message.type", None, "delete attribute format is wrong: +message.type"),
-        ("+message.type=A,+message.type=B", None, "key duplication: +message.type"),
-        ("-message.type", None, "only add attribute is supported while creating topic. key: message.type"),
-        ("-message.type", {}, "attempt to delete a nonexistent key: message.type"),
-        ("+message.type=FIFO,-message.type", {"message.type": "FIFO"}, "key duplication found. key: message.type"),
-        ("+message.type=NOPE", None, "value is not in set: [UNSPECIFIED, TRANSACTION, FIFO, MIXED, DELAY, NORMAL]"),
-        ("+reserve.time=x", None, 'For input string: "x"'),
-        ("+reserve.time=-2", None, "value is not in range(-1, 9223372036854775807)"),
-        ("+reserve.time=99999999999999999999", None, 'For input string: "99999999999999999999"'),
-        ("+colour=red", None, "unsupported key: colour"),
-        ("+queue.type=SimpleCQ", {}, "attempt to update an unchangeable attribute. key: queue.type"),
-        ("+=x", None, "kv string format wrong."),
-        ("+a+b=x", None, "kv string format wrong."),
-        ("+queue.type=BatchCQ", None, "BatchCQ queue type is not supported."),
-        ("+cleanup.policy=COMPACTION", None, "COMPACTION cleanup policy is not supported."),
-    ],
-)
-def test_attributes_that_may_not_be_are_refused(text, current, remark):
-    with pytest.raises(RefusedRequest) as refusal:
-        alter_attributes(current, parse_attributes(text))
-    assert str(refusal.value) == remark
 
 
 # --- what survives

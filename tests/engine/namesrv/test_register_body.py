@@ -14,13 +14,13 @@ from appliance.engine.errors import RefusedRequest
 from appliance.engine.namesrv import register_body
 from appliance.engine.namesrv.register_body import (
     MAX_TOPICS,
-    DataVersion,
     RegisterBody,
     TopicShape,
     peek_data_version,
     read_register_body,
 )
 from appliance.engine.protocol.codes import RequestCode
+from appliance.engine.protocol.data_version import DataVersion
 
 from .conftest import Desk
 from .conftest import register_body as json_body

@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from appliance.engine.broker import registration, registration_body
-from appliance.engine.broker.data_version import DataVersion
 from appliance.engine.broker.registration import Registration
 from appliance.engine.broker.registration_body import TableText
 from appliance.engine.broker.topic_config import TopicConfig
@@ -23,6 +22,7 @@ from appliance.engine.namesrv.register_body import read_register_body
 from appliance.engine.namesrv.route_data import BrokerKey
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import decode_frame
+from appliance.engine.protocol.data_version import DataVersion
 from tests.support.golden import frames, transcripts
 
 from .conftest import LiveNamesrv, eventually

@@ -14,7 +14,7 @@ import pytest
 from appliance.engine.errors import CallTimeout, ConnectError
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
-from appliance.engine.remoting.client import RemotingClient, parse_address
+from appliance.engine.remoting.client import RemotingClient
 
 from .conftest import LiveNamesrv, eventually
 
@@ -209,11 +209,3 @@ def test_a_one_way_request_asks_for_no_answer_and_goes_before_the_next_call() ->
         client.invoke_sync(_ask(), 3000)
         assert [request.is_oneway for request in seen] == [True, False]
         client.close()
-
-
-def test_addresses() -> None:
-    assert parse_address("127.0.0.1:9876") == ("127.0.0.1", 9876)
-    assert parse_address("[::1]:9876") == ("::1", 9876)
-    for wrong in ("localhost", ":1", "host:", "host:x"):
-        with pytest.raises(ValueError):
-            parse_address(wrong)

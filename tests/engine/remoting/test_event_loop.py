@@ -2,6 +2,7 @@
 
 import threading
 
+from appliance.engine.clock import FakeClock
 from appliance.engine.remoting.event_loop import EventLoop
 from tests.support.remoting import wait_until
 
@@ -35,3 +36,21 @@ def test_a_wake_up_pipe_that_is_full_is_a_wake_up_all_the_same():
         loop.wake()
     finally:
         loop.close()
+
+
+def test_timers_follow_the_clock_that_the_loop_was_given():
+    clock = FakeClock()
+    loop = EventLoop(clock)
+    fired = threading.Event()
+    loop.call_later(3600.0, fired.set)
+    loop.start()
+    ran = threading.Event()
+    loop.call_soon(ran.set)
+    assert ran.wait(5)
+    assert not fired.is_set()
+    clock.advance(3_600_000)
+    loop.wake()
+    assert fired.wait(5)
+    assert loop.wall_ms == clock.wall_ms()
+    loop.stop()
+    loop.close()

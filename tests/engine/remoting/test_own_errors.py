@@ -258,10 +258,10 @@ def test_an_error_for_one_parked_pull_keeps_no_other_from_its_answer(tmp_path, m
             fields = pull_fields("Parked", 0, 1, sysFlag=6, suspendTimeoutMillis=9000, consumerGroup=f"G{number}")
             peer.send(11, fields)
             wait_until(lambda number=number: engine.broker.pull.long_polling.count == number + 1, "not parked")
-        real = engine.broker.pull._resume
+        real = engine.broker.pull._path._resume
 
         def resume(parked):
-            if parked.group == "G0":
+            if parked.group.group_name == "G0":
                 raise KeyError("planted")
             real(parked)
 

@@ -179,7 +179,7 @@ def test_a_peer_that_goes_while_its_requests_wait_leaves_nothing_behind(rig, siz
     wait_until(lambda: rig.closed, "the end was not noticed")
     wait_until(lambda: conn._in_pools_bytes == 0, "places in the pool are still taken")
     assert rig.server._partial_total == rig.server._outbox_total == 0
-    assert rig.pools["large"]._held == rig.pools["large"]._waiting == 0
+    assert rig.pools["large"]._held == rig.pools["large"].waiting().number == 0
     assert rig.peer().ask(LARGE_IN_POOL).code == 0
 
 

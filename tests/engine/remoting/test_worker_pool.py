@@ -91,19 +91,19 @@ class FullPeer:
 def test_jobs_that_wait_for_a_peer_take_no_place_from_others(pool: WorkerPool) -> None:
     peer, done = FullPeer(), []
     for number in range(20):  # five times what may wait
-        wait_until(lambda: pool._waiting < 4, "no place came free")
+        wait_until(lambda: pool.waiting().number < 4, "no place came free")
         assert pool.submit(lambda: done.append(None), MAX_WAITING_BYTES // 4, peer)  # type: ignore[arg-type]
         wait_until(lambda number=number: len(peer.put_off) == number + 1, "it was not put off")
     for _ in range(4):
         assert pool.submit(lambda: None, 1), "another peer's request"
-        wait_until(lambda: not pool._waiting, "it was not done")
+        wait_until(lambda: not pool.waiting().number, "it was not done")
     assert peer.closed, "it has more waiting than may"
     assert not done
     for resume in peer.put_off:
         resume()
     wait_until(lambda: len(done) == 20, "some were not done")
     wait_until(lambda: not peer.places and not peer.pool_waits, "the peer still has places")
-    assert (pool._waiting, pool._held, pool._put_off) == (0, 0, 0)
+    assert (pool.waiting().number, pool._held, pool._put_off) == (0, 0, 0)
 
 
 def test_a_peer_within_the_bound_is_not_closed_for_what_waits_for_it(
@@ -116,3 +116,25 @@ def test_a_peer_within_the_bound_is_not_closed_for_what_waits_for_it(
         assert pool.submit(lambda: None, 2000 - 1024, peer)  # type: ignore[arg-type]
         wait_until(lambda number=number: len(peer.put_off) == number + 1, "it was not put off")
     assert peer.closed
+
+
+class ReadyPeer(FullPeer):
+    """Takes everything at once."""
+
+    def must_wait(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_job_that_fails_costs_the_connection_that_waits_for_its_answer(pool: WorkerPool, answered: bool) -> None:
+    """Whoever is not answered waits for a timeout, or for ever."""
+
+    def fail() -> None:
+        raise KeyError("planted")
+
+    peer, done = ReadyPeer(), threading.Event()
+    assert pool.submit(fail, 1, peer, answered)  # type: ignore[arg-type]
+    assert pool.submit(done.set)
+    assert done.wait(5.0)
+    assert peer.closed is answered
+    assert not peer.places

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from appliance.engine.errors import MessageTooLarge, StartError, StoreBroken
+from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.protocol.record import MAGIC_BLANK
 from appliance.engine.store.results import GetStatus
 from appliance.engine.store.time_search import Boundary, TimeSearch
@@ -36,7 +37,7 @@ def test_staged_messages_are_invisible_until_the_tick_ends(store):
     store.put("T", 0, b"a")
     queue = store.store.find_queue("T", 0)
     assert queue.max_offset == 0
-    assert store.get(queue, 0, 32, None).status == GetStatus.NO_MESSAGE_IN_QUEUE
+    assert store.get(queue, 0, 32).status == GetStatus.NO_MESSAGE_IN_QUEUE
     store.tick()
     assert queue.max_offset == 1
     assert store.bodies("T", 0) == [b"a"]
@@ -115,17 +116,17 @@ def test_several_records_of_one_tick_may_roll_in_between(tmp_path):
 
 def test_reads_report_5_3_3s_statuses(store):
     get = store.store.get
-    assert get(None, 0, 1, None).status == GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert get(None, 0, 1).status == GetStatus.NO_MATCHED_LOGIC_QUEUE
     queue = store.store.queues.get_or_create("T", 0)
-    assert get(queue, 5, 1, None).status == GetStatus.NO_MESSAGE_IN_QUEUE
+    assert get(queue, 5, 1).status == GetStatus.NO_MESSAGE_IN_QUEUE
     store.write("T", 0, b"a", b"b", b"c")
-    assert get(queue, -5, 1, None)[:4] == (GetStatus.OFFSET_TOO_SMALL, 0, 0, 3)
-    assert get(queue, 3, 1, None)[:4] == (GetStatus.OFFSET_OVERFLOW_ONE, 3, 0, 3)
-    assert get(queue, 4, 1, None)[:4] == (GetStatus.OFFSET_OVERFLOW_BADLY, 3, 0, 3)
-    found = get(queue, 1, 1, None)
+    assert get(queue, -5, 1)[:4] == (GetStatus.OFFSET_TOO_SMALL, 0, 0, 3)
+    assert get(queue, 3, 1)[:4] == (GetStatus.OFFSET_OVERFLOW_ONE, 3, 0, 3)
+    assert get(queue, 4, 1)[:4] == (GetStatus.OFFSET_OVERFLOW_BADLY, 3, 0, 3)
+    found = get(queue, 1, 1)
     assert (found.status, found.next_offset, found.message_count) == (GetStatus.FOUND, 2, 1)
-    assert get(queue, 0, 32, frozenset((1,)))[:2] == (GetStatus.NO_MATCHED_MESSAGE, 3)
-    assert get(queue, 0, 32, frozenset((0,))).message_count == 3
+    assert get(queue, 0, 32, MessageFilter(frozenset((1,))))[:2] == (GetStatus.NO_MATCHED_MESSAGE, 3)
+    assert get(queue, 0, 32, MessageFilter(frozenset((0,)))).message_count == 3
 
 
 def test_adjacent_records_make_one_run(store):
@@ -135,10 +136,10 @@ def test_adjacent_records_make_one_run(store):
     store.put("T", 0, b"d")
     store.tick()
     queue = store.store.find_queue("T", 0)
-    adjacent = store.get(queue, 0, 3, None)
+    adjacent = store.get(queue, 0, 3)
     assert (adjacent.message_count, len(adjacent.runs)) == (3, 1)
-    for codes in (None, frozenset((0,))):
-        result = store.get(queue, 0, 32, codes)
+    for wanted in (EVERYTHING, MessageFilter(frozenset((0,)))):
+        result = store.get(queue, 0, 32, wanted)
         assert result.message_count == 4
         assert result.size == sum(size for _, size in result.runs)
         read = b"".join(store.store.log.read(*run) for run in result.runs)
@@ -150,15 +151,15 @@ def test_a_batch_stops_at_the_limits_of_hot_and_cold_data(store):
         store.put("T", 0, b"x" * 10_000)
         store.tick()
     queue = store.store.find_queue("T", 0)
-    assert store.get(queue, 0, 100, None).message_count == 25  # 262,144 bytes
+    assert store.get(queue, 0, 100).message_count == 25  # 262,144 bytes
     store.store.settings = store.store.settings._replace(memory_bytes=0)
-    assert store.get(queue, 0, 100, None).message_count == 6  # 65,536 bytes
+    assert store.get(queue, 0, 100).message_count == 6  # 65,536 bytes
     small = store.store.queues.get_or_create("S", 0)
     store.write("S", 0, *[b"s"] * 40)
-    assert store.get(small, 0, 100, None).message_count == 8
+    assert store.get(small, 0, 100).message_count == 8
     store.store.settings = store.store.settings._replace(memory_bytes=1 << 40)
-    assert store.get(small, 0, 100, None).message_count == 32
-    assert store.get(small, 0, 5, None).message_count == 5
+    assert store.get(small, 0, 100).message_count == 32
+    assert store.get(small, 0, 5).message_count == 5
 
 
 def test_a_message_larger_than_the_limit_still_comes_alone(store):
@@ -166,7 +167,7 @@ def test_a_message_larger_than_the_limit_still_comes_alone(store):
     store.settings = store.settings._replace(segment_bytes=1 << 20)
     fresh = StoreUnderTest(store.directory / "big", segment_bytes=1 << 20).open()
     fresh.write("T", 0, b"x" * 400_000, b"y")
-    result = fresh.get(fresh.store.find_queue("T", 0), 0, 32, None)
+    result = fresh.get(fresh.store.find_queue("T", 0), 0, 32)
     assert (result.message_count, result.next_offset) == (1, 1)
     fresh.stop()
     store.open()
@@ -196,9 +197,9 @@ def test_one_read_goes_on_from_the_files_into_the_tail(store):
         time.sleep(0.01)
     store.write("T", 0, b"c", b"d")
     assert queue.tail_base == 2
-    result = store.get(queue, 0, 32, None)
+    result = store.get(queue, 0, 32)
     assert (result.message_count, result.next_offset) == (4, 4)
-    assert store.get(queue, 1, 2, frozenset((0,)))[:2] == (GetStatus.FOUND, 3)
+    assert store.get(queue, 1, 2, MessageFilter(frozenset((0,))))[:2] == (GetStatus.FOUND, 3)
 
 
 def test_a_failed_write_fails_the_tick_and_everything_after_it(tmp_path):

@@ -232,3 +232,22 @@ def test_nothing_is_done_after_the_stop(house):
     house.engine._pools["admin"].stop()
     with pytest.raises(Unavailable):
         admin.create_topic("Orders")
+
+
+def test_the_settings_are_listed_and_shown_by_their_names(house):
+    house.window.create_topic("Orders", kind="FIFO", reserve_hours=24)
+    house.window.create_group("CG", retry_max_times=3)
+    shown = house.window.topic_settings("Orders").values
+    assert list(shown) == [setting.name for setting in house.window.topic_setting_list()]
+    assert (shown["kind"], shown["reserve_hours"], shown["write_queues"]) == ("FIFO", 24, 8)
+    shown = house.window.group("CG").settings.values
+    assert list(shown) == [setting.name for setting in house.window.group_setting_list()]
+    assert shown["retry_max_times"] == 3
+
+
+def test_a_setting_that_there_is_not_is_a_mistake_of_the_program(house):
+    with pytest.raises(TypeError, match="colour"):
+        house.window.create_topic("Orders", colour="red")
+    house.window.create_group("CG")
+    with pytest.raises(TypeError, match="colour"):
+        house.window.edit_group("CG", colour="red")

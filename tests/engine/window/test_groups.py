@@ -157,7 +157,7 @@ def test_retries_and_dead_letters_are_counted_apart(house):
 
 
 def test_many_groups_that_need_somebody_are_a_number_at_the_end(house):
-    from appliance.engine.window.checks import NEEDS_SHOWN
+    from appliance.engine.window.needs import NEEDS_SHOWN
 
     house.put("Orders", b"x", b"y")
     for number in range(NEEDS_SHOWN + 5):

@@ -4,9 +4,10 @@ import time
 
 import pytest
 
+from appliance.engine.cursors import encode_cursor
 from appliance.engine.errors import InvalidInput, NotFound
 from appliance.engine.protocol.properties import encode_properties
-from appliance.engine.window.messages import Cursor, decode_cursor, encode_cursor
+from appliance.engine.window.messages import Cursor, cursor_of
 from tests.support.engine import send_fields
 
 
@@ -107,7 +108,7 @@ def test_an_entry_whose_record_is_gone_is_skipped_and_counted(orders):
 
 def test_a_cursor_is_checked(orders):
     cursor = orders.window.messages("Orders", limit=10).next_cursor
-    assert decode_cursor(cursor, "Orders").seen == 10
+    assert cursor_of(cursor, "Orders").seen == 10
     orders.window.create_topic("Others")
     wrong = [cursor[:-1] + ("0" if cursor[-1] != "0" else "1"), cursor[:-8], "", "zz", "é", cursor * 2]
     for text in wrong:
@@ -119,7 +120,7 @@ def test_a_cursor_is_checked(orders):
 
 @pytest.mark.parametrize("low", [0, 2**62])
 def test_a_forged_cursor_gives_nothing_but_messages_of_its_topic(orders, low):
-    honest = decode_cursor(orders.window.messages("Orders", limit=10).next_cursor, "Orders")
+    honest = cursor_of(orders.window.messages("Orders", limit=10).next_cursor, "Orders")
     orders.put("Secrets", *[b"s"] * 10)
     forged = encode_cursor(Cursor(honest.topic_crc, False, -1, low, 2**63 - 1, 0, 0, 2**62, 0))
     page = orders.window.messages("Orders", cursor=forged, limit=500)

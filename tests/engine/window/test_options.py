@@ -133,14 +133,13 @@ def test_what_the_file_should_not_hold_is_left_alone(house):
     Peer(house.engine.broker_address).close()
 
 
-def test_the_callers_configuration_is_not_touched(tmp_path):
-    from appliance.engine.config import EngineConfig
-    from appliance.engine.engine import Engine
-
-    config = EngineConfig(data_dir=tmp_path)
-    engine = Engine(config)
-    assert engine.config == config
-    assert engine.config.broker is not config.broker
+def test_a_change_makes_another_configuration_and_touches_none(house):
+    before = house.engine.config
+    house.window.change_configuration({NAME: "false", "maxMessageSize": "100"})
+    now = house.engine.config
+    assert (before.broker.auto_create_topic_enable, now.broker.auto_create_topic_enable) == (True, False)
+    assert (before.store.max_message_size, now.store.max_message_size) == (4_194_304, 100)
+    assert (before.namesrv, before.data_dir) == (now.namesrv, now.data_dir)
 
 
 def test_the_format_page_names_the_hot_options():

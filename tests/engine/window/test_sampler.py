@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from appliance.engine.window.recent_moves import FEW, SLOTS
 from appliance.engine.window.sampler import Sampler
-from appliance.engine.window.track import FEW, KEPT
 
 from .conftest import wait_for
 
@@ -57,7 +57,7 @@ def cost_ms(sampler: Sampler, step, rounds=15):
 
 def test_a_sample_takes_less_than_five_milliseconds_of_cpu(crowd):
     broker = crowd.engine.broker
-    sampler = Sampler(broker)
+    sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     queues, entries = broker.store.queues.all(), broker.offsets.all()
     assert (len(queues), len(entries)) == (TOPICS * QUEUES, GROUPS * TOPICS_A_GROUP)
@@ -67,13 +67,13 @@ def test_a_sample_takes_less_than_five_milliseconds_of_cpu(crowd):
     # 0.5 and 2 ms here; the bound leaves room for a slower machine.
     assert quiet < 5
     assert busy < 10
-    rates = [sampler.rate(track) for track in sampler.topics.values()]
+    rates = [sampler.rate(moves) for moves in sampler.topics.values()]
     assert sum(rates) * sampler.span()[1] == pytest.approx(10 * 2000, rel=0.01)
 
 
 def test_queues_that_come_and_go_are_followed(crowd):
     broker = crowd.engine.broker
-    sampler = Sampler(broker)
+    sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     queue = broker.store.queues.get_or_create("new", 0)
     queue.max_offset = 7
@@ -87,7 +87,7 @@ def test_queues_that_come_and_go_are_followed(crowd):
 
 def test_a_topic_that_moves_seldom_has_no_ring(crowd):
     broker = crowd.engine.broker
-    sampler = Sampler(broker)
+    sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     seldom, often = broker.store.queues.all()[0], broker.store.queues.all()[-1]
     for _ in range(FEW + 1):
@@ -99,13 +99,13 @@ def test_a_topic_that_moves_seldom_has_no_ring(crowd):
     assert few.ring is None
     assert ringed.few is None
     assert ringed.moved(sampler.count) == 2 * (FEW + 1), "what came before the ring counts"
-    assert [track.moved(sampler.count, 1) for track in (few, ringed)] == [3, 0]
+    assert [moves.moved(sampler.count, 1) for moves in (few, ringed)] == [3, 0]
     assert sampler.rate(few) > 0
-    both = sampler.track_history([few, ringed], KEPT)
-    elapsed = [seconds for _, _, seconds in sampler.times(KEPT)]
+    both = sampler.moves_history([few, ringed], SLOTS)
+    elapsed = [seconds for _, _, seconds in sampler.times(SLOTS)]
     moves = [rate * seconds for (_, rate), seconds in zip(both, elapsed, strict=True)]
     assert moves == pytest.approx([2] * (FEW + 1) + [3])
-    for _ in range(KEPT - 1):
+    for _ in range(SLOTS - 1):
         sampler.sample()
     assert few.moved(sampler.count) == 3
     assert not few.resting
@@ -119,7 +119,7 @@ def test_a_topic_that_moves_seldom_has_no_ring(crowd):
 
 def test_new_queues_join_those_that_are_known(crowd):
     broker = crowd.engine.broker
-    sampler = Sampler(broker)
+    sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     before = sampler.index.by_topic()
     known = before["topic-0"]

@@ -1,10 +1,11 @@
-"""Test messages take a client's path: same checks, same publication."""
+"""Test messages are stored as the broker's own are: same staging, same publication as a client's."""
 
 import threading
 import time
 
 import pytest
 
+from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.errors import InvalidInput, NotFound, Unavailable
 from tests.support.engine import pull_fields, records
 
@@ -75,15 +76,15 @@ def test_no_answer_in_time_is_said_so(orders):
 def test_at_most_64_are_under_way(orders):
     held = threading.Event()
     orders.engine.loop.call_soon(lambda: held.wait(5))
-    sends = orders.engine.broker.local_sends
-    fields = {"a": "G", "b": "Orders", "c": "Orders", "d": "0", "e": "0", "f": "0", "g": "1", "h": "0"}
+    appends = orders.engine.broker.own_appends
+    message = OwnMessage("Orders", 0, b"x", "", "", 1)
     try:
-        futures = [sends.submit(fields, b"x") for _ in range(64)]
+        futures = [appends.submit([message]) for _ in range(64)]
         with pytest.raises(Unavailable):
             orders.window.send_test_message("Orders", b"x")
     finally:
         held.set()
-    assert {future.result(5).code for future in futures} == {0}
+    assert {outcome.code for future in futures for outcome in future.result(5)} == {0}
     assert orders.window.send_test_message("Orders", b"x").status == "SEND_OK"
 
 
@@ -125,7 +126,7 @@ def test_topics_that_cannot_be_sent_to(orders):
 
 
 def test_a_topic_deleted_in_between_is_not_made_again(orders, monkeypatch):
-    monkeypatch.setattr(orders.window._parts.sender, "_check", lambda *args: None)
+    monkeypatch.setattr(orders.window._parts.sender, "_check", lambda *args: 1)
     with pytest.raises(InvalidInput) as refused:
         orders.window.send_test_message("Gone", b"x")
     assert refused.value.rocketmq_code == 17

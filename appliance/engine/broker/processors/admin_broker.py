@@ -1,7 +1,6 @@
 """The broker about itself: 25, 26 configuration, 28 figures, 305 its own topics, 907 replication.
 
-No figure is made up. What Apache reports of things this broker has none of (pools with queues before them, a transient
-buffer pool, a timer wheel) is what it reports when they are empty; what is not measured is left out.
+No figure is made up, and each one moves (`stats.py`) or is in `NOT_HERE`; what is not measured is left out.
 """
 
 from __future__ import annotations
@@ -16,20 +15,38 @@ from ...clock import Clock
 from ...config import EngineConfig, broker_properties
 from ...config_file import parse_properties
 from ...errors import AdminError, RefusedRequest, Unavailable
+from ...host_port import bracketed, split_host_port
 from ...protocol.codes import VERSION, RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
+from ...protocol.data_version import DataVersion
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...upstream_options import BROKER as KNOWN_UPSTREAM
-from ..data_version import DataVersion
 from ..heartbeat import MAX_BODY_BYTES
 
 logger = logging.getLogger(__name__)
 
 POOL = "admin"
 VERSION_NAME = "V5_3_3"
-_POOLS = ("send", "pull", "litePull", "query", "ack")
+_QUEUE_FIGURES = ("Size", "Capacity", "HeadWaitTimeMills")
 
+
+#: What Apache reports of what this broker has none of, as it reports it when that is empty; tools read these.
+NOT_HERE = {
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": "0",
+    "dispatchMaxBuffer": "0",
+    "pageCacheLockTimeMills": "0",
+    "remainHowManyDataToCommit": "0 B",
+    "remainTransientStoreBufferNumbs": str((1 << 31) - 1),
+    "sendThreadPoolQueueCapacity": "0",
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+    **{f"{pool}ThreadPoolQueue{figure}": "0" for pool in ("litePull", "ack") for figure in _QUEUE_FIGURES},
+}
 
 #: Not over the wire, whatever else changes. Source: `BrokerConfig.configBlackList`.
 _BLACK_LIST = frozenset(("configBlackList", "brokerConfigPath", "rocketmqHome"))
@@ -64,29 +81,31 @@ class AdminBrokerProcessor:
         address: str | None = None,
         clock: Clock | None = None,
         topics: SystemTopics | None = None,
+        change_options: ChangeOptions = _no_options,
     ) -> None:
-        """address: "host:port" others are told; without it, what the configuration says."""
+        """address: "host:port" others are told; without it, what the configuration says. change_options: keeps what is
+        changed while the broker runs."""
         # Constant after construction.
-        self._config = config
         self._stats = stats
         self._address = address
         self._clock = clock or Clock()
         self._system_topics = sorted(topics.system_topics) if topics is not None else []
-        #: Set by the window, which keeps what is changed while the broker runs.
-        self.change_options: ChangeOptions = _no_options
+        self._change_options = change_options
         self._accepts_from = str(config.broker.start_accept_send_request_time_stamp)
-        # Replaced whole by refresh(): (version, body) of 26.
+        # Replaced whole by take_options(): the configuration in force, and (version, body) of 26.
+        self._config = config
         self._answer = (DataVersion(self._clock.wall_ms()), self._text())
 
-    def refresh(self) -> None:
-        """An option was changed; on the pool's thread."""
+    def take_options(self, config: EngineConfig) -> None:
+        """Options were changed; on the pool's thread."""
+        self._config = config
         self._answer = (self._answer[0].following(self._clock.wall_ms()), self._text())
 
     def _text(self) -> bytes:
         properties = broker_properties(self._config)
         if self._address is not None:
-            host, _, port = self._address.rpartition(":")
-            properties |= {"brokerIP1": host, "listenPort": port, "haListenPort": str(int(port) + 1)}
+            host, port = split_host_port(self._address)
+            properties |= {"brokerIP1": bracketed(host), "listenPort": str(port), "haListenPort": str(port + 1)}
         return "".join(f"{name}={_one_line(properties[name])}\n" for name in sorted(properties)).encode()
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -123,7 +142,7 @@ class AdminBrokerProcessor:
                 raise RefusedRequest(ResponseCode.NO_PERMISSION, f"{name} has no effect in this broker")
         if wanted:
             try:
-                self.change_options(wanted, conn.remote_host)
+                self._change_options(wanted, conn.remote_host)
             except AdminError as error:
                 raise RefusedRequest(error.rocketmq_code, str(error)) from None
         return RemotingCommand.response(ResponseCode.SUCCESS)
@@ -158,31 +177,10 @@ class AdminBrokerProcessor:
             "brokerVersion": str(VERSION),
             "brokerActive": "true",
             "startAcceptSendRequestTimeStamp": self._accepts_from,
-            **_nothing_waits(),
+            **NOT_HERE,
             **self._stats.runtime_info(),
         }
         return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode({"table": table}))
-
-
-def _nothing_waits() -> dict[str, str]:
-    """Requests are handled as they are read: there is no queue before a handler, so nothing is in one."""
-    found = {
-        "EndTransactionQueueSize": "0",
-        "EndTransactionThreadPoolQueueCapacity": "0",
-        "dispatchMaxBuffer": "0",
-        "pageCacheLockTimeMills": "0",  # no lock is held while a record is written
-        "remainTransientStoreBufferNumbs": str((1 << 31) - 1),  # Apache's figure where there is no such pool
-        "timerReadBehind": "0",
-        "timerOffsetBehind": "0",
-        "timerCongestNum": "0",
-        "timerEnqueueTps": "0.0",
-        "timerDequeueTps": "0.0",
-    }
-    for pool in _POOLS:
-        found[f"{pool}ThreadPoolQueueSize"] = "0"
-        found[f"{pool}ThreadPoolQueueCapacity"] = "0"
-        found[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-    return found
 
 
 def _one_line(value: str) -> str:

@@ -6,8 +6,6 @@ Texts: RocketMQ 5.3.3 `AdminBrokerProcessor`, as recorded.
 
 from __future__ import annotations
 
-import logging
-
 import msgspec
 
 from ...errors import RefusedRequest
@@ -17,11 +15,9 @@ from ...protocol.fields import optional_bool, require_str
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ..group_config import SubscriptionGroupConfig
+from ..group_service import SubscriptionGroupService
 from ..groups import SubscriptionGroupManager
 from ..heartbeat import MAX_POOL_BODY_BYTES, decode_body
-from ..offsets import ConsumerOffsetManager
-
-logger = logging.getLogger(__name__)
 
 POOL = "admin"
 
@@ -35,9 +31,10 @@ class GroupList(msgspec.Struct, frozen=True, rename="camel", gc=False):
 class AdminGroupsProcessor:
     """Everything but 352 runs on the thread of the pool, one request after the other."""
 
-    def __init__(self, groups: SubscriptionGroupManager, offsets: ConsumerOffsetManager) -> None:
+    def __init__(self, groups: SubscriptionGroupManager, service: SubscriptionGroupService) -> None:
+        # Constant after construction.
         self._groups = groups
-        self._offsets = offsets
+        self._service = service
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.handle_update, POOL)
@@ -48,45 +45,20 @@ class AdminGroupsProcessor:
 
     def handle_update(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """200: the whole configuration is replaced."""
-        self.change([decode_body(request.body, SubscriptionGroupConfig)], conn.remote_host)
+        self._service.change([decode_body(request.body, SubscriptionGroupConfig)], conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_update_list(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """225: several at once; the first bad one ends it, those before it are changed."""
         configs = decode_body(request.body, GroupList, MAX_POOL_BODY_BYTES).group_config_list
-        self.change(configs, conn.remote_host)
+        self._service.change(configs, conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
-
-    def change(self, configs: list[SubscriptionGroupConfig], by: str) -> None:
-        """Create or replace groups, on the pool's thread; durable when it returns. by: who asked, for the log."""
-        ticket = 0
-        for config in configs:
-            ticket = self._groups.update(config) or ticket
-            logger.info("admin: group set %s by=%s", config.group_name, by)
-        if ticket:
-            self._groups.wait_durable(ticket)
 
     def handle_delete(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """207: the configuration, and the offsets when asked for (`cleanOffset` of 5.x, `removeOffset` of 4.9)."""
         offsets = optional_bool(request, "cleanOffset", False) or optional_bool(request, "removeOffset", False)
-        self.delete(require_str(request, "groupName"), offsets, conn.remote_host)
+        self._service.delete(require_str(request, "groupName"), conn.remote_host, offsets=offsets)
         return RemotingCommand.response(ResponseCode.SUCCESS)
-
-    def delete(self, group: str, offsets: bool, by: str) -> None:
-        """The same for the window, on the pool's thread."""
-        ticket = self._groups.delete(group)
-        if ticket:
-            self._groups.wait_durable(ticket)
-        self._offsets.pulled.remove_group(group)
-        if offsets:
-            self._offsets.remove_group(group)
-            try:
-                self._offsets.persist()
-            except OSError as error:
-                raise RefusedRequest(
-                    ResponseCode.SYSTEM_ERROR, f"the group is gone, its offsets may come back: {error}; try again"
-                ) from None
-        logger.info("admin: group deleted %s by=%s", group[:300], by)
 
     def handle_get_all(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """201: the whole table."""

@@ -91,8 +91,12 @@ class AdminProgressProcessor:
         self._address = address
         self._clock = clock
         self._search = TimeSearch(store)
-        #: Set by the window when it begins to sample.
-        self.movements: Movements = _Nothing()
+        # Set once, by measured_by().
+        self._movements: Movements = _Nothing()
+
+    def measured_by(self, movements: Movements) -> None:
+        """Somebody counts what moves from now on."""
+        self._movements = movements
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.GET_TOPIC_STATS_INFO, self.handle_topic, POOL)
@@ -131,7 +135,7 @@ class AdminProgressProcessor:
             value = b'{"lastUpdateTimestamp":%d,"maxOffset":%d,"minOffset":%d}' % (last_ms, high, low)
             entries.append((self._key(topic, queue_id), value))
         body = b'{"offsetTable":' + queue_table(entries)
-        body += b',"topicPutTps":%b}' % msgspec.json.encode(_rate(self.movements.put_into(topic, MINUTE_S)))
+        body += b',"topicPutTps":%b}' % msgspec.json.encode(_rate(self._movements.put_into(topic, MINUTE_S)))
         return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
 
     def handle_groups_of(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
@@ -182,7 +186,7 @@ class AdminProgressProcessor:
         entries = []
         moved = 0
         for topic in topics:
-            moved += self.movements.consumed_from(topic, group, MINUTE_S) or 0
+            moved += self._movements.consumed_from(topic, group, MINUTE_S) or 0
             for row in self._progress(group, topic):
                 value = b'{"brokerOffset":%d,"consumerOffset":%d,"lastTimestamp":%d,"pullOffset":%d}' % (
                     row.broker_offset,
@@ -273,9 +277,9 @@ class AdminProgressProcessor:
         topic, _, group = key.partition("@")
         moved = None
         if name == _STATISTICS[0] and self._topics.get(topic) is not None:
-            moved = self.movements.put_into(topic, MINUTE_S)
+            moved = self._movements.put_into(topic, MINUTE_S)
         elif name == _STATISTICS[1] and group:
-            moved = self.movements.consumed_from(topic, group, MINUTE_S)
+            moved = self._movements.consumed_from(topic, group, MINUTE_S)
         if moved is None:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
         minute = {"avgpt": 1.0 if moved else 0.0, "sum": moved, "tps": _rate(moved)}

@@ -6,37 +6,22 @@ the route right afterwards. Texts and order of checks: RocketMQ 5.3.3 `AdminBrok
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
-from typing import Protocol
-
 import msgspec
 
 from ...errors import RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
+from ...protocol.data_version import DataVersion
 from ...protocol.fields import optional_bool, optional_int, require_int, require_str
-from ...protocol.names import RETRY_PREFIX, topic_name_error
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
-from ...store.message_store import MessageStore
-from ..data_version import DataVersion
 from ..heartbeat import MAX_POOL_BODY_BYTES, decode_body
-from ..offsets import ConsumerOffsetManager
-from ..topic_config import TopicConfig, parse_attributes
+from ..topic_attributes import AttributeChange, parse_attributes
+from ..topic_config import TopicConfig
+from ..topic_service import FILTER_TYPES, TopicChange, TopicService
 from ..topics import TopicConfigManager
 
-logger = logging.getLogger(__name__)
-
 POOL = "admin"
-FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
-
-
-class NameServers(Protocol):
-    """What registration.py does for us."""
-
-    def register_topics(self, changed: Iterable[TopicConfig]) -> dict[str, bool]:
-        """Wait until the name servers that answer know these topics; who does. Raises nothing."""
 
 
 class TopicList(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -45,20 +30,18 @@ class TopicList(msgspec.Struct, frozen=True, rename="camel", gc=False):
     topic_config_list: list[TopicConfig] = []
 
 
+def _change_of(config: TopicConfig) -> TopicChange:
+    """As 18 sends a topic: the keys of its attributes have a sign."""
+    return TopicChange(config, tuple(AttributeChange.from_wire(key, value) for key, value in config.attributes.items()))
+
+
 class AdminTopicsProcessor:
     """Everything but 351 runs on the thread of the pool, one request after the other."""
 
-    def __init__(
-        self,
-        topics: TopicConfigManager,
-        offsets: ConsumerOffsetManager,
-        store: MessageStore,
-        name_servers: NameServers,
-    ) -> None:
+    def __init__(self, topics: TopicConfigManager, service: TopicService) -> None:
+        # Constant after construction.
         self._topics = topics
-        self._offsets = offsets
-        self._store = store
-        self._name_servers = name_servers
+        self._service = service
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.UPDATE_AND_CREATE_TOPIC, self.handle_update, POOL)
@@ -73,7 +56,7 @@ class AdminTopicsProcessor:
         """17: the whole configuration is replaced; attributes are changes of what is there."""
         ext = request.ext_fields
         topic = ext.get("topic") or ""
-        self.check_name(topic)
+        self._service.check_name(topic)
         config = TopicConfig(
             topic_name=topic,
             read_queue_nums=require_int(request, "readQueueNums"),
@@ -82,88 +65,26 @@ class AdminTopicsProcessor:
             topic_filter_type=ext.get("topicFilterType") or FILTER_TYPES[0],
             topic_sys_flag=optional_int(request, "topicSysFlag", 0),
             order=optional_bool(request, "order", False),
-            attributes=parse_attributes(ext.get("attributes") or ""),
         )
-        self.change([config], conn.remote_host)
+        change = TopicChange(config, parse_attributes(ext.get("attributes") or ""))
+        self._service.change([change], conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_update_list(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """18: several at once; all names are checked before the first change."""
         configs = decode_body(request.body, TopicList, MAX_POOL_BODY_BYTES).topic_config_list
         for config in configs:
-            self.check_name(config.topic_name)
-        self.change(configs, conn.remote_host)
+            self._service.check_name(config.topic_name)
+        self._service.change([_change_of(config) for config in configs], conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
-    def check_name(self, topic: str) -> None:
-        """Refuse with 29 a name that is illegal or the system's."""
-        error = topic_name_error(topic)
-        if error is None and self._topics.is_system_topic(topic):
-            error = f"The topic[{topic}] is conflict with system topic."
-        if error is not None:
-            raise RefusedRequest(ResponseCode.INVALID_PARAMETER, error)
-
-    def change(self, configs: list[TopicConfig], by: str) -> dict[str, bool]:
-        """Create or replace topics whose names were checked, on the pool's thread; which name servers know them.
-
-        Durable when it returns. attributes are changes. by: who asked, for the log.
-        """
-        for config in configs:
-            if config.topic_filter_type not in FILTER_TYPES:
-                raise RefusedRequest(
-                    ResponseCode.SYSTEM_ERROR, f"No enum constant TopicFilterType.{config.topic_filter_type[:64]}"
-                )
-            if config.attributes.get("+message.type") == "MIXED":
-                raise RefusedRequest(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
-        ticket = 0
-        changed = []
-        for config in configs:
-            last = self._topics.update(config)
-            if last:
-                ticket = last
-                changed.append(config)
-        logger.info("admin: %d of %d topics changed by=%s", len(changed), len(configs), by)
-        if not changed:
-            return {}
-        self._topics.wait_durable(ticket)
-        return self._name_servers.register_topics(changed)
-
     def handle_delete(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """215: configuration, offsets and queue files go; its records stay in the log until they expire.
-
-        Also what a pop consumer of it left behind, as 5.3.3 does. Fine, too, when there is no such topic: what an
-        interrupted deletion has left goes now. Nobody can create the topic again in between.
-        """
+        """215: see `TopicService.delete`; fine, too, when there is no such topic."""
         topic = request.ext_fields.get("topic") or ""
         if not topic.strip():
             raise RefusedRequest(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
-        self.delete(topic, conn.remote_host)
+        self._service.delete(topic, conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
-
-    def delete(self, topic: str, by: str) -> None:
-        """The same for the window, on the pool's thread."""
-        self.check_name(topic)
-        groups = self._offsets.groups_of(topic)
-        names = [topic]
-        for group in groups:
-            for name in (f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"):
-                if self._topics.get(name) is not None:
-                    names.append(name)
-        for name in names:
-            with self._topics.deleting(name) as ticket:
-                self._topics.wait_durable(ticket)
-                self._forget(name)
-        logger.info("admin: topics deleted %s by=%s", names, by)
-
-    def _forget(self, topic: str) -> None:
-        self._offsets.remove_topic(topic)
-        try:
-            self._offsets.persist()
-            self._store.delete_topic(topic)
-        except OSError as error:
-            raise RefusedRequest(
-                ResponseCode.SYSTEM_ERROR, f"the topic is gone, not everything of it: {error}; try again"
-            ) from None
 
     # --- reading
 

@@ -32,7 +32,11 @@ class QueryMessageProcessor:
 
     def __init__(self, store: MessageStore, broker: BrokerConfig, config: StoreConfig) -> None:
         self._query = IndexQuery(store)
-        # Frozen for everyone but the options that are changed while the broker runs: read at each use.
+        self.take_options(broker, config)
+
+    def take_options(self, broker: BrokerConfig, config: StoreConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        # Replaced whole.
         self._broker = broker
         self._config = config
 

@@ -83,19 +83,9 @@ def load_position(store: MessageStore) -> IndexPosition | None:
 
 def save_position(store: MessageStore, position: IndexPosition) -> None:
     """Replace the file, durably. Raises OSError."""
-    disk, path = store.disk, store.paths.own / NAME
     found: dict[str, object] = {"files": position.files, "next": position.next, "stopped": position.stopped}
     found["crc32"] = crc32(json.dumps(found).encode())
-    temporary = path.with_suffix(".tmp")
-    fd = disk.open(temporary, create=True)
-    try:
-        disk.truncate(fd, 0)
-        disk.write_all(fd, json.dumps(found).encode(), 0)
-        disk.fdatasync(fd)
-    finally:
-        disk.close(fd)
-    disk.rename(temporary, path)
-    disk.sync_directory(path.parent)
+    store.disk.replace(store.paths.own / NAME, json.dumps(found).encode())
 
 
 def open_index(store: MessageStore, slots: int, entries: int, end: int) -> OpenedIndex:

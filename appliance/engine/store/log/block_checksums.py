@@ -99,17 +99,7 @@ class BlockChecksums:
     def save(self, start: int, file_bytes: int, checksums: list[int]) -> None:
         """Seal one log file. A torn one is made anew after the next start. Raises OSError."""
         self._disk.make_directory(self.directory)
-        path = self.directory / segment_name(start)
-        temporary = path.with_suffix(".tmp")
-        fd = self._disk.open(temporary, create=True)
-        try:
-            self._disk.truncate(fd, 0)
-            self._disk.write_all(fd, encode_checksums(start, file_bytes, checksums), 0)
-            self._disk.fdatasync(fd)
-        finally:
-            self._disk.close(fd)
-        self._disk.rename(temporary, path)
-        self._disk.sync_directory(self.directory)
+        self._disk.replace(self.directory / segment_name(start), encode_checksums(start, file_bytes, checksums))
 
     def remove(self, start: int) -> None:
         """Raises OSError."""

@@ -65,6 +65,8 @@ class CommitLog:
         self._stage_room = STAGE_BYTES
         #: Why nothing is taken for now; `reserve` comes to look at it only because there is no room in the stage then.
         self.refused: str | None = None
+        #: Records and batches that were asked for and not taken.
+        self.not_taken = 0
         self._segment_end = 0
         self._allocator = SegmentAllocator(self)
 
@@ -168,7 +170,11 @@ class CommitLog:
         """
         at = self.staged
         if at + size > self._stage_room or self.stage_base + at + size + BLANK_BYTES > self._segment_end:
-            at = self._make_room(size)
+            try:
+                at = self._make_room(size)
+            except StoreBroken:
+                self.not_taken += 1
+                raise
         self.staged = at + size
         return at
 

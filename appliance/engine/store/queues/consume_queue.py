@@ -15,7 +15,6 @@ import struct
 import time
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 ENTRY_BYTES = 20
 ENTRY = struct.Struct(">qiq")
@@ -38,7 +37,6 @@ class ConsumeQueue:
         "tail_base",
         "topic",
         "trims",
-        "waiters",
     )
 
     def __init__(self, topic: str, queue_id: int, offset: int = 0) -> None:
@@ -56,8 +54,6 @@ class ConsumeQueue:
         self.broken = False
         #: What the queue ledger says is in its files; -1 when it does not know it. Owned by flush-consumequeue.
         self.recorded = -1
-        #: Parked pulls, made by long polling on first use.
-        self.waiters: dict[Any, None] | None = None
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}-{self.queue_id} [{self.min_offset}, {self.max_offset})>"

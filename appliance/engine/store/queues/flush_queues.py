@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import CorruptFile
+from ...loop_calls import run_on_loop
 from ...protocol.record import store_time_ms
 from ...service_thread import ServiceThread
 from ..checkpoint import RecoveryPosition
@@ -205,21 +206,7 @@ class FlushConsumeQueueService(ServiceThread):
         if not running:
             callback()
             return True
-        done = threading.Event()
-        taken = threading.Lock()
-
-        def run() -> None:
-            if taken.acquire(blocking=False):
-                try:
-                    callback()
-                finally:
-                    done.set()
-
-        self._store.scheduler.call_soon(run)
-        while not done.wait(0.5):
-            if self.stopped and taken.acquire(blocking=False):
-                return False  # it will not run any more
-        return True
+        return run_on_loop(self._store.scheduler.call_soon, callback, lambda: self.stopped)
 
     def _round(self, running: bool = True) -> bool:
         """Write and sync all dirty queues, then save the position; False when it has to be tried again."""

@@ -11,7 +11,6 @@ Source: RocketMQ `DefaultMessageStore.CleanCommitLogService`, `CleanConsumeQueue
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...clock import Clock
 from ...config import StoreConfig
 from ...errors import RocketBoxError
+from ...loop_calls import run_on_loop
 from ...protocol.record import store_time_ms
 from ...service_thread import ServiceThread
 from ..disk import DiskUsage
@@ -297,18 +297,7 @@ class CleanService(ServiceThread):
 
     def _call(self, callback: Callable[[], object]) -> bool:
         """Run it on remoting-io and wait; False when that has ended."""
-        done, taken = threading.Event(), threading.Lock()
-
-        def run() -> None:
-            if taken.acquire(blocking=False):
-                callback()
-                done.set()
-
-        self._store.scheduler.call_soon(run)
-        while not done.wait(0.2):
-            if self.stopped and taken.acquire(blocking=False):
-                return False
-        return True
+        return run_on_loop(self._store.scheduler.call_soon, callback, lambda: self.stopped)
 
     def _unlink_leaving(self) -> int:
         """Delete the files that have left the log, in order; returns how many. After a failure not before its time."""

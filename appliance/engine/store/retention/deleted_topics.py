@@ -69,18 +69,8 @@ def limit_deleted_topics(store: MessageStore, end: int) -> None:
 
 
 def _save(store: MessageStore, known: dict[str, int]) -> None:
-    disk, path = store.disk, store.paths.own / NAME
     data = json.dumps({"topics": known, "crc32": crc32(json.dumps(known).encode())}).encode()
-    temporary = path.with_suffix(".tmp")
-    fd = disk.open(temporary, create=True)
-    try:
-        disk.truncate(fd, 0)
-        disk.write_all(fd, data, 0)
-        disk.fsync(fd)
-    finally:
-        disk.close(fd)
-    disk.rename(temporary, path)
-    disk.sync_directory(path.parent)
+    store.disk.replace(store.paths.own / NAME, data)
 
 
 def remove_queue_files(store: MessageStore, topic: str) -> None:

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from appliance.engine.filter.tags import tag_filter
 from appliance.engine.protocol.properties import java_hash
 from appliance.engine.protocol.record import decode_record
 from appliance.engine.store.queues.consume_queue import ENTRY
@@ -32,11 +33,12 @@ def recorded(request, tmp_path):
     store.stop()
 
 
-def found(store, queue_id, codes):
+def found(store, queue_id, tag):
     queue = store.store.find_queue("StoreExt", queue_id)
+    wanted = tag_filter(tag)
     offsets, at = [], 0
     while at < queue.max_offset:
-        result = store.get(queue, at, 32, codes)
+        result = store.get(queue, at, 32, wanted)
         for physical, size in result.runs:
             data, position = store.store.log.read(physical, size), 0
             while position < size:
@@ -61,8 +63,8 @@ def test_a_tag_finds_its_messages_and_no_others(recorded):
     for queue_id in range(4):
         for tag in tags:
             expected = [m["offset"] for m in messages if m["queueId"] == queue_id and m["tags"] == tag]
-            assert found(store, queue_id, frozenset({java_hash(tag)})) == expected, (queue_id, tag)
-        assert found(store, queue_id, frozenset({java_hash("no such tag")})) == []
+            assert found(store, queue_id, tag) == expected, (queue_id, tag)
+        assert found(store, queue_id, "no such tag") == []
         assert found(store, queue_id, None) == [m["offset"] for m in messages if m["queueId"] == queue_id]
 
 
@@ -73,8 +75,8 @@ def test_what_the_pool_read_is_filtered_by_the_units_behind_it(recorded, monkeyp
     messages = [m for m in manifest["messages"] if m["topic"] == "StoreExt" and m["queueId"] == 1]
     for tag in {m["tags"] for m in messages}:
         expected = [m["offset"] for m in messages if m["tags"] == tag]
-        assert found(store, 1, frozenset({java_hash(tag)})) == expected
-    assert found(store, 1, frozenset({java_hash("no such tag")})) == []
+        assert found(store, 1, tag) == expected
+    assert found(store, 1, "no such tag") == []
 
 
 def test_without_the_extension_everything_goes_through(recorded, tmp_path):
@@ -82,7 +84,7 @@ def test_without_the_extension_everything_goes_through(recorded, tmp_path):
     store, manifest = recorded
     shutil.rmtree(tmp_path / "store" / "consumequeue_ext")
     expected = [m["offset"] for m in manifest["messages"] if m["topic"] == "StoreExt" and m["queueId"] == 2]
-    assert found(store, 2, frozenset({java_hash("no such tag")})) == expected
+    assert found(store, 2, "no such tag") == expected
 
 
 def test_what_is_not_cached_goes_through_and_nobody_waits(recorded, monkeypatch):
@@ -94,7 +96,7 @@ def test_what_is_not_cached_goes_through_and_nobody_waits(recorded, monkeypatch)
         raise BlockingIOError
 
     monkeypatch.setattr(store.store.disk, "read_nowait", read_nowait)
-    result = store.store.get(queue, 0, 32, frozenset({java_hash("no such tag")}), entries)
+    result = store.store.get(queue, 0, 32, tag_filter("no such tag"), entries)
     assert result.status == GetStatus.FOUND
     assert result.message_count == queue.max_offset
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from appliance.engine.errors import QueueBroken
+from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.queues import flush_queues, queue_ledger
 from appliance.engine.store.results import GetStatus
@@ -115,8 +116,8 @@ def test_without_queue_files_sends_go_on_and_reads_wait_until_they_are_built_ane
     monkeypatch.setattr(step, lambda self, seconds=0.002: True if hold else real(self, seconds))
     store.open()
     queue = store.store.find_queue("T2", 1)
-    for offset, codes in ((0, None), (1, frozenset((0,)))):
-        result = store.get(queue, offset, 32, codes)
+    for offset, wanted in ((0, EVERYTHING), (1, MessageFilter(frozenset((0,))))):
+        result = store.get(queue, offset, 32, wanted)
         assert (result.status, result.next_offset, result.max_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, offset, 3)
     with pytest.raises(QueueBroken):
         TimeSearch(store.store).offset_at("T2", 1, 5, Boundary.LOWER)
@@ -125,7 +126,7 @@ def test_without_queue_files_sends_go_on_and_reads_wait_until_they_are_built_ane
     store.wait_acked(1)
     assert queue.max_offset == 4
     assert [r.body for r in store.records("T2", 1)] == []
-    assert store.get(queue, 3, 32, None).status == GetStatus.FOUND
+    assert store.get(queue, 3, 32).status == GetStatus.FOUND
     told = []
     store.store.on_repaired = told.append
     hold.clear()
@@ -155,11 +156,13 @@ def test_a_reader_that_meets_lost_entries_has_them_built_anew(tmp_path, damage, 
     data[20 * 10 : 20 * 30] = bytes(400)
     path.write_bytes({"zeros": bytes(data), "cut": bytes(data[:200]), "empty": b""}[damage])
     queue = store.store.find_queue("T0", 0)
-    codes = frozenset((1,)) if tagged else None  # no message has it: zeros are no other tag either
+    wanted = (
+        MessageFilter(frozenset((1,))) if tagged else EVERYTHING
+    )  # no message has it: zeros are no other tag either
     end = time.monotonic() + 5
     offset = 0
     while offset < 50 and time.monotonic() < end:
-        result = store.get(queue, offset, 32, codes)
+        result = store.get(queue, offset, 32, wanted)
         assert result.status in (
             GetStatus.FOUND,
             GetStatus.NO_MATCHED_MESSAGE,

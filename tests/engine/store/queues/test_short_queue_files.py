@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.store.results import GetStatus
 from tests.support.store import StoreUnderTest
 
@@ -33,9 +34,9 @@ def test_a_reader_that_has_a_lost_file_open_reads_the_one_that_was_built_anew(tm
     store.stop()
 
 
-@pytest.mark.parametrize("codes", [None, frozenset((0,))], ids=["all", "tagged"])
+@pytest.mark.parametrize("wanted", [EVERYTHING, MessageFilter(frozenset((0,)))], ids=["all", "tagged"])
 @pytest.mark.parametrize("cold", [False, True], ids=["cached", "cold"])
-def test_a_reader_of_a_cut_queue_file_gets_an_answer_and_then_its_messages(tmp_path, codes, cold):
+def test_a_reader_of_a_cut_queue_file_gets_an_answer_and_then_its_messages(tmp_path, wanted, cold):
     """The answer was None, "not in the page cache", for ever: the pull went round between loop and pool."""
     store = StoreUnderTest(tmp_path).open()
     bodies = [b"%d" % i for i in range(60)]
@@ -45,12 +46,12 @@ def test_a_reader_of_a_cut_queue_file_gets_an_answer_and_then_its_messages(tmp_p
     assert queue.tail_base == 60, "all entries are in the file"
     assert store.bodies("T", 0) == bodies, "the reader has the file open"
     store.disk.reads_without_waiting = store.disk.reads_without_waiting and not cold
-    assert store.get(queue, 0, 60, codes).message_count == 32, "the reader in the pool has it open, too"
+    assert store.get(queue, 0, 60, wanted).message_count == 32, "the reader in the pool has it open, too"
     os.truncate(tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}", 25 * 20 + 7)
-    result = store.get(queue, 20, 32, codes)
+    result = store.get(queue, 20, 32, wanted)
     assert result is not None
     assert (result.status, result.message_count) == (GetStatus.FOUND, 5)
-    result = store.get(queue, 25, 32, codes)
+    result = store.get(queue, 25, 32, wanted)
     assert result is not None
     assert result.status == GetStatus.OFFSET_OVERFLOW_ONE, "as if nothing had come since"
     end = time.monotonic() + 10

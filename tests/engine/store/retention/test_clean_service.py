@@ -218,7 +218,7 @@ def test_queues_begin_where_the_log_begins(store):
     physical = [record.physical_offset for record in store.records("T", 0)]
     assert physical[0] >= store.begin
     assert len(physical) == first - queue.min_offset
-    result = store.get(queue, 0, 32, None)
+    result = store.get(queue, 0, 32)
     assert (result.status, result.next_offset) == (GetStatus.OFFSET_TOO_SMALL, queue.min_offset)
     assert store.bodies("T", 1) == [b"only here"]
 
@@ -426,7 +426,7 @@ def test_over_the_last_stage_sends_are_refused_and_taken_again_below_it(store):
     assert store.bodies("T", 0)[-1] == b"staged before", "what was staged is still written"
     with pytest.raises(StoreBroken, match="disk is full"):
         store.put("T", 0, b"refused")
-    result = store.get(store.store.find_queue("T", 0), 0, 32, None)
+    result = store.get(store.store.find_queue("T", 0), 0, 32)
     assert result.status == GetStatus.FOUND, "reading goes on"
     store.disk.used = 90
     assert store.look().refusing is None

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from appliance.engine.broker.processors.batch_body import BatchRecords, Shapes
+from appliance.engine.broker.sending.batch_body import BatchRecords, Shapes
 from appliance.engine.errors import MessageTooLarge, RefusedRequest
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.properties import decode_properties
@@ -159,4 +159,4 @@ def test_properties_that_become_too_long_are_refused():
 
 def test_numbers_that_do_not_fit_are_an_error_before_anything_is_packed():
     with pytest.raises(struct.error):
-        batch(GOOD, sys_flag=1 << 40)
+        batch(GOOD, sys_flag=1 << 40).pack(0, 0, 1)

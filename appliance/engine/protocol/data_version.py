@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+_LONG = 1 << 63
+
 
 class DataVersion(NamedTuple):
     """timestamp: wall ms of the last change. counter: changes since the table began. state_version: 5.x only.
@@ -23,6 +25,10 @@ class DataVersion(NamedTuple):
         """Whether this came later, for two versions of one table."""
         return (self.timestamp, self.counter) > (other.timestamp, other.counter)
 
+    def plus_ms(self, ms: int) -> DataVersion:
+        """Another version: name servers ask whether two are equal, not which is later."""
+        return self._replace(timestamp=self.timestamp + ms)
+
     def encode(self) -> bytes:
         """Compact JSON as 5.x writes it; 4.9 ignores the field it does not know."""
         return b'{"counter":%d,"stateVersion":%d,"timestamp":%d}' % (self.counter, self.state_version, self.timestamp)
@@ -33,12 +39,25 @@ class DataVersion(NamedTuple):
 
     @classmethod
     def decode(cls, value: Any) -> DataVersion:
-        """From a JSON object; anything missing is 0. Raises ValueError for what is no number."""
+        """From a JSON object, a file's or a peer's; what is missing is 0. Raises ValueError for anything else.
+
+        A number may be written as a string, as fastjson takes it.
+        """
         if value is None:
             return cls()
-        if not isinstance(value, dict):
+        if type(value) is not dict:
             raise ValueError("dataVersion is not an object")
-        numbers = [value.get(name) or 0 for name in ("timestamp", "counter", "stateVersion")]
-        if not all(type(number) is int for number in numbers):
-            raise ValueError("dataVersion holds something that is not a number")
-        return cls(*numbers)
+        get = value.get
+        return cls(_long(get("timestamp")), _long(get("counter")), _long(get("stateVersion")))
+
+
+def _long(value: Any) -> int:
+    if value is None:
+        return 0
+    try:
+        number = int(value) if type(value) is str else value
+    except ValueError:
+        number = None
+    if type(number) is not int or not -_LONG <= number < _LONG:
+        raise ValueError(f"dataVersion holds {str(value)[:64]!r}, which is not a number of 64 bits")
+    return number

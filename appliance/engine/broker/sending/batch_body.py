@@ -21,16 +21,12 @@ from ...protocol.properties import (
     decode_properties,
     encode_properties,
 )
-from ...protocol.record import MAGIC_V1, SECTOR_BYTES, SYS_BORN_IPV6, SYS_STORE_IPV6, UNWRITTEN
+from ...protocol.record import LAYOUTS, MAGIC_V1, SECTOR_BYTES, SYS_HOSTS_IPV6, UNWRITTEN
 from ...store.dispatch import properties_tag_code
 from ...store.queues.consume_queue import ENTRY
 
 _HEAD = struct.Struct(">iiiii")
 _UNIQUE_KEY = b"UNIQ_KEY\x01"
-_TWO_INTS = struct.Struct(">iq")
-#: A record's head by the length of what all records of a batch have in common, which depends on the hosts': size,
-#: magic, crc, queue id, flag, queue offset, physical offset; sys flag to prepared transaction offset; body length.
-_RECORD_HEADS = {length: struct.Struct(f">iIiiiqq{length}si") for length in (48, 60, 72)}
 
 #: Shapes of properties remembered, and members of each.
 _SHAPES_KEPT, _MEMBERS_KEPT = 256, 1024
@@ -113,17 +109,15 @@ class BatchRecords:
         store_host: bytes,
         reconsume_times: int,
     ) -> None:
-        """Numbers that do not fit their fields are a struct.error."""
         self._raw = bytes(body)
         self._topic_field = topic_field
         self._queue_id = queue_id
         self._common = common
         self._properties: MemberProperties | None = None
         self._known = shapes.of(common)
-        sys_flag |= SYS_BORN_IPV6 if len(born_host) == 20 else 0
-        sys_flag |= SYS_STORE_IPV6 if len(store_host) == 20 else 0
-        self._before_time = _TWO_INTS.pack(sys_flag, born_ms) + born_host
-        self._after_time = store_host + _TWO_INTS.pack(reconsume_times, 0)
+        self._layout = layout = LAYOUTS[len(born_host), len(store_host)]
+        self._before_time = (sys_flag & ~SYS_HOSTS_IPV6 | layout.host_flags, born_ms, born_host)
+        self._after_time = (store_host, reconsume_times, 0)
 
     def pack(self, offset: int, physical: int, store_ms: int) -> tuple[bytes, bytes, list[int]]:
         """(records, queue entries, physical offsets), of queue offset `offset` and physical offset `physical` on.
@@ -132,9 +126,10 @@ class BatchRecords:
         """
         raw, known, queue_id, topic_field = self._raw, self._known, self._queue_id, self._topic_field
         size = len(raw)
-        constant = self._before_time + store_ms.to_bytes(8, "big") + self._after_time
-        pack_head = _RECORD_HEADS[len(constant)].pack
-        overhead = 40 + len(constant) + len(topic_field) + 2
+        layout = self._layout
+        shared = layout.shared.pack(*self._before_time, store_ms, *self._after_time)
+        pack_head = layout.with_shared.pack
+        overhead = layout.with_shared.size + len(topic_field) + 2
         split_head, pack_entry = _HEAD.unpack_from, ENTRY.pack
         middles: dict[int, bytes] = {}
         parts: list[bytes] = []
@@ -173,9 +168,7 @@ class BatchRecords:
                 middle = middles[text_size] = topic_field + text_size.to_bytes(2, "big")
             record = overhead + length + text_size
             parts += (
-                pack_head(
-                    record, MAGIC_V1, crc32(body) & 0x7FFFFFFF, queue_id, flag, offset, physical, constant, length
-                ),
+                pack_head(record, MAGIC_V1, crc32(body) & 0x7FFFFFFF, queue_id, flag, offset, physical, shared, length),
                 body,
                 middle,
                 own,

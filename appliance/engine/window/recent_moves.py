@@ -9,14 +9,14 @@ from __future__ import annotations
 from array import array
 
 #: Samples kept: ten minutes.
-KEPT = 600
+SLOTS = 600
 #: Samples with moves from which on there is a ring.
 FEW = 8
 _MOST = 0xFFFFFFFF
 
 
-class Track:
-    """Written by one sample at a time, read by anyone. Sample n is in slot n % KEPT of the ring.
+class RecentMoves:
+    """Written by one sample at a time, read by anyone. Sample n is in slot n % SLOTS of the ring.
 
     moved_at: monotonic seconds of its last move, 0 before the first. few: (sample, moves) one after the other, oldest
     first; replaced whole. While there is a ring there are no few.
@@ -44,17 +44,17 @@ class Track:
         self.last = sample
         ring = self.ring
         if ring is not None:
-            ring[sample % KEPT] = moved
+            ring[sample % SLOTS] = moved
             return
         few = self.few or array("I")
         if len(few) < 2 * FEW:
             self.few = few + array("I", (sample, moved))
             return
-        ring = array("I", bytes(4 * KEPT))
+        ring = array("I", bytes(4 * SLOTS))
         for number, count in zip(few[0::2], few[1::2], strict=True):
-            if number > sample - KEPT:
-                ring[number % KEPT] = count
-        ring[sample % KEPT] = moved
+            if number > sample - SLOTS:
+                ring[number % SLOTS] = count
+        ring[sample % SLOTS] = moved
         self.ring = ring
         self.few = None
 
@@ -62,11 +62,11 @@ class Track:
         """Nothing moved within the samples kept."""
         self.ring = self.few = None
 
-    def moved(self, count: int, samples: int = KEPT) -> int:
+    def moved(self, count: int, samples: int = SLOTS) -> int:
         """How much moved in the last `samples` of `count` samples taken."""
         ring = self.ring
         if ring is not None:
-            end = (count - 1) % KEPT + 1
+            end = (count - 1) % SLOTS + 1
             return sum(ring[end - samples : end]) if end >= samples else sum(ring[:end]) + sum(ring[end - samples :])
         few = self.few
         if few is None:
@@ -74,11 +74,11 @@ class Track:
         return sum(moves for number, moves in zip(few[0::2], few[1::2], strict=True) if number >= count - samples)
 
     def add_to(self, sums: list[int], count: int) -> None:
-        """Add the moves of each slot to `sums`, those of the last KEPT of `count` samples."""
+        """Add the moves of each slot to `sums`, those of the last SLOTS of `count` samples."""
         ring, few = self.ring, self.few
         if ring is not None:
             sums[:] = map(int.__add__, sums, ring)
         elif few is not None:
             for number, moves in zip(few[0::2], few[1::2], strict=True):
-                if number >= count - KEPT:
-                    sums[number % KEPT] += moves
+                if number >= count - SLOTS:
+                    sums[number % SLOTS] += moves

@@ -1,0 +1,116 @@
+"""What an administrator may set of a topic and of a consumer group: one declaration for each setting.
+
+The window checks, applies, previews and shows settings by these tables; API and forms are held to them by tests. A
+setting that is a field or an attribute of RocketMQ's needs a line here and nothing else in the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from .group_config import SubscriptionGroupConfig
+from .topic_attributes import MESSAGE_TYPES
+from .topic_config import MESSAGE_TYPE, PERM_READ, PERM_WRITE, RESERVE_TIME, TopicConfig
+from .topics import MAX_QUEUE_NUMS
+
+#: A hundred years.
+MAX_RESERVE_HOURS = 876_000
+MAX_RETRIES = 1_000_000
+
+Value = bool | int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. name: in window, API and forms. default: of something new; its type is the setting's.
+
+    field: of TopicConfig or SubscriptionGroupConfig, which JSON has in camel case. bit: the setting is this bit of the
+    field. attribute: the topic's attribute that holds it, instead of a field; absent: what it means without one.
+    minimum, maximum: of a number. choices: of a text.
+    """
+
+    name: str
+    default: Value
+    field: str = ""
+    bit: int = 0
+    attribute: str = ""
+    absent: Value = ""
+    minimum: int = 0
+    maximum: int = 0
+    choices: tuple[str, ...] = ()
+
+    def accepts(self, value: object) -> bool:
+        """Whether it may be set to that."""
+        if isinstance(self.default, bool):
+            return isinstance(value, bool)
+        if isinstance(self.default, int):
+            return isinstance(value, int) and not isinstance(value, bool) and self.minimum <= value <= self.maximum
+        return value in self.choices
+
+    def read(self, config: Any) -> Value:
+        """Its value in a TopicConfig or a SubscriptionGroupConfig."""
+        if self.attribute:
+            text = config.attributes.get(self.attribute)
+            if not isinstance(self.default, int):
+                return self.absent if text is None else str(text)
+            # Another's file may hold anything.
+            return int(text) if text and text.isascii() and text.isdigit() else self.absent
+        value: Value = getattr(config, self.field)
+        return bool(int(value) & self.bit) if self.bit else value
+
+    def write(self, config: Any, value: Value) -> Any:
+        """The configuration with this value, which `accepts` was asked about."""
+        if self.attribute:
+            attributes = {key: text for key, text in config.attributes.items() if key != self.attribute}
+            if value != self.absent:
+                attributes[self.attribute] = str(value)
+            return msgspec.structs.replace(config, attributes=attributes)
+        if self.bit:
+            known: int = getattr(config, self.field)
+            value = known | self.bit if value else known & ~self.bit
+        return msgspec.structs.replace(config, **{self.field: value})
+
+
+TOPIC_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "kind",
+        "NORMAL",
+        attribute=MESSAGE_TYPE,
+        absent="UNSPECIFIED",
+        choices=tuple(kind for kind in MESSAGE_TYPES if kind != "MIXED"),  # TopicService refuses it
+    ),
+    Setting("read_queues", 8, "read_queue_nums", maximum=MAX_QUEUE_NUMS),
+    Setting("write_queues", 8, "write_queue_nums", maximum=MAX_QUEUE_NUMS),
+    Setting("readable", True, "perm", PERM_READ),
+    Setting("writable", True, "perm", PERM_WRITE),
+    Setting("order", False, "order"),
+    Setting("reserve_hours", 0, attribute=RESERVE_TIME, absent=0, maximum=MAX_RESERVE_HOURS),
+)
+
+GROUP_SETTINGS: tuple[Setting, ...] = (
+    Setting("consume_enable", True, "consume_enable"),
+    Setting("consume_broadcast_enable", True, "consume_broadcast_enable"),
+    Setting("consume_message_orderly", False, "consume_message_orderly"),
+    Setting("retry_queue_nums", 1, "retry_queue_nums", maximum=MAX_QUEUE_NUMS),
+    Setting("retry_max_times", 16, "retry_max_times", minimum=-1, maximum=MAX_RETRIES),
+)
+
+
+def topic_fields(config: TopicConfig) -> dict[str, str]:
+    """A topic's settings as texts, for a list of differences; attributes with a number under their own name."""
+    named = [setting for setting in TOPIC_SETTINGS if not setting.attribute or setting.choices]
+    hidden = {setting.attribute for setting in named}
+    fields = {setting.name: _text(setting.read(config)) for setting in named}
+    return fields | {key: text for key, text in config.attributes.items() if key not in hidden}
+
+
+def group_fields(config: SubscriptionGroupConfig) -> dict[str, str]:
+    """The same of a group."""
+    return {setting.name: _text(setting.read(config)) for setting in GROUP_SETTINGS}
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

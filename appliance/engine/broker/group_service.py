@@ -1,0 +1,54 @@
+"""Changing consumer groups: one way for requests 200, 225 and 207 and for the window.
+
+On the thread of the pool "admin", one change after the other; durable when a call returns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from ..errors import RefusedRequest
+from ..protocol.codes import ResponseCode
+from .group_config import SubscriptionGroupConfig
+from .groups import SubscriptionGroupManager
+from .offsets import ConsumerOffsetManager
+
+logger = logging.getLogger(__name__)
+
+
+class SubscriptionGroupService:
+    """Creates, changes and deletes consumer groups."""
+
+    def __init__(self, groups: SubscriptionGroupManager, offsets: ConsumerOffsetManager) -> None:
+        # Constant after construction.
+        self._groups = groups
+        self._offsets = offsets
+
+    def change(self, configs: Iterable[SubscriptionGroupConfig], by: str) -> None:
+        """Create or replace groups; the first bad one ends it, those before it are changed. by: who asked, for the log.
+
+        Refuses with 1 as `SubscriptionGroupManager.update` does.
+        """
+        ticket = 0
+        for config in configs:
+            ticket = self._groups.update(config) or ticket
+            logger.info("admin: group set %s by=%s", config.group_name, by)
+        if ticket:
+            self._groups.wait_durable(ticket)
+
+    def delete(self, group: str, by: str, *, offsets: bool) -> None:
+        """Forget a group, and its offsets if these are to go, too. Refuses with 1 when they may come back."""
+        ticket = self._groups.delete(group)
+        if ticket:
+            self._groups.wait_durable(ticket)
+        self._offsets.pulled.remove_group(group)
+        if offsets:
+            self._offsets.remove_group(group)
+            try:
+                self._offsets.persist()
+            except OSError as error:
+                raise RefusedRequest(
+                    ResponseCode.SYSTEM_ERROR, f"the group is gone, its offsets may come back: {error}; try again"
+                ) from None
+        logger.info("admin: group deleted %s by=%s", group[:300], by)

@@ -1,0 +1,137 @@
+"""Answers to pulls in the remoting protocol: a JSON header, and records as they lie in the log.
+
+Adjacent records leave in one piece: from the page cache by sendfile, or with others from a shared buffer in one
+sendmsg. What is not cached is read by the pool first. Nothing is built for a peer that takes nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ...errors import RefusedRequest
+from ...protocol.codes import VERSION
+from ...protocol.command import RemotingCommand
+from ...remoting.connection import Connection
+from ...store.log.commit_log import CommitLog
+from ...store.results import GetResult
+from ..pulling.admission import Forbidden
+from ..pulling.cold_pulls import ColdPulls
+from ..pulling.request import PullRequest
+
+#: Holds one answer: 256 KiB of records and the last message that passes the limit, mostly.
+_READ_BUFFER_BYTES = 1024 * 1024
+#: Scattered records are read in one piece as long as that copies at most this much for each read it saves: a read call
+#: costs what copying some 12 KB does.
+_BYTES_FOR_A_CALL = 12_000
+#: Adjacent records of this size and more go from the page cache to the socket without a copy.
+_SENDFILE_FROM_BYTES = 8 * 1024
+
+_PREFIX = struct.Struct(">ii")
+_HEADER = (
+    b'{"code":%%d,"extFields":{"suggestWhichBrokerId":"%%d","groupSysFlag":"%%d","nextBeginOffset":"%%d",'
+    b'"maxOffset":"%%d","minOffset":"%%d","topicSysFlag":"%%d"},"flag":1,"language":"JAVA","opaque":%%d,'
+    b'"remark":"%%b","serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+)
+
+
+class PullAnswers:
+    """The `reply_to` of pulls that came as frames. Owned by remoting-io; the figures may be read by anyone."""
+
+    def __init__(self, log: CommitLog, cold: ColdPulls) -> None:
+        # Constant after construction.
+        self._log = log
+        self._cold = cold
+        # Owned by remoting-io.
+        self._buffer = memoryview(bytearray(_READ_BUFFER_BYTES))
+        self.found_count = 0
+        self.miss_count = 0
+        self.message_count = 0
+        self.message_bytes = 0
+
+    def refused(self, request: PullRequest, refusal: RefusedRequest) -> None:
+        self.refuse(request.conn, request.opaque, refusal)
+
+    @staticmethod
+    def refuse(conn: Connection, opaque: int, refusal: RefusedRequest) -> None:
+        """Answer a pull that was not admitted."""
+        ext = {"forbiddenType": refusal.kind} if isinstance(refusal, Forbidden) else {}
+        conn.answer(opaque, RemotingCommand.response(refusal.code, refusal.remark, ext))
+
+    def found(self, request: PullRequest, code: int, result: GetResult) -> None:
+        conn = request.conn
+        if conn.full:  # nothing is built that is not taken; a pull that came off the disk gets here so
+            conn.when_room(lambda: None if conn.closed else self.found(request, code, result))
+            return
+        header = _HEADER % (
+            code,
+            0,
+            request.group.group_sys_flag,
+            result.next_offset,
+            result.max_offset,
+            result.min_offset,
+            request.topic.topic_sys_flag,
+            request.opaque,
+            result.status.encode(),
+        )
+        length = len(header)
+        runs = result.runs
+        if not runs:
+            self.miss_count += 1
+            conn.send(_PREFIX.pack(length + 4, length) + header)
+            return
+        size = result.size
+        head = _PREFIX.pack(length + 4 + size, length) + header
+        if len(runs) == 1 and size >= _SENDFILE_FROM_BYTES:
+            place = self._log.resident(*runs[0])
+            if place is not None and conn.send_file(head, *place, size):
+                self._count(result)
+                return
+        parts = self._read(result)
+        if parts is None:
+            self._cold.read_records(request, result, lambda body: self._send_read(conn, head, result, body))
+            return
+        self._count(result)
+        parts.insert(0, head)
+        conn.send_now(parts, len(head) + size)
+
+    def _send_read(self, conn: Connection, head: bytes, result: GetResult, body: bytes) -> None:
+        """Send what the pool read; the head's length may be of more than is left."""
+        self._count(result)
+        prefix = _PREFIX.pack(len(head) - 4 + len(body), len(head) - 8)
+        conn.send_parts([prefix, head[8:], body], len(head) + len(body))
+
+    def _count(self, result: GetResult) -> None:
+        self.found_count += 1
+        self.message_count += result.message_count
+        self.message_bytes += result.size
+
+    def _read(self, result: GetResult) -> list[bytes | memoryview] | None:
+        """The records from the page cache, in the shared buffer; None when some are not there."""
+        log = self._log
+        runs = result.runs
+        buffer = self._buffer
+        first, last = runs[0], runs[-1]
+        if len(runs) == 1:
+            size = first[1]
+            if size > len(buffer):
+                buffer = memoryview(bytearray(size))
+            return [buffer[:size]] if log.read_nowait(first[0], buffer[:size]) else None
+        span = last[0] + last[1] - first[0]
+        segment = log.segment_at(first[0])
+        worth = min(len(buffer), result.size + len(runs) * _BYTES_FOR_A_CALL)
+        if span <= worth and segment and first[0] + span <= segment.end:
+            if not log.read_nowait(first[0], buffer[:span]):
+                return None
+            base = first[0]
+            return [buffer[offset - base : offset - base + size] for offset, size in runs]
+        if result.size > len(buffer):
+            buffer = memoryview(bytearray(result.size))
+        parts: list[bytes | memoryview] = []
+        at = 0
+        for offset, size in runs:
+            part = buffer[at : at + size]
+            if not log.read_nowait(offset, part):
+                return None
+            parts.append(part)
+            at += size
+        return parts

@@ -1,0 +1,93 @@
+"""What pulls read from the disk, in the pool `pull-cold`: reads never wait on remoting-io (D2).
+
+Whatever happens there, the peer hears of it: what was read goes to `then` on remoting-io, a disk that fails and a pool
+that is full are refusals, and an error of ours costs the connection (`WorkerPool.run`, `Outbox.post`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...errors import RefusedRequest
+from ...protocol.codes import ResponseCode
+from ...remoting.dispatcher import WorkerPool
+from ...store.cold_reader import ColdReader
+from ...store.log.commit_log import CommitLog
+from ...store.queues.consume_queue import ConsumeQueue
+from ...store.results import GetResult
+from .request import PullRequest
+
+logger = logging.getLogger(__name__)
+
+#: Counted for a pull in the pool: itself, its job, and the entries it reads, mostly. A connection's share of what
+#: waits in pools holds some 4,000 of them, more than a client has queues, and under half of the pool's places.
+COLD_PULL_BYTES = 4096
+
+
+def overloaded() -> RefusedRequest:
+    """A client waits after this code; told that nothing was found it would ask again at once."""
+    return RefusedRequest(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+
+
+class ColdPulls:
+    """`read_entries` and `read_records` are called on remoting-io."""
+
+    def __init__(self, pool: WorkerPool, reader: ColdReader, log: CommitLog) -> None:
+        # Constant after construction.
+        self._pool = pool
+        self._log = log
+        # Owned by the pool's thread.
+        self._reader = reader
+
+    def close(self) -> None:
+        """When the loop and the pool have ended."""
+        self._reader.close()
+
+    def read_entries(self, request: PullRequest, queue: ConsumeQueue, then: Callable[[bytes], None]) -> None:
+        """Read the entries that the pull looks through."""
+
+        def read() -> bytes:
+            return self._reader.entries(queue, request.offset, request.max_count, request.wanted)
+
+        self._submit(request, read, then)
+
+    def read_records(self, request: PullRequest, result: GetResult, then: Callable[[bytes], None]) -> None:
+        """Read the records that were found; what has expired since is left out."""
+        log = self._log
+
+        def read() -> bytes | None:
+            parts = [log.read(offset, size) for offset, size in result.runs]
+            body = b"".join(parts)
+            if len(body) != result.size:
+                begin = log.min_offset
+                for (offset, size), part in zip(result.runs, parts, strict=True):
+                    if len(part) != size and (part or offset >= begin):
+                        logger.error("pull: the log gave %d of %d bytes at %d", len(part), size, offset)
+                        return None
+            return body
+
+        self._submit(request, read, then)
+
+    def _submit(self, request: PullRequest, read: Callable[[], bytes | None], then: Callable[[bytes], None]) -> None:
+        """Have the pool read, for a peer that is still there; None from `read` closes the connection."""
+        conn = request.conn
+
+        def job() -> None:
+            if conn.closed:
+                return
+            try:
+                data = read()
+            except OSError as error:
+                logger.error("pull: the disk cannot be read for %r: %s", request, error)
+                # The client tries again later, at the same offset.
+                refusal = RefusedRequest(ResponseCode.SYSTEM_ERROR, "the messages cannot be read")
+                conn.post(lambda: request.reply_to.refused(request, refusal), 0)
+                return
+            if data is None:
+                conn.close()
+            else:
+                conn.post(lambda: then(data), len(data))
+
+        if not self._pool.submit(job, COLD_PULL_BYTES, conn):
+            request.reply_to.refused(request, overloaded())

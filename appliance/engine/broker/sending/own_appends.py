@@ -1,0 +1,162 @@
+"""The way into the log for messages of the broker's own: test messages, and whatever it stores again by itself (D7).
+
+Batches are handed to remoting-io, staged there in one tick with whatever else it holds, and published with it: there is
+no second way into the log. A batch has one future, which gives the outcome of each of its messages.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+import msgspec
+
+from ...errors import MessageTooLarge, RefusedRequest, StoreBroken, Unavailable
+from ...protocol.codes import ResponseCode
+from ...store.dispatch import properties_tag_code
+from ...store.message_store import MessageStore
+from ..topic_config import TopicConfig
+from .admission import topic_field
+from .outcome import PutOutcome, refused, store_unavailable
+from .properties import checked_bytes
+
+#: Batches under way at a time; more are refused, so that nothing piles up before a slow disk.
+PENDING_LIMIT = 64
+#: What one batch may hold beyond its first message: a tick writes at most 1 MiB (D6).
+MAX_BATCH_MESSAGES = 1000
+MAX_BATCH_BYTES = 1024 * 1024
+
+
+class OwnMessage(msgspec.Struct, frozen=True):
+    """One message, complete: `properties` are stored as they are.
+
+    born_host: 8 or 20 bytes, see `message_id.encode_host`; empty for the broker's own address. Times in ms.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: str
+    unique_key: str
+    born_ms: int
+    born_host: bytes = b""
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class _Batch:
+    """A batch under way. Owned by remoting-io once it is staged."""
+
+    def __init__(self, messages: tuple[OwnMessage, ...]) -> None:
+        self.messages = messages
+        self.future: Future[list[PutOutcome]] = Future()
+        self._outcomes: list[PutOutcome | None] = [None] * len(messages)
+        self._missing = len(messages)
+
+    def put_ended(self, index: int, outcome: PutOutcome) -> None:
+        assert self._outcomes[index] is None
+        self._outcomes[index] = outcome
+        self._missing -= 1
+        if not self._missing:
+            self.future.set_result([one for one in self._outcomes if one is not None])
+
+
+class _Place:
+    """Who waits for one message of a batch."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: _Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def put_ended(self, outcome: PutOutcome) -> None:
+        self._batch.put_ended(self._index, outcome)
+
+
+class OwnAppends:
+    """`submit` may be called by any thread; the rest happens on remoting-io.
+
+    find_topic: the topic's settings now. alive: whether remoting-io runs.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        find_topic: Callable[[str], TopicConfig | None],
+        call_soon: Callable[[Callable[[], None]], None],
+        alive: Callable[[], bool],
+    ) -> None:
+        # Constant after construction.
+        self._store = store
+        self._find_topic = find_topic
+        self._call_soon = call_soon
+        self._alive = alive
+        # Each is under way; add and discard are one C call each.
+        self._pending: set[_Batch] = set()
+
+    def submit(self, messages: Sequence[OwnMessage]) -> Future[list[PutOutcome]]:
+        """Store messages, in this order, in one tick. The future gives the outcome of each, in the same order.
+
+        Raises Unavailable when PENDING_LIMIT batches are under way or the I/O thread has ended, ValueError for a batch
+        that holds nothing or too much.
+        """
+        batch = _Batch(tuple(messages))
+        if not batch.messages:
+            raise ValueError("a batch without messages")
+        if len(batch.messages) > MAX_BATCH_MESSAGES or sum(len(m.body) for m in batch.messages[1:]) > MAX_BATCH_BYTES:
+            raise ValueError(f"a batch of {len(batch.messages)} messages is too large")
+        if len(self._pending) >= PENDING_LIMIT or not self._alive():
+            raise Unavailable("Too many of the broker's own messages are being stored; try again.")
+        self._pending.add(batch)
+        batch.future.add_done_callback(lambda _: self._pending.discard(batch))
+        self._call_soon(lambda: self._stage(batch))
+        return batch.future
+
+    def _stage(self, batch: _Batch) -> None:
+        for index, message in enumerate(batch.messages):
+            try:
+                outcome = self._put(message)
+            except RefusedRequest as refusal:
+                batch.put_ended(index, refused(refusal.code, refusal.remark))
+            except (MessageTooLarge, struct.error) as error:
+                batch.put_ended(index, refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}"))
+            except StoreBroken as error:
+                batch.put_ended(index, store_unavailable(str(error)))
+                if self._store.log.broken is not None:
+                    self._store.fail_tick(str(error))
+            except Exception as error:
+                if not batch.future.done():
+                    batch.future.set_exception(error)
+                raise
+            else:
+                self._store.tick.acks.append((_Place(batch, index), outcome))
+
+    def _put(self, message: OwnMessage) -> PutOutcome:
+        """Stage one message. Its topic may have gone since it was made."""
+        store = self._store
+        topic = self._find_topic(message.topic)
+        if topic is None:
+            raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"topic[{message.topic}] not exist")
+        if not 0 <= message.queue_id < max(topic.read_queue_nums, topic.write_queue_nums):
+            raise RefusedRequest(ResponseCode.INVALID_PARAMETER, f"{topic} has no queue {message.queue_id}")
+        properties = checked_bytes(message.properties)
+        queue = store.queues.get_or_create(message.topic, message.queue_id)
+        offset = queue.next_offset
+        physical = store.put(
+            queue,
+            topic_field(message.topic),
+            message.body,
+            properties,
+            properties_tag_code(message.properties),
+            message.flag,
+            message.sys_flag,
+            message.born_ms,
+            message.born_host or store.store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+        )
+        return PutOutcome(ResponseCode.SUCCESS, message.queue_id, offset, (physical,), message.unique_key)

@@ -1,0 +1,122 @@
+"""One send from its fields to the tick: admission, properties, put. Whatever protocol it came by.
+
+Its outcome goes to whoever waits for it (`ReplyTo`) when the tick is published; a refusal at once.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ...errors import MessageTooLarge, RefusedRequest, StoreBroken
+from ...protocol.codes import ResponseCode
+from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ...protocol.properties import find_property
+from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import ConsumeQueue
+from .admission import SendAdmission, TopicRoute
+from .batch_body import BatchRecords, Shapes
+from .fields import SendFields
+from .outcome import PutOutcome, ReplyTo, refused, store_unavailable
+from .properties import IllegalProperties, SendProperties
+
+
+class SendPath:
+    """Owned by remoting-io: every method runs there."""
+
+    def __init__(
+        self, store: MessageStore, admission: SendAdmission, properties: SendProperties, max_message_size: int
+    ) -> None:
+        # Constant after construction.
+        self._store = store
+        self._admission = admission
+        self._properties = properties
+        # Owned by remoting-io.
+        self.max_message_size = max_message_size
+        self._shapes = Shapes()
+
+    def put(
+        self, fields: SendFields, client_version: int, born_host: bytes, body: memoryview, reply_to: ReplyTo | None
+    ) -> None:
+        """Stage it, or say why not: nothing was staged then. reply_to: None when nobody waits (a one-way request)."""
+        store = self._store
+        try:
+            route, queue = self._admission.admit(fields, client_version, born_host)
+            if not body or len(body) > self.max_message_size:
+                raise IllegalProperties
+            if fields.batch and route.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                raise IllegalProperties
+            key, properties, code = self._properties.stored(fields, route.topic, store.store_ms)
+            offset = queue.next_offset
+            places = (
+                self._put_batch(queue, route, fields, born_host, body, properties)
+                if fields.batch
+                else (
+                    store.put(
+                        queue,
+                        route.topic_field,
+                        body,
+                        properties,
+                        code,
+                        fields.flag,
+                        fields.sys_flag,
+                        fields.born_ms,
+                        born_host,
+                        fields.reconsume_times,
+                    ),
+                )
+            )
+        except (IllegalProperties, MessageTooLarge):
+            outcome = refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "the message is illegal, maybe msg body or properties length not matched. "
+                f"msg body length limit {self.max_message_size}B, msg properties length limit 32KB.",
+            )
+        except RefusedRequest as refusal:
+            outcome = refused(refusal.code, refusal.remark)
+        except struct.error:
+            outcome = refused(ResponseCode.SYSTEM_ERROR, "a number of the header does not fit its field")
+        except StoreBroken as error:
+            self._store_broken(str(error), reply_to)
+            return
+        else:
+            if reply_to is not None:
+                text = fields.properties
+                ended = (reply_to, PutOutcome(0, queue.queue_id, offset, places, key))
+                if "WAIT\x01false" in text and find_property(text, "WAIT") == "false":
+                    store.tick.early.append(ended)
+                else:
+                    store.tick.acks.append(ended)
+            return
+        if reply_to is not None:
+            reply_to.put_ended(outcome)
+
+    def _put_batch(
+        self,
+        queue: ConsumeQueue,
+        route: TopicRoute,
+        fields: SendFields,
+        born_host: bytes,
+        body: memoryview,
+        properties: bytes,
+    ) -> list[int]:
+        """Stage every message of a batch at consecutive offsets, all in one file; returns their physical offsets."""
+        batch = BatchRecords(
+            body,
+            route.topic_field,
+            queue.queue_id,
+            properties,
+            self._shapes,
+            fields.sys_flag,
+            fields.born_ms,
+            born_host,
+            self._store.store_host,
+            fields.reconsume_times,
+        )
+        return self._store.put_batch(queue, batch.pack)
+
+    def _store_broken(self, reason: str, reply_to: ReplyTo | None) -> None:
+        """The log cannot take it: 14 for this send, and for its tick when the log itself broke."""
+        if reply_to is not None:
+            reply_to.put_ended(store_unavailable(reason))
+        if self._store.log.broken is not None:
+            self._store.fail_tick(reason)

@@ -1,0 +1,124 @@
+"""Changing topics: one way for requests 17, 18 and 215 and for the window.
+
+On the thread of the pool "admin", one change after the other. What it does is durable, and the name servers that answer
+know it, when a call returns: tools ask for the route right afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from ..errors import RefusedRequest
+from ..protocol.codes import ResponseCode
+from ..protocol.names import RETRY_PREFIX, topic_name_error
+from .offsets import ConsumerOffsetManager
+from .topic_attributes import AttributeChange
+from .topic_config import MESSAGE_TYPE, TopicConfig
+from .topics import TopicConfigManager
+
+logger = logging.getLogger(__name__)
+
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+class TopicChange(NamedTuple):
+    """A topic as it shall be. attributes: what changes of them; those of `config` are not looked at."""
+
+    config: TopicConfig
+    attributes: tuple[AttributeChange, ...] = ()
+
+
+class NameServers(Protocol):
+    """What registration.py does for us."""
+
+    def register_topics(self, changed: Iterable[TopicConfig]) -> dict[str, bool]:
+        """Wait until the name servers that answer know these topics; who does. Raises nothing."""
+
+
+class QueueStore(Protocol):
+    """Where the queues of topics are."""
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic's queues. OSError when not all of them are gone."""
+
+
+class TopicService:
+    """Creates, changes and deletes topics."""
+
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        store: QueueStore,
+        name_servers: NameServers,
+    ) -> None:
+        # Constant after construction.
+        self._topics = topics
+        self._offsets = offsets
+        self._store = store
+        self._name_servers = name_servers
+
+    def check_name(self, topic: str) -> None:
+        """Refuse with 29 a name that is illegal or the system's."""
+        error = topic_name_error(topic)
+        if error is None and self._topics.is_system_topic(topic):
+            error = f"The topic[{topic}] is conflict with system topic."
+        if error is not None:
+            raise RefusedRequest(ResponseCode.INVALID_PARAMETER, error)
+
+    def change(self, changes: Sequence[TopicChange], by: str) -> dict[str, bool]:
+        """Create or replace topics whose names were checked; name server -> whether it knows them.
+
+        by: who asked, for the log. Refuses with 1 and 29 as `TopicConfigManager.update` does; those before the one that
+        is refused are changed.
+        """
+        for config, attributes in changes:
+            if config.topic_filter_type not in FILTER_TYPES:
+                raise RefusedRequest(
+                    ResponseCode.SYSTEM_ERROR, f"No enum constant TopicFilterType.{config.topic_filter_type[:64]}"
+                )
+            if AttributeChange("+", MESSAGE_TYPE, "MIXED") in attributes:
+                raise RefusedRequest(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+        ticket = 0
+        changed = []
+        for config, attributes in changes:
+            last = self._topics.update(config, attributes)
+            if last:
+                ticket = last
+                changed.append(config)
+        logger.info("admin: %d of %d topics changed by=%s", len(changed), len(changes), by)
+        if not changed:
+            return {}
+        self._topics.wait_durable(ticket)
+        return self._name_servers.register_topics(changed)
+
+    def delete(self, topic: str, by: str) -> None:
+        """Configuration, offsets and queue files go; the topic's records stay in the log until they expire.
+
+        Also what a pop consumer of it left behind, as 5.3.3 does. Fine, too, when there is no such topic: what an
+        interrupted deletion has left goes now. Nobody can create the topic again in between. Refuses with 29 a bad
+        name, with 1 when not everything of it is gone.
+        """
+        self.check_name(topic)
+        names = [topic]
+        for group in self._offsets.groups_of(topic):
+            for name in (f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"):
+                if self._topics.get(name) is not None:
+                    names.append(name)
+        for name in names:
+            with self._topics.deleting(name) as ticket:
+                self._topics.wait_durable(ticket)
+                self._forget(name)
+        logger.info("admin: topics deleted %s by=%s", names, by)
+
+    def _forget(self, topic: str) -> None:
+        self._offsets.remove_topic(topic)
+        try:
+            self._offsets.persist()
+            self._store.delete_topic(topic)
+        except OSError as error:
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR, f"the topic is gone, not everything of it: {error}; try again"
+            ) from None

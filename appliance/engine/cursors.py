@@ -1,0 +1,31 @@
+"""Where the next page begins, as text for a URL. It is no secret and gives no access; it is checked for damage."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TypeVar
+
+import msgspec
+
+#: Goes up when what cursors hold changes: older ones are refused then.
+_VERSION = 1
+_CRC_BYTES = 4
+
+T = TypeVar("T")
+
+
+def encode_cursor(fields: tuple[int | str, ...]) -> str:
+    raw = msgspec.msgpack.encode((_VERSION, fields))
+    return (raw + zlib.crc32(raw).to_bytes(_CRC_BYTES, "big")).hex()
+
+
+def decode_cursor(text: str, fields: type[T]) -> T:
+    """fields: the tuple or NamedTuple that it holds. Raises ValueError for anything but a cursor of that kind."""
+    raw = bytes.fromhex(text)
+    body, crc = raw[:-_CRC_BYTES], int.from_bytes(raw[-_CRC_BYTES:], "big")
+    if zlib.crc32(body) != crc:
+        raise ValueError("the cursor is damaged")
+    version, found = msgspec.msgpack.decode(body, type=tuple[int, fields])  # type: ignore[valid-type]
+    if version != _VERSION:
+        raise ValueError(f"a cursor of version {version}")
+    return found

@@ -1,0 +1,32 @@
+"""Run something on the I/O thread and wait until it has run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+#: How often the one who waits looks whether to go on.
+LOOK_S = 0.2
+
+
+def run_on_loop(
+    call_soon: Callable[[Callable[[], None]], None], job: Callable[[], object], gives_up: Callable[[], bool]
+) -> bool:
+    """Whether `job` ran. False when `gives_up` said so before it began: then it never will.
+
+    From any thread but remoting-io, which logs what the job raises. One that has begun is waited for.
+    """
+    done, taken = threading.Event(), threading.Lock()
+
+    def run() -> None:
+        if taken.acquire(blocking=False):
+            try:
+                job()
+            finally:
+                done.set()
+
+    call_soon(run)
+    while not done.wait(LOOK_S):
+        if gives_up() and taken.acquire(blocking=False):
+            return False
+    return True

@@ -1,0 +1,48 @@
+"""The window's commands run on the thread of the pool "admin", one after the other with those of tools."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TypeVar
+
+from ..errors import InvalidInput, RefusedRequest, Unavailable
+from ..remoting.dispatcher import WorkerPool
+from .sentences import say
+
+POOL = "admin"
+#: The journal's sync and the name servers' answers, with room for what is before us in the pool.
+LIMIT_S = 15.0
+
+T = TypeVar("T")
+
+
+class AdminPool:
+    """Any thread but the pool's own; waits in the caller's."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+
+    def run(self, job: Callable[[], T]) -> T:
+        """What the job returns. A RefusedRequest of it becomes InvalidInput; Unavailable when it does not get its turn
+        within LIMIT_S (it may still be done then)."""
+        future: Future[T] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(job())
+            except BaseException as error:
+                future.set_exception(error)
+
+        if not self._pool.alive or not self._pool.submit(work):
+            raise Unavailable(say("too_busy"))
+        if threading.current_thread().name == self._pool.name:
+            raise AssertionError("a command waits for the thread it is on")
+        try:
+            return future.result(LIMIT_S)
+        except RefusedRequest as refusal:
+            raise InvalidInput("", refusal.remark, refusal.code) from None
+        except FutureTimeout:
+            raise Unavailable(say("not_done_in_time", seconds=round(LIMIT_S))) from None

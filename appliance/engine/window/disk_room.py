@@ -1,0 +1,60 @@
+"""How full the store's file system is, and when it will be."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+from ..store.disk import disk_usage
+from .options import Options
+from .sampler import Sampler
+from .sentences import Sentence, say
+
+#: The last samples a forecast of the disk is made from.
+FORECAST_SAMPLES = 600
+#: A forecast further away is not worth a word.
+FORECAST_DAYS = 365
+
+
+class DiskFigures(NamedTuple):
+    """Of the store's file system. free: for us; used_percent: as Apache counts it, of all."""
+
+    total_bytes: int | None
+    free_bytes: int | None
+    used_percent: float | None
+    failure: str | None
+
+
+def disk_figures(path: str | os.PathLike[str]) -> DiskFigures:
+    try:
+        usage = disk_usage(path)
+    except OSError as error:
+        return DiskFigures(None, None, None, error.strerror or str(error))
+    total = usage.used_bytes + usage.free_bytes
+    return DiskFigures(total, usage.free_bytes, usage.share * 100 if total else None, None)
+
+
+class DiskRoom:
+    """Any thread."""
+
+    def __init__(self, options: Options, sampler: Sampler) -> None:
+        # Constant after construction.
+        self._options = options
+        self._sampler = sampler
+
+    def figures(self) -> DiskFigures:
+        return disk_figures(self._options.config.store_dir)
+
+    def full_at_ms(self, disk: DiskFigures) -> tuple[int | None, Sentence | None]:
+        """(wall ms when the disk reaches diskMaxUsedSpaceRatio at the present rate, why that is not known)."""
+        if disk.total_bytes is None or disk.free_bytes is None:
+            return None, say("disk_unreadable", reason=disk.failure or "no broker runs here")
+        rate = self._sampler.total_rate("log", FORECAST_SAMPLES)
+        if rate is None:
+            return None, say("not_measured_yet")
+        limit = self._options.config.store.disk_max_used_space_ratio / 100
+        room = disk.free_bytes - disk.total_bytes * (1 - limit)
+        if rate <= 0 or room / rate > FORECAST_DAYS * 86_400:
+            return None, say("disk_not_filling")
+        return int((time.time() + max(0.0, room) / rate) * 1000), None

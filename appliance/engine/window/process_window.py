@@ -1,0 +1,132 @@
+"""What may be asked of the process whether or not a broker runs in it: system, options, health, log; and its start.
+
+The half of the window below `EngineAdmin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..address_check import AddressCheck, check_address
+from ..broker.broker import Broker
+from ..errors import Unavailable
+from ..namesrv.namesrv import NameServer
+from ..remoting.dispatcher import WorkerPool
+from ..remoting.event_loop import EventLoop
+from ..remoting.server import RemotingServer
+from ..wire_audit import WireAct, WireAudit
+from .broker_parts import BrokerParts, build
+from .checks import Checks
+from .figures import namesrv_metrics
+from .log_ring import LogRing
+from .options import Options
+from .sentences import say
+from .snapshots import Check
+from .system import Addresses, SystemView
+from .system_snapshots import Configuration, LogLine, SystemInfo
+
+
+class ProcessWindow:
+    """Any thread."""
+
+    def __init__(
+        self,
+        options: Options,
+        loop: EventLoop,
+        server: RemotingServer,
+        wire_audit: WireAudit,
+        addresses: Callable[[], Addresses],
+        health: Callable[[], dict[str, dict[str, object]]],
+    ) -> None:
+        """addresses, health: asked at each use, also before the start."""
+        # Constant after construction.
+        self._options = options
+        self._server = server
+        self._wire_audit = wire_audit
+        self._health = health
+        self._log = LogRing()
+        self._system = SystemView(options, addresses)
+        # Set by start().
+        self._checks = Checks(loop, wire_audit, addresses)
+        self._namesrv: NameServer | None = None
+        self._parts: BrokerParts | None = None
+
+    def start(self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
+        """Begin to sample; the engine calls it when everything runs. broker, namesrv: of the roles that run."""
+        self._system.started()
+        self._log.install()
+        self._namesrv = namesrv
+        if broker is not None:
+            self._parts, self._checks = build(
+                broker, namesrv, pools, self._server, self._options, self._system, self._checks
+            )
+            self._parts.sampler.start()
+
+    def stop(self) -> None:
+        """End the sampler; the engine calls it before it stops anything."""
+        self._log.remove()
+        if self._parts is not None:
+            self._parts.sampler.stop(2.0)
+
+    def _running(self) -> BrokerParts:
+        parts = self._parts
+        if parts is None:
+            raise Unavailable(say("no_broker"))
+        return parts
+
+    def metrics(self) -> dict[str, float]:
+        """Plain numbers by name; names are what /metrics shows behind `rocketbox_`. Totals count from the start."""
+        numbers: dict[str, float] = {"connections": len(self._server.connections)}
+        if self._parts is not None:
+            numbers |= self._parts.metrics()
+        if self._namesrv is not None:
+            numbers |= namesrv_metrics(self._namesrv)
+        return numbers
+
+    def addresses(self) -> Addresses:
+        """(broker, namesrv): "host:port" as clients are told; None for a role that does not run."""
+        return self._system.addresses()
+
+    def check_address(self, host: str) -> AddressCheck:
+        """Whether clients that are told this host would reach this process. Blocks for 5 s at most."""
+        return check_address(host, self._options.config.bind, *self._system.addresses())
+
+    def max_message_bytes(self) -> int:
+        """The largest body that a message may have now (maxMessageSize)."""
+        return self._options.config.store.max_message_size
+
+    def system(self) -> SystemInfo:
+        """Version, addresses, uptime, directories, disk, process. Works without a broker, too."""
+        return self._system.snapshot(None, None) if self._parts is None else self._parts.system()
+
+    def configuration(self) -> Configuration:
+        """Every option in force, by section and name; which of them may be changed now."""
+        return self._options.listing()
+
+    def wire_acts(self, series: str, after: int) -> tuple[str, list[WireAct]]:
+        """(series, acts behind number `after`) that tools did over the wire, oldest first, at most 200.
+
+        series: what the last answer said, "" at first. Each act once, as long as the caller keeps the last number with
+        what it made of the act. Reads a file only when there is something new. Works without a broker, too.
+        """
+        return self._wire_audit.after(series, after)
+
+    def wire_acts_taken(self, series: str, n: int) -> None:
+        """The caller has kept all up to number n: files that hold nothing newer may go."""
+        self._wire_audit.taken(series, n)
+
+    def checks(self) -> tuple[Check, ...]:
+        """Every health check as a sentence with a level."""
+        return self._checks.all()
+
+    def health(self) -> dict[str, dict[str, object]]:
+        """Check -> {"ok": bool, "detail": text}, for supervisors; details are for the operator only."""
+        return self._health()
+
+    def log_lines(self, level: str = "DEBUG", q: str = "", after: int = 0, limit: int = 200) -> tuple[LogLine, ...]:
+        """The newest lines of this process's log that match, oldest first.
+
+        level: this one and worse. q: part of the text or the logger's name. after: only lines with a larger number.
+        limit: 1 to 10,000.
+        """
+        return self._log.lines(level, q, after, limit)

@@ -1,0 +1,213 @@
+"""Each figure that is shown moves when what it stands for does: requests 28, 208 and 315, /metrics, and the first page
+with its twin in the API.
+
+A figure without a mover, or a reason why it stands still, fails here. So does a mover of a figure that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from appliance.engine.broker.processors.admin_broker import NOT_HERE
+from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
+from appliance.engine.engine import Engine
+from tests.support import figures as happens
+from tests.support.engine import ROOMY
+from tests.support.figures import House, SkippingClock
+
+
+@pytest.fixture
+def house(tmp_path, monkeypatch) -> Iterator[House]:
+    clock = SkippingClock()
+    store = StoreConfig(
+        **ROOMY, flush_disk_type="ASYNC_FLUSH", mapped_file_size_commit_log=2 << 20, max_hash_slot_num=8,
+        max_index_num=8, max_message_size=1 << 20, mapped_file_size_consume_queue=2000,
+    )  # fmt: skip
+    config = EngineConfig(
+        data_dir=tmp_path, broker_port=0, namesrv_port=0, broker=BrokerConfig(broker_name="broker-a"), store=store
+    )
+    engine = Engine(config, clock=clock)
+    engine.start()
+    house = House(engine, clock, monkeypatch)
+    try:
+        house.send(topic="Warm")
+        house.send()
+        house.ask(200, {}, b'{"groupName":"CG"}')
+        house.ask(15, {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 0})
+        engine.window._running().sampler.sample()
+        yield house
+    finally:
+        monkeypatch.undo()
+        house.peer.close()
+        engine.stop()
+
+
+class Mover(NamedTuple):
+    """What happens, and the figures that move then."""
+
+    happens: Callable[[House], Any]
+    moves: str
+
+    @property
+    def names(self) -> set[str]:
+        return set(self.moves.split())
+
+
+RUNTIME = [
+    Mover(
+        happens.a_message,
+        "msgPutTotalTodayNow putMessageTimesTotal putMessageSizeTotal putMessageAverageSize commitLogMaxOffset",
+    ),
+    Mover(happens.a_pull, "msgGetTotalTodayNow"),
+    Mover(
+        happens.ten_seconds_of_traffic,
+        "putTps getFoundTps getMissTps getTotalTps getTransferedTps getTransferredTps",
+    ),
+    Mover(
+        happens.two_mornings,
+        "msgPutTotalTodayMorning msgPutTotalYesterdayMorning msgGetTotalTodayMorning msgGetTotalYesterdayMorning",
+    ),
+    Mover(happens.a_write_that_fails, "putMessageFailedTimes"),
+    Mover(happens.a_disk_that_is_full, "putMessageFailedTimes"),
+    Mover(happens.a_disk_that_fills, "commitLogDiskRatio consumeQueueDiskRatio commitLogDirCapacity"),
+    Mover(happens.a_log_file_that_expired, "commitLogMinOffset earliestMessageTimeStamp"),
+    Mover(happens.a_sync_that_takes_long, "remainHowManyDataToFlush"),
+    Mover(happens.an_index_that_waits, "dispatchBehindBytes"),
+    Mover(happens.pulls_that_wait_for_the_disk, "pullThreadPoolQueueSize pullThreadPoolQueueHeadWaitTimeMills"),
+    Mover(happens.searches_that_wait, "queryThreadPoolQueueSize queryThreadPoolQueueHeadWaitTimeMills"),
+    Mover(happens.smaller_pools, "pullThreadPoolQueueCapacity queryThreadPoolQueueCapacity"),
+    Mover(
+        happens.a_producer_that_back_pressure_stops, "sendThreadPoolQueueSize sendThreadPoolQueueHeadWaitTimeMills"
+    ),
+    Mover(happens.a_minute, "runtime"),
+]  # fmt: skip
+
+_NO_TIMER = "delayed messages are refused: there is no timer wheel"
+_NO_LITE = "lite pulls wait in one queue with all others"
+_NO_ACK = "POP is not served: nobody acknowledges single messages"
+_NO_TRANSACTIONS = "transactions are refused"
+#: Figure of 28 -> why nothing moves it. Apache's tools and its exporter read each of them.
+STAND_STILL = {
+    "EndTransactionQueueSize": _NO_TRANSACTIONS,
+    "EndTransactionThreadPoolQueueCapacity": _NO_TRANSACTIONS,
+    "dispatchMaxBuffer": "entries are made with the append: there is no buffer between log and queues",
+    "pageCacheLockTimeMills": "no lock is held while a record is written: one thread writes",
+    "remainHowManyDataToCommit": "there is no transient pool: what is written is in the page cache",
+    "remainTransientStoreBufferNumbs": "there is no transient pool; Apache says so with this number",
+    "sendThreadPoolQueueCapacity": "sends have no queue: who has to wait is not read from",
+    "timerReadBehind": _NO_TIMER,
+    "timerOffsetBehind": _NO_TIMER,
+    "timerCongestNum": _NO_TIMER,
+    "timerEnqueueTps": _NO_TIMER,
+    "timerDequeueTps": _NO_TIMER,
+    "litePullThreadPoolQueueSize": _NO_LITE,
+    "litePullThreadPoolQueueCapacity": _NO_LITE,
+    "litePullThreadPoolQueueHeadWaitTimeMills": _NO_LITE,
+    "ackThreadPoolQueueSize": _NO_ACK,
+    "ackThreadPoolQueueCapacity": _NO_ACK,
+    "ackThreadPoolQueueHeadWaitTimeMills": _NO_ACK,
+}
+FIXED = {
+    "brokerVersion": "the version that this broker speaks",
+    "brokerVersionDesc": "the same as text",
+    "brokerActive": "who answers is active",
+    "startAcceptSendRequestTimeStamp": "an option, read at the start",
+    "bootTimestamp": "the time of the start",
+}
+
+METRICS = [
+    Mover(happens.a_message, "messages_put_total bytes_put_total commit_log_published_offset"),
+    Mover(happens.a_new_topic, "topics consume_queues namesrv_topics"),
+    Mover(happens.a_pull, "messages_pulled_total bytes_pulled_total pulls_found_total"),
+    Mover(happens.an_empty_pull, "pulls_missed_total"),
+    Mover(happens.a_log_that_grows, "commit_log_files"),
+    Mover(happens.a_log_file_that_expired, "commit_log_min_offset"),
+    Mover(happens.files_that_make_room, "commit_log_files_deleted_total queue_files_deleted_total"),
+    Mover(happens.a_sync_that_takes_long, "commit_log_unsynced_bytes"),
+    Mover(happens.a_disk_that_is_full, "commit_log_writable"),
+    Mover(happens.an_index_that_waits, "index_behind_bytes"),
+    Mover(happens.many_keys, "index_files"),
+    Mover(happens.a_disk_that_fills, "disk_used_ratio"),
+    Mover(happens.a_connection, "connections"),
+    Mover(happens.a_group, "subscription_groups"),
+    Mover(happens.a_parked_pull, "parked_pulls"),
+    Mover(happens.another_broker, "namesrv_brokers"),
+]
+PROGRESS = [
+    Mover(happens.a_message, "brokerOffset"),
+    Mover(happens.a_pull, "pullOffset"),
+    Mover(happens.a_commit, "consumerOffset lastTimestamp"),
+    Mover(happens.a_second_of_traffic, "consumeTps"),
+]
+STATISTICS = [
+    Mover(happens.a_second_of_traffic, "statsMinute.sum statsMinute.tps"),
+    Mover(happens.a_minute_of_silence, "statsMinute.avgpt"),
+]
+OVERVIEW = [
+    Mover(happens.a_second_of_traffic, "in_rate out_rate in_bytes_rate out_bytes_rate sampled_at_ms"),
+    Mover(happens.a_message, "put_total log_bytes behind"),
+    Mover(happens.a_pull, "delivered_total"),
+    Mover(happens.a_connection, "connections"),
+    Mover(happens.clients, "producer_clients consumer_clients"),
+    Mover(happens.a_new_topic, "topics"),
+    Mover(happens.a_group, "groups"),
+    Mover(happens.a_parked_pull, "parked_pulls"),
+    Mover(happens.a_log_file_that_expired, "oldest_at_ms"),
+    Mover(happens.a_sync_that_takes_long, "unsynced_bytes"),
+    Mover(happens.a_disk_that_fills, "disk_used_percent disk_free_bytes"),
+    Mover(happens.a_log_that_grows_fast, "disk_full_at_ms"),
+    Mover(happens.a_check_that_fails, "checks needs"),
+]
+
+_SHORT_SPANS = "tools read it, and look at the minute when it is 0: days and hours are not counted"
+_NAME = "a name, no figure"
+#: Where figures are read -> (how, their movers, figures that nothing moves and why).
+SOURCES: dict[str, tuple[Callable[[House], dict[str, Any]], list[Mover], dict[str, str]]] = {
+    "28": (House.runtime, RUNTIME, STAND_STILL | FIXED),
+    "208": (House.progress, PROGRESS, {}),
+    "315": (
+        House.statistics,
+        STATISTICS,
+        {f"{span}.{name}": _SHORT_SPANS for span in ("statsDay", "statsHour") for name in ("avgpt", "sum", "tps")},
+    ),
+    "metrics": (House.metrics, METRICS, {}),
+    "overview": (
+        House.overview,
+        OVERVIEW,
+        {
+            "oldest_why": "a sentence beside oldest_at_ms: why that is not known",
+            "disk_full_why": "a sentence beside disk_full_at_ms: why that is not known",
+            "uptime_ms": "it moves by itself",
+            "broker_name": _NAME,
+            "broker_address": _NAME,
+            "namesrv_address": _NAME,
+        },
+    ),
+}
+CASES = [(source, mover) for source, (_, movers, _) in SOURCES.items() for mover in movers]
+
+
+@pytest.mark.parametrize(
+    ("source", "mover"), CASES, ids=[f"{source}-{mover.happens.__name__}" for source, mover in CASES]
+)
+def test_a_figure_moves_when_what_it_stands_for_does(house, source, mover):
+    read = SOURCES[source][0]
+    before = read(house)
+    with mover.happens(house):
+        after = read(house)
+        assert {name: before[name] for name in mover.names if before[name] == after[name]} == {}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_figure_has_a_mover_or_a_reason(house, source):
+    read, movers, still = SOURCES[source]
+    moved = set().union(*(mover.names for mover in movers))
+    assert set(read(house)) == moved | set(still)
+    assert not moved & set(still)
+
+
+def test_what_stands_still_is_what_the_broker_has_none_of():
+    assert set(STAND_STILL) == set(NOT_HERE)
