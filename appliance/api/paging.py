@@ -27,11 +27,11 @@ _MOST = 500
 
 def page_number(cursor: str | None, question: object) -> int:
     """The page a cursor of `next_page` asks for; 1 without one. InvalidInput when it is of another question."""
-    return 1 if cursor is None else max(1, number_of(cursor, question))
+    return 1 if cursor is None else max(1, decode_position(cursor, question))
 
 
-def number_of(cursor: str, question: object) -> int:
-    """The number a cursor of `cursor_at` carries."""
+def decode_position(cursor: str, question: object) -> int:
+    """The number a cursor of `encode_position` carries."""
     try:
         number, digest = decode_cursor(cursor, tuple[int, str])
     except ValueError:
@@ -41,7 +41,7 @@ def number_of(cursor: str, question: object) -> int:
     return number
 
 
-def cursor_at(number: int, question: object) -> str:
+def encode_position(number: int, question: object) -> str:
     """A cursor that carries a number."""
     return encode_cursor((number, _digest(question)))
 
@@ -70,7 +70,7 @@ def table(
     page = ask(number, limit)
     rows = page.rows if page.page == number else ()
     more = page.page < page.pages and page.page == number
-    return {"items": rows, "total": page.total, "next_cursor": cursor_at(number + 1, question) if more else None}
+    return {"items": rows, "total": page.total, "next_cursor": encode_position(number + 1, question) if more else None}
 
 
 def _all_rows(ask: Callable[[int, int], Any]) -> list[Any]:
@@ -81,4 +81,4 @@ def _all_rows(ask: Callable[[int, int], Any]) -> list[Any]:
 def _one_page(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:
     shown = rows[(number - 1) * limit : number * limit]
     more = number * limit < len(rows)
-    return {"items": shown, "total": len(rows), "next_cursor": cursor_at(number + 1, question) if more else None}
+    return {"items": shown, "total": len(rows), "next_cursor": encode_position(number + 1, question) if more else None}

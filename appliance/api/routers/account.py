@@ -14,7 +14,7 @@ from ...console.audit import audit
 from ...console.models import ApiToken, Role, now_ms
 from .. import auth
 from ..errors import Refused
-from ..paging import Cursor, Limit, cursor_at, number_of
+from ..paging import Cursor, Limit, decode_position, encode_position
 from ..schemas import MeOut, NewTokenOut, TokenIn, TokenOut, TokenPage
 
 router = Router(tags=["account"])
@@ -35,10 +35,10 @@ def list_tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
     """Your tokens, newest first; administrators see everyone's. Secrets are never shown again."""
     rows = _visible(request).order_by("-id").select_related("owner")
     if cursor is not None:
-        rows = rows.filter(id__lt=number_of(cursor, "tokens"))
+        rows = rows.filter(id__lt=decode_position(cursor, "tokens"))
     found = list(rows[: limit + 1])
     more = len(found) > limit
-    return {"items": found[:limit], "next_cursor": cursor_at(found[limit - 1].pk, "tokens") if more else None}
+    return {"items": found[:limit], "next_cursor": encode_position(found[limit - 1].pk, "tokens") if more else None}
 
 
 @router.post("/tokens", response={201: NewTokenOut})

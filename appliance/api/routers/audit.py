@@ -10,7 +10,7 @@ from ninja import Query, Router
 from ...console import wire_entries
 from ...console.models import AuditEntry
 from .. import auth
-from ..paging import Cursor, From, Limit, To, cursor_at, number_of
+from ..paging import Cursor, From, Limit, To, decode_position, encode_position
 from ..schemas import AuditPage
 
 router = Router(tags=["audit"])
@@ -44,7 +44,7 @@ def list_audit(
     filters = {name: value for name, value in wanted.items() if value is not None}
     rows = AuditEntry.objects.filter(**filters).order_by("-id")
     if cursor is not None:
-        rows = rows.filter(id__lt=number_of(cursor, filters))
+        rows = rows.filter(id__lt=decode_position(cursor, filters))
     found = list(rows[: limit + 1])
     more = len(found) > limit
-    return {"items": found[:limit], "next_cursor": cursor_at(found[limit - 1].pk, filters) if more else None}
+    return {"items": found[:limit], "next_cursor": encode_position(found[limit - 1].pk, filters) if more else None}
