@@ -358,7 +358,7 @@ def test_the_page_of_an_ordered_group_shows_who_holds_its_queues(house: FullHous
     assert len(holders) == 2
     page = house.visitor.get("/groups/ledger/").text
     for holder in holders:
-        assert page.count(f"<td>{holder}</td>") >= 1 + TOPICS["sequence"] // 2
+        assert len(re.findall(rf"<td>\s*{re.escape(holder)}\s*</td>", page)) >= 1 + TOPICS["sequence"] // 2
 
 
 def test_members_that_subscribe_differently_are_told_of(house: FullHouse):

@@ -86,8 +86,8 @@ def broker_takes(monkeypatch):
     """`broker_takes(bytes)`: maxMessageSize."""
 
     def take(size: int) -> None:
-        engine = SimpleNamespace(config=SimpleNamespace(store=SimpleNamespace(max_message_size=size)))
-        monkeypatch.setattr(request_bodies.runtime, "running", lambda: SimpleNamespace(engine=engine))
+        window = SimpleNamespace(max_message_bytes=lambda: size)
+        monkeypatch.setattr(request_bodies.runtime, "window", lambda: window)
 
     return take
 
