@@ -135,8 +135,8 @@ SENTENCES: dict[str, str] = {
         "Parts of closed log files that have changed since: %(count)d, the first in %(place)s."
     ),
     "dead_letters": gettext_noop("Dead letters of %(group)s: %(count)d."),
-    "nobody_consumes": gettext_noop("%(group)s is %(lag)d messages behind and none of its clients is connected."),
-    "stuck": gettext_noop("%(group)s is %(lag)d messages behind and has committed nothing for %(minutes)d minutes."),
+    "nobody_consumes": gettext_noop("%(group)s has a backlog of %(lag)d, and none of its clients is connected."),
+    "stuck": gettext_noop("%(group)s has a backlog of %(lag)d, and has committed nothing for %(minutes)d minutes."),
     "subscriptions_differ": gettext_noop(
         "Clients of %(group)s subscribe to different things; some messages may reach nobody."
     ),

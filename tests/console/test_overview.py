@@ -45,7 +45,7 @@ def test_what_needs_a_person_links_to_its_group(client_as, broker, topic, monkey
 
     monkeypatch.setattr(type(broker), "overview", lambda self: dataclasses.replace(real, needs=needs))
     page = client_as("viewer").get("/").content.decode()
-    assert "12\u202f904 messages behind" in page
+    assert "a backlog of 12\u202f904," in page
     assert 'href="/groups/a%7Cb%25c/"' in page
 
 

@@ -45,8 +45,8 @@ TEMPLATES: dict[str, str] = {
     "bytes_changed": "Parts of closed log files that have changed since: %(count)d, the first in %(place)s.",
     # needs you
     "dead_letters": "Dead letters of %(group)s: %(count)d.",
-    "nobody_consumes": "%(group)s is %(lag)d messages behind and none of its clients is connected.",
-    "stuck": "%(group)s is %(lag)d messages behind and has committed nothing for %(minutes)d minutes.",
+    "nobody_consumes": "%(group)s has a backlog of %(lag)d, and none of its clients is connected.",
+    "stuck": "%(group)s has a backlog of %(lag)d, and has committed nothing for %(minutes)d minutes.",
     "subscriptions_differ": "Clients of %(group)s subscribe to different things; some messages may reach nobody.",
     "more_needs": "More groups that need a look: %(count)d.",
     # reasons why something is not known
