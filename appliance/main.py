@@ -106,7 +106,11 @@ def _run_small(command: str, arguments: Sequence[str]) -> int:
         # Warnings of the code that reads the store; they hold names that others chose.
         write_to_stderr(logging.WARNING, "rocketbox: %(message)s")
         status: int = import_module(f".commands.{command}", __package__).run(arguments)
+        sys.stdout.flush()
         return status
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_REFUSED
     except RocketBoxError as error:
         _say(error)
         return EXIT_REFUSED

@@ -73,7 +73,7 @@ def _sizes(found: Diagnosis, store: OfflineStore, config: EngineConfig) -> None:
             text = f"The store was made with {name}={size}, but the configuration says {configured}."
             found.fail("sizes", text, f"set {name} to {size}")
             return
-    found.ok("sizes", f"The log has {len(store.log.segments)} files of {size_text(store.log.segment_bytes)}.")
+    found.ok("sizes", f"Log files: {len(store.log.segments)} of {size_text(store.log.segment_bytes)}.")
 
 
 def _names(found: Diagnosis, store: OfflineStore) -> None:

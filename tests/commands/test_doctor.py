@@ -286,3 +286,11 @@ def test_the_usage_and_the_exit_status(ours, capsys):
     assert doctor_command.run(["--help"]) == 0
     assert "rocketbox doctor" in capsys.readouterr().out
     assert doctor_command.run([*options, "--no-such-option", "1"]) == 1
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
+    """`rocketbox doctor | head -1`: no traceback."""
+    command = f"{sys.executable} -m appliance.main doctor --data-dir {tmp_path} | head -1"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.count("\n") == 1
+    assert "Traceback" not in ran.stderr
