@@ -288,9 +288,8 @@ def test_the_usage_and_the_exit_status(ours, capsys):
     assert doctor_command.run([*options, "--no-such-option", "1"]) == 1
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
-    """`rocketbox doctor | head -1`: no traceback."""
-    command = f"{sys.executable} -m appliance.main doctor --data-dir {tmp_path} | head -1"
+def test_a_reader_that_has_gone_is_no_error(tmp_path):
+    """As after `rocketbox doctor | head -1`: no traceback."""
+    command = f"{sys.executable} -m appliance.main doctor --data-dir {tmp_path} | true"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
-    assert ran.stdout.count("\n") == 1
-    assert "Traceback" not in ran.stderr
+    assert ran.stderr == ""
