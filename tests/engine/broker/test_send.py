@@ -391,9 +391,9 @@ def test_a_topic_made_by_a_send_is_resolved_once_more_and_then_kept(peer, engine
         assert peer.ask(310, send_fields("MadeBySends", 0, UNIQ), b"a").code == 0
     monkeypatch.setattr(topics, "get", lambda name: asked.append(name) or real(name))
     before = -1
-    while before != topics.generation:  # the broker's own registration may change the table once, after the start
+    while before != topics.generation:  # the broker's own registration may change the table after the start
         before = topics.generation
         asked.clear()
         for _ in range(20):
             assert peer.ask(310, send_fields("MadeBySends", 0, UNIQ), b"a").code == 0
-    assert "MadeBySends" not in asked
+    assert asked.count("MadeBySends") <= 1, "20 sends to a table that stays as it is"

@@ -45,7 +45,7 @@ def engine(tmp_path):
 def test_a_caller_that_speaks_no_frames_is_told_what_its_pulls_came_to(engine):
     peer, outcomes, pull = Peer(engine.broker_address), Outcomes(), engine.broker.pull
     assert peer.ask(310, send_fields("T"), b"first").code == 0
-    host, port = peer._sock.getsockname()
+    host, port = peer.sock.getsockname()
     (conn,) = (conn for conn in engine.server.connections.values() if conn.remote_host == f"{host}:{port}")
 
     def ask(opaque, offset, hold_ms=0, queue_id=0):
