@@ -1,5 +1,6 @@
 """Test messages are stored as the broker's own are: same staging, same publication as a client's."""
 
+import json
 import threading
 import time
 
@@ -123,6 +124,28 @@ def test_topics_that_cannot_be_sent_to(orders):
     for topic in ("Orders", "SCHEDULE_TOPIC_XXXX"):
         with pytest.raises(InvalidInput):
             orders.window.send_test_message(topic, b"x")
+
+
+def test_a_topic_with_batch_queues_is_refused_as_a_producer_is(make_running, tmp_path):
+    config = tmp_path / "0" / "store" / "config"
+    config.mkdir(parents=True)
+    topic = {"topicName": "Batches", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+    table = {"Batches": topic | {"attributes": {"queue.type": "BatchCQ"}}}
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    running = make_running()
+    with pytest.raises(InvalidInput, match=r"queue\.type=BatchCQ") as refused:
+        running.window.send_test_message("Batches", b"x")
+    assert refused.value.rocketmq_code == 29
+    assert running.engine.broker.store.log.written == 0
+
+
+def test_an_ordered_topic_of_a_broker_that_may_not_be_written_is_refused_as_a_producer_is(orders):
+    orders.window.edit_topic("Orders", order=True)
+    orders.window.change_configuration({"brokerPermission": 4})
+    with pytest.raises(InvalidInput, match="the broker sending message is forbidden") as refused:
+        orders.window.send_test_message("Orders", b"x")
+    assert refused.value.rocketmq_code == 16
+    assert orders.engine.broker.store.log.written == 0
 
 
 def test_a_topic_deleted_in_between_is_not_made_again(orders, monkeypatch):

@@ -16,7 +16,7 @@ from ...errors import MessageTooLarge, RefusedRequest, StoreBroken, Unavailable
 from ...protocol.codes import ResponseCode
 from ...store.dispatch import properties_tag_code
 from ...store.message_store import MessageStore
-from ..topic_config import TopicConfig
+from ..topic_config import TopicConfig, refuse_batch_queues
 from .admission import topic_field
 from .outcome import PutOutcome, refused, store_unavailable
 from .properties import checked_bytes
@@ -141,6 +141,7 @@ class OwnAppends:
         topic = self._find_topic(message.topic)
         if topic is None:
             raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"topic[{message.topic}] not exist")
+        refuse_batch_queues(topic)
         if not 0 <= message.queue_id < max(topic.read_queue_nums, topic.write_queue_nums):
             raise RefusedRequest(ResponseCode.INVALID_PARAMETER, f"{topic} has no queue {message.queue_id}")
         properties = checked_bytes(message.properties)

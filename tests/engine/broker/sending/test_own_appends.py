@@ -4,7 +4,7 @@ import pytest
 
 from appliance.engine.broker.sending import own_appends
 from appliance.engine.broker.sending.own_appends import OwnMessage
-from appliance.engine.broker.topic_config import TopicConfig
+from appliance.engine.broker.topic_config import BATCH_QUEUES, QUEUE_TYPE, TopicConfig
 from appliance.engine.errors import Unavailable
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.message_id import encode_host
@@ -91,3 +91,13 @@ def test_nothing_is_taken_once_the_io_thread_has_ended(engine, appends):
     engine.loop.stop()
     with pytest.raises(Unavailable):
         appends.submit([message(b"x")])
+
+
+def test_a_topic_with_batch_queues_gets_no_entry_of_the_plain_kind(engine, appends):
+    """Its queues are files of another kind, left by Apache 5.x."""
+    batches = TopicConfig(topic_name="Batches", attributes={QUEUE_TYPE: BATCH_QUEUES})
+    engine.broker.topics._configs["Batches"] = batches
+    [outcome] = appends.submit([message(b"x", topic="Batches")]).result(5)
+    assert (outcome.code, outcome.physical_offsets) == (ResponseCode.INVALID_PARAMETER, ())
+    assert "BatchCQ" in outcome.reason
+    assert engine.broker.store.find_queue("Batches", 0) is None

@@ -53,6 +53,35 @@ def test_what_is_written_while_a_sync_prepares_is_not_durable_by_it(tmp_path):
     store.stop()
 
 
+def test_a_stop_beside_a_sync_that_still_waits_for_the_disk_closes_the_store(tmp_path):
+    """The thread's sync ends after the stop's: how far the log is durable does not go back, and nothing raises."""
+    disk = Disk()
+    store = StoreUnderTest(tmp_path, synchronous=True, disk=disk).open()
+    store.write("T", 0, b"first")
+    store.wait_acked(1)
+    log, real = store.store.log, disk.fdatasync
+    waiting, released, returned = threading.Event(), threading.Event(), threading.Event()
+    thread = store.store._flush
+
+    def slow(fd: int) -> None:
+        if threading.current_thread().name == thread.name:
+            waiting.set()
+            released.wait(10)
+        real(fd)
+
+    disk.fdatasync = slow  # type: ignore[method-assign]
+    store.write("T", 0, b"waits")
+    assert waiting.wait(5)
+    store.write("T", 0, b"behind it")
+    assert log.sync() == log.durable == log.written, "what a stop does while the thread waits"
+    thread._on_progress = returned.set
+    released.set()
+    assert returned.wait(5), "the thread did not survive that another was first"
+    assert log.durable == log.written
+    store.stop()
+    assert not (tmp_path / "store" / "abort").exists()
+
+
 def test_a_broken_log_refuses_what_back_pressure_held_back(tmp_path):
     store = StoreUnderTest(tmp_path).open()
     seen = []
