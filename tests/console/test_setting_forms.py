@@ -1,12 +1,46 @@
 """Every setting that the engine declares has its field in the console's form."""
 
+import re
+
 import pytest
 
 from appliance.console.views.groups import GroupForm
 from appliance.console.views.topics import TopicForm
-from appliance.engine.broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS
+from appliance.engine.broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
 
 
 @pytest.mark.parametrize(("form", "declared"), [(TopicForm, TOPIC_SETTINGS), (GroupForm, GROUP_SETTINGS)])
 def test_a_form_has_a_field_for_every_setting(form, declared):
     assert set(form.base_fields) - {"name"} == {setting.name for setting in declared}
+
+
+def shown_value(page: str, name: str) -> object:
+    """What the form's field holds; whether it is ticked, of a box. LookupError without such a field."""
+    fields = [tag for tag in re.findall(r"<input[^>]*>", page) if f'name="{name}"' in tag]
+    if not fields:
+        raise LookupError(name)
+    if 'type="checkbox"' in fields[0]:
+        return " checked" in fields[0]
+    chosen = [tag for tag in fields if 'type="radio"' not in tag or " checked" in tag]
+    return re.findall(r' value="([^"]*)"', chosen[0])[0]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("kind", "declared"), [("topic", TOPIC_SETTINGS), ("group", GROUP_SETTINGS)])
+def test_a_form_opens_with_every_setting_as_it_is(client_as, broker, kind, declared):
+    """A field that is not shown, or begins empty, would be set back by whoever changes another."""
+    name = f"all-of-a-{kind}"
+    getattr(broker, f"create_{kind}")(name)
+    values = {one.name: not one.default if isinstance(one.default, bool) else another(one) for one in declared}
+    getattr(broker, f"edit_{kind}")(name, **values)
+    page = client_as("admin").get(f"/{kind}s/{name}/edit/").content.decode()
+    assert {key: shown_value(page, key) for key in values} == {
+        key: value if isinstance(value, bool) else str(value) for key, value in values.items()
+    }
+
+
+def another(setting: Setting) -> object:
+    """A value that is not the default."""
+    if setting.choices:
+        return next(one for one in setting.choices if one != setting.default)
+    return setting.default + 3

@@ -6,7 +6,7 @@ Each of them goes: a form, a page with the difference and its consequences, then
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ..audit import audit
 from .window import refusal_text
 
 if TYPE_CHECKING:
+    from ...engine.broker.admin_settings import Setting
     from ...engine.window.snapshots import Change
 
 
@@ -30,6 +31,11 @@ class SettingsForm(forms.Form):
         super().__init__(*args, label_suffix="", **kwargs)
         if not new:
             del self.fields["name"]
+
+
+def defaults(settings: Iterable[Setting]) -> dict[str, object]:
+    """What the form of something new begins with."""
+    return {setting.name: setting.default for setting in settings}
 
 
 def is_submitted(request: HttpRequest) -> bool:

@@ -20,6 +20,7 @@ from .changes import (
     SettingsForm,
     add_refusal,
     before_and_after,
+    defaults,
     failure_audited,
     form_status,
     is_final,
@@ -63,12 +64,6 @@ class GroupForm(SettingsForm):
         help_text=gettext_lazy("For messages that consumers send back. This version does not accept those yet."),
     )
     retry_queue_nums = forms.IntegerField(label=gettext_lazy("Retry queues"), min_value=0)
-
-
-NEW_GROUP: dict[str, object] = {
-    "consume_enable": True, "consume_broadcast_enable": True, "consume_message_orderly": False,
-    "retry_max_times": 16, "retry_queue_nums": 1,
-}  # fmt: skip
 
 
 @require_safe
@@ -125,7 +120,7 @@ def group(request: HttpRequest, name: str) -> HttpResponse:
 @asks_the_engine
 def group_create(request: HttpRequest) -> HttpResponse:
     """A group before its first consumer connects."""
-    form = GroupForm(request.POST or None, initial=NEW_GROUP, new=True)
+    form = GroupForm(request.POST or None, initial=defaults(runtime.window().group_setting_list()), new=True)
     if is_submitted(request) and form.is_valid():
         settings = dict(form.cleaned_data)
         name = settings.pop("name")
@@ -155,7 +150,7 @@ def group_create(request: HttpRequest) -> HttpResponse:
 def group_edit(request: HttpRequest, name: str) -> HttpResponse:
     """Its settings. No setting of a group loses messages, so there is nothing to force."""
     settings = _stored_settings(name)
-    form = GroupForm(request.POST or None, initial=_form_values(settings), new=False)
+    form = GroupForm(request.POST or None, initial=settings.values, new=False)
     revision = request.POST.get("revision") or settings.revision
     context: dict[str, Any] = {
         "name": name,
@@ -169,7 +164,7 @@ def group_edit(request: HttpRequest, name: str) -> HttpResponse:
                     name, revision=revision, **form.cleaned_data, dry_run=not is_final(request), by=request.user.label
                 )
         except Conflict:
-            form = GroupForm(initial=_form_values(settings), new=False)
+            form = GroupForm(initial=settings.values, new=False)
             context |= {"form": form, "revision": settings.revision, "changed": True}
             return render(request, "groups/form.html", context, status=409)
         except InvalidInput as error:
@@ -221,8 +216,3 @@ def _stored_settings(name: str) -> Any:
     if settings is None:
         raise NotFound("group", name)
     return settings
-
-
-def _form_values(settings: Any) -> dict[str, object]:
-    """What the form shows of a group's settings."""
-    return {name: getattr(settings, name) for name in NEW_GROUP}

@@ -21,6 +21,7 @@ from .changes import (
     SettingsForm,
     add_refusal,
     before_and_after,
+    defaults,
     failure_audited,
     form_status,
     is_final,
@@ -96,11 +97,6 @@ class TopicForm(SettingsForm):
             del self.fields["reserve_hours"]
 
 
-NEW_TOPIC: dict[str, object] = {
-    "kind": "NORMAL", "read_queues": 8, "write_queues": 8, "readable": True, "writable": True, "order": False,
-}  # fmt: skip
-
-
 @require_safe
 @asks_the_engine
 def topics(request: HttpRequest) -> HttpResponse:
@@ -138,7 +134,7 @@ def topic(request: HttpRequest, name: str) -> HttpResponse:
 @asks_the_engine
 def topic_create(request: HttpRequest) -> HttpResponse:
     """Its type first, with what the type means for those who use it."""
-    form = TopicForm(request.POST or None, initial=NEW_TOPIC, new=True)
+    form = TopicForm(request.POST or None, initial=defaults(runtime.window().topic_setting_list()), new=True)
     if is_submitted(request) and form.is_valid():
         settings = dict(form.cleaned_data)
         name = settings.pop("name")
@@ -168,7 +164,7 @@ def topic_create(request: HttpRequest) -> HttpResponse:
 def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
     """Its settings. Taking away queues that hold messages has to be confirmed."""
     settings = runtime.window().topic_settings(name)
-    form = TopicForm(request.POST or None, initial=_form_values(settings), new=False)
+    form = TopicForm(request.POST or None, initial=settings.values, new=False)
     revision = request.POST.get("revision") or settings.revision
     context: dict[str, Any] = {"name": name, "revision": revision}
     preview = {"form": form, "heading": _("Change %(name)s?") % {"name": name}, "apply": _("Apply")}
@@ -181,7 +177,7 @@ def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
                     dry_run=not is_final(request), by=request.user.label,
                 )  # fmt: skip
         except Conflict:
-            form = TopicForm(initial=_form_values(settings), new=False)
+            form = TopicForm(initial=settings.values, new=False)
             context |= {"form": form, "revision": settings.revision, "changed": True}
             return _form_page(request, context, 409)
         except Blocked as error:
@@ -223,13 +219,6 @@ def topic_delete(request: HttpRequest, name: str) -> HttpResponse:
     audit(request, "topic.delete", name, before_and_after(done)[0], {"force": force})
     messages.success(request, _("Topic %(name)s deleted.") % {"name": name})
     return redirect("topics")
-
-
-def _form_values(settings: Any) -> dict[str, object]:
-    """What the form shows of a topic's settings."""
-    hours = settings.attributes.get("reserve.time", "")
-    values = {name: getattr(settings, name) for name in NEW_TOPIC}
-    return values | {"reserve_hours": int(hours) if hours.isascii() and hours.isdigit() else 0}
 
 
 def _form_page(request: HttpRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:

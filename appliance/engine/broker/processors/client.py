@@ -14,6 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from ...errors import RefusedRequest
+from ...filter.expressions import FILTERS, not_supported
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import require_str
@@ -23,7 +24,7 @@ from ...remoting.dispatcher import Dispatcher
 from ..clients import Client, ClientManager
 from ..config_table import TooMany
 from ..groups import SubscriptionGroupManager
-from ..heartbeat import TAG, CheckClientBody, ConsumerData, HeartbeatData, decode_body
+from ..heartbeat import CheckClientBody, ConsumerData, HeartbeatData, decode_body
 from ..heartbeat_bounds import (
     MOST_GROUPS_OF_A_CONNECTION,
     MOST_SUBSCRIPTION_BYTES_OF_A_CONNECTION,
@@ -242,11 +243,8 @@ class ClientProcessor:
         data = decode_body(request.body, CheckClientBody).subscription_data
         if data is None:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "the body has no subscriptionData")
-        if data.expression_type not in ("", TAG):
-            raise RefusedRequest(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {data.expression_type}",
-            )
+        if data.expression_type not in FILTERS:
+            raise not_supported(data.expression_type)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
 

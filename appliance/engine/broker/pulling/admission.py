@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import RefusedRequest
-from ...filter.tags import tag_filter
+from ...filter.expressions import FILTERS, not_supported
 from ...protocol.codes import ResponseCode
 from ...protocol.names import PERM_READ
 from ...remoting.connection import Connection
@@ -84,15 +84,13 @@ class PullAdmission:
             expression, kind = fields.subscription, fields.expression_type
         else:
             expression, kind = self._subscribed(fields, group)
-        if kind is not None and kind != "" and kind != "TAG":
-            raise RefusedRequest(
-                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
-            )
+        if kind not in FILTERS:
+            raise not_supported(kind)
         max_count = fields.max_count
         if max_count > _MAX_COUNT:
             max_count = _MAX_COUNT
         return PullRequest(
-            reply_to, conn, opaque, group, topic, queue_id, fields.offset, max_count, tag_filter(expression)
+            reply_to, conn, opaque, group, topic, queue_id, fields.offset, max_count, FILTERS[kind](expression)
         )
 
     def _subscribed(self, fields: PullFields, group: SubscriptionGroupConfig) -> tuple[str | None, str | None]:
