@@ -120,9 +120,8 @@ class TestSender:
             raise InvalidInput("topic", say("topic_kept"), ResponseCode.NO_PERMISSION)
         if not config.perm & PERM_WRITE or not config.write_queue_nums:
             raise InvalidInput("topic", say("topic_not_writable"), ResponseCode.NO_PERMISSION)
-        if config.order and not self._options.config.broker.broker_permission & PERM_WRITE:
-            # As a producer is told. Other topics may still be sent to, by whoever knows this broker.
-            raise InvalidInput("topic", "the broker sending message is forbidden", ResponseCode.NO_PERMISSION)
+        if config.order and not self._options.config.broker.broker_permission & PERM_WRITE:  # as a producer's
+            raise InvalidInput("topic", say("topic_not_writable"), ResponseCode.NO_PERMISSION)
         if queue_id is not None and not 0 <= queue_id < config.write_queue_nums:
             last = config.write_queue_nums - 1
             raise InvalidInput("queue_id", say("out_of_range", field="queue_id", low=0, high=last))
