@@ -181,7 +181,7 @@ def _sync_database() -> None:
     """Have the drive store what was committed: the head must never be ahead of the table after a power cut.
 
     `synchronous=NORMAL` leaves commits in the write-ahead log unsynced, and syncs that log before it is copied into the
-    database and the database before the log begins anew. So the log alone is synced here; SQLite keeps no lock on it.
+    database and the database before the log begins again. So the log alone is synced here; SQLite keeps no lock on it.
     """
     try:
         fd = os.open(f"{connection.settings_dict['NAME']}-wal", os.O_RDWR | os.O_CLOEXEC)

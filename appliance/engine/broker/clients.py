@@ -1,7 +1,7 @@
 """ClientManager: who is connected - producers, consumers, their groups and subscriptions - as heartbeats say it.
 
 A group's subscriptions are those of its last heartbeat, so all its members must subscribe alike. When someone joins or
-leaves a group all its members are told (40), the newcomer included, and they share out the queues anew.
+leaves a group all its members are told (40), the newcomer included, and they share out the queues again.
 Source: RocketMQ 5.3.3 `ClientManageProcessor`, `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager`.
 Differs: a group a connection no longer mentions is left after the same 120 s without the connection being closed; a
 heartbeat without subscriptions (V2) from a client whose full one is not known asks for the full one.
@@ -79,7 +79,7 @@ class ConsumerGroupInfo:
     )
 
     def __init__(self, group_name: str) -> None:
-        #: Its members are told at the end of the tick that they have to share out the queues anew.
+        #: Its members are told at the end of the tick that they have to share out the queues again.
         self.to_be_told = False
         self.group_name = group_name
         self.consume_type = ""
@@ -289,7 +289,7 @@ class ClientManager:
     def scan_expired(self) -> None:
         """Close connections that sent no heartbeat for channelExpiredTimeout (120 s); looks at those only.
 
-        Whoever we do not read from, or did not until just now, may have sent one: its time starts anew.
+        Whoever we do not read from, or did not until just now, may have sent one: its time starts again.
         """
         now = self._clock.monotonic()
         while self._presence:
@@ -335,7 +335,7 @@ class ClientManager:
     # --- NOTIFY_CONSUMER_IDS_CHANGED
 
     def _notify(self, info: ConsumerGroupInfo) -> None:
-        """Have every member share out the queues anew; in a broadcasting group each member has them all.
+        """Have every member share out the queues again; in a broadcasting group each member has them all.
 
         Once a tick: one client that joins and leaves a thousand times in one read is one change.
         """

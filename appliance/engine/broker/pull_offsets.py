@@ -1,6 +1,6 @@
 """PullOffsets: how far each group has pulled each queue, which tells what is in flight: pulled, and not yet committed.
 
-Kept in memory only: a pull after a restart says it anew.
+Kept in memory only: a pull after a restart says it again.
 Source: RocketMQ 5.3.3 `ConsumerOffsetManager.pullOffsetTable`, `commitPullOffset`.
 """
 

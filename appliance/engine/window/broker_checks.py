@@ -19,7 +19,7 @@ from .sentences import say
 #: What was found in the store is news for so long.
 FINDINGS_S = 7 * 86_400
 _MENDED = ("torn", "queue", "queues")
-#: An index further behind is being made anew, or the machine is too slow for it.
+#: An index further behind is being rebuilt, or the machine is too slow for it.
 _INDEX_BEHIND_BYTES = 256 * 1024 * 1024
 
 

@@ -11,7 +11,7 @@ from .queue_reader import QueueReader
 EXACT_ENTRIES = 512
 SAMPLE_ENTRIES = 64
 SAMPLE_PLACES = 4
-#: An estimate is made anew when a queue has changed by this share.
+#: An estimate is made again when a queue has changed by this share.
 STALE_SHARE = 0.1
 #: Facts kept; the table is emptied beyond it.
 FACTS_KEPT = 50_000

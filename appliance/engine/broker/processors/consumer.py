@@ -1,6 +1,6 @@
 """A group's progress and its leases: 14, 15 consumer offsets; 41, 42 queue locks. All inline on remoting-io.
 
-14 never answers a passing error, nor while a queue is being built anew: a client would take it for "none" and skip to
+14 never answers a passing error, nor while a queue is being rebuilt: a client would take it for "none" and skip to
 the queue's end. It closes the connection instead.
 Source: RocketMQ 5.3.3 `ConsumerManageProcessor`, `AdminBrokerProcessor.lockBatchMQ`.
 """

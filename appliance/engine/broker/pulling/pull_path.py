@@ -95,7 +95,7 @@ class PullPath:
             now = store.find_queue(queue.topic, queue.queue_id)
             if now is queue:
                 result = store.get(queue, request.offset, request.max_count, request.wanted, entries)
-            else:  # deleted, and perhaps made anew, meanwhile
+            else:  # deleted, and perhaps made again, meanwhile
                 result = store.get(now, request.offset, request.max_count, request.wanted)
             if result is not None:
                 self._pulled(request.group.group_name, now, result.next_offset)

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_S = 0.1
 #: Records of a slice: well under 1 ms, and the lock is held no longer (D10).
 SLICE = 400
-#: Read at a time: below the 128 KiB from which malloc maps memory anew each time, which doubled the cost of a record.
+#: Read at a time: below the 128 KiB from which malloc maps memory again each time, which doubled the cost of a record.
 WINDOW_BYTES = 120 * 1024
 #: Rest after a slice, as a multiple of the time it took, by how far the index is behind in bytes.
 _RESTS = ((32 << 20, 2.0), (256 << 20, 1.0), (1 << 62, 0.5))
