@@ -86,8 +86,8 @@ def broker_takes(monkeypatch):
     """`broker_takes(bytes)`: maxMessageSize."""
 
     def take(size: int) -> None:
-        engine = SimpleNamespace(config=SimpleNamespace(store=SimpleNamespace(max_message_size=size)))
-        monkeypatch.setattr(request_bodies.runtime, "running", lambda: SimpleNamespace(engine=engine))
+        window = SimpleNamespace(max_message_bytes=lambda: size)
+        monkeypatch.setattr(request_bodies.runtime, "window", lambda: window)
 
     return take
 
@@ -105,6 +105,7 @@ def test_large_bodies_of_all_together_are_bounded_and_small_ones_still_come(monk
         small = Asked(bodies, "/login/", [b"z" * 10_000])
         task = asyncio.create_task(first.ask())
         while not application.bodies:
+            assert not task.done(), "it broke off"
             await asyncio.sleep(0.001)
         await asyncio.wait_for(second.ask(), 5)
         assert second.status == 503
