@@ -105,6 +105,7 @@ def test_large_bodies_of_all_together_are_bounded_and_small_ones_still_come(monk
         small = Asked(bodies, "/login/", [b"z" * 10_000])
         task = asyncio.create_task(first.ask())
         while not application.bodies:
+            assert not task.done(), "it broke off"
             await asyncio.sleep(0.001)
         await asyncio.wait_for(second.ask(), 5)
         assert second.status == 503

@@ -13,8 +13,8 @@ import operator
 import threading
 import time
 from array import array
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
@@ -28,11 +28,25 @@ logger = logging.getLogger(__name__)
 PERIOD_S = 1.0
 #: What "now" means in a rate.
 RATE_SAMPLES = 10
+T = TypeVar("T")
+
 #: Objects one C call looks at, so that it holds the interpreter for less than half a millisecond (D10).
 SLICE = 8192
 
 _max_offset = operator.attrgetter("max_offset")
 _changes = operator.attrgetter("changes")
+
+
+def _moved_since(items: Sequence[T], figure: Callable[[T], int], known: list[int]) -> Iterator[tuple[int, int, int]]:
+    """(place, known figure, present one) of each item that moved; a slice of `known` follows once it is done."""
+    for begin in range(0, len(items), SLICE):
+        part = list(map(figure, items[begin : begin + SLICE]))
+        old = known[begin : begin + SLICE]
+        if part == old:
+            continue
+        for i in itertools.compress(itertools.count(), map(operator.ne, part, old)):
+            yield begin + i, old[i], part[i]
+        known[begin : begin + SLICE] = part
 
 
 class Deliveries(Protocol):
@@ -121,15 +135,9 @@ class Sampler(ServiceThread):
         queues, _ = self.index.look()
         if queues is not self._queues:
             self._take_queues(queues)
-        ends, all_moves = self._ends, self._topic_moves
-        for begin in range(0, len(queues), SLICE):
-            part = list(map(_max_offset, queues[begin : begin + SLICE]))
-            old = ends[begin : begin + SLICE]
-            if part == old:
-                continue
-            for i in itertools.compress(itertools.count(), map(operator.ne, part, old)):
-                self._moved(all_moves[begin + i], part[i] - old[i], now)
-            ends[begin : begin + SLICE] = part
+        all_moves = self._topic_moves
+        for place, before, end in _moved_since(queues, _max_offset, self._ends):
+            self._moved(all_moves[place], end - before, now)
 
     def _take_queues(self, queues: list[ConsumeQueue]) -> None:
         """The table of queues changed: known queues keep their last offset, what new ones hold has just come.
@@ -169,15 +177,8 @@ class Sampler(ServiceThread):
                     self._forget(moves)
             self._entry_changes = [known.get(entry, -1) for entry in entries]
             self._entries = entries
-        changes = self._entry_changes
-        for begin in range(0, len(entries), SLICE):
-            part = list(map(_changes, entries[begin : begin + SLICE]))
-            old = changes[begin : begin + SLICE]
-            if part == old:
-                continue
-            for i in itertools.compress(itertools.count(), map(operator.ne, part, old)):
-                self._committed_moved(entries[begin + i], now)
-            changes[begin : begin + SLICE] = part
+        for place, _, _ in _moved_since(entries, _changes, self._entry_changes):
+            self._committed_moved(entries[place], now)
 
     def _committed_moved(self, entry: QueueOffsets, now: float) -> None:
         """Count how far its offsets went on; a first commit of a queue or a reset is no consumption."""
