@@ -268,11 +268,6 @@ class Sampler(ServiceThread):
                 found[key[which]] = found.get(key[which], 0.0) + (self.rate(moves, span) or 0.0)
         return found
 
-    def last_move(self, group: str) -> float | None:
-        """Monotonic seconds when any offset of the group went on; the sampler's start when it has not since."""
-        times = [moves.moved_at for (_, name), moves in list(self.pairs.items()) if name == group]
-        return max([*times, self.started_at])
-
     def times(self, seconds: int) -> list[tuple[int, int, float]]:
         """(slot, wall ms, seconds since the sample before) of the last samples, oldest first."""
         count = self.count

@@ -86,10 +86,6 @@ class EngineAdmin(ProcessWindow):
         """The groups that consume it, by name. NotFound."""
         return self._running().topics.consumer_rows(name)
 
-    def topic_category(self, name: str) -> str:
-        """ "user", "system", "retry" or "dlq", by its name; for access by topic."""
-        return self._running().topics.category(name)
-
     def route(self, name: str) -> s.Route:
         """What the own name server tells clients of it. NotFound; Unavailable without a name server here."""
         return route_of(self._namesrv, name)

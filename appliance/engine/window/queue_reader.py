@@ -108,10 +108,6 @@ class QueueReader:
             return None
         return store_time_ms(head)
 
-    def bytes_at(self, physical: int, size: int) -> bytes:
-        """A published record's bytes; empty or short when it is gone."""
-        return self._read(physical, size) if physical + size <= self._store.published else b""
-
     def _read(self, physical: int, size: int) -> bytes:
         """Of the log; empty when its file has just been deleted or cannot be read: a page shows what it can."""
         try:

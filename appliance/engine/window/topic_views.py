@@ -196,10 +196,6 @@ class TopicViews:
 
     # --- one topic
 
-    def category(self, name: str) -> str:
-        """ "user", "system", "retry" or "dlq"."""
-        return category_of(name, self._topics.is_system_topic(name))
-
     def config(self, name: str) -> TopicConfig:
         config = self._topics.get(name)
         if config is None:
