@@ -17,7 +17,7 @@ import msgspec
 from zlib_ng import zlib_ng
 
 from ..errors import RefusedRequest
-from ..protocol.codes import RequestCode, ResponseCode
+from ..protocol.codes import FAQ_HINT, RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.data_version import DataVersion
 from ..protocol.fields import optional_bool, optional_int, optional_long, require_long, require_str
@@ -46,10 +46,7 @@ _WHOLE_TABLE_BYTES = 64 * 1024
 #: `MixAll.ZONE_NAME`, `ZONE_MODE`: fields that a 5.x client adds to every request when its environment sets them.
 _ZONE_NAME, _ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"
 
-_NO_ROUTE = (
-    "No topic route info in name server for the topic: %s\n"
-    "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-)
+_NO_ROUTE = f"No topic route info in name server for the topic: %s{FAQ_HINT}"
 
 
 _I32 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]

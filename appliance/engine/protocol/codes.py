@@ -5,6 +5,9 @@ Plain integers in classes, not enums: they are dictionary keys on the hot path.
 Source: RocketMQ 5.3.3 `RequestCode`, `ResponseCode`, `RemotingSysResponseCode`, `LanguageCode`, `MQVersion`.
 """
 
+#: Ends many a remark. Source: `FAQUrl.suggestTodo`.
+FAQ_HINT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
 
 class RequestCode:
     """What a request asks for; `code` of a header whose response bit is clear."""

@@ -50,7 +50,6 @@ SECTOR_BYTES = 512
 UNWRITTEN = bytes(SECTOR_BYTES)
 
 SIZE_MAGIC = struct.Struct(">iI")
-_I64 = struct.Struct(">q")
 _U16 = struct.Struct(">H")
 
 #: Size, magic, crc, queue id, flag, queue offset, physical offset: a record's own, even within a batch.

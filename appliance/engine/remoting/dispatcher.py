@@ -66,6 +66,10 @@ def _hot_prefix(code: int) -> bytes:
 _SEND_PREFIXES = frozenset(_hot_prefix(code) for code in SEND_CODES)
 
 
+#: The remark of SYSTEM_BUSY for what a pool has no room for; clients know it.
+OVERLOADED = "[OVERLOAD]system busy, start flow control for a while"
+
+
 class _Job(NamedTuple):
     """What a pool is given. conn: who gets the answer, which is not built before there is room for it."""
 
@@ -301,9 +305,7 @@ class Dispatcher:
         if not pool.submit(lambda: self._answer(handler, request, conn), size, conn, not request.is_oneway):
             conn.respond(
                 request,
-                RemotingCommand.response(
-                    ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
-                ),
+                RemotingCommand.response(ResponseCode.SYSTEM_BUSY, OVERLOADED),
             )
 
     @staticmethod

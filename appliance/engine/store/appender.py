@@ -75,7 +75,7 @@ class Appender:
         cannot take it.
         """
         log = self.log
-        store_ms = self.scheduler.wall_ms
+        store_ms = self.scheduler.wall_ms  # as next_store_ms, without a call for each message
         if store_ms > self.store_ms:
             self.store_ms = store_ms
         else:

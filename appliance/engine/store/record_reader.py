@@ -11,7 +11,16 @@ import logging
 from typing import NamedTuple
 
 from ..errors import CorruptFile
-from ..protocol.record import FIXED_BYTES, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, Record, decode_record, store_time_ms
+from ..protocol.record import (
+    FIXED_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    SIZE_MAGIC,
+    Record,
+    decode_record,
+    store_time_ms,
+)
 from .log.commit_log import CommitLog
 from .publication import Publication
 
@@ -60,7 +69,7 @@ class RecordReader:
             length, magic = SIZE_MAGIC.unpack_from(data)
             if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= length <= room or size not in (None, length):
                 return Missing.NO_RECORD
-            if int.from_bytes(data[28:36], "big") != physical:
+            if int.from_bytes(data[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big") != physical:
                 return Missing.NO_RECORD
             if length > len(data):
                 data = self._log.read(physical, length)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import RefusedRequest
 from ...filter.expressions import FILTERS, not_supported
-from ...protocol.codes import ResponseCode
+from ...protocol.codes import FAQ_HINT, ResponseCode
 from ...protocol.names import PERM_READ
 from ...remoting.connection import Connection
 from ..topic_config import refuse_batch_queues
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..groups import SubscriptionGroupConfig, SubscriptionGroupManager
     from ..topics import TopicConfigManager
 
-_HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 #: The client's limit, whatever it asks for.
 _MAX_COUNT = 1024 * 1024
 
@@ -60,14 +59,14 @@ class PullAdmission:
         if group is None:
             raise RefusedRequest(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{fields.group}] does not exist, {_HELP}",
+                f"subscription group [{fields.group}] does not exist, {FAQ_HINT}",
             )
         if not group.consume_enable:
             raise Forbidden(f"subscription group no permission, {fields.group}", ForbiddenType.GROUP)
         topic = self._topics.get(fields.topic)
         if topic is None:
             raise RefusedRequest(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist, apply first please! {_HELP}"
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist, apply first please! {FAQ_HINT}"
             )
         if topic.attributes:
             refuse_batch_queues(topic)
@@ -97,7 +96,7 @@ class PullAdmission:
         """(expression, type) the group's heartbeats said."""
         info = self._clients.consumer_group(fields.group)
         if info is None:
-            raise RefusedRequest(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{_HELP}")
+            raise RefusedRequest(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ_HINT}")
         if info.message_model == "BROADCASTING" and not group.consume_broadcast_enable:
             raise Forbidden(
                 f"the consumer group[{fields.group}] can not consume by broadcast way",
@@ -105,7 +104,9 @@ class PullAdmission:
             )
         subscription = info.subscriptions.get(fields.topic)
         if subscription is None:
-            raise RefusedRequest(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{_HELP}")
+            raise RefusedRequest(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ_HINT}"
+            )
         if subscription.sub_version < fields.sub_version:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return subscription.sub_string, subscription.expression_type

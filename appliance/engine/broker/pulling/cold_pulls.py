@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ...errors import RefusedRequest
 from ...protocol.codes import ResponseCode
-from ...remoting.dispatcher import WorkerPool
+from ...remoting.dispatcher import OVERLOADED, WorkerPool
 from ...store.cold_reader import ColdReader
 from ...store.log.commit_log import CommitLog
 from ...store.queues.consume_queue import ConsumeQueue
@@ -27,7 +27,7 @@ COLD_PULL_BYTES = 4096
 
 def overloaded() -> RefusedRequest:
     """A client waits after this code; told that nothing was found it would ask again at once."""
-    return RefusedRequest(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+    return RefusedRequest(ResponseCode.SYSTEM_BUSY, OVERLOADED)
 
 
 class ColdPulls:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ...errors import RefusedRequest
 from ...host_port import join_host_port
-from ...protocol.codes import ResponseCode
+from ...protocol.codes import FAQ_HINT, ResponseCode
 from ...protocol.message_id import decode_host
 from ...protocol.names import NO_SEND_TOPICS, PERM_WRITE, RETRY_PREFIX, topic_name_error
 from ...store.queues.consume_queue import ConsumeQueue
@@ -20,7 +20,6 @@ from ..topics import TopicConfigManager
 from .fields import SendFields
 from .retry_policy import RetryPolicy
 
-_HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 #: Routes kept; the table is emptied beyond it.
 _ROUTES_KEPT = 50_000
 
@@ -110,7 +109,7 @@ class SendAdmission:
                 config = self._retry_policy.retry_topic(topic)
             if config is None:
                 raise RefusedRequest(
-                    ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{_HELP}"
+                    ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ_HINT}"
                 )
         refuse_batch_queues(config)
         if config.order and not self._broker_permission() & PERM_WRITE:

@@ -6,14 +6,13 @@ Source: 5.3.3 `AbstractSendMessageProcessor.handleRetryAndDLQ`.
 from __future__ import annotations
 
 from ...errors import RefusedRequest
-from ...protocol.codes import ResponseCode
+from ...protocol.codes import FAQ_HINT, ResponseCode
 from ...protocol.names import DLQ_PREFIX, PERM_READ, PERM_WRITE, RETRY_PREFIX
 from ..groups import SubscriptionGroupConfig, SubscriptionGroupManager
 from ..queue_locks import RebalanceLockManager
 from ..topic_config import TopicConfig
 from ..topics import TopicConfigManager
 
-_HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 #: Clients from V3_4_9 on send their own limit of retries.
 _VERSION_WITH_MAX_RECONSUME = 121
 
@@ -34,7 +33,7 @@ class RetryPolicy:
         group = self._groups.find(name)
         if group is None:
             raise RefusedRequest(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}{_HELP}"
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}{FAQ_HINT}"
             )
         return group
 
