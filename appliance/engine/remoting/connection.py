@@ -77,7 +77,6 @@ class Connection(Outbox):
     _server: ConnectionServer
     __slots__ = (
         "_filled",
-        "_partial",
         "client_id",
         "dispatcher",
         "language",

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..clock import Clock
+from ..hotpath import LoopState
 from ..service_thread import ServiceThread
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Timer:
         self.cancelled = True
 
 
-class EventLoop(ServiceThread):
+class EventLoop(ServiceThread, LoopState):
     """The thread `remoting-io`. Owns: epoll, timers, the receive buffer. Woken by: sockets, an eventfd, timers."""
 
     def __init__(self, clock: Clock | None = None) -> None:

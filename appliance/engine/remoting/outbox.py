@@ -20,6 +20,7 @@ from threading import Lock
 from typing import Protocol
 
 from ..host_port import join_host_port
+from ..hotpath import PeerState
 from ..protocol.message_id import decode_host
 from .event_loop import READABLE, WRITABLE, EventLoop
 
@@ -63,7 +64,7 @@ class OutboxServer(Protocol):
         """Count bytes in the outboxes of all peers."""
 
 
-class Outbox:
+class Outbox(PeerState):
     """What is to be sent to one peer.
 
     full: no more answers are built for now. halted: no frames of the peer are dispatched for now, for whatever reason.
@@ -78,23 +79,10 @@ class Outbox:
         "_in_pool",
         "_in_pools_bytes",
         "_in_socket",
-        "_mask",
-        "_out",
-        "_out_bytes",
         "_pool_waits",
         "_posted",
-        "_server",
-        "_settled",
         "_sock",
         "_waiting",
-        "born_host",
-        "closed",
-        "closing",
-        "dirty",
-        "fd",
-        "full",
-        "halted",
-        "last_active",
         "listening_since",
     )
 

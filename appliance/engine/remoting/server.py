@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 
 from ..errors import StartError
+from ..hotpath import ServerState
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import encode_host
 from .connection import Connection
@@ -110,7 +111,7 @@ class _Listener:
                 sock.close()
 
 
-class RemotingServer:
+class RemotingServer(ServerState):
     """Every connection of the process. Owned by the remoting-io thread once the loop runs."""
 
     def __init__(self, loop: EventLoop) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
+from ..hotpath import AppenderState, TickState
 from ..protocol.record import LAYOUTS, MAGIC_V1, SYS_HOSTS_IPV6
 from .log.commit_log import CommitLog
 from .queues.consume_queue import ENTRY, ConsumeQueue
@@ -18,14 +19,14 @@ _NO_HOST_FLAGS = ~SYS_HOSTS_IPV6
 Packer = Callable[[int, int, int], tuple[bytes, bytes, list[int]]]
 
 
-class Tick:
+class Tick(TickState):
     """What one tick staged.
 
     acks: (who waits, what became of it) for each put, whatever these are: they come back when the tick is published or
     has failed. early: the same for those who do not wait for the sync (WAIT=false): they come back when it is written.
     """
 
-    __slots__ = ("acks", "early", "end", "last_offset", "touched", "written_at")
+    __slots__ = ()
 
     def __init__(self) -> None:
         self.end = 0
@@ -36,7 +37,7 @@ class Tick:
         self.written_at = 0.0
 
 
-class Appender:
+class Appender(AppenderState):
     """The appending half of MessageStore: its base class, so that a send pays for no call between them."""
 
     def __init__(self, log: CommitLog, scheduler: Scheduler, store_host: bytes) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ...clock import SYSTEM, Clock
 from ...errors import MessageTooLarge, StartError, StoreBroken
+from ...hotpath import StageState
 from ...protocol.record import BLANK_BYTES, MAGIC_BLANK, SIZE_MAGIC
 from ..disk import Disk, DiskUsage
 from ..paths import segment_name, segment_offset
@@ -42,7 +43,7 @@ RECENT_BYTES = 64 * 1024 * 1024
 PREPARE_AT = 0.5
 
 
-class CommitLog:
+class CommitLog(StageState):
     """Append, write, read. Appending belongs to the remoting-io thread; anyone may read below `written`."""
 
     def __init__(self, directory: Path, disk: Disk, segment_bytes: int, clock: Clock = SYSTEM) -> None:
@@ -69,12 +70,12 @@ class CommitLog:
         self.stage = bytearray(STAGE_BYTES)
         self.staged = 0
         self.stage_base = 0
-        self._stage_room = STAGE_BYTES
+        self.stage_room = STAGE_BYTES
         #: Why nothing is taken for now; `reserve` comes to look at it only because there is no room in the stage then.
         self.refused: str | None = None
         #: Records and batches that were asked for and not taken.
         self.not_taken = 0
-        self._segment_end = 0
+        self.segment_end = 0
         self._allocator = SegmentAllocator(self, clock)
 
     # --- opening
@@ -124,7 +125,7 @@ class CommitLog:
         if not self.segments or self.segments[-1].end == end:
             start = self.segments[-1].end if self.segments else end - end % self.segment_bytes
             self.add_segment(self.create_segment(start))
-        self._segment_end = next(s.end for s in self.segments if s.end > end)
+        self.segment_end = next(s.end for s in self.segments if s.end > end)
         self._allocator.start()
         self._prepare_ahead()
 
@@ -176,7 +177,7 @@ class CommitLog:
         Raises StoreBroken when the log is or becomes unable to take it, MessageTooLarge when no file could.
         """
         at = self.staged
-        if at + size > self._stage_room or self.stage_base + at + size + BLANK_BYTES > self._segment_end:
+        if at + size > self.stage_room or self.stage_base + at + size + BLANK_BYTES > self.segment_end:
             try:
                 at = self._make_room(size)
             except StoreBroken:
@@ -191,11 +192,11 @@ class CommitLog:
         if size + BLANK_BYTES > self.segment_bytes:
             raise MessageTooLarge(f"{size} bytes do not fit a commit log file of {self.segment_bytes}")
         self.write()
-        if self.written + size + BLANK_BYTES > self._segment_end:
+        if self.written + size + BLANK_BYTES > self.segment_end:
             self._roll()
-        self._stage_room = max(size, STAGE_BYTES)
-        if len(self.stage) != self._stage_room:
-            self.stage = bytearray(self._stage_room)
+        self.stage_room = max(size, STAGE_BYTES)
+        if len(self.stage) != self.stage_room:
+            self.stage = bytearray(self.stage_room)
         return 0
 
     def write(self) -> None:
@@ -238,19 +239,19 @@ class CommitLog:
         blank = SIZE_MAGIC.pack(left, MAGIC_BLANK)
         self._write_all(current, memoryview(blank), self.written)
         self.written = self.stage_base = following.start
-        self._segment_end = following.end
+        self.segment_end = following.end
         logger.info("commit log: rolled file=%s", following.path.name)
 
     def _prepare_ahead(self) -> None:
         """Have the next file made when half of this one is used."""
-        if self._segment_end - self.written < self.segment_bytes * (1 - PREPARE_AT):
+        if self.segment_end - self.written < self.segment_bytes * (1 - PREPARE_AT):
             last = self.segments[-1]
-            if last.end == self._segment_end:
+            if last.end == self.segment_end:
                 self._allocator.prepare(last.end)
 
     def after_write(self) -> None:
         """Once a tick, after `write`."""
-        if self._segment_end - self.written < self.segment_bytes * (1 - PREPARE_AT):
+        if self.segment_end - self.written < self.segment_bytes * (1 - PREPARE_AT):
             self._prepare_ahead()
         if self._allocator.warmed - self.written < WARM_BYTES // 2:
             self._allocator.keep_warm()
@@ -267,7 +268,7 @@ class CommitLog:
         """Take no more records, for a reason that passes; None: take them again. What is staged is still written."""
         if reason != self.refused:
             self.refused = reason
-            self._stage_room = _NO_ROOM if reason is not None else len(self.stage)
+            self.stage_room = _NO_ROOM if reason is not None else len(self.stage)
 
     def remove_before(self, offset: int) -> list[Segment]:
         """Take the files off the front that end at or below `offset`; the caller unlinks and releases them, in order.

@@ -20,6 +20,8 @@ import time
 from collections.abc import Iterator
 from functools import lru_cache
 
+from ...hotpath import QueueState
+
 ENTRY_BYTES = 20
 ENTRY = struct.Struct(">qiq")
 #: Size of an entry that stands for no record: Apache's own filler has it, so its recovery walks over ours too.
@@ -28,22 +30,10 @@ HOLE_SIZE = 0x7FFFFFFF
 HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
 
 
-class ConsumeQueue:
+class ConsumeQueue(QueueState):
     """One queue. Owned by remoting-io; other threads may read its numbers."""
 
-    __slots__ = (
-        "broken",
-        "dirty",
-        "max_offset",
-        "min_offset",
-        "next_offset",
-        "queue_id",
-        "recorded",
-        "tail",
-        "tail_base",
-        "topic",
-        "trims",
-    )
+    __slots__ = ("broken", "dirty", "recorded", "topic", "trims")
 
     def __init__(self, topic: str, queue_id: int, offset: int = 0) -> None:
         self.topic = topic
