@@ -12,15 +12,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from . import pure
+from . import pure, pure_index
 
 #: Why the pure twin runs; empty when the compiled one does.
 WHY_PURE = ""
 
 if TYPE_CHECKING:
     from .pure import AppenderState, LoopState, PeerState, QueueState, ServerState, StageState, TickState
+    from .pure_index import Keys, link_entries, put_keys, scan_keys, take_back
 else:
-    twin = pure
+    twin, index = pure, pure_index
     if os.environ.get("ROCKETBOX_PURE", "").lower() not in ("", "0", "false", "no"):
         WHY_PURE = "ROCKETBOX_PURE is set"
     else:
@@ -30,7 +31,7 @@ else:
             WHY_PURE = f"the compiled part was not built: {error}"
         else:
             if _compiled.INTERFACE == pure.INTERFACE:
-                twin = _compiled
+                twin = index = _compiled
             else:
                 WHY_PURE = "the compiled part was built from other sources"
     AppenderState, LoopState, PeerState, QueueState = (
@@ -40,6 +41,8 @@ else:
         twin.QueueState,
     )
     ServerState, StageState, TickState = twin.ServerState, twin.StageState, twin.TickState
+    Keys, link_entries, put_keys = index.Keys, index.link_entries, index.put_keys
+    scan_keys, take_back = index.scan_keys, index.take_back
 
 #: Whether this process uses the compiled twin.
 COMPILED = not WHY_PURE
@@ -48,10 +51,15 @@ __all__ = [
     "COMPILED",
     "WHY_PURE",
     "AppenderState",
+    "Keys",
     "LoopState",
     "PeerState",
     "QueueState",
     "ServerState",
     "StageState",
     "TickState",
+    "link_entries",
+    "put_keys",
+    "scan_keys",
+    "take_back",
 ]
