@@ -453,6 +453,7 @@ cdef class SendRuns:
     cdef int64_t shape_code
     cdef byte* scratch
     cdef byte* common
+    cdef Py_ssize_t common_size
     cdef Member* members
     cdef Py_ssize_t members_room
     # The run that is under way.
@@ -802,6 +803,9 @@ cdef class SendRuns:
         """Turn to what is known of members of such batches; the batch's own properties are in `common`."""
         cdef Py_ssize_t head = found.key_at - 9, rest = common_size - found.key_end
         cdef const char* key
+        # It gives members the batch's own unique key, which differs from batch to batch of one shape.
+        self.looker = None
+        self.common_size = common_size
         if self.known_key is not None and PyBytes_GET_SIZE(self.known_key) == head + rest:
             key = PyBytes_AS_STRING(self.known_key)
             if memcmp(key, self.common, head) == 0 and memcmp(key + head, self.common + found.key_end, rest) == 0:
@@ -810,7 +814,6 @@ cdef class SendRuns:
         self.shape = None
         common = PyBytes_FromStringAndSize(<char*>self.common, common_size)
         self.known = self.shapes.of(common)
-        self.looker = self.member_look(common)
         self.known_key = None
         if head + rest <= LONGEST_SHAPE:
             self.known_key = common[:head] + common[found.key_end :]
@@ -896,6 +899,8 @@ cdef class SendRuns:
         if item != NULL:
             seen = <object>item
         else:
+            if self.looker is None:
+                self.looker = self.member_look(PyBytes_FromStringAndSize(<char*>self.common, self.common_size))
             try:
                 seen = self.looker.look_at(PyBytes_FromStringAndSize(<const char*>own, size))
             except Exception:
