@@ -213,12 +213,37 @@ cdef bint look_at_properties(const byte* text, Py_ssize_t size, Found* found) no
     if tag_at >= 0:
         end = <const byte*>memchr(text + tag_at, 2, size - tag_at)
         tag_end = size if end == NULL else end - text
-        for i in range(tag_at, tag_end):
-            if text[i] >= 0x80:
-                return False
-            code = 31 * code + text[i]
+        code = java_hash(text + tag_at, tag_end - tag_at)
     found.tag_code = <int32_t>code
     return True
+
+
+cdef uint32_t java_hash(const byte* text, Py_ssize_t size) noexcept nogil:
+    """`properties.java_hash`, over UTF-16's units; `text` is UTF-8."""
+    cdef Py_ssize_t i = 0
+    cdef uint32_t code = 0, c
+    while i < size:
+        c = text[i]
+        if c < 0x80:
+            i += 1
+        elif c < 0xE0:
+            c = (c & 0x1F) << 6 | (text[i + 1] & 0x3F)
+            i += 2
+        elif c < 0xF0:
+            c = (c & 0x0F) << 12 | <uint32_t>(text[i + 1] & 0x3F) << 6 | (text[i + 2] & 0x3F)
+            i += 3
+        else:
+            c = (
+                (c & 0x07) << 18
+                | <uint32_t>(text[i + 1] & 0x3F) << 12
+                | <uint32_t>(text[i + 2] & 0x3F) << 6
+                | (text[i + 3] & 0x3F)
+            ) - 0x10000
+            i += 4
+            code = 31 * code + (0xD800 | c >> 10)
+            c = 0xDC00 | (c & 0x3FF)
+        code = 31 * code + c
+    return code
 
 
 # --- CRC
