@@ -72,7 +72,7 @@ def properties(chance: random.Random) -> str:
     number = chance.randrange(1 << 16)
     pairs = [f"UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA{number:04X}", "WAIT\x01true"]
     if chance.random() < 0.7:
-        pairs.append("TAGS\x01" + chance.choice(("TagA", "TagB", "polygenelubricants", "订单", "T")))
+        pairs.append("TAGS\x01" + chance.choice(("TagA", "TagB", "polygenelubricants", "订单", "Füße", "😀x", "T")))
     if chance.random() < 0.5:
         pairs.append(f"KEYS\x01order-{number}")
     if chance.random() < 0.3:
@@ -183,14 +183,20 @@ def members(chance: random.Random, count: int) -> bytes:
     )
 
 
+def of_a_batch(chance: random.Random) -> str:
+    """A usual batch's own properties; now and then as Java 4.9 writes them."""
+    if chance.random() < 0.2:
+        return "WAIT\x01true"
+    return f"UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBC{chance.randrange(1 << 16):04X}\x02WAIT\x01true\x02"
+
+
 def usual(chance: random.Random, kind: str) -> bytes:
     """A send that the compiled part is there for. kind: java, go, cpp or binary, with -10 or -batch behind it."""
     style, _, more = kind.partition("-")
     batch = more == "batch"
     code = 10 if more == "10" else 320 if batch else 310
     topic, queue_id = chance.choice(TOPICS[:3]), chance.randrange(4)
-    text = chance.choice(("WAIT\x01true", "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBC0001\x02WAIT\x01true\x02"))
-    pairs = fields_of(chance, topic, queue_id, text if batch else properties(chance), batch)
+    pairs = fields_of(chance, topic, queue_id, of_a_batch(chance) if batch else properties(chance), batch)
     if code == 10:
         pairs = [(LONG.get(letter, letter), value) for letter, value in pairs if letter != "n"]
     body = (
@@ -207,29 +213,34 @@ USUAL_KINDS = tuple(f"{style}{more}" for style in ("java", "go", "cpp", "binary"
 
 
 def odd_batch(chance: random.Random) -> bytes:
-    """A batch's body in which something may be wrong."""
-    count = chance.choice((0, 1, 1, 2, 3, 5, 40))
+    """A batch's body in which something may be wrong, mostly with one member."""
+    count = chance.choice((0, 1, 2, 3, 3, 5, 40))
+    guilty = {chance.randrange(count) for _ in range(chance.choice((0, 1, 1, 2)))} if count else set()
     parts = []
     for number in range(count):
-        body = chance.randbytes(chance.choice((0, 1, 10, 10, 100, _MOST if chance.random() < 0.2 else 20)))
-        text = odd_properties(chance) if chance.random() < 0.4 else properties(chance)
-        if chance.random() < 0.1:
+        body = chance.randbytes(chance.choice((1, 10, 10, 100)))
+        text = properties(chance)
+        flag, pick = 0, chance.randrange(9) if number in guilty else -1
+        if pick == 0:
+            body = chance.randbytes(chance.choice((0, _MOST)))
+        elif pick in (1, 2, 3):
+            text = odd_properties(chance)
+        elif pick == 4:
             text = text.replace("UNIQ_KEY", "KEYS")
+        elif pick == 5:
+            flag = chance.choice((1, -1, 1 << 30, -(1 << 31)))
         raw = text.encode("utf-8", "surrogatepass")[:65_535]
-        if chance.random() < 0.05:
-            raw += chance.choice((b"\xff", b"\xc3", b"\xed\xa0\x80"))
-        flag = chance.choice((0, 0, 0, 1, -1, 1 << 30))
+        if pick == 6:
+            raw += chance.choice((b"\xff", b"\xc3", b"\xed\xa0\x80", b"", b"\x02", b"\x00" * 512))
         member = encode_member(body, raw, flag)
-        if chance.random() < 0.1:  # magic and CRC are the broker's to write
+        if pick == 7:  # magic and CRC are the broker's to write
             member = member[:4] + chance.randbytes(8) + member[12:]
-        if chance.random() < 0.08:
+        elif pick == 8:
             at = chance.choice((0, 16, 20 + len(body)))
-            wrong = chance.choice((0, 1, -1, 21, 22, 0x7FFFFFFF, -(1 << 31), len(member) + 1, len(member) - 1))
             width = 2 if at == 20 + len(body) else 4
+            wrong = chance.choice((0, 1, -1, 21, 22, 0x7FFFFFFF, -(1 << 31), len(member) + 1, len(member) - 1))
             member = member[:at] + (wrong & (1 << 8 * width) - 1).to_bytes(width, "big") + member[at + width :]
         parts.append(member)
-        if number and chance.random() < 0.05:
-            break
     body = b"".join(parts)
     cut = chance.random()
     if cut < 0.08:
@@ -237,19 +248,28 @@ def odd_batch(chance: random.Random) -> bytes:
     return body + chance.randbytes(chance.choice((1, 4, 21, 22, 23))) if cut < 0.13 else body
 
 
+#: What may be odd about a send, more or less often.
+_ODDITIES = (
+    "topic", "topic", "queue", "queue", "text", "text", "text", "text", "number", "number", "body", "flag", "names",
+    "order", "binary", "binary", "spelt", "spoilt", "spoilt", "spoilt", "spoilt", "opaque", "blank", "mutated",
+    "member", "member", "member", "unique",
+)  # fmt: skip
+
+
 def odd(chance: random.Random) -> bytes:
-    """A send with one or a few things that are not usual."""
-    code = chance.choice((310, 310, 310, 10, 320))
-    batch = code == 320 if chance.random() < 0.9 else chance.random() < 0.5
-    topic = chance.choice(TOPICS) if chance.random() < 0.7 else chance.choice(ODD_TOPICS)
-    queue_id = (
-        chance.choice((0, 1, 2, 3))
-        if chance.random() < 0.7
-        else chance.choice((-1, -(1 << 31), 4, 7, 8, 255, 1 << 30, (1 << 31) - 1))
-    )
-    text = odd_properties(chance) if chance.random() < 0.5 else properties(chance)
+    """A send with one thing that is not usual, or a few."""
+    odds = {chance.choice(_ODDITIES) for _ in range(chance.choice((1, 1, 1, 1, 2, 3)))}
+    code = chance.choice((310, 310, 310, 10, 320, 320))
+    batch = (code == 320) != ("names" in odds and chance.random() < 0.5)
+    topic = chance.choice(ODD_TOPICS if "topic" in odds else TOPICS)
+    queue_id = chance.randrange(4)
+    if "queue" in odds:
+        queue_id = chance.choice((-1, -(1 << 31), 4, 7, 8, 255, 1 << 30, (1 << 31) - 1))
+    text = properties(chance) if chance.random() < 0.3 or not batch else of_a_batch(chance)
+    if "text" in odds:
+        text = odd_properties(chance)
     pairs = fields_of(chance, topic, queue_id, text, batch)
-    if chance.random() < 0.25:
+    if "number" in odds:
         name, values = chance.choice((
             ("f", (1, 2, 4, 8, 12, 0x10, 0x20, 0x30, 0x80, 0x91, -1, 1 << 30, 256)),
             ("g", (0, -1, 1 << 62)), ("h", (1, -1, 1 << 30)),
@@ -257,27 +277,33 @@ def odd(chance: random.Random) -> bytes:
             ("c", ("", "NoTemplate", "SELF_TEST_TOPIC", "broker-a")), ("k", (True,)), ("a", ("", "ä", "x" * 300)),
         ))  # fmt: skip
         pairs = [pair for pair in pairs if pair[0] != name] + [(name, chance.choice(values))]
-    body = odd_batch(chance) if batch else chance.randbytes(
-        chance.choice((0, 1, 2, 100, 1000, 1000, 1000, _MOST - 1, _MOST, _MOST + 1, 70_000))
-    )  # fmt: skip
-    opaque, flag = chance.randrange(1 << 20), chance.choice((0, 0, 0, 2, 4, 1 << 30))
-    if chance.random() < (0.9 if code == 10 else 0.03):
+    if batch:
+        body = odd_batch(chance) if odds & {"member", "body"} else members(chance, chance.choice((1, 3)))
+        if "unique" in odds:
+            body = body.replace(b"UNIQ_KEY", chance.choice((b"UNIQ-KEY", b"WNIQ_KEY")))
+    else:
+        sizes = (0, 1, 2, _MOST - 1, _MOST, _MOST + 1, 70_000) if "body" in odds else (10, 100, 1000)
+        body = chance.randbytes(chance.choice(sizes))
+    opaque, flag = chance.randrange(1 << 20), chance.choice((2, 4, 1, 1 << 30, -1)) if "flag" in odds else 0
+    if (code == 10) != ("names" in odds and chance.random() < 0.5):
         pairs = [(LONG.get(letter, letter), value) for letter, value in pairs]
-    if chance.random() < 0.3:
+    if "order" in odds:
         chance.shuffle(pairs)
-    if chance.random() < 0.2:
-        return _odd_binary(chance, code, pairs, opaque, flag, body)
+    if "binary" in odds:
+        return _odd_binary(chance, code, pairs, opaque, flag, body, len(odds) - 1)
     style = chance.choice(("java", "java", "go", "cpp"))
-    spelt = chance if chance.random() < 0.15 else None
+    spelt = chance if "spelt" in odds else None
     encoded = [(name.encode(), value_of(value, style == "cpp", spelt)) for name, value in pairs]
-    for _ in range(chance.choice((0, 1, 1, 2))):
-        _spoil(chance, encoded)
+    if "spoilt" in odds:
+        for _ in range(chance.choice((1, 1, 2))):
+            _spoil(chance, encoded)
+    share = 0.5 if "opaque" in odds else 0.0
     header = json_header(
-        style, code, encoded, _odd_number(chance, opaque, 0.06), _odd_number(chance, flag, 0.06)
+        style, code, encoded, _odd_number(chance, opaque, share), _odd_number(chance, flag, share)
     )  # fmt: skip
-    if chance.random() < 0.15:
+    if "blank" in odds:
         header = _respell(chance, header)
-    if chance.random() < 0.1:
+    if "mutated" in odds:
         header = mutated(chance, header)
     return framed(header, body)
 
@@ -373,7 +399,7 @@ def mutated(chance: random.Random, data: bytes) -> bytes:
 
 
 def _odd_binary(
-    chance: random.Random, code: int, pairs: list[tuple[str, Any]], opaque: int, flag: int, body: bytes
+    chance: random.Random, code: int, pairs: list[tuple[str, Any]], opaque: int, flag: int, body: bytes, wrong: int
 ) -> bytes:
     texts = [
         (
@@ -383,7 +409,7 @@ def _odd_binary(
         for name, value in pairs
     ]
     fields = [(name, text.encode("utf-8", "surrogatepass")) for name, text in texts]
-    for _ in range(chance.choice((0, 0, 1, 2))):
+    for _ in range(wrong if chance.random() < 0.5 else chance.choice((0, 1, 1, 2))):
         at = chance.randrange(len(fields))
         name, value = fields[at]
         pick = chance.randrange(6)
@@ -479,41 +505,42 @@ def setting(chance: random.Random) -> Setting:
 def conversation(chance: random.Random, length: int) -> Iterator[Step]:
     """Reads of several connections, whole frames and pieces, and what may happen between them."""
     yield from PREPARED
-    broken = False
+    odds, events = chance.choice((0.03, 0.2, 0.5)), chance.choice((0.03, 0.12))
     pieces: dict[int, bytes] = {}
     for _ in range(length):
         number = chance.choice((0, 0, 0, 1, 2, 3))
         pick = chance.random()
-        if pick < 0.86:
-            data = b"".join(one_of(chance) for _ in range(chance.choice((1, 1, 1, 2, 4, 10))))
+        if pick < events:
+            yield from _event(chance, number)
+        elif pick < events + 0.03:
+            yield ("tick",)
+        else:
+            data = b"".join(one_of(chance, odds) for _ in range(chance.choice((1, 1, 1, 2, 4, 10))))
             data = pieces.pop(number, b"") + data
             how = chance.random()
             if how < 0.12:
                 cut = chance.randrange(len(data) + 1)
                 data, pieces[number] = data[:cut], data[cut:]
-            elif how < 0.16:
-                for at in range(0, min(len(data), 3000), size := chance.choice((1, 3, 50, 700))):
-                    yield "read", number, data[at : min(at + size, 3000)]
-                data = data[3000:]
+            elif how < 0.14:
+                most = 1000
+                for at in range(0, min(len(data), most), size := chance.choice((1, 3, 50, 700))):
+                    yield "read", number, data[at : min(at + size, most)]
+                data = data[most:]
             yield ("read" if chance.random() < 0.75 else "write"), number, data
-        elif pick < 0.9:
-            yield ("tick",)
-        else:
-            yield from _event(chance, number, broken)
     for number, data in pieces.items():
         yield "read", number, data
 
 
-def one_of(chance: random.Random) -> bytes:
+def one_of(chance: random.Random, odds: float) -> bytes:
     pick = chance.random()
-    if pick < 0.45:
-        return usual(chance, chance.choice(USUAL_KINDS))
-    if pick < 0.94:
+    if pick < odds:
         return odd(chance)
-    return other(chance)
+    if pick < odds + 0.05:
+        return other(chance)
+    return usual(chance, chance.choice(USUAL_KINDS))
 
 
-def _event(chance: random.Random, number: int, broken: bool) -> Iterator[Step]:
+def _event(chance: random.Random, number: int) -> Iterator[Step]:
     pick = chance.randrange(16)
     topic = chance.choice(TOPICS)
     if pick < 3:
@@ -546,7 +573,7 @@ def _event(chance: random.Random, number: int, broken: bool) -> Iterator[Step]:
         yield "read", number, usual(chance, "java") * 3
         yield "forget", topic
     elif pick == 10:
-        yield "options", chance.random() < 0.5, chance.choice((_MOST, 100))
+        yield "options", chance.random() < 0.5, chance.choice((_MOST, _MOST, 1000))
     elif pick == 11:
         yield "slow", number, chance.random() < 0.6
     elif pick == 12:
@@ -555,5 +582,5 @@ def _event(chance: random.Random, number: int, broken: bool) -> Iterator[Step]:
         yield "close", number
     elif pick == 14 and chance.random() < 0.3:
         yield chance.choice(("hang_up", "shut")), number
-    elif pick == 15 and chance.random() < 0.15:
+    elif pick == 15 and chance.random() < 0.2:
         yield ("break_log",)

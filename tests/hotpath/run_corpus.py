@@ -13,7 +13,9 @@ from tests.support.twins import outcome
 def main(path: str) -> None:
     lines = ["compiled" if COMPILED else "pure"]
     for steps, setting in corpus():
-        lines.append(hashlib.sha256(repr(outcome(steps, setting, COMPILED)).encode()).hexdigest())
+        found = outcome(steps, setting, COMPILED)
+        found.taken = 0
+        lines.append(hashlib.sha256(repr(found).encode()).hexdigest())
     with open(path, "w", encoding="ascii") as file:
         file.write("\n".join(lines) + "\n")
 

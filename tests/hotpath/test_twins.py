@@ -5,6 +5,7 @@ What fails is made small and printed. The long form (ROCKETBOX_TORTURE=1) sends 
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.batches import encode_member
+from tests.support.sending import LONG
 from tests.support.twins import Outcome, Setting, Step, outcome
 
 from . import inputs
@@ -66,6 +69,54 @@ def test_recorded_frames():
     steps += [("read", 1, whole[at : at + 60_000]) for at in range(0, len(whole), 60_000)]
     got = check(steps, Setting(segment_bytes=4 << 20, max_message_size=1 << 20))
     assert got.counters["messages"] > 1000
+    # Transactions, delayed messages, retries and 4.9's batches are not usual.
+    assert got.taken > len(found)
+
+
+@pytest.mark.parametrize("kind", inputs.USUAL_KINDS)
+def test_usual_frames_are_taken(kind):
+    """A fast path that never fires passes every other test."""
+    chance = random.Random(kind)
+    frames = []
+    while len(frames) < 200:
+        frame = inputs.usual(chance, kind)
+        if b"UNIQ_KEY" in frame[: frame.index(b"WAIT")]:
+            frames.append(frame)
+    steps: list[Step] = [*inputs.PREPARED, *(("read", 0, b"".join(frames[at : at + 8])) for at in range(0, 200, 8))]
+    got = check(steps, Setting(segment_bytes=16 << 20, max_message_size=1 << 20))
+    queues = 3 * 4  # the first send to each finds its queue in Python
+    assert len(frames_of(got.answers[0])) == 200
+    assert got.taken >= 200 - queues
+
+
+def test_headers_with_too_many_fields():
+    """Beyond 64 KiB Python counts what may be fields, in any text of a header."""
+    steps: list[Step] = []
+    for style, code, signs in itertools.product(("java", "binary"), (310, 10), (4000, 5000, 30_000)):
+        pairs = dict(inputs.fields_of(random.Random(1), "TopicA", 0, "UNIQ_KEY\x01K\x02", False))
+        pairs["a"] = '":xx' * signs
+        named = [(LONG[name] if code == 10 and name in LONG else name, value) for name, value in pairs.items()]
+        if style == "binary":
+            frame = inputs.framed(inputs.binary_header(code, named, 7, 0), b"x", 1)
+        else:
+            encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in named]
+            frame = inputs.framed(inputs.json_header(style, code, encoded, b"7", b"0"), b"x")
+        steps.append(("read", 0, frame))
+    check([*inputs.PREPARED, ("read", 0, inputs.usual(random.Random(1), "java")), *steps])
+
+
+def test_members_get_the_unique_key_of_their_own_batch():
+    body = encode_member(b"x", b"WAIT\x01true") + encode_member(b"y", b"UNIQ_KEY\x01K\x02WAIT\x01true")
+    reads: list[Step] = []
+    for number in range(4):
+        text = f"UNIQ_KEY\x01BATCH{number}\x02WAIT\x01true\x02"
+        pairs = inputs.fields_of(random.Random(1), "TopicA", 0, text, True)
+        encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in pairs]
+        reads.append(("read", 0, inputs.framed(inputs.json_header("java", 320, encoded, b"%d" % number, b"0"), body)))
+    got = check([*inputs.PREPARED, *reads])
+    assert got.taken == 3
+    for number in range(4):
+        assert got.log.count(b"UNIQ_KEY\x01BATCH%d" % number) == 1
 
 
 @pytest.mark.parametrize("kind", inputs.USUAL_KINDS)

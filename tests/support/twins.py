@@ -24,6 +24,7 @@ from appliance.engine.broker.broker import Broker, Network
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
+from appliance.engine.hotpath import WHY_PURE
 from appliance.engine.protocol.command import MAX_FRAME_BYTES
 from appliance.engine.protocol.message_id import UniqueKeys
 from appliance.engine.remoting.dispatcher import Dispatcher, WorkerPool
@@ -98,13 +99,15 @@ class Outcome:
     topics: list[str] = field(default_factory=list)
     counters: dict[str, Any] = field(default_factory=dict)
     exceptions: list[str] = field(default_factory=list)
+    #: How many frames the compiled part took; not compared.
+    taken: int = field(default=0, compare=False)
 
     def differences(self, other: Outcome) -> list[str]:
         """Where two of them differ, in words."""
         found = []
         for one in fields(self):
             mine, others = getattr(self, one.name), getattr(other, one.name)
-            if mine != others:
+            if one.compare and mine != others:
                 found.append(f"{one.name}: {_first_difference(mine, others)}")
         return found
 
@@ -152,7 +155,10 @@ class Twin:
         log = self.store.log
         log.stage, log.stage_room = bytearray(setting.stage_bytes), setting.stage_bytes
         self.exceptions: list[str] = []
-        switch(self, compiled)
+        if compiled:
+            assert self.dispatcher.runner is not None, f"the compiled part is not used: {WHY_PURE}"
+        else:
+            self.dispatcher.runner = None
         self._peers: dict[int, socket.socket] = {}
         self._connections: dict[int, Any] = {}
         self._slow: set[int] = set()
@@ -411,6 +417,12 @@ class Twin:
             parts.append(segment.path.read_bytes()[: max(size, 0)])
         return b"".join(parts)
 
+    @property
+    def taken(self) -> int:
+        """How many frames the compiled part took."""
+        runs = self.broker.send._runs
+        return 0 if runs is None else runs.taken
+
     def stop(self) -> None:
         for far in self._peers.values():
             far.close()
@@ -420,10 +432,6 @@ class Twin:
         self.broker.journal.stop()
         self.store._let_go()
         self.loop.close()
-
-
-def switch(twin: Twin, compiled: bool) -> None:
-    """Let the compiled part take frames, or leave all of them to Python."""
 
 
 @contextmanager
@@ -455,7 +463,9 @@ def opened(setting: Setting, compiled: bool) -> Iterator[Twin]:
 def outcome(steps: Iterable[Step], setting: Setting, compiled: bool) -> Outcome:
     """What comes of an input."""
     with opened(setting, compiled) as twin:
-        return twin.take(steps)
+        found = twin.take(steps)
+        found.taken = twin.taken
+        return found
 
 
 assert MAX_FRAME_BYTES > _READ
