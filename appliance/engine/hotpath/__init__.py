@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import pure
 from .choice import choose
@@ -28,30 +28,47 @@ CHOICE = choose(os.environ, pure, _compiled_twin, os.path.dirname(__file__))
 #: Why the pure twin runs; empty when the compiled one does.
 WHY_PURE = CHOICE.why_pure
 
+twin: Any = CHOICE.twin
+
 if TYPE_CHECKING:
-    from .pure import AppenderState, LoopState, PeerState, QueueState, ServerState, StageState, TickState
-else:
-    twin = CHOICE.twin
-    AppenderState, LoopState, PeerState, QueueState = (
-        twin.AppenderState,
-        twin.LoopState,
-        twin.PeerState,
-        twin.QueueState,
+    from .pure import (
+        AdmissionState,
+        AppenderState,
+        LoopState,
+        PeerState,
+        QueueState,
+        ServerState,
+        StageState,
+        TableState,
+        TickState,
     )
-    ServerState, StageState, TickState = twin.ServerState, twin.StageState, twin.TickState
+else:
+    AdmissionState, AppenderState, LoopState = twin.AdmissionState, twin.AppenderState, twin.LoopState
+    PeerState, QueueState, ServerState = twin.PeerState, twin.QueueState, twin.ServerState
+    StageState, TableState, TickState = twin.StageState, twin.TableState, twin.TickState
 
 #: Whether this process uses the compiled twin.
 COMPILED = not WHY_PURE
+
+# What only the compiled twin has, None in the pure one: in their place stands the Python code of the engine.
+#: Takes usual sends from a header's fields on.
+SendRuns: Any = getattr(twin, "SendRuns", None)
+#: Takes the usual frames of a read.
+FrameRunner: Any = getattr(twin, "FrameRunner", None)
 
 __all__ = [
     "CHOICE",
     "COMPILED",
     "WHY_PURE",
+    "AdmissionState",
     "AppenderState",
+    "FrameRunner",
     "LoopState",
     "PeerState",
     "QueueState",
+    "SendRuns",
     "ServerState",
     "StageState",
+    "TableState",
     "TickState",
 ]

@@ -21,3 +21,6 @@ INTERFACE = 1
 SOURCES = ROCKETBOX_SOURCES
 
 include "states.pxi"
+include "headers.pxi"
+include "send.pxi"
+include "frames.pxi"
