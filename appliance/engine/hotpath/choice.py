@@ -26,6 +26,11 @@ class Choice(NamedTuple):
     error: str = ""
 
     @property
+    def name(self) -> str:
+        """For programs: "compiled" or "pure"."""
+        return "pure" if self.reason else "compiled"
+
+    @property
     def why_pure(self) -> str:
         """The reason in words; "" when the compiled twin runs."""
         return REASONS[self.reason] % {"error": self.error} if self.reason else ""
