@@ -30,11 +30,12 @@ enum { PULL_FOUND = 0, PULL_NOT_FOUND = 19, PULL_RETRY = 20, PULL_MOVED = 21 };
 struct header {
     int64_t code, opaque, flag;
     int64_t queue_id, queue_offset, next_begin_offset, min_offset, max_offset, offset; /* ABSENT when not there */
+    int64_t max_messages, pull_flag;                                                  /* of a pull request; likewise */
     const char *message_id;
     size_t message_id_length;
     const char *remark; /* still escaped */
     size_t remark_length;
-    const uint8_t *body;
+    const uint8_t *body; /* NULL when it was thrown away unread */
     size_t body_length;
 };
 
