@@ -138,6 +138,7 @@ def _read_argv(argv: Sequence[str]) -> Settings:
 
 def _read_environ(environ: Mapping[str, str]) -> Settings:
     ours = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    ours.pop("ROCKETBOX_PURE", None)  # the hot path has read it before there were settings
     if not ours:
         return {}
     names = environment_names()

@@ -76,7 +76,7 @@ class Bench:
         if not done.stdout.startswith("{"):
             raise LoadError(f"loadgen {mode} on {server.label}: {done.stderr.strip() or done.returncode}")
         result = json.loads(done.stdout)
-        result["cores"] = result["watched_cpu_s"] / result["seconds"]
+        result["cores"] = result["watched_cpu_s"] / max(result["seconds"], 0.001)
         return result
 
     def command(self, server: Server, mode: str, **options: Any) -> list[str]:

@@ -368,9 +368,12 @@ size_t write_request(uint8_t *frame, const struct request *r) {
     return finish_frame(frame, at, r->body, r->body_length);
 }
 
-size_t write_send_answer(uint8_t *frame, int64_t opaque, int64_t queue_id, int64_t queue_offset) {
+size_t write_send_answer(uint8_t *frame, int64_t opaque, int64_t queue_id, int64_t queue_offset, int count) {
+    static const char message_id[] = ",7F000001000051AF0000000000000000";
     char *at = put_number(put((char *)frame + 8, "{\"code\":0,\"extFields\":{\"queueId\":\""), queue_id);
-    at = put(at, "\",\"msgId\":\"7F000001000051AF0000000000000000\",\"TRACE_ON\":\"true\",\"MSG_REGION\":\"DefaultRegion\",");
+    at = put(at, "\",\"msgId\":\"");
+    for (int i = 0; i < count; i++) at = put(at, i == 0 ? message_id + 1 : message_id);
+    at = put(at, "\",\"TRACE_ON\":\"true\",\"MSG_REGION\":\"DefaultRegion\",");
     at = put_number(put(at, "\"queueOffset\":\""), queue_offset);
     at = put_number(put(at, "\"},\"flag\":1,\"language\":\"JAVA\",\"opaque\":"), opaque);
     at = put(at, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}");
@@ -383,6 +386,38 @@ size_t write_offset_answer(uint8_t *frame, int64_t opaque, int64_t offset) {
     at = put(at, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}");
     return finish_frame(frame, at, NULL, 0);
 }
+
+size_t write_pull_answer(uint8_t *frame, int64_t opaque, int64_t next_offset, int64_t max_offset, size_t body_length) {
+    char *at = put_number(put((char *)frame + 8, "{\"code\":"), body_length > 0 ? PULL_FOUND : PULL_NOT_FOUND);
+    at = put_number(put(at, ",\"extFields\":{\"suggestWhichBrokerId\":\"0\",\"nextBeginOffset\":\""), next_offset);
+    at = put_number(put(at, "\",\"minOffset\":\"0\",\"maxOffset\":\""), max_offset);
+    at = put_number(put(at, "\"},\"flag\":1,\"language\":\"JAVA\",\"opaque\":"), opaque);
+    at = put(at, ",\"remark\":\"FOUND\",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}");
+    size_t head = finish_frame(frame, at, NULL, 0);
+    write_u32(frame, (uint32_t)(head - 4 + body_length));
+    return head;
+}
+
+/* Behind the body stand the topic and the properties; see next_record for what stands before it. */
+size_t write_record(uint8_t *record, int queue_id, int64_t queue_offset, const uint8_t *body, size_t body_length) {
+    char *at = (char *)record + 88 + body_length;
+    memset(record, 0, 88);
+    write_u32(record + 4, 0xDAA320A7u);
+    write_u32(record + 8, record_crc(body, body_length));
+    write_u32(record + 12, (uint32_t)queue_id);
+    write_u64(record + 20, (uint64_t)queue_offset);
+    write_u32(record + 84, (uint32_t)body_length);
+    memcpy(record + 88, body, body_length);
+    *at++ = 11;
+    at = put(at, "BenchFilled") + 2;
+    char *properties = at;
+    at = put(put_unique(put(at, "UNIQ_KEY\001"), 0), "\002WAIT\001true\002TAGS\001TagA\002");
+    write_u16((uint8_t *)properties - 2, (uint16_t)(at - properties));
+    write_u32(record, (uint32_t)(at - (char *)record));
+    return (size_t)(at - (char *)record);
+}
+
+void set_record_offset(uint8_t *record, int64_t queue_offset) { write_u64(record + 20, (uint64_t)queue_offset); }
 
 /* Inner message: i32 size, i32 magic 0, i32 CRC 0, i32 flag, i32 + body, i16 + properties. */
 #define INNER_BODY_AT 20
