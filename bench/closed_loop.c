@@ -59,7 +59,6 @@ static void issue(struct connection *connection, int index) {
     }
     if (run.draining || connection->fd < 0) return;
     if (code == CODE_PULL) {
-        /* Nothing of another answer is held: one pull is outstanding on a connection, and this is the next. */
         connection->discards = o->discard && record_bytes > 0 && run.now >= run.measure_from;
         request.queue_offset = slot->queue_offset;
         request.max_messages = o->max_messages;
@@ -88,7 +87,6 @@ static void issue(struct connection *connection, int index) {
 static void start(int request_code) {
     const struct options *o = &run.options;
     code = request_code;
-    if (code == CODE_PULL) run.options.inflight = 1; /* a queue is walked one pull after the other */
     slot_count = o->connections * o->inflight;
     slots = calloc((size_t)slot_count, sizeof *slots);
     queues = calloc((size_t)o->queues, sizeof *queues);

@@ -35,7 +35,7 @@ void connection_adopt(struct connection *connection, int index, int fd, int epol
 void connection_close(struct connection *connection);
 
 /* Read once what the socket holds and hand over every whole frame. A connection that `discards` hands them over without
- * body (NULL), but with its length; only when nothing is held of another frame may that be switched on or off. */
+ * body (NULL), but with its length; the handler may begin that at any frame. */
 enum read_status connection_read(struct connection *connection, frame_handler *handler);
 
 /* For protocols without frames: called with all that has come and was not taken yet; says how much of it was taken, or

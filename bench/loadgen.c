@@ -3,8 +3,8 @@
  *   loadgen send    --broker H:P --topic T --queues Q --connections C --inflight N --body B --seconds S --warm-up W
  *   loadgen batch   ... --batch 32                  messages in batches
  *   loadgen ping    ...                             the smallest request (minimum offset), for calibration
- *   loadgen pull    ... --max 32                    walk full queues, one a connection, again and again; with --discard
- *                                                   the kernel throws the bodies away once the warm-up has checked them
+ *   loadgen pull    ... --max 32                    walk full queues, one a slot, again and again; with --discard the
+ *                                                   kernel throws the bodies away once the warm-up has checked them
  *   loadgen paced   ... --rate 20000                sends due at a fixed rate, whatever is outstanding
  *   loadgen latency ... --rate 400                  a synchronous producer and a long-polling consumer, end to end
  *   loadgen park    ... --connections 10000         parked polls; prints {"event":"parked"}, waits for a line (or

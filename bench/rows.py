@@ -168,7 +168,7 @@ def _batch_row(key: str, title: str, goal: str, **options: Any) -> Row:
 _FILLED = "BenchFilled"
 
 
-def _pull_row(key: str, title: str, connections: int, goal: str, cpu_goal: str = "") -> Row:
+def _pull_row(key: str, title: str, goal: str, cpu_goal: str = "", **load: int) -> Row:
     def pull(bench: Bench, server: Server, **options: Any) -> dict[str, Any]:
         return bench.load(
             server,
@@ -176,7 +176,7 @@ def _pull_row(key: str, title: str, connections: int, goal: str, cpu_goal: str =
             topic=_FILLED,
             group="BenchPullGroup",
             queues=PULL_QUEUES,
-            connections=connections,
+            **load,
             **options,
         )
 
@@ -286,8 +286,9 @@ ROWS: tuple[Row, ...] = (
     _send_row("send-64-sync", "sync send, 64 connections, sync flush", "sync", "", connections=64),
     _send_row("pipelined", "pipelined, 4 connections x 64, async flush", "async", "≥ 3.5", connections=4, inflight=64),
     _batch_row("batch", "batches of 32, 8 connections x 4, async flush", "≥ 2.2", connections=8, inflight=4),
-    _pull_row("pull-1", "pull 32 x 1 KiB, 1 connection, warm", 1, ""),
-    _pull_row("pull-16", "pull 32 x 1 KiB, 16 connections, warm", 16, "≥ 2", "≤ 1/2"),
+    _pull_row("pull-1", "pull 32 x 1 KiB, 1 connection, warm", "", connections=1),
+    _pull_row("pull-16", "pull 32 x 1 KiB, 16 connections, warm", "≥ 2", "≤ 1/2", connections=16),
+    _pull_row("pull-16x4", "pull 32 x 1 KiB, 16 connections x 4, warm", "≥ 2", "≤ 1/2", connections=16, inflight=4),
     _latency_row("latency-async", "send to long-polling consumer, p50, async flush", "async", "≤ 1/12"),
     _latency_row("latency-sync", "send to long-polling consumer, p50, sync flush", "sync", ""),
     Row("idle", "async", _IDLE, _measure_idle, fresh=True),
