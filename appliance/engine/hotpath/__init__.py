@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from . import pure
+from . import pure, pure_index
 
 #: Why the pure twin runs; empty when the compiled one does.
 WHY_PURE = ""
 
 twin: Any = pure
+index: Any = pure_index
 
 if TYPE_CHECKING:
     from .pure import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         TableState,
         TickState,
     )
+    from .pure_index import Keys, link_entries, put_keys, scan_keys, take_back
 else:
     if os.environ.get("ROCKETBOX_PURE", "").lower() not in ("", "0", "false", "no"):
         WHY_PURE = "ROCKETBOX_PURE is set"
@@ -41,12 +43,14 @@ else:
             WHY_PURE = f"the compiled part was not built: {error}"
         else:
             if _compiled.INTERFACE == pure.INTERFACE:
-                twin = _compiled
+                twin = index = _compiled
             else:
                 WHY_PURE = "the compiled part was built from other sources"
     AdmissionState, AppenderState, LoopState = twin.AdmissionState, twin.AppenderState, twin.LoopState
     PeerState, QueueState, ServerState = twin.PeerState, twin.QueueState, twin.ServerState
     StageState, TableState, TickState = twin.StageState, twin.TableState, twin.TickState
+    Keys, link_entries, put_keys = index.Keys, index.link_entries, index.put_keys
+    scan_keys, take_back = index.scan_keys, index.take_back
 
 #: Whether this process uses the compiled twin.
 COMPILED = not WHY_PURE
@@ -56,6 +60,10 @@ COMPILED = not WHY_PURE
 SendRuns: Any = getattr(twin, "SendRuns", None)
 #: Takes the usual frames of a read.
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
+#: Reads a socket.
+SocketReader: Any = getattr(twin, "SocketReader", None)
+#: Sends what outboxes hold.
+flush_outboxes: Any = getattr(twin, "flush_outboxes", None)
 
 __all__ = [
     "COMPILED",
@@ -63,12 +71,19 @@ __all__ = [
     "AdmissionState",
     "AppenderState",
     "FrameRunner",
+    "Keys",
     "LoopState",
     "PeerState",
     "QueueState",
     "SendRuns",
     "ServerState",
+    "SocketReader",
     "StageState",
     "TableState",
     "TickState",
+    "flush_outboxes",
+    "link_entries",
+    "put_keys",
+    "scan_keys",
+    "take_back",
 ]
