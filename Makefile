@@ -1,7 +1,7 @@
 # `make check` is what has to be green before a commit: format, types, tests.
 PYTHON ?= .venv/bin/python
 
-.PHONY: check lint types test torture lock
+.PHONY: check lint types test torture lock binary
 
 check: lint types test
 
@@ -17,6 +17,10 @@ test:
 # The long forms of what tests/crash, tests/fuzz and the kill loop do: hours. Seeds of failures are in their messages.
 torture:
 	ROCKETBOX_TORTURE=1 script/test -s tests/crash tests/fuzz tests/clients/test_kill.py
+
+# The whole program as one file, dist/rocketbox: binary/.
+binary:
+	script/binary
 
 # Rewrites the locked requirements from pyproject.toml; needs pip-tools beside the interpreter in LOCKER.
 LOCKER ?= pip-compile
