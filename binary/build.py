@@ -123,7 +123,10 @@ class Bundle:
         self.look_at_glibc(path)
         copy = self._scratch / "stripped.so"
         run("strip", "--strip-unneeded", "-o", str(copy), str(path))
-        return copy.read_bytes()
+        content = copy.read_bytes()
+        # Where this machine's Python looks for libraries is no place for a program that others run.
+        place = str(libraries_directory()).encode() + b"\0"
+        return content if place.startswith(b"/usr/") else content.replace(place, bytes(len(place)))
 
     def _needed_by(self, path: Path) -> list[str]:
         """The names of the libraries that this one was linked with; puts them in, too."""
@@ -144,6 +147,10 @@ class Bundle:
 
 
 LIBPYTHON = sysconfig.get_config_var("INSTSONAME") or ""
+
+
+def libraries_directory() -> Path:
+    return Path(sysconfig.get_config_var("LIBDIR") or "/")
 
 
 def run(*command: str) -> str:
@@ -272,7 +279,7 @@ def built_launcher(scratch: Path) -> Path:
 
 def build(target: Path) -> str:
     """Build the program; returns a sentence about it."""
-    libpython = Path(sysconfig.get_config_var("LIBDIR") or "") / LIBPYTHON
+    libpython = libraries_directory() / LIBPYTHON
     if not LIBPYTHON.count(".so") or not libpython.is_file():
         raise BuildError(f"{sys.executable} has no shared libpython: use a Python that was built with --enable-shared")
     with tempfile.TemporaryDirectory() as directory:

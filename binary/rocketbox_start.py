@@ -56,7 +56,7 @@ class Inside:
             return None
         for name in needs:
             self._need(name)
-        path, fd = self._as_file(begin, size)
+        path, fd = self._as_file(spec.name, begin, size)
         try:
             return _imp.create_dynamic(ModuleSpec(spec.name, self, origin=path))
         finally:
@@ -132,17 +132,18 @@ class Inside:
             self._need(other)
         import _ctypes
 
-        path, fd = self._as_file(begin, size)
+        path, fd = self._as_file(name, begin, size)
         _ctypes.dlopen(path, os.RTLD_NOW)
         os.close(fd)
 
-    def _as_file(self, begin: int, size: int) -> tuple[str, int]:
-        """A part of the executable as a file of its own, as launcher.c does it; its path, which is used once."""
+    def _as_file(self, name: str, begin: int, size: int) -> tuple[str, int]:
+        """A part of the executable as a file of its own, as launcher.c does it; its path, which is used once. Where it
+        is loaded /proc/PID/maps shows its name."""
         if self._in_memory:
             try:
-                fd = os.memfd_create("rocketbox", os.MFD_CLOEXEC | 0x10)  # MFD_EXEC
+                fd = os.memfd_create(name, os.MFD_CLOEXEC | 0x10)  # MFD_EXEC
             except OSError:  # before Linux 6.3
-                fd = os.memfd_create("rocketbox", os.MFD_CLOEXEC)
+                fd = os.memfd_create(name, os.MFD_CLOEXEC)
         else:
             fd = os.open(os.environ.get("TMPDIR") or "/tmp", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o700)
         at, end = begin, begin + size
