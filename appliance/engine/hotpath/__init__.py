@@ -10,17 +10,28 @@ The compiled twin takes what is usual, and leaves everything else to the Python 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import pure
 
 #: Why the pure twin runs; empty when the compiled one does.
 WHY_PURE = ""
 
+twin: Any = pure
+
 if TYPE_CHECKING:
-    from .pure import AppenderState, LoopState, PeerState, QueueState, ServerState, StageState, TickState
+    from .pure import (
+        AdmissionState,
+        AppenderState,
+        LoopState,
+        PeerState,
+        QueueState,
+        ServerState,
+        StageState,
+        TableState,
+        TickState,
+    )
 else:
-    twin = pure
     if os.environ.get("ROCKETBOX_PURE", "").lower() not in ("", "0", "false", "no"):
         WHY_PURE = "ROCKETBOX_PURE is set"
     else:
@@ -33,25 +44,37 @@ else:
                 twin = _compiled
             else:
                 WHY_PURE = "the compiled part was built from other sources"
-    AppenderState, LoopState, PeerState, QueueState = (
-        twin.AppenderState,
-        twin.LoopState,
-        twin.PeerState,
-        twin.QueueState,
-    )
-    ServerState, StageState, TickState = twin.ServerState, twin.StageState, twin.TickState
+    AdmissionState, AppenderState, LoopState = twin.AdmissionState, twin.AppenderState, twin.LoopState
+    PeerState, QueueState, ServerState = twin.PeerState, twin.QueueState, twin.ServerState
+    StageState, TableState, TickState = twin.StageState, twin.TableState, twin.TickState
 
 #: Whether this process uses the compiled twin.
 COMPILED = not WHY_PURE
 
+# What only the compiled twin has, None in the pure one: in their place stands the Python code of the engine.
+#: Takes usual sends from a header's fields on.
+SendRuns: Any = getattr(twin, "SendRuns", None)
+#: Takes the usual frames of a read.
+FrameRunner: Any = getattr(twin, "FrameRunner", None)
+#: Reads a socket.
+SocketReader: Any = getattr(twin, "SocketReader", None)
+#: Sends what outboxes hold.
+flush_outboxes: Any = getattr(twin, "flush_outboxes", None)
+
 __all__ = [
     "COMPILED",
     "WHY_PURE",
+    "AdmissionState",
     "AppenderState",
+    "FrameRunner",
     "LoopState",
     "PeerState",
     "QueueState",
+    "SendRuns",
     "ServerState",
+    "SocketReader",
     "StageState",
+    "TableState",
     "TickState",
+    "flush_outboxes",
 ]

@@ -11,3 +11,7 @@ One module, cut into files by what they do. Rules that hold in all of them:
 INTERFACE = 1
 
 include "states.pxi"
+include "headers.pxi"
+include "send.pxi"
+include "frames.pxi"
+include "sockets.pxi"

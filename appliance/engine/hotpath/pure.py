@@ -69,6 +69,19 @@ class AppenderState:
     store_ms: int
 
 
+class TableState:
+    """Of a table of topics or groups. generation: grows with every change."""
+
+    generation: int
+
+
+class AdmissionState:
+    """Of the admission of sends: topic -> route, good for one generation of the topic table."""
+
+    generation: int
+    routes: dict[str, Any]
+
+
 class ServerState:
     """Of the remoting server: the connections with something to send, and what keeps from reading."""
 
