@@ -18,7 +18,18 @@ from . import pure
 WHY_PURE = ""
 
 if TYPE_CHECKING:
-    from .pure import AppenderState, LoopState, PeerState, QueueState, ServerState, StageState, TickState
+    from .pure import (
+        AnswersState,
+        AppenderState,
+        LoopState,
+        PeerState,
+        PullRuns,
+        QueueState,
+        ServerState,
+        StageState,
+        TickState,
+        pick_entries,
+    )
 else:
     twin = pure
     if os.environ.get("ROCKETBOX_PURE", "").lower() not in ("", "0", "false", "no"):
@@ -40,6 +51,7 @@ else:
         twin.QueueState,
     )
     ServerState, StageState, TickState = twin.ServerState, twin.StageState, twin.TickState
+    AnswersState, PullRuns, pick_entries = twin.AnswersState, twin.PullRuns, twin.pick_entries
 
 #: Whether this process uses the compiled twin.
 COMPILED = not WHY_PURE
@@ -47,11 +59,14 @@ COMPILED = not WHY_PURE
 __all__ = [
     "COMPILED",
     "WHY_PURE",
+    "AnswersState",
     "AppenderState",
     "LoopState",
     "PeerState",
+    "PullRuns",
     "QueueState",
     "ServerState",
     "StageState",
     "TickState",
+    "pick_entries",
 ]

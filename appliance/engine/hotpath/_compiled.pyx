@@ -8,6 +8,7 @@ One module, cut into files by what they do. Rules that hold in all of them:
 - No pointer into a Python object outlives a call into Python: a stage, a tail or a route may be another one behind it.
 """
 
-INTERFACE = 1
+INTERFACE = 2
 
 include "states.pxi"
+include "pull.pxi"

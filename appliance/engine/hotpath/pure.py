@@ -6,13 +6,14 @@ that the compiled twin can keep the same fields as plain numbers of C.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..remoting.event_loop import EventLoop
 
 #: Both twins say this number; it changes with every change of what one of them offers to the rest of the engine.
-INTERFACE = 1
+INTERFACE = 2
 
 
 class LoopState:
@@ -112,3 +113,18 @@ class PeerState:
     full: bool
     halted: bool
     last_active: float
+
+
+class AnswersState:
+    """Of the answers to pulls: how many found messages, or nothing; what those that did brought."""
+
+    found_count: int
+    miss_count: int
+    message_count: int
+    message_bytes: int
+
+
+#: Only the compiled twin has these: `pick_entries` of store/message_reader.py, and what serves pulls before
+#: PullProcessor does.
+pick_entries: Callable[[bytes, frozenset[int] | None, int, int, int], Any] | None = None
+PullRuns: Callable[[Any], Any] | None = None
