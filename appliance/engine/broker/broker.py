@@ -233,7 +233,9 @@ class Broker:
             config.store.max_message_size,
         )
         self.send_answers = SendAnswers(host, broker.region_id, broker.trace_on)
-        self.send = SendProcessor(self.send_path, self.send_answers)
+        self.send = SendProcessor(
+            self.send_path, self.send_answers, self.send_path.runs(loop, self.topics, self.send_answers)
+        )
         self.own_appends = OwnAppends(self.store, self.topics.get, loop.call_soon, lambda: loop.alive)
         self.pull = PullProcessor(
             self.store,
@@ -346,6 +348,7 @@ class Broker:
         self.send_path.max_message_size = max_message_size
         self.send_properties.take_trace(trace_on)
         self.send_answers.take_trace(trace_on)
+        self.send.take_options()
 
     def wire_acts(self) -> dict[int, Act]:
         """How each administrative request looks in the audit log."""

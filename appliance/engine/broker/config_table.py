@@ -18,6 +18,7 @@ from ..clock import Clock
 from ..config_journal import ConfigJournal
 from ..errors import CorruptFile, RefusedRequest, StartError
 from ..fastjson import encode_pretty, encode_text, pretty_document
+from ..hotpath import TableState
 from ..json_file import OS_FILE_CALLS, FileCalls, load_json_with_backup, save_json_atomically
 from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion
@@ -35,7 +36,7 @@ class TooMany(RefusedRequest):
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class ConfigTable(Generic[T]):
+class ConfigTable(TableState, Generic[T]):
     """name -> frozen T. Read by any thread without a lock; changed under `_lock`.
 
     generation: grows with every change; what was derived from the table is stale when it differs.

@@ -10,28 +10,29 @@ The compiled twin takes what is usual, and leaves everything else to the Python 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import pure
 
 #: Why the pure twin runs; empty when the compiled one does.
 WHY_PURE = ""
 
+twin: Any = pure
+
 if TYPE_CHECKING:
     from .pure import (
+        AdmissionState,
         AnswersState,
         AppenderState,
         LoopState,
         PeerState,
-        PullRuns,
         QueueState,
         ServerState,
         StageState,
+        TableState,
         TickState,
-        pick_entries,
     )
 else:
-    twin = pure
     if os.environ.get("ROCKETBOX_PURE", "").lower() not in ("", "0", "false", "no"):
         WHY_PURE = "ROCKETBOX_PURE is set"
     else:
@@ -44,29 +45,39 @@ else:
                 twin = _compiled
             else:
                 WHY_PURE = "the compiled part was built from other sources"
-    AppenderState, LoopState, PeerState, QueueState = (
-        twin.AppenderState,
-        twin.LoopState,
-        twin.PeerState,
-        twin.QueueState,
-    )
-    ServerState, StageState, TickState = twin.ServerState, twin.StageState, twin.TickState
-    AnswersState, PullRuns, pick_entries = twin.AnswersState, twin.PullRuns, twin.pick_entries
+    AdmissionState, AppenderState, LoopState = twin.AdmissionState, twin.AppenderState, twin.LoopState
+    PeerState, QueueState, ServerState = twin.PeerState, twin.QueueState, twin.ServerState
+    StageState, TableState, TickState = twin.StageState, twin.TableState, twin.TickState
+    AnswersState = twin.AnswersState
 
 #: Whether this process uses the compiled twin.
 COMPILED = not WHY_PURE
 
+# What only the compiled twin has, None in the pure one: in their place stands the Python code of the engine.
+#: Takes usual sends from a header's fields on.
+SendRuns: Any = getattr(twin, "SendRuns", None)
+#: Serves pulls of consumers that were admitted before.
+PullRuns: Any = getattr(twin, "PullRuns", None)
+#: `pick_entries` of store/message_reader.py.
+pick_entries: Any = getattr(twin, "pick_entries", None)
+#: Takes the usual frames of a read.
+FrameRunner: Any = getattr(twin, "FrameRunner", None)
+
 __all__ = [
     "COMPILED",
     "WHY_PURE",
+    "AdmissionState",
     "AnswersState",
     "AppenderState",
+    "FrameRunner",
     "LoopState",
     "PeerState",
     "PullRuns",
     "QueueState",
+    "SendRuns",
     "ServerState",
     "StageState",
+    "TableState",
     "TickState",
     "pick_entries",
 ]

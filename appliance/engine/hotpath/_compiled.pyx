@@ -11,4 +11,7 @@ One module, cut into files by what they do. Rules that hold in all of them:
 INTERFACE = 2
 
 include "states.pxi"
+include "headers.pxi"
+include "send.pxi"
 include "pull.pxi"
+include "frames.pxi"

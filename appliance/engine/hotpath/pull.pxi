@@ -6,14 +6,9 @@
 
 import os
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItem
-from cpython.list cimport PyList_GET_SIZE
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -21,8 +16,6 @@ cdef extern from "Python.h":
 cdef extern from *:
     """
     #include <errno.h>
-    #include <stdint.h>
-    #include <string.h>
     #include <sys/socket.h>
     #include <sys/types.h>
     #include <sys/uio.h>
@@ -35,15 +28,6 @@ cdef extern from *:
     #ifndef MSG_NOSIGNAL
     #define MSG_NOSIGNAL 0
     #endif
-    static inline int64_t pull_i64(const unsigned char *at) {
-        uint64_t value; memcpy(&value, at, 8); return (int64_t)__builtin_bswap64(value);
-    }
-    static inline int32_t pull_i32(const unsigned char *at) {
-        uint32_t value; memcpy(&value, at, 4); return (int32_t)__builtin_bswap32(value);
-    }
-    static inline void pull_put_i32(unsigned char *at, int32_t number) {
-        uint32_t value = __builtin_bswap32((uint32_t)number); memcpy(at, &value, 4);
-    }
     """
     const int MSG_MORE, MSG_NOSIGNAL
     struct iovec:
@@ -56,10 +40,6 @@ cdef extern from *:
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags) nogil
     ssize_t c_sendmsg "sendmsg"(int fd, const msghdr* message, int flags) nogil
     ssize_t c_sendfile "sendfile"(int to, int source, off_t* offset, size_t count) nogil
-    void* memset(void* at, int value, size_t size) nogil
-    long long pull_i64(const unsigned char* at) nogil
-    int pull_i32(const unsigned char* at) nogil
-    void pull_put_i32(unsigned char* at, int number) nogil
 
 # An entry: physical offset 8, size 4, tag code 8. HOLE_SIZE, MIN_CODE: see consume_queue.py, queue_extension.py.
 cdef enum: PULL_ENTRY = 20
@@ -104,7 +84,7 @@ cdef struct Picked:
 
 
 cdef bint pick(
-    const unsigned char* entries,
+    const byte* entries,
     Py_ssize_t entry_count,
     const long long* codes,
     int code_count,
@@ -119,7 +99,7 @@ cdef bint pick(
     cdef Py_ssize_t number, count
     cdef long long physical, code, last = 0, first, total = 0, run_begin = -1, run_end = -1
     cdef int size, smallest, largest, index
-    cdef const unsigned char* at = entries
+    cdef const byte* at = entries
     cdef bint matches
     memset(out, 0, sizeof(Picked))
     if entry_count < 1 or limit_count < 1 or log_begin < 0:
@@ -128,8 +108,8 @@ cdef bint pick(
         count = entry_count if entry_count < limit_count else <Py_ssize_t>limit_count
         smallest, largest = PULL_HOLE_SIZE, -PULL_HOLE_SIZE
         for number in range(count):
-            last = pull_i64(at)
-            size = pull_i32(at + 8)
+            last = i64_at(at)
+            size = i32_at(at + 8)
             runs[number].offset = last
             runs[number].size = size
             total += size
@@ -149,9 +129,9 @@ cdef bint pick(
             return True
         at = entries
     for number in range(entry_count):
-        physical = pull_i64(at)
-        size = pull_i32(at + 8)
-        code = pull_i64(at + 12)
+        physical = i64_at(at)
+        size = i32_at(at + 8)
+        code = i64_at(at + 12)
         at += PULL_ENTRY
         if size <= 0:
             out.damaged = True
@@ -219,7 +199,7 @@ def pick_entries(bytes entries, codes, long long log_begin, long long limit_coun
         raise MemoryError
     try:
         taken = pick(
-            <const unsigned char*>PyBytes_AS_STRING(entries), entry_count, some, code_count, log_begin, limit_count,
+            <const byte*>PyBytes_AS_STRING(entries), entry_count, some, code_count, log_begin, limit_count,
             limit_bytes, runs, &picked,
         )
         if not taken:
@@ -247,15 +227,74 @@ cdef struct PullAsk:
     Py_ssize_t topic_bytes
     Py_ssize_t subscription_bytes
     Py_ssize_t expression_type_bytes
-    long long opaque
-    long long queue_id
-    long long offset
-    long long max_count
-    long long sys_flag
-    long long commit_offset
-    long long suspend_ms
-    long long sub_version
+    int64_t opaque
+    int64_t queue_id
+    int64_t offset
+    int64_t max_count
+    int64_t sys_flag
+    int64_t commit_offset
+    int64_t suspend_ms
+    int64_t sub_version
     bint lite
+
+
+cdef bint is_name(const Field* field, const char* name, Py_ssize_t size) noexcept nogil:
+    return field.name_size == size and memcmp(field.name, name, size) == 0
+
+
+cdef bint text_of(const Field* field, const char** text, Py_ssize_t* size) noexcept nogil:
+    text[0], size[0] = <const char*>field.value, field.size
+    return field.kind == TEXT
+
+
+cdef bint pull_of(Header* header, PullAsk* ask) noexcept nogil:
+    """Take the fields that PullFields has; of several of one name the last one counts. False for what is unusual."""
+    cdef int index
+    cdef int has = 0
+    cdef int64_t low = -(<int64_t>1 << 62), high = <int64_t>1 << 62
+    cdef Field* field
+    memset(ask, 0, sizeof(PullAsk))
+    ask.opaque = header.opaque
+    for index in range(header.count):
+        field = &header.fields[index]
+        if is_name(field, b"consumerGroup", 13):
+            if not text_of(field, &ask.group, &ask.group_bytes):
+                return False
+        elif is_name(field, b"topic", 5):
+            if not text_of(field, &ask.topic, &ask.topic_bytes):
+                return False
+        elif is_name(field, b"subscription", 12):
+            if not text_of(field, &ask.subscription, &ask.subscription_bytes):
+                return False
+        elif is_name(field, b"expressionType", 14):
+            if not text_of(field, &ask.expression_type, &ask.expression_type_bytes):
+                return False
+        elif is_name(field, b"queueId", 7):
+            has |= 1
+            if not whole_number(field, low, high, &ask.queue_id):
+                return False
+        elif is_name(field, b"queueOffset", 11):
+            has |= 2
+            if not whole_number(field, low, high, &ask.offset):
+                return False
+        elif is_name(field, b"maxMsgNums", 10):
+            has |= 4
+            if not whole_number(field, low, high, &ask.max_count):
+                return False
+        elif is_name(field, b"sysFlag", 7):
+            has |= 8
+            if not whole_number(field, low, high, &ask.sys_flag):
+                return False
+        elif is_name(field, b"commitOffset", 12):
+            if not whole_number(field, low, high, &ask.commit_offset):
+                return False
+        elif is_name(field, b"suspendTimeoutMillis", 20):
+            if not whole_number(field, low, high, &ask.suspend_ms):
+                return False
+        elif is_name(field, b"subVersion", 10):
+            if not whole_number(field, low, high, &ask.sub_version):
+                return False
+    return has == 15 and ask.group_bytes > 0 and ask.topic_bytes > 0
 
 
 cdef class PullPlan:
@@ -446,13 +485,13 @@ cdef class PullRuns:
 
     # --- serving
 
-    def take(self, PeerState conn, long long opaque, fields):
-        """Serve a pull of these PullFields; False when nothing was done."""
+    cdef int one(self, PeerState conn, Header* header, bint lite) except -1:
+        """Serve a pull: 1 when it is done, 0 when Python has to look at it; then nothing has changed."""
         cdef PullAsk ask
-        if not self._ask_of(fields, &ask):
-            return False
-        ask.opaque = opaque
-        return self.serve(conn, &ask) == 1
+        if header.flag or not pull_of(header, &ask):
+            return 0
+        ask.lite = lite
+        return self.serve(conn, &ask)
 
     cdef int serve(self, PeerState conn, const PullAsk* ask) except -1:
         """1 when the pull was served, 0 when nothing was done: Python is to serve it."""
@@ -495,7 +534,7 @@ cdef class PullRuns:
         """As PullPath.pull and PullAnswers.found for a pull that finds messages; False when nothing was done."""
         cdef QueueState queue
         cdef Picked picked
-        cdef const unsigned char* entries
+        cdef const byte* entries
         cdef Py_ssize_t entry_count
         cdef long long low, high, scan, most, in_files, begin, log_end, log_begin, limit_bytes, limit_count
         if conn.closed or conn.full or PyList_GET_SIZE(conn._out):
@@ -530,19 +569,19 @@ cdef class PullRuns:
                 return False
             if scan > in_files and PyBytes_GET_SIZE(read) == in_files * PULL_ENTRY:
                 read += found_queue.tail_entries(queue.tail_base, scan - in_files)
-            entries = <const unsigned char*>PyBytes_AS_STRING(read)
+            entries = <const byte*>PyBytes_AS_STRING(read)
             entry_count = PyBytes_GET_SIZE(read) // PULL_ENTRY
         else:
             begin = (offset - queue.tail_base) * PULL_ENTRY
             entry_count = <Py_ssize_t>scan
             assert begin + entry_count * PULL_ENTRY <= PyByteArray_GET_SIZE(queue.tail)
-            entries = <const unsigned char*>PyByteArray_AS_STRING(queue.tail) + begin
+            entries = <const byte*>PyByteArray_AS_STRING(queue.tail) + begin
         if entry_count < 1:
             return False
         if entry_count > self._run_room:
             self._make_room(entry_count)
         limit_bytes, limit_count = self._bytes_in_memory, self._count_in_memory
-        if pull_i64(entries) >= 0 and log_end - pull_i64(entries) > self._memory_bytes:
+        if i64_at(entries) >= 0 and log_end - i64_at(entries) > self._memory_bytes:
             limit_bytes, limit_count = self._bytes_on_disk, self._count_on_disk
         limit_count = max(1, min(max_count, limit_count))
         if not pick(
@@ -572,10 +611,10 @@ cdef class PullRuns:
             memcpy(into + at, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
             at += PyBytes_GET_SIZE(piece)
             if number < PULL_NUMBERS:
-                at += put_number(into + at, numbers[number])
+                at = <char*>put_decimal(<byte*>into + at, numbers[number]) - into
         assert at <= PULL_HEAD_BYTES
-        pull_put_i32(<unsigned char*>into, <int>(at - 4 + size))
-        pull_put_i32(<unsigned char*>into + 4, <int>(at - 8))
+        put_u32(<byte*>into, <uint32_t>(at - 4 + size))
+        put_u32(<byte*>into + 4, <uint32_t>(at - 8))
         return at
 
     cdef int _served(self, PullPlan plan, queue, long long next_offset, const Picked* picked) except -1:
@@ -733,25 +772,3 @@ cdef class PullRuns:
         assert at == PyBytes_AS_STRING(rest) + PyBytes_GET_SIZE(rest)
         conn.send_parts([rest], PyBytes_GET_SIZE(rest))
         return 0
-
-
-cdef Py_ssize_t put_number(char* at, long long number) noexcept nogil:
-    """At most 20 bytes."""
-    cdef char digits[20]
-    cdef Py_ssize_t count = 0, size = 0
-    cdef unsigned long long left = <unsigned long long>number
-    if number < 0:
-        at[0] = c"-"
-        size = 1
-        left = 0 - left
-    while True:
-        digits[count] = <char>(48 + left % 10)
-        count += 1
-        left //= 10
-        if not left:
-            break
-    while count:
-        count -= 1
-        at[size] = digits[count]
-        size += 1
-    return size

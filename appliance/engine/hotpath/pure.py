@@ -6,7 +6,6 @@ that the compiled twin can keep the same fields as plain numbers of C.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -70,6 +69,19 @@ class AppenderState:
     store_ms: int
 
 
+class TableState:
+    """Of a table of topics or groups. generation: grows with every change."""
+
+    generation: int
+
+
+class AdmissionState:
+    """Of the admission of sends: topic -> route, good for one generation of the topic table."""
+
+    generation: int
+    routes: dict[str, Any]
+
+
 class ServerState:
     """Of the remoting server: the connections with something to send, and what keeps from reading."""
 
@@ -122,9 +134,3 @@ class AnswersState:
     miss_count: int
     message_count: int
     message_bytes: int
-
-
-#: Only the compiled twin has these: `pick_entries` of store/message_reader.py, and what serves pulls before
-#: PullProcessor does.
-pick_entries: Callable[[bytes, frozenset[int] | None, int, int, int], Any] | None = None
-PullRuns: Callable[[Any], Any] | None = None

@@ -59,3 +59,12 @@ cdef class PeerState:
     cdef public bint full
     cdef public bint halted
     cdef public double last_active
+
+
+cdef class TableState:
+    cdef public long long generation
+
+
+cdef class AdmissionState:
+    cdef public long long generation
+    cdef public dict routes

@@ -209,7 +209,12 @@ class Connection(Outbox):
         dispatch = self.dispatcher.dispatch
         producers_held = self._server.producers_held
         position = 0
+        runner = None if producers_held else self.dispatcher.runner
         while end - position >= 8:
+            if runner is not None:
+                position = runner.run(self, view, position, end)
+                if end - position < 8 or self.halted:
+                    break
             length, meta = _PREFIX.unpack_from(view, position)
             if length > MAX_FRAME_BYTES - 4 or length < 4:
                 raise FrameError(f"frame length {length}")

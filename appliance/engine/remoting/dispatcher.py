@@ -15,10 +15,11 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..clock import Clock
 from ..errors import FrameError, QueueBroken, RefusedRequest
+from ..hotpath import FrameRunner
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import (
     CODEC_JSON,
@@ -198,6 +199,9 @@ class Dispatcher:
         # Filled before the first connection, constant afterwards.
         self._handlers: dict[int, _Entry] = {}
         self._hot: dict[bytes, HotHandler] = {}
+        self._runs: dict[int, Any] = {}
+        #: Takes the usual frames of a read; None in the pure twin.
+        self.runner: Any = None
         self._pools = pools
         self._gates = gates
         self._clock = clock
@@ -224,6 +228,15 @@ class Dispatcher:
         if not self._gates_before(code):
             self._hot[_hot_prefix(code)] = handler
 
+    def add_runs(self, code: int, runs: Any) -> None:
+        """Have the usual frames of `code` taken by `runs`, of the compiled twin, before all others; None: nobody does.
+
+        As with a hot handler there is no gate before it.
+        """
+        if runs is not None and not self._gates_before(code):
+            self._runs[code] = runs
+            self.runner = FrameRunner(self._runs)
+
     @property
     def codes(self) -> set[int]:
         return set(self._handlers)
@@ -234,6 +247,8 @@ class Dispatcher:
         copy._handlers = {code: entry for code, entry in self._handlers.items() if code not in codes}
         gone = {_hot_prefix(code) for code in codes}
         copy._hot = {prefix: handler for prefix, handler in self._hot.items() if prefix not in gone}
+        copy._runs = {code: runs for code, runs in self._runs.items() if code not in codes}
+        copy.runner = FrameRunner(copy._runs) if copy._runs else None
         return copy
 
     def dispatch(self, conn: Connection, view: memoryview, header: int, end: int, meta: int) -> None:

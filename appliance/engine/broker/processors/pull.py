@@ -108,6 +108,8 @@ class PullProcessor:
         dispatcher.add(RequestCode.LITE_PULL_MESSAGE, self.handle_pull)
         dispatcher.add_hot(RequestCode.PULL_MESSAGE, self.hot_pull)
         dispatcher.add_hot(RequestCode.LITE_PULL_MESSAGE, self.hot_lite_pull)
+        dispatcher.add_runs(RequestCode.PULL_MESSAGE, self.compiled)
+        dispatcher.add_runs(RequestCode.LITE_PULL_MESSAGE, self.compiled)
 
     def close(self) -> None:
         """When the loop and the pool have ended."""
@@ -119,9 +121,7 @@ class PullProcessor:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
         if not frame.flag & FLAG_ONEWAY:
-            compiled = self.compiled
-            if compiled is None or not compiled.take(conn, frame.opaque, frame.extFields):
-                self._pull(conn, frame.opaque, frame.extFields)
+            self._pull(conn, frame.opaque, frame.extFields)
         return True
 
     def hot_lite_pull(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from ...protocol.codes import VERSION, RequestCode
 from ...protocol.command import FLAG_ONEWAY, RemotingCommand
 from ...protocol.properties import MSG_REGION, TRACE_SWITCH
 from ...remoting.connection import Connection
-from ...remoting.dispatcher import Dispatcher
+from ...remoting.dispatcher import SEND_CODES, Dispatcher
 from ..sending.fields import decode_letters, decode_long, fields_of
 from ..sending.outcome import PutOutcome
 from ..sending.send_path import SendPath
@@ -35,13 +36,22 @@ class SendAnswers:
     def take_trace(self, on: bool) -> None:
         """traceOn was changed: it stands in every answer."""
         trace = "true" if on else "false"
-        quoted_region = msgspec.json.encode(self._region).replace(b"%", b"%%")
-        #: Code, queue id, unique key, offset ids, queue offset and opaque go in.
-        self.stored = (
-            b'{"code":%%d,"extFields":{"queueId":"%%d","transactionId":"%%b","msgId":"%%b",'
-            b'"TRACE_ON":"%b","MSG_REGION":%b,"queueOffset":"%%d"},"flag":1,"language":"JAVA",'
-            b'"opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
-        ) % (trace.encode(), quoted_region, VERSION)
+        #: What stands before, between and behind code, queue id, unique key, offset ids, queue offset and opaque; last,
+        #: what each offset id begins with.
+        self.pieces = (
+            b'{"code":',
+            b',"extFields":{"queueId":"',
+            b'","transactionId":"',
+            b'","msgId":"',
+            b'","TRACE_ON":"%b","MSG_REGION":%b,"queueOffset":"' % (trace.encode(), msgspec.json.encode(self._region)),
+            b'"},"flag":1,"language":"JAVA","opaque":',
+            b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION,
+            self._host_hex,
+        )
+        before, *between = [piece.replace(b"%", b"%%") for piece in self.pieces[:-1]]
+        places = (b"%d", b"%d", b"%b", b"%b", b"%d", b"%d")
+        #: The same as one template.
+        self.stored = before + b"".join([place + piece for place, piece in zip(places, between, strict=True)])
         #: The same for one message, whose physical offset goes in.
         self.stored_one = self.stored.replace(b'"msgId":"%b"', b'"msgId":"%b%%016X"' % self._host_hex)
         #: Every answer to a send carries these, refusals too; Java reads them without a null check.
@@ -88,10 +98,12 @@ class SendReply(msgspec.Struct, gc=False):
 class SendProcessor:
     """Owned by remoting-io: every method runs there."""
 
-    def __init__(self, path: SendPath, answers: SendAnswers) -> None:
+    def __init__(self, path: SendPath, answers: SendAnswers, runs: Any = None) -> None:
+        """runs: takes usual sends before `hot_letters` and `hot_long` see them (`SendPath.runs`)."""
         # Constant after construction.
         self._put = path.put
         self._answers = answers
+        self._runs = runs
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.SEND_MESSAGE, self.handle_send)
@@ -100,6 +112,13 @@ class SendProcessor:
         dispatcher.add_hot(RequestCode.SEND_MESSAGE, self.hot_long)
         dispatcher.add_hot(RequestCode.SEND_MESSAGE_V2, self.hot_letters)
         dispatcher.add_hot(RequestCode.SEND_BATCH_MESSAGE, self.hot_letters)
+        for code in SEND_CODES:
+            dispatcher.add_runs(code, self._runs)
+
+    def take_options(self) -> None:
+        """Options of sends were changed."""
+        if self._runs is not None:
+            self._runs.refresh()
 
     def hot_letters(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
         """310 and 320 in place; False when the header is not as Java, Go and C++ write it."""

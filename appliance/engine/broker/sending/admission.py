@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ...errors import RefusedRequest
 from ...host_port import join_host_port
+from ...hotpath import AdmissionState
 from ...protocol.codes import FAQ_HINT, ResponseCode
 from ...protocol.message_id import decode_host
 from ...protocol.names import NO_SEND_TOPICS, PERM_WRITE, RETRY_PREFIX, topic_name_error
@@ -44,7 +45,7 @@ class TopicRoute:
         self.text = text
 
 
-class SendAdmission:
+class SendAdmission(AdmissionState):
     """Owned by remoting-io. Unknown topics are made here, after their template, where that is allowed.
 
     broker_permission: the broker's own, now.
@@ -63,15 +64,15 @@ class SendAdmission:
         self._retry_policy = retry_policy
         self._broker_permission = broker_permission
         # Owned by remoting-io.
-        self._routes: dict[str, TopicRoute] = {}
-        self._generation = -1
+        self.routes: dict[str, TopicRoute] = {}
+        self.generation = -1
 
     def admit(self, fields: SendFields, client_version: int, born_host: bytes) -> tuple[TopicRoute, ConsumeQueue]:
         """The route and the queue. Raises RefusedRequest with the code and text a client expects."""
-        if self._topics.generation != self._generation:
-            self._routes.clear()
-            self._generation = self._topics.generation
-        route = self._routes.get(fields.topic)
+        if self._topics.generation != self.generation:
+            self.routes.clear()
+            self.generation = self._topics.generation
+        route = self.routes.get(fields.topic)
         if route is None:
             route = self._resolve(fields)
         queue_id = fields.queue_id
@@ -118,7 +119,7 @@ class SendAdmission:
         route = TopicRoute(topic, count, config.write_queue_nums, str(config))
         # Kept for the generation that was seen before the topic was looked up: whatever changed since then, another
         # thread's change or this send's own new topic, empties the table at the next send.
-        if len(self._routes) >= _ROUTES_KEPT:
-            self._routes.clear()
-        self._routes[topic] = route
+        if len(self.routes) >= _ROUTES_KEPT:
+            self.routes.clear()
+        self.routes[topic] = route
         return route

@@ -93,6 +93,33 @@ class Shapes:
         return known
 
 
+class MemberLook:
+    """Looks at the properties of a batch's members. common: the batch's own."""
+
+    def __init__(self, common: bytes) -> None:
+        self._common = common
+        self._properties: MemberProperties | None = None
+
+    def look_at(self, own: bytes) -> Member:
+        """What follows from a member's properties; refuses what a batch may not hold."""
+        try:
+            text = own.decode()
+        except UnicodeDecodeError:
+            raise _refused("properties are not UTF-8") from None
+        if "DELAY" in text or "TIMER_" in text or "TRAN_MSG" in text or "INNER_NUM" in text:
+            names = decode_properties(text)
+            if TRANSACTION_PREPARED in names or any(name in names for name in DELAY_NAMES):
+                raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed or half messages")
+            if INNER_NUM in names:
+                raise _refused("a message is a batch of its own")
+        if "\0" in text and UNWRITTEN in own:
+            raise _refused(f"properties hold {len(UNWRITTEN)} zeros in a row")
+        if self._properties is None:
+            self._properties = MemberProperties(decode_properties(self._common.decode()))
+        added = self._properties.addition(own)
+        return Member(added, properties_tag_code(text + added.decode()))
+
+
 class BatchRecords:
     """A batch on its way into the log. common: the batch's own properties, which each member gets behind its own."""
 
@@ -112,8 +139,7 @@ class BatchRecords:
         self._raw = bytes(body)
         self._topic_field = topic_field
         self._queue_id = queue_id
-        self._common = common
-        self._properties: MemberProperties | None = None
+        self._look_at = MemberLook(common).look_at
         self._known = shapes.of(common)
         self._layout = layout = LAYOUTS[len(born_host), len(store_host)]
         self._before_time = (sys_flag & ~SYS_HOSTS_IPV6 | layout.host_flags, born_ms, born_host)
@@ -179,25 +205,6 @@ class BatchRecords:
             offset += 1
             physical += record
         return b"".join(parts), bytes(entries), found
-
-    def _look_at(self, own: bytes) -> Member:
-        """What follows from a member's properties; refuses what a batch may not hold."""
-        try:
-            text = own.decode()
-        except UnicodeDecodeError:
-            raise _refused("properties are not UTF-8") from None
-        if "DELAY" in text or "TIMER_" in text or "TRAN_MSG" in text or "INNER_NUM" in text:
-            names = decode_properties(text)
-            if TRANSACTION_PREPARED in names or any(name in names for name in DELAY_NAMES):
-                raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed or half messages")
-            if INNER_NUM in names:
-                raise _refused("a message is a batch of its own")
-        if "\0" in text and UNWRITTEN in own:
-            raise _refused(f"properties hold {len(UNWRITTEN)} zeros in a row")
-        if self._properties is None:
-            self._properties = MemberProperties(decode_properties(self._common.decode()))
-        added = self._properties.addition(own)
-        return Member(added, properties_tag_code(text + added.decode()))
 
 
 def _refused(why: str) -> RefusedRequest:

@@ -58,7 +58,7 @@ class SendProperties:
     def take_trace(self, on: bool) -> None:
         """What the broker adds to each message follows traceOn."""
         self.added = {MSG_REGION: self._region, CLUSTER: self._cluster, TRACE_SWITCH: "true" if on else "false"}
-        self._suffix = encode_properties(self.added).encode()
+        self.suffix = encode_properties(self.added).encode()
 
     def stored(self, fields: SendFields, topic: str, store_ms: int) -> StoredProperties:
         """Complete the properties of a send that goes to `topic`. store_ms: what a unique key is made of.
@@ -80,10 +80,10 @@ class SendProperties:
         end = text.find("\x02", at + 9)
         if end < 0:
             key = text[at + 9 :]
-            raw = text.encode() + b"\x02" + self._suffix
+            raw = text.encode() + b"\x02" + self.suffix
         else:
             key = text[at + 9 : end]
-            raw = text.encode() + (b"" if text[-1] == "\x02" else b"\x02") + self._suffix
+            raw = text.encode() + (b"" if text[-1] == "\x02" else b"\x02") + self.suffix
         if len(raw) > MAX_PROPERTIES_BYTES:
             raise IllegalProperties
         # The broker's own properties hold no tag.

@@ -6,18 +6,26 @@ Its outcome goes to whoever waits for it (`ReplyTo`) when the tick is published;
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING, Any
+
+from zlib_ng.zlib_ng import crc32
 
 from ...errors import MessageTooLarge, RefusedRequest, StoreBroken
+from ...hotpath import SendRuns
 from ...protocol.codes import ResponseCode
 from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ...protocol.properties import find_property
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from .admission import SendAdmission, TopicRoute
-from .batch_body import BatchRecords, Shapes
+from .batch_body import BatchRecords, MemberLook, Shapes
 from .fields import SendFields
 from .outcome import PutOutcome, ReplyTo, refused, store_unavailable
 from .properties import IllegalProperties, SendProperties
+
+if TYPE_CHECKING:
+    from ...remoting.event_loop import EventLoop
+    from ..topics import TopicConfigManager
 
 
 class SendPath:
@@ -33,6 +41,27 @@ class SendPath:
         # Owned by remoting-io.
         self.max_message_size = max_message_size
         self._shapes = Shapes()
+
+    def runs(self, loop: EventLoop, topics: TopicConfigManager, answers: Any) -> Any:
+        """What takes usual sends in the compiled twin, with the same outcome as `put`; None in the pure one.
+
+        answers: SendAnswers, for those that come as frames.
+        """
+        if SendRuns is None:
+            return None
+        return SendRuns(
+            loop,
+            self._store,
+            topics,
+            self._admission,
+            self,
+            self._properties,
+            answers,
+            self._shapes,
+            MemberLook,
+            crc32,
+            PutOutcome(ResponseCode.SUCCESS),
+        )
 
     def put(
         self, fields: SendFields, client_version: int, born_host: bytes, body: memoryview, reply_to: ReplyTo | None

@@ -1,0 +1,104 @@
+# The walk over the frames of a read: whole and usual ones are taken, at anything else it stops.
+#
+# The reference: `Connection._consume`, `Dispatcher.dispatch`.
+
+cdef enum:
+    # Frame and header limits are those of `protocol/command.py`: longer ones are Python's to refuse.
+    MAX_FRAME_BYTES = 16777216
+    MAX_HEADER_BYTES = 262144
+
+
+cdef class FrameRunner:
+    """Takes the usual frames of one listening port's connections. Owned by remoting-io."""
+    # By the codes that may be taken; None: Python does.
+    cdef SendRuns send, send_letters, send_batch
+    cdef PullRuns pull, lite_pull
+
+    def __init__(self, dict runs):
+        """runs: request code -> who takes its usual frames."""
+        self.send = runs.get(10)
+        self.send_letters = runs.get(310)
+        self.send_batch = runs.get(320)
+        self.pull = runs.get(11)
+        self.lite_pull = runs.get(361)
+
+    def run(self, PeerState peer, view, Py_ssize_t position, Py_ssize_t end):
+        """Take the usual frames from `view[position]` on; returns where the first other one begins, or `end`."""
+        cdef Py_buffer buffer
+        PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
+        try:
+            assert 0 <= position <= end <= buffer.len
+            return self.walk(peer, <const byte*>buffer.buf, position, end)
+        finally:
+            PyBuffer_Release(&buffer)
+
+    cdef Py_ssize_t walk(self, PeerState peer, const byte* p, Py_ssize_t position, Py_ssize_t end) except -1:
+        cdef Header header
+        cdef SendRuns sends = None, run
+        cdef PullRuns pulls
+        cdef int64_t length
+        cdef uint32_t meta
+        cdef Py_ssize_t head, body
+        cdef int64_t code
+        try:
+            while end - position >= 8:
+                length = i32_at(p + position)
+                if length < 4 or length > MAX_FRAME_BYTES - 4 or position + 4 + length > end:
+                    break
+                meta = u32_at(p + position + 4)
+                head = position + 8
+                body = head + (meta & 0xFFFFFF)
+                if body > position + 4 + length or body - head > MAX_HEADER_BYTES:
+                    break
+                code = code_of(p + head, body - head, meta >> 24)
+                if code == 310:
+                    run = self.send_letters
+                elif code == 320:
+                    run = self.send_batch
+                elif code == 10:
+                    run = self.send
+                else:
+                    run = None
+                pulls = None
+                if run is None:
+                    if code == 11:
+                        pulls = self.pull
+                    elif code == 361:
+                        pulls = self.lite_pull
+                    if pulls is None:
+                        break
+                if not (parse_json(p + head, body - head, &header) if meta < 0x1000000
+                        else parse_binary(p + head, body - head, &header)):
+                    break
+                if run is None:
+                    if sends is not None:  # a pull calls into Python
+                        sends.end()
+                        sends = None
+                    if not pulls.one(peer, &header, code == 361):
+                        break
+                    position += 4 + length
+                    if peer.halted or peer.closed:
+                        break
+                    continue
+                sends = run
+                if not run.one(peer, &header, code != 10, p + body, position + 4 + length - body):
+                    break
+                position += 4 + length
+        finally:
+            if sends is not None:
+                sends.end()
+        return position
+
+
+cdef int64_t code_of(const byte* p, Py_ssize_t size, uint32_t codec) noexcept nogil:
+    """The request code of a header that begins as clients write it; -1 for others."""
+    cdef Py_ssize_t i = 8
+    cdef int64_t code = 0
+    if codec == 1:
+        return u16_at(p) if size >= 2 else -1
+    if codec or size < 16 or memcmp(p, b'{"code":', 8) != 0:
+        return -1
+    while i < 12 and 48 <= p[i] <= 57:
+        code = code * 10 + p[i] - 48
+        i += 1
+    return code if p[i] == 44 else -1
