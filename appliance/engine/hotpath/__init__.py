@@ -35,6 +35,7 @@ index: Any = twin if not WHY_PURE else pure_index
 if TYPE_CHECKING:
     from .pure import (
         AdmissionState,
+        AnswersState,
         AppenderState,
         LoopState,
         PeerState,
@@ -51,6 +52,7 @@ else:
     StageState, TableState, TickState = twin.StageState, twin.TableState, twin.TickState
     Keys, link_entries, put_keys = index.Keys, index.link_entries, index.put_keys
     scan_keys, take_back = index.scan_keys, index.take_back
+    AnswersState = twin.AnswersState
 
 #: Whether this process uses the compiled twin.
 COMPILED = not WHY_PURE
@@ -58,6 +60,10 @@ COMPILED = not WHY_PURE
 # What only the compiled twin has, None in the pure one: in their place stands the Python code of the engine.
 #: Takes usual sends from a header's fields on.
 SendRuns: Any = getattr(twin, "SendRuns", None)
+#: Serves pulls of consumers that were admitted before.
+PullRuns: Any = getattr(twin, "PullRuns", None)
+#: `pick_entries` of store/message_reader.py.
+pick_entries: Any = getattr(twin, "pick_entries", None)
 #: Takes the usual frames of a read.
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
 #: Reads a socket.
@@ -70,11 +76,13 @@ __all__ = [
     "COMPILED",
     "WHY_PURE",
     "AdmissionState",
+    "AnswersState",
     "AppenderState",
     "FrameRunner",
     "Keys",
     "LoopState",
     "PeerState",
+    "PullRuns",
     "QueueState",
     "SendRuns",
     "ServerState",
@@ -84,6 +92,7 @@ __all__ = [
     "TickState",
     "flush_outboxes",
     "link_entries",
+    "pick_entries",
     "put_keys",
     "scan_keys",
     "take_back",

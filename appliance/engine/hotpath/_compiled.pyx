@@ -23,6 +23,7 @@ SOURCES = ROCKETBOX_SOURCES
 include "states.pxi"
 include "headers.pxi"
 include "send.pxi"
+include "pull.pxi"
 include "frames.pxi"
 include "sockets.pxi"
 include "index.pxi"
