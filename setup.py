@@ -7,6 +7,7 @@ from setuptools import Extension, find_packages, setup
 
 BESIDE = ("templates", "static")
 HOTPATH = "appliance/engine/hotpath"
+PARTS = ("states", "system", "headers", "send", "pull", "frames", "sockets")
 
 
 def compiled_part() -> list[Extension]:
@@ -19,7 +20,7 @@ def compiled_part() -> list[Extension]:
     extension = Extension(
         "appliance.engine.hotpath._compiled",
         [f"{HOTPATH}/_compiled.pyx"],
-        depends=[f"{HOTPATH}/{name}.pxi" for name in ("states", "headers", "send", "pull", "frames")],
+        depends=[f"{HOTPATH}/{name}.pxi" for name in PARTS],
         extra_compile_args=["-O3", "-g0"],
         optional=True,
     )

@@ -60,8 +60,14 @@ SendRuns: Any = getattr(twin, "SendRuns", None)
 PullRuns: Any = getattr(twin, "PullRuns", None)
 #: `pick_entries` of store/message_reader.py.
 pick_entries: Any = getattr(twin, "pick_entries", None)
+#: How much of a file the page cache holds.
+cached_pages: Any = getattr(twin, "cached_pages", None)
 #: Takes the usual frames of a read.
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
+#: Reads a socket.
+SocketReader: Any = getattr(twin, "SocketReader", None)
+#: Sends what outboxes hold.
+flush_outboxes: Any = getattr(twin, "flush_outboxes", None)
 
 __all__ = [
     "COMPILED",
@@ -76,8 +82,11 @@ __all__ = [
     "QueueState",
     "SendRuns",
     "ServerState",
+    "SocketReader",
     "StageState",
     "TableState",
     "TickState",
+    "cached_pages",
+    "flush_outboxes",
     "pick_entries",
 ]

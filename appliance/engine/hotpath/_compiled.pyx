@@ -11,7 +11,9 @@ One module, cut into files by what they do. Rules that hold in all of them:
 INTERFACE = 2
 
 include "states.pxi"
+include "system.pxi"
 include "headers.pxi"
 include "send.pxi"
 include "pull.pxi"
 include "frames.pxi"
+include "sockets.pxi"
