@@ -1,7 +1,7 @@
 # `make check` is what has to be green before a commit: format, types, tests.
 PYTHON ?= .venv/bin/python
 
-.PHONY: check lint types test torture lock wheel
+.PHONY: check lint types test torture lock wheel binary
 
 check: lint types test
 
@@ -26,6 +26,10 @@ wheel:
 	@ls dist/*.whl
 	@if $(PYTHON) -m zipfile -l dist/*.whl | grep -q '_compiled[.].*[.]so '; then echo "hot path: compiled"; \
 	else echo "hot path: pure Python: $$($(PYTHON) appliance/engine/hotpath/building.py)"; fi
+
+# The whole program as one file, dist/rocketbox: binary/.
+binary:
+	script/binary
 
 # Rewrites the locked requirements from pyproject.toml; needs pip-tools beside the interpreter in LOCKER.
 LOCKER ?= pip-compile

@@ -13,7 +13,7 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import pure
+from . import pure, pure_index
 from .choice import choose
 
 
@@ -29,10 +29,13 @@ CHOICE = choose(os.environ, pure, _compiled_twin, os.path.dirname(__file__))
 WHY_PURE = CHOICE.why_pure
 
 twin: Any = CHOICE.twin
+#: That of the key index.
+index: Any = twin if not WHY_PURE else pure_index
 
 if TYPE_CHECKING:
     from .pure import (
         AdmissionState,
+        AnswersState,
         AppenderState,
         LoopState,
         PeerState,
@@ -42,10 +45,14 @@ if TYPE_CHECKING:
         TableState,
         TickState,
     )
+    from .pure_index import Keys, link_entries, put_keys, scan_keys, take_back
 else:
     AdmissionState, AppenderState, LoopState = twin.AdmissionState, twin.AppenderState, twin.LoopState
     PeerState, QueueState, ServerState = twin.PeerState, twin.QueueState, twin.ServerState
     StageState, TableState, TickState = twin.StageState, twin.TableState, twin.TickState
+    Keys, link_entries, put_keys = index.Keys, index.link_entries, index.put_keys
+    scan_keys, take_back = index.scan_keys, index.take_back
+    AnswersState = twin.AnswersState
 
 #: Whether this process uses the compiled twin.
 COMPILED = not WHY_PURE
@@ -53,6 +60,10 @@ COMPILED = not WHY_PURE
 # What only the compiled twin has, None in the pure one: in their place stands the Python code of the engine.
 #: Takes usual sends from a header's fields on.
 SendRuns: Any = getattr(twin, "SendRuns", None)
+#: Serves pulls of consumers that were admitted before.
+PullRuns: Any = getattr(twin, "PullRuns", None)
+#: `pick_entries` of store/message_reader.py.
+pick_entries: Any = getattr(twin, "pick_entries", None)
 #: Takes the usual frames of a read.
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
 #: Reads a socket.
@@ -65,10 +76,13 @@ __all__ = [
     "COMPILED",
     "WHY_PURE",
     "AdmissionState",
+    "AnswersState",
     "AppenderState",
     "FrameRunner",
+    "Keys",
     "LoopState",
     "PeerState",
+    "PullRuns",
     "QueueState",
     "SendRuns",
     "ServerState",
@@ -77,4 +91,9 @@ __all__ = [
     "TableState",
     "TickState",
     "flush_outboxes",
+    "link_entries",
+    "pick_entries",
+    "put_keys",
+    "scan_keys",
+    "take_back",
 ]

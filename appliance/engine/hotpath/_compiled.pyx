@@ -16,12 +16,14 @@ cdef extern from *:
     """
     const unsigned long ROCKETBOX_SOURCES
 
-INTERFACE = 1
+INTERFACE = 2
 #: What `building.mark_of_sources` said when this was built.
 SOURCES = ROCKETBOX_SOURCES
 
 include "states.pxi"
 include "headers.pxi"
 include "send.pxi"
+include "pull.pxi"
 include "frames.pxi"
 include "sockets.pxi"
+include "index.pxi"
