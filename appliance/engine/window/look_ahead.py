@@ -15,7 +15,7 @@ from .measures import FACTS_KEPT, Measures
 from .queue_reader import QueueReader
 
 #: Queues measured in one step; a topic is done whole.
-STEP_QUEUES = 32
+STEP_QUEUES = 64
 #: Topics looked at in one step, when little of them has to be read.
 STEP_TOPICS = 1000
 #: Beyond so many measured queues pages read for themselves: half of what is remembered.
