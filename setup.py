@@ -19,7 +19,7 @@ def compiled_part() -> list[Extension]:
     extension = Extension(
         "appliance.engine.hotpath._compiled",
         [f"{HOTPATH}/_compiled.pyx"],
-        depends=[f"{HOTPATH}/{name}.pxi" for name in ("states", "headers", "send", "frames")],
+        depends=[f"{HOTPATH}/{name}.pxi" for name in ("states", "headers", "send", "frames", "sockets")],
         extra_compile_args=["-O3", "-g0"],
         optional=True,
     )

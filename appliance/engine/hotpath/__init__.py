@@ -56,6 +56,10 @@ COMPILED = not WHY_PURE
 SendRuns: Any = getattr(twin, "SendRuns", None)
 #: Takes the usual frames of a read.
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
+#: Reads a socket.
+SocketReader: Any = getattr(twin, "SocketReader", None)
+#: Sends what outboxes hold.
+flush_outboxes: Any = getattr(twin, "flush_outboxes", None)
 
 __all__ = [
     "COMPILED",
@@ -68,7 +72,9 @@ __all__ = [
     "QueueState",
     "SendRuns",
     "ServerState",
+    "SocketReader",
     "StageState",
     "TableState",
     "TickState",
+    "flush_outboxes",
 ]

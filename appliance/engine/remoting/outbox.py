@@ -231,6 +231,14 @@ class Outbox(PeerState):
         if left or not self._settled:
             self._settle()
 
+    def took(self, sent: int) -> None:
+        """The socket took only so many bytes of a flush."""
+        self.dirty = False
+        self._out[:] = _behind(self._out, sent)
+        self._out_bytes -= sent
+        self.last_active = self._server.loop.monotonic
+        self._settle()
+
     def _settle(self) -> None:
         """The outbox has another size, or something else has changed: act on it."""
         if self._out_bytes > OUTBOX_LIMIT_BYTES:
