@@ -125,3 +125,12 @@ class PeerState:
     full: bool
     halted: bool
     last_active: float
+
+
+class AnswersState:
+    """Of the answers to pulls: how many found messages, or nothing; what those that did brought."""
+
+    found_count: int
+    miss_count: int
+    message_count: int
+    message_bytes: int

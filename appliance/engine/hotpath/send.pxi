@@ -213,12 +213,37 @@ cdef bint look_at_properties(const byte* text, Py_ssize_t size, Found* found) no
     if tag_at >= 0:
         end = <const byte*>memchr(text + tag_at, 2, size - tag_at)
         tag_end = size if end == NULL else end - text
-        for i in range(tag_at, tag_end):
-            if text[i] >= 0x80:
-                return False
-            code = 31 * code + text[i]
+        code = java_hash(text + tag_at, tag_end - tag_at)
     found.tag_code = <int32_t>code
     return True
+
+
+cdef uint32_t java_hash(const byte* text, Py_ssize_t size) noexcept nogil:
+    """`properties.java_hash`, over UTF-16's units; `text` is UTF-8."""
+    cdef Py_ssize_t i = 0
+    cdef uint32_t code = 0, c
+    while i < size:
+        c = text[i]
+        if c < 0x80:
+            i += 1
+        elif c < 0xE0:
+            c = (c & 0x1F) << 6 | (text[i + 1] & 0x3F)
+            i += 2
+        elif c < 0xF0:
+            c = (c & 0x0F) << 12 | <uint32_t>(text[i + 1] & 0x3F) << 6 | (text[i + 2] & 0x3F)
+            i += 3
+        else:
+            c = (
+                (c & 0x07) << 18
+                | <uint32_t>(text[i + 1] & 0x3F) << 12
+                | <uint32_t>(text[i + 2] & 0x3F) << 6
+                | (text[i + 3] & 0x3F)
+            ) - 0x10000
+            i += 4
+            code = 31 * code + (0xD800 | c >> 10)
+            c = 0xDC00 | (c & 0x3FF)
+        code = 31 * code + c
+    return code
 
 
 # --- CRC
@@ -294,7 +319,7 @@ cdef class Places:
         """As `SendReply.put_ended`, for each of them."""
         try:
             if outcome.code == 0 or outcome.code == 10:
-                self.peer.send(self.render(outcome.code))
+                queue_answer(self.peer, self.render(outcome.code))
             else:
                 for opaque in self.opaques():
                     self.peer.answer(opaque, self.answers.refusal(outcome))
@@ -368,6 +393,18 @@ cdef class Places:
             put_u32(frame + 4, <uint32_t>(p - frame - 8))
         assert p - begin <= room
         return out[: p - begin]
+
+
+cdef int queue_answer(PeerState peer, bytes data) except -1:
+    """`Outbox.send`."""
+    if peer.closed:
+        return 0
+    peer._out.append(data)
+    peer._out_bytes += PyBytes_GET_SIZE(data)
+    if not peer.dirty:
+        peer.dirty = True
+        (<ServerState?>peer._server).dirty.append(peer)
+    return 0
 
 
 cdef inline byte* put_piece(byte* p, const char* piece, Py_ssize_t size) noexcept nogil:
@@ -453,6 +490,7 @@ cdef class SendRuns:
     cdef int64_t shape_code
     cdef byte* scratch
     cdef byte* common
+    cdef Py_ssize_t common_size
     cdef Member* members
     cdef Py_ssize_t members_room
     # The run that is under way.
@@ -802,6 +840,9 @@ cdef class SendRuns:
         """Turn to what is known of members of such batches; the batch's own properties are in `common`."""
         cdef Py_ssize_t head = found.key_at - 9, rest = common_size - found.key_end
         cdef const char* key
+        # It gives members the batch's own unique key, which differs from batch to batch of one shape.
+        self.looker = None
+        self.common_size = common_size
         if self.known_key is not None and PyBytes_GET_SIZE(self.known_key) == head + rest:
             key = PyBytes_AS_STRING(self.known_key)
             if memcmp(key, self.common, head) == 0 and memcmp(key + head, self.common + found.key_end, rest) == 0:
@@ -810,7 +851,6 @@ cdef class SendRuns:
         self.shape = None
         common = PyBytes_FromStringAndSize(<char*>self.common, common_size)
         self.known = self.shapes.of(common)
-        self.looker = self.member_look(common)
         self.known_key = None
         if head + rest <= LONGEST_SHAPE:
             self.known_key = common[:head] + common[found.key_end :]
@@ -896,6 +936,8 @@ cdef class SendRuns:
         if item != NULL:
             seen = <object>item
         else:
+            if self.looker is None:
+                self.looker = self.member_look(PyBytes_FromStringAndSize(<char*>self.common, self.common_size))
             try:
                 seen = self.looker.look_at(PyBytes_FromStringAndSize(<const char*>own, size))
             except Exception:

@@ -187,9 +187,21 @@ class Connection(Outbox):
             self._close()
             return
         self.last_active = loop.monotonic
-        end = kept + received
-        consumed = self._consume(view, end)
-        if self.closed or (consumed == end and partial is None):
+        self._received(0, kept + received)
+
+    def received(self, consumed: int, end: int) -> None:
+        """The loop's buffer holds this peer's bytes up to `end`, and those before `consumed` are done with."""
+        try:
+            self._received(consumed, end)
+        except FrameError as error:
+            self._refuse(error)
+        except Exception:
+            self.fail()
+
+    def _received(self, consumed: int, end: int) -> None:
+        view = self._server.loop.receive_view
+        consumed = self._consume(view, end, consumed)
+        if self.closed or (consumed == end and self._partial is None):
             return
         if not self.halted or self.closing:
             self._keep(view, consumed, end)
@@ -198,8 +210,9 @@ class Connection(Outbox):
             if consumed < end:
                 self._hold(memoryview(bytes(view[consumed:end])))
 
-    def _consume(self, view: memoryview, end: int) -> int:
-        """Dispatch the whole frames of `view[:end]`; return where the first partial one begins, or where it halted.
+    def _consume(self, view: memoryview, end: int, position: int = 0) -> int:
+        """Dispatch the whole frames from `view[position]` on; return where the first partial one begins, or where it
+        halted.
 
         A length that no frame can have is refused as soon as it has arrived, before the rest. While back-pressure stops
         producers, this halts at the first send, even at the beginning of one. Everything that the peer wrote behind
@@ -208,7 +221,6 @@ class Connection(Outbox):
         """
         dispatch = self.dispatcher.dispatch
         producers_held = self._server.producers_held
-        position = 0
         runner = None if producers_held else self.dispatcher.runner
         while end - position >= 8:
             if runner is not None:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 
 from ..errors import StartError
-from ..hotpath import ServerState
+from ..hotpath import ServerState, SocketReader, flush_outboxes
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import encode_host
 from .connection import Connection
@@ -175,7 +175,9 @@ class RemotingServer(ServerState):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = address[0], address[1]
         conn = Connection(self, sock, dispatcher, encode_host(host, port))
-        self.loop.watch(conn.fd, READABLE, conn)
+        runner = dispatcher.runner
+        watcher = conn if runner is None else SocketReader(conn, runner, self, self.loop)
+        self.loop.watch(conn.fd, READABLE, watcher)
         self.connections[conn.fd] = conn
         if self.reading_paused:
             conn.update_reading()
@@ -196,6 +198,8 @@ class RemotingServer(ServerState):
         while self.dirty:
             batch = self.dirty
             self.dirty = []
+            if flush_outboxes is not None:
+                batch = flush_outboxes(batch, self.loop.monotonic)
             for conn in batch:
                 try:
                     conn.flush()

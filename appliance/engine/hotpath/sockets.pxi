@@ -1,0 +1,130 @@
+# What a socket brings and takes, without a Python object for it.
+#
+# The reference: `Connection.on_event` and `_read`, `Outbox.flush`.
+
+cdef enum:
+    WATCH_READABLE = 1
+    # As in `connection.py` and `outbox.py`.
+    OWN_BUFFER_BYTES = 65536
+    JOINED_BYTES = 1048576
+    # Outboxes that one release of the GIL sends, and pieces of one outbox.
+    MOST_OUTBOXES = 64
+    MOST_PIECES = 16
+
+
+cdef class SocketReader:
+    """Watches one connection: reads its usual frames, and calls the connection for everything else.
+
+    runner: of the connection's port. Owned by remoting-io.
+    """
+    cdef PeerState peer
+    cdef FrameRunner runner
+    cdef LoopState loop
+    cdef ServerState server
+    cdef bytearray buffer
+
+    def __init__(self, PeerState peer, FrameRunner runner, ServerState server, loop):
+        self.peer, self.runner, self.server, self.loop = peer, runner, server, loop
+        self.buffer = loop.receive_buffer
+
+    def on_event(self, int mask):
+        cdef PeerState peer = self.peer
+        cdef Py_ssize_t kept = 0, room = PyByteArray_GET_SIZE(self.buffer), position
+        cdef ssize_t received = -1
+        cdef byte* p = <byte*>PyByteArray_AS_STRING(self.buffer)
+        cdef int fd = peer.fd
+        if (
+            mask != WATCH_READABLE
+            or not peer._mask & WATCH_READABLE
+            or peer.halted
+            or peer.closed
+            or self.server.producers_held
+            or self.server.read_bytes
+        ):
+            peer.on_event(mask)
+            return
+        if peer._partial is not None:
+            kept = PyByteArray_GET_SIZE(peer._partial)
+            if kept > OWN_BUFFER_BYTES:
+                peer.on_event(mask)
+                return
+            memcpy(p, PyByteArray_AS_STRING(peer._partial), kept)
+        with nogil:
+            while True:
+                received = recv(fd, p + kept, room - kept, 0)
+                if received >= 0 or errno != EINTR:
+                    break
+        if received <= 0:
+            peer.on_event(mask)  # it meets the same, and knows what to do
+            return
+        peer.last_active = self.loop.monotonic
+        try:
+            position = self.runner.walk(peer, p, 0, kept + received)
+        except Exception:
+            peer.fail()
+            return
+        if position < kept + received or peer._partial is not None:
+            peer.received(position, kept + received)
+
+
+def flush_outboxes(list batch, double monotonic):
+    """Send what usual outboxes hold, as far as their sockets take it; returns the others, which Python flushes."""
+    cdef list left = []
+    cdef PeerState peer
+    cdef iovec pieces[MOST_OUTBOXES * MOST_PIECES]
+    cdef msghdr messages[MOST_OUTBOXES]
+    cdef PyObject* peers[MOST_OUTBOXES]
+    cdef int fds[MOST_OUTBOXES]
+    cdef ssize_t sent[MOST_OUTBOXES]
+    cdef Py_ssize_t at = 0, size, total = PyList_GET_SIZE(batch)
+    cdef int count, i, k
+    cdef list out
+    while at < total:
+        count = 0
+        while at < total and count < MOST_OUTBOXES:
+            peer = <PeerState?>batch[at]
+            at += 1
+            out = peer._out
+            size = PyList_GET_SIZE(out)
+            if (
+                peer.closed or peer.closing or not peer._settled
+                or not 1 <= size <= MOST_PIECES or peer._out_bytes > JOINED_BYTES
+            ):
+                left.append(peer)
+                continue
+            for k in range(size):
+                piece = out[k]
+                if type(piece) is not bytes:
+                    break
+                pieces[count * MOST_PIECES + k].iov_base = PyBytes_AS_STRING(<bytes>piece)
+                pieces[count * MOST_PIECES + k].iov_len = PyBytes_GET_SIZE(<bytes>piece)
+            else:
+                memset(&messages[count], 0, sizeof(msghdr))
+                messages[count].msg_iov = &pieces[count * MOST_PIECES]
+                messages[count].msg_iovlen = size
+                # `batch` holds the peer, the peer its pieces: nobody else touches them while the GIL is away.
+                peers[count], fds[count] = <PyObject*>peer, peer.fd
+                count += 1
+                continue
+            left.append(peer)
+        with nogil:
+            for i in range(count):
+                while True:
+                    sent[i] = sendmsg(fds[i], &messages[i], MSG_NOSIGNAL)
+                    if sent[i] >= 0 or errno != EINTR:
+                        break
+        for i in range(count):
+            peer = <PeerState>peers[i]
+            if sent[i] < 0:
+                left.append(peer)  # it tries again, and knows what to do
+            elif sent[i] == peer._out_bytes:
+                peer.dirty = False
+                peer._out.clear()
+                peer._out_bytes = 0
+                peer.last_active = monotonic
+            else:
+                try:
+                    peer.took(sent[i])
+                except Exception:
+                    peer.fail()
+    return left

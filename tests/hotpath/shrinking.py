@@ -1,0 +1,67 @@
+"""Makes an input that fails smaller, as long as it fails; and shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.support.twins import Setting, Step, outcome
+
+
+def differ(steps: list[Step], setting: Setting) -> list[str]:
+    """How the twins differ on an input, in words; empty when they do not."""
+    return outcome(steps, setting, False).differences(outcome(steps, setting, True))
+
+
+def shrunk(steps: list[Step], fails: Callable[[list[Step]], object]) -> list[Step]:
+    """As few steps as can be found, and in each read as few frames, that still fail."""
+    for parts in (_without_steps, _without_frames):
+        steps = parts(steps, fails)
+    return steps
+
+
+def _without_steps(steps: list[Step], fails: Callable[[list[Step]], object]) -> list[Step]:
+    size = len(steps) // 2
+    while size:
+        at = 0
+        while at < len(steps):
+            fewer = steps[:at] + steps[at + size :]
+            if fails(fewer):
+                steps = fewer
+            else:
+                at += size
+        size //= 2
+    return steps
+
+
+def _without_frames(steps: list[Step], fails: Callable[[list[Step]], object]) -> list[Step]:
+    for at, (name, *arguments) in enumerate(steps):
+        if name not in ("read", "write"):
+            continue
+        number, data = arguments
+        pieces = frames_of(data)
+        index = 0
+        while index < len(pieces) and len(pieces) > 1:
+            fewer = [*steps[:at], (name, number, b"".join(pieces[:index] + pieces[index + 1 :])), *steps[at + 1 :]]
+            if fails(fewer):
+                steps = fewer
+                del pieces[index]
+            else:
+                index += 1
+    return steps
+
+
+def frames_of(data: bytes) -> list[bytes]:
+    """Whole frames, and what is left behind them as one more."""
+    found = []
+    while len(data) >= 4:
+        end = 4 + int.from_bytes(data[:4], "big")
+        if not 4 < end <= len(data):
+            break
+        found.append(data[:end])
+        data = data[end:]
+    return [*found, data] if data else found
+
+
+def shown(steps: list[Step], setting: Setting) -> str:
+    """Whoever reads a failure can run it again."""
+    return "\n".join([repr(setting), *[repr(step) for step in steps]])

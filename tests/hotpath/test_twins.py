@@ -1,0 +1,175 @@
+"""Both twins do the same: whatever connections read, their answers, the log, the queues and every count are equal.
+
+What fails is made small and printed. The long form (ROCKETBOX_TORTURE=1) sends a million frames.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.batches import encode_member
+from tests.support.sending import LONG
+from tests.support.twins import Outcome, Setting, Step, outcome
+
+from . import inputs
+from .shrinking import differ, frames_of, shown, shrunk
+
+TORTURE = bool(os.environ.get("ROCKETBOX_TORTURE"))
+#: Conversations of some 60 frames.
+CONVERSATIONS = 17_000 if TORTURE else 250
+#: Together they are one test: some hundred of them take as long as a test may.
+A_TEST = 50
+SMALL = Setting(segment_bytes=128 * 1024)
+
+
+def check(steps: list[Step], setting: Setting = SMALL) -> Outcome:
+    """Both twins come to the same; what the compiled one came to."""
+    pure, compiled = outcome(steps, setting, False), outcome(steps, setting, True)
+    if pure.differences(compiled):
+        small = shrunk(steps, lambda fewer: differ(fewer, setting))
+        found = "\n".join(differ(small, setting))
+        pytest.fail(f"pure and compiled: {found}\n{shown(small, setting)}")
+    assert not compiled.exceptions, f"{compiled.exceptions}\n{shown(steps, setting)}"
+    return compiled
+
+
+@pytest.mark.parametrize("part", range(CONVERSATIONS // A_TEST))
+def test_conversations(part):
+    for seed in range(part * A_TEST, (part + 1) * A_TEST):
+        chance = random.Random(seed)
+        setting = inputs.setting(chance)
+        check(list(inputs.conversation(chance, 30)), setting)
+
+
+@settings(
+    max_examples=20_000 if TORTURE else 150, deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
+@given(st.randoms(use_true_random=False))
+def test_one_frame_between_usual_ones(chance):
+    """Hypothesis looks for one odd frame, which it makes as simple as it can."""
+    usual = inputs.usual(random.Random(1), "java")
+    check([*inputs.PREPARED, ("read", 0, usual + inputs.odd(chance) + usual), ("read", 1, usual)])
+
+
+def test_recorded_frames():
+    """Every send of official clients, one after the other and all in one read."""
+    found = inputs.recorded()
+    assert len(found) > 700
+    whole = b"".join(found)
+    steps: list[Step] = [("read", 0, frame) for frame in found]
+    steps += [("read", 1, whole[at : at + 60_000]) for at in range(0, len(whole), 60_000)]
+    got = check(steps, Setting(segment_bytes=4 << 20, max_message_size=1 << 20))
+    assert got.counters["messages"] > 1000
+    # Transactions, delayed messages, retries and 4.9's batches are not usual.
+    assert got.taken > len(found)
+
+
+@pytest.mark.parametrize("kind", inputs.USUAL_KINDS)
+def test_usual_frames_are_taken(kind):
+    """A fast path that never fires passes every other test."""
+    chance = random.Random(kind)
+    frames = []
+    while len(frames) < 200:
+        frame = inputs.usual(chance, kind)
+        if b"UNIQ_KEY" in frame[: frame.index(b"WAIT")]:
+            frames.append(frame)
+    steps: list[Step] = [*inputs.PREPARED, *(("read", 0, b"".join(frames[at : at + 8])) for at in range(0, 200, 8))]
+    got = check(steps, Setting(segment_bytes=16 << 20, max_message_size=1 << 20))
+    queues = 3 * 4  # the first send to each finds its queue in Python
+    assert len(frames_of(got.answers[0])) == 200
+    assert got.taken >= 200 - queues
+
+
+def test_headers_with_too_many_fields():
+    """Beyond 64 KiB Python counts what may be fields, in any text of a header."""
+    steps: list[Step] = []
+    for style, code, signs in itertools.product(("java", "binary"), (310, 10), (4000, 5000, 30_000)):
+        pairs = dict(inputs.fields_of(random.Random(1), "TopicA", 0, "UNIQ_KEY\x01K\x02", False))
+        pairs["a"] = '":xx' * signs
+        named = [(LONG[name] if code == 10 and name in LONG else name, value) for name, value in pairs.items()]
+        if style == "binary":
+            frame = inputs.framed(inputs.binary_header(code, named, 7, 0), b"x", 1)
+        else:
+            encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in named]
+            frame = inputs.framed(inputs.json_header(style, code, encoded, b"7", b"0"), b"x")
+        steps.append(("read", 0, frame))
+    check([*inputs.PREPARED, ("read", 0, inputs.usual(random.Random(1), "java")), *steps])
+
+
+@pytest.mark.parametrize("code", inputs.SENDS)
+@pytest.mark.parametrize("encoding", ["json", "binary"])
+def test_each_value_in_each_place(encoding, code):
+    """A usual send between them shows that the connection still is in step."""
+    make = inputs.each_header if encoding == "json" else inputs.each_binary_header
+    frames = list(make(code))
+    usual = inputs.usual(random.Random(1), "java")
+    for at in range(0, len(frames), 500):
+        reads: list[Step] = [("read", 0, frame + usual) for frame in frames[at : at + 500]]
+        check([*inputs.PREPARED, *reads], Setting(segment_bytes=1 << 20))
+
+
+def test_members_get_the_unique_key_of_their_own_batch():
+    body = encode_member(b"x", b"WAIT\x01true") + encode_member(b"y", b"UNIQ_KEY\x01K\x02WAIT\x01true")
+    reads: list[Step] = []
+    for number in range(4):
+        text = f"UNIQ_KEY\x01BATCH{number}\x02WAIT\x01true\x02"
+        pairs = inputs.fields_of(random.Random(1), "TopicA", 0, text, True)
+        encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in pairs]
+        reads.append(("read", 0, inputs.framed(inputs.json_header("java", 320, encoded, b"%d" % number, b"0"), body)))
+    got = check([*inputs.PREPARED, *reads])
+    assert got.taken == 3
+    for number in range(4):
+        assert got.log.count(b"UNIQ_KEY\x01BATCH%d" % number) == 1
+
+
+@pytest.mark.parametrize("kind", inputs.USUAL_KINDS)
+def test_partial_frames(kind):
+    """A frame in two pieces, cut at each byte, between two whole ones."""
+    chance = random.Random(kind)
+    frame = inputs.usual(chance, kind)
+    while len(frame) > 1200:
+        frame = inputs.usual(chance, kind)
+    steps: list[Step] = []
+    for at in range(len(frame) + 1):
+        steps += [("read", 0, frame + frame[:at]), ("read", 0, frame[at:] + frame)]
+    got = check([*inputs.PREPARED, *steps], Setting(segment_bytes=1 << 20))
+    assert len(frames_of(got.answers[0])) == 3 * (len(frame) + 1)
+
+
+CORPUS_SEEDS = range(1_000_000, 1_000_000 + (2000 if TORTURE else 40))
+
+
+def corpus() -> list[tuple[list[Step], Setting]]:
+    """Conversations that are run in a process of each kind."""
+    found = []
+    for seed in CORPUS_SEEDS:
+        chance = random.Random(seed)
+        setting = inputs.setting(chance)
+        found.append((list(inputs.conversation(chance, 30)), setting))
+    return found
+
+
+def test_processes(tmp_path):
+    """A process with the compiled part and one that must not use it come to the same."""
+    root = Path(__file__).parents[2]
+    found = []
+    for pure in ("", "1"):
+        out = tmp_path / f"outcomes{pure}"
+        environment = os.environ | {"ROCKETBOX_PURE": pure, "PYTHONPATH": str(root)}
+        command = [sys.executable, "-m", "tests.hotpath.run_corpus", str(out)]
+        subprocess.run(command, cwd=root, env=environment, check=True, timeout=3000)
+        lines = out.read_text().splitlines()
+        assert lines[0] == ("pure" if pure else "compiled")
+        found.append(lines[1:])
+    assert len(found[0]) == len(CORPUS_SEEDS)
+    differing = [CORPUS_SEEDS[n] for n, (one, other) in enumerate(zip(*found, strict=True)) if one != other]
+    assert not differing, f"seeds {differing}"
