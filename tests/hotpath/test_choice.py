@@ -53,7 +53,7 @@ def chosen(package: Path, **environment: str) -> str:
 def put_library(package: Path, interface: int = pure.INTERFACE, sources: int | None = None, more: str = "") -> None:
     """In place of the compiled one: a module that says it was built from these sources, and has all that `pure` has."""
     mark = building.mark_of_sources(package) if sources is None else sources
-    text = f"from .pure import *\nINTERFACE = {interface}\nSOURCES = {mark}\n{more}"
+    text = f"from .pure import *\nfrom .pure_index import *\nINTERFACE = {interface}\nSOURCES = {mark}\n{more}"
     (package / "_compiled.py").write_text(text)
 
 
