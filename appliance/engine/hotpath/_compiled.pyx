@@ -8,7 +8,17 @@ One module, cut into files by what they do. Rules that hold in all of them:
 - No pointer into a Python object outlives a call into Python: a stage, a tail or a route may be another one behind it.
 """
 
+cdef extern from *:
+    """
+    #ifndef ROCKETBOX_SOURCES
+    #define ROCKETBOX_SOURCES 0
+    #endif
+    """
+    const unsigned long ROCKETBOX_SOURCES
+
 INTERFACE = 2
+#: What `building.mark_of_sources` said when this was built.
+SOURCES = ROCKETBOX_SOURCES
 
 include "states.pxi"
 include "system.pxi"
@@ -17,3 +27,4 @@ include "send.pxi"
 include "pull.pxi"
 include "frames.pxi"
 include "sockets.pxi"
+include "index.pxi"

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 
 from ...clock import Clock
+from ...hotpath import Keys
 from ...protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 from ...service_thread import ServiceThread
 from ..disk import Disk
@@ -25,7 +26,7 @@ from ..paths import StorePaths
 from ..publication import Publication
 from ..store_files import StoreFiles
 from .index_file import FIRST_ENTRY, IndexFile, IndexHeader
-from .index_keys import IndexKey, KeyScanner
+from .index_keys import KeyScanner, key_scanner
 from .index_recovery import FoundLog, IndexPosition, IndexPositionFile, IndexSettings, open_index, summary_of
 
 logger = logging.getLogger(__name__)
@@ -83,7 +84,8 @@ class IndexService(ServiceThread):
         self.files: list[IndexFile] = []
         self.position = 0
         self._skip = 0
-        self._scanner = KeyScanner()
+        self._scanner = key_scanner()
+        self._found = Keys()
         self._window = (b"", 0)
         #: Full files that were not synced yet.
         self._unsynced: list[IndexFile] = []
@@ -260,18 +262,19 @@ class IndexService(ServiceThread):
             begin = self._log.min_offset
             if self.position < begin:
                 self.position, self._skip = begin, 0
-            found: list[IndexKey] = []
+            found = self._found
+            found.clear()
             following = self._collect(self.position, limit, found)
             while len(found) < SLICE and following < limit:
                 following = self._collect(following, limit, found)
-            if self._skip:
-                same = sum(1 for key in found if key[1] == self.position)
-                del found[: min(self._skip, same)]
-            self._put(found)
+            begin = 0
+            while begin < min(self._skip, len(found)) and found[begin][1] == self.position:
+                begin += 1
+            self._put(found, begin)
             self.position, self._skip = following, 0
             return True
 
-    def _collect(self, position: int, limit: int, found: list[IndexKey]) -> int:
+    def _collect(self, position: int, limit: int, found: Keys) -> int:
         """The keys of some records from `position` on; returns where the next record begins."""
         data, base = self._window
         at = position - base
@@ -304,15 +307,18 @@ class IndexService(ServiceThread):
         """Where the next record behind `position` begins in `data`; 0 when none does."""
         at = data.find(_MAGIC_BEGIN, 5)
         while at >= 0:
-            probe: list[IndexKey] = []
+            probe = Keys()
             if KeyScanner().scan(data, at - 4, position, probe, 1) > at - 4:
                 return position + at - 4
             at = data.find(_MAGIC_BEGIN, at + 1)
         return 0
 
-    def _put(self, keys: list[IndexKey]) -> None:
-        """Add keys to the last file, and to new ones as it gets full. After an OSError `position` is where to go on."""
-        done = 0
+    def _put(self, keys: Keys, begin: int) -> None:
+        """Add keys from `keys[begin]` on to the last file, and to new ones as it gets full.
+
+        Those before it are in the last file already. After an OSError `position` is where to go on.
+        """
+        done = begin
         try:
             while done < len(keys):
                 if not self.files or self.files[-1].full:
@@ -321,13 +327,12 @@ class IndexService(ServiceThread):
                 if self.files[-1].full:
                     self._unsynced = [*self._unsynced, self.files[-1]]
         except OSError:
-            physical = keys[done][1]
-            self._skip = sum(1 for key in keys[:done] if key[1] == physical) + (
-                self._skip if physical == self.position else 0
-            )
-            self.position = physical
+            first, physical = done, keys[done][1]
+            while first and keys[first - 1][1] == physical:
+                first -= 1
+            self.position, self._skip = physical, done - first
             raise
-        self._keys_put += done
+        self._keys_put += done - begin
 
     def _add_file(self) -> None:
         """Make the next file; its header begins with where the last one ended, as Apache's does."""
