@@ -64,6 +64,8 @@ SendRuns: Any = getattr(twin, "SendRuns", None)
 PullRuns: Any = getattr(twin, "PullRuns", None)
 #: `pick_entries` of store/message_reader.py.
 pick_entries: Any = getattr(twin, "pick_entries", None)
+#: How much of a file the page cache holds.
+cached_pages: Any = getattr(twin, "cached_pages", None)
 #: Takes the usual frames of a read.
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
 #: Reads a socket.
@@ -90,6 +92,7 @@ __all__ = [
     "StageState",
     "TableState",
     "TickState",
+    "cached_pages",
     "flush_outboxes",
     "link_entries",
     "pick_entries",

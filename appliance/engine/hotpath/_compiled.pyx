@@ -21,6 +21,7 @@ INTERFACE = 2
 SOURCES = ROCKETBOX_SOURCES
 
 include "states.pxi"
+include "system.pxi"
 include "headers.pxi"
 include "send.pxi"
 include "pull.pxi"

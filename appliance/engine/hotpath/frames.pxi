@@ -43,7 +43,7 @@ cdef class FrameRunner:
         cdef Py_ssize_t head, body, most
         cdef int64_t code
         try:
-            while end - position >= 8:
+            while end - position >= 8 and not peer.halted:  # a pull may halt its peer, and cost it the connection
                 length = i32_at(p + position)
                 if length < 4 or length > MAX_FRAME_BYTES - 4 or position + 4 + length > end:
                     break
@@ -80,8 +80,6 @@ cdef class FrameRunner:
                     if not pulls.one(peer, &header, code == 361):
                         break
                     position += 4 + length
-                    if peer.halted or peer.closed:
-                        break
                     continue
                 sends = run
                 if not run.one(peer, &header, code != 10, p + body, position + 4 + length - body):

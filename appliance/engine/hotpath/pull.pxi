@@ -7,39 +7,10 @@
 import os
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport free, realloc
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-
-cdef extern from *:
-    """
-    #include <errno.h>
-    #include <sys/socket.h>
-    #include <sys/types.h>
-    #include <sys/uio.h>
-    #ifdef __linux__
-    #include <sys/sendfile.h>
-    #else
-    #define MSG_MORE 0
-    static ssize_t sendfile(int to, int from, off_t *offset, size_t count) { errno = EAGAIN; return -1; }
-    #endif
-    #ifndef MSG_NOSIGNAL
-    #define MSG_NOSIGNAL 0
-    #endif
-    """
-    const int MSG_MORE, MSG_NOSIGNAL
-    struct iovec:
-        void* iov_base
-        size_t iov_len
-    struct msghdr:
-        iovec* msg_iov
-        size_t msg_iovlen
-    ctypedef long long off_t
-    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags) nogil
-    ssize_t c_sendmsg "sendmsg"(int fd, const msghdr* message, int flags) nogil
-    ssize_t c_sendfile "sendfile"(int to, int source, off_t* offset, size_t count) nogil
 
 # An entry: physical offset 8, size 4, tag code 8. HOLE_SIZE, MIN_CODE: see consume_queue.py, queue_extension.py.
 cdef enum: PULL_ENTRY = 20
@@ -57,6 +28,9 @@ cdef enum: PULL_MAX_COUNT = 1048576
 # Group, topic, expression and its type, together.
 cdef enum: PULL_KEY_BYTES = 1024
 cdef enum: PULL_MOST_PLANS = 16384
+# Entries read at once, for this pull and the next ones; how many queues' are remembered, 5 KiB each.
+cdef enum: PULL_AHEAD = 256
+cdef enum: PULL_MOST_BLOCKS = 256
 # As in pull_answers.py.
 cdef enum: PULL_BYTES_FOR_A_CALL = 12000
 cdef enum: PULL_SENDFILE_FROM = 8192
@@ -297,6 +271,13 @@ cdef bint pull_of(Header* header, PullAsk* ask) noexcept nogil:
     return has == 15 and ask.group_bytes > 0 and ask.topic_bytes > 0
 
 
+cdef class EntryBlock:
+    """Entries of a queue's file from `first` on."""
+
+    cdef long long first
+    cdef bytes data
+
+
 cdef class PullPlan:
     """What PullAdmission let through once. It holds as long as the configurations and the subscription are the same
     objects: these are never changed, but replaced."""
@@ -327,6 +308,10 @@ cdef class PullRuns:
     cdef dict _plans
     cdef object _find_group, _get_topic, _consumer_group
     cdef object _find_queue, _settings, _published, _files, _log
+    # Queue -> what was read of its file last, good as long as no file was deleted or replaced.
+    cdef dict _blocks
+    cdef list _deletions
+    cdef object _deletions_seen
     cdef dict _resets
     cdef object _commit, _note
     cdef object _path_pull, _new_request
@@ -359,6 +344,7 @@ cdef class PullRuns:
         self._consumer_group = parts.consumer_group
         self._find_queue, self._settings, self._published = parts.find_queue, parts.settings, parts.published
         self._files, self._log = parts.files, parts.log
+        self._blocks, self._deletions, self._deletions_seen = {}, parts.deletions, parts.deletions[0]
         self._resets, self._commit, self._note = parts.resets, parts.commit, parts.note
         self._path_pull, self._new_request = parts.pull, parts.new_request
         self._answers, self._loop = parts.answers, parts.loop
@@ -564,13 +550,19 @@ cdef class PullRuns:
             if found_queue.broken:
                 return False
             in_files = queue.tail_base - offset
-            read = self._files.read_nowait(plan.topic_name, plan.queue_id, offset, min(scan, in_files))
-            if not read:
-                return False
-            if scan > in_files and PyBytes_GET_SIZE(read) == in_files * PULL_ENTRY:
-                read += found_queue.tail_entries(queue.tail_base, scan - in_files)
-            entries = <const byte*>PyBytes_AS_STRING(read)
-            entry_count = PyBytes_GET_SIZE(read) // PULL_ENTRY
+            begin = 0
+            if scan > in_files or scan > PULL_AHEAD:
+                read = self._files.read_nowait(plan.topic_name, plan.queue_id, offset, min(scan, in_files))
+                if not read:
+                    return False
+                if scan > in_files and PyBytes_GET_SIZE(read) == in_files * PULL_ENTRY:
+                    read += found_queue.tail_entries(queue.tail_base, scan - in_files)
+            else:
+                read = self._read_ahead(plan, queue, offset, scan, in_files, &begin)
+                if read is None:
+                    return False
+            entries = <const byte*>PyBytes_AS_STRING(read) + begin
+            entry_count = min((PyBytes_GET_SIZE(read) - begin) // PULL_ENTRY, scan)
         else:
             begin = (offset - queue.tail_base) * PULL_ENTRY
             entry_count = <Py_ssize_t>scan
@@ -588,9 +580,38 @@ cdef class PullRuns:
             entries, entry_count, plan.codes, plan.code_count, log_begin, limit_count, limit_bytes, self._runs, &picked
         ):
             return False
+        if picked.damaged:
+            self._blocks.pop(queue, None)
         if picked.damaged or not picked.run_count:
             return False
         return self._send(conn, opaque, plan, queue, offset + picked.scanned, low, high, &picked)
+
+    cdef bytes _read_ahead(
+        self, PullPlan plan, QueueState queue, long long offset, long long scan, long long in_files, long long* begin
+    ):
+        """Entries of the queue's file, of which those from `offset` on begin at `begin`: `scan` of them, or fewer where
+        the file ends. None where the page cache does not have them."""
+        cdef EntryBlock block
+        cdef void* found
+        if self._deletions[0] != self._deletions_seen:
+            self._deletions_seen = self._deletions[0]
+            self._blocks.clear()
+        found = PyDict_GetItem(self._blocks, queue)
+        if found != NULL:
+            block = <EntryBlock><object>found
+            begin[0] = (offset - block.first) * PULL_ENTRY
+            if begin[0] >= 0 and begin[0] + scan * PULL_ENTRY <= PyBytes_GET_SIZE(block.data):
+                return block.data
+        read = self._files.read_nowait(plan.topic_name, plan.queue_id, offset, min(in_files, <long long>PULL_AHEAD))
+        if not read:
+            return None
+        if len(self._blocks) >= PULL_MOST_BLOCKS:
+            self._blocks.clear()
+        block = EntryBlock.__new__(EntryBlock)
+        block.first, block.data = offset, read
+        self._blocks[queue] = block
+        begin[0] = 0
+        return block.data
 
     cdef int _make_room(self, Py_ssize_t count) except -1:
         cdef PullRun* runs = <PullRun*>realloc(self._runs, count * sizeof(PullRun))
@@ -659,14 +680,14 @@ cdef class PullRuns:
         conn.last_active = self._loop.monotonic
         with nogil:
             while True:
-                done = c_send(fd, head, head_bytes, MSG_MORE | MSG_NOSIGNAL)
+                done = send_bytes(fd, head, head_bytes, MSG_MORE | MSG_NOSIGNAL)
                 if done >= 0 or errno != EINTR:
                     break
             if done >= 0:
                 sent += done
                 if sent == 0:
                     while True:
-                        done = c_sendfile(fd, source, &at, size)
+                        done = sendfile(fd, source, &at, size)
                         if done >= 0 or errno != EINTR:
                             break
                     if done > 0:
@@ -742,7 +763,7 @@ cdef class PullRuns:
         conn.last_active = self._loop.monotonic
         with nogil:
             while True:
-                sent = c_sendmsg(fd, &message, MSG_NOSIGNAL)
+                sent = sendmsg(fd, &message, MSG_NOSIGNAL)
                 if sent >= 0 or errno != EINTR:
                     break
             if sent < 0:

@@ -92,6 +92,7 @@ class PullProcessor:
             settings=lambda: store.settings,
             published=lambda: store.publication.published,
             files=store.queues.files,
+            deletions=store.queues.deletions,
             log=store.log,
             resets=self._offsets.resets,
             commit=self._offsets.commit,

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class PullParts(NamedTuple):
     """All are asked on remoting-io.
 
-    resets, commit, note: of the consumers' offsets. answers, head, buffer: who renders what is found, the answer's
-    header where it is cut at its six numbers, and where records are read to. pull: serves what is not answered at once.
+    files, deletions: of the queues; deletions[0] grows when files go or are replaced. resets, commit, note: of the
+    consumers' offsets. answers, head, buffer: who renders what is found, the answer's header where it is cut at its six
+    numbers, and where records are read to. pull: serves what is not answered at once.
     """
 
     options: BrokerConfig
@@ -35,6 +36,7 @@ class PullParts(NamedTuple):
     settings: Callable[[], StoreSettings]
     published: Callable[[], int]
     files: QueueFiles
+    deletions: list[int]
     log: CommitLog
     resets: dict[tuple[str, str, int], int]
     commit: Callable[[str, str, int, int], bool]
