@@ -441,7 +441,7 @@ def test_latency_is_measured_end_to_end(loadgen: Path, options: tuple[str, ...])
         timing = ("--rate", 100, "--seconds", 0.5, "--warm-up", 0.1)
         status, result = run(loadgen, responder, "latency", *timing, *options)
     assert (status, result["errors"]) == (0, 0), result
-    assert result["messages"] == pytest.approx(50, abs=3)
+    assert result["messages"] == pytest.approx(50, abs=9)  # of 60 with the warm-up
     assert len(broker.bodies) == result["all_messages"]
     assert broker.subscribed == bool(options)
     assert 0 < result["latency_us"]["p50"] < 50_000
