@@ -6,6 +6,7 @@ import hashlib
 import os
 import sqlite3
 from pathlib import Path
+from pkgutil import iter_modules
 
 from django.conf import settings
 from django.db import DatabaseError, connection
@@ -49,8 +50,13 @@ def _make_private() -> None:
 
 def schema_version() -> int:
     """A number that changes with the set of migrations (their names); fits SQLite's 31 bits and is never 0."""
-    names = "\n".join(sorted(path.stem for path in _MIGRATIONS.glob("[0-9]*.py")))
+    names = "\n".join(sorted(_migrations()))
     return int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big") & 0x7FFF_FFFF | 1
+
+
+def _migrations() -> list[str]:
+    """Their names, found as Django finds them, so that it does not matter where the program's modules lie."""
+    return [name for _, name, _ in iter_modules([str(_MIGRATIONS)]) if name[0].isdigit()]
 
 
 def _migrate() -> None:
@@ -63,7 +69,7 @@ def _migrate() -> None:
 def _refuse_newer() -> None:
     from django.db.migrations.recorder import MigrationRecorder
 
-    known = {path.stem for path in _MIGRATIONS.glob("[0-9]*.py")}
+    known = set(_migrations())
     applied = {name for app, name in MigrationRecorder(connection).applied_migrations() if app == "console"}
     if applied - known:
         raise StartError(

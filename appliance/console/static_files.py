@@ -12,6 +12,8 @@ from pathlib import Path
 from django.conf import settings
 from django.urls import reverse
 
+from .. import program_files
+
 # The content types we serve; files of other types are not served.
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -31,7 +33,7 @@ class StaticFile:
 def names() -> dict[str, Path]:
     """Every servable name -> its file: the list is made once, so no address ever becomes a path."""
     root = Path(settings.STATIC_DIR)
-    return {str(path.relative_to(root).as_posix()): path for path in sorted(root.rglob("*")) if path.is_file()}
+    return {name: root / name for name in program_files.names_below(root)}
 
 
 @cache
@@ -40,7 +42,7 @@ def read(name: str) -> StaticFile | None:
     path = names().get(name)
     if path is None:
         return None
-    content = path.read_bytes()
+    content = program_files.content(path)
     kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return StaticFile(content, kind, hashlib.sha256(content).hexdigest()[:16])
 

@@ -319,7 +319,7 @@ cdef class Places:
         """As `SendReply.put_ended`, for each of them."""
         try:
             if outcome.code == 0 or outcome.code == 10:
-                self.peer.send(self.render(outcome.code))
+                queue_answer(self.peer, self.render(outcome.code))
             else:
                 for opaque in self.opaques():
                     self.peer.answer(opaque, self.answers.refusal(outcome))
@@ -393,6 +393,18 @@ cdef class Places:
             put_u32(frame + 4, <uint32_t>(p - frame - 8))
         assert p - begin <= room
         return out[: p - begin]
+
+
+cdef int queue_answer(PeerState peer, bytes data) except -1:
+    """`Outbox.send`."""
+    if peer.closed:
+        return 0
+    peer._out.append(data)
+    peer._out_bytes += PyBytes_GET_SIZE(data)
+    if not peer.dirty:
+        peer.dirty = True
+        (<ServerState?>peer._server).dirty.append(peer)
+    return 0
 
 
 cdef inline byte* put_piece(byte* p, const char* piece, Py_ssize_t size) noexcept nogil:
