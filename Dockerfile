@@ -4,6 +4,10 @@
 # Works with --read-only: everything written lies in /data, and a little in /tmp (--tmpfs /tmp).
 
 FROM python:3.11-slim AS build
+# Compiles the hot path; Python's headers are in the image. The other stages get what came of it, not the compiler.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends gcc libc6-dev \
+ && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY requirements/ requirements/
 RUN python -m venv /opt/rocketbox \
@@ -12,7 +16,9 @@ COPY pyproject.toml setup.py README.md LICENSE ./
 COPY appliance/ appliance/
 COPY templates/ templates/
 COPY static/ static/
-RUN /opt/rocketbox/bin/python -m pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN ROCKETBOX_COMPILED=required \
+    /opt/rocketbox/bin/python -m pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN /opt/rocketbox/bin/python -m pip uninstall -y cython
 
 FROM python:3.11-slim AS slim
 LABEL org.opencontainers.image.title="RocketBox" \

@@ -1,7 +1,7 @@
 # `make check` is what has to be green before a commit: format, types, tests.
 PYTHON ?= .venv/bin/python
 
-.PHONY: check lint types test torture lock binary
+.PHONY: check lint types test torture lock wheel binary
 
 check: lint types test
 
@@ -17,6 +17,15 @@ test:
 # The long forms of what tests/crash, tests/fuzz and the kill loop do: hours. Seeds of failures are in their messages.
 torture:
 	ROCKETBOX_TORTURE=1 script/test -s tests/crash tests/fuzz tests/clients/test_kill.py
+
+# dist/*.whl: with the compiled part for this Python and machine; without a C compiler one for every machine.
+# What earlier builds left in build/ would be packed, too.
+wheel:
+	rm -rf build dist/*.whl
+	$(PYTHON) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+	@if $(PYTHON) -m zipfile -l dist/*.whl | grep -q '_compiled[.].*[.]so '; then echo "hot path: compiled"; \
+	else echo "hot path: pure Python: $$($(PYTHON) appliance/engine/hotpath/building.py)"; fi
 
 # The whole program as one file, dist/rocketbox: binary/.
 binary:

@@ -24,6 +24,8 @@ from .engine.errors import StartError
 from .runtime import Place
 
 ENVIRONMENT_PREFIX = "ROCKETBOX_"
+# Variables that are no settings: which twin of the hot path is used, and whether a build must make the compiled one.
+_NO_SETTINGS = ("ROCKETBOX_PURE", "ROCKETBOX_COMPILED")
 ROLES = ("broker", "namesrv", "console")
 
 
@@ -137,7 +139,11 @@ def _read_argv(argv: Sequence[str]) -> Settings:
 
 
 def _read_environ(environ: Mapping[str, str]) -> Settings:
-    ours = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    ours = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in _NO_SETTINGS
+    }
     if not ours:
         return {}
     names = environment_names()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from . import __version__, runtime
 from .command_line import ServeOptions
-from .engine import file_sync
+from .engine import file_sync, hotpath
 from .engine.config import EngineConfig
 from .engine.engine import Engine
 from .engine.errors import StartError
@@ -61,13 +61,14 @@ class EngineProcess:
         settle_interpreter()
         setup_url = None if setup_path is None else self._console_url(http_address) + setup_path
         logger.info(
-            "rocketbox: ready version=%s pid=%d broker=%s namesrv=%s http=%s data_dir=%s",
+            "rocketbox: ready version=%s pid=%d broker=%s namesrv=%s http=%s data_dir=%s, hot path: %s",
             __version__,
             os.getpid(),
             engine.broker_address,
             engine.namesrv_address,
             http_address,
             self.config.data_dir,
+            hotpath.CHOICE.text,
         )
         if setup_url is not None:
             print(

@@ -1,7 +1,7 @@
 /* What this machine gives before any broker is asked.
  *
  *   calibrate serve [--port N]                       a server that parses, copies the body and replies: the ceiling of
- *                                                    the rig for `loadgen send` and `ping`. Prints {"port":N}.
+ *                                                    the rig; see reply_server.c. Prints {"port":N}.
  *   calibrate sync  --dir D [--size B] [--seconds S]  pwrite + fdatasync into a preallocated file, one after the other
  *   calibrate write --dir D [--size B] [--seconds S]  pwrite alone
  *
@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "connection.h"
 #include "histogram.h"
+#include "reply_server.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,71 +18,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
-
-/* ------------------------------------------------------------------ server */
-
-#define RING_BYTES (64u << 20) /* bodies are copied here: more than a cache holds, as a log would be */
-#define QUEUES 65536
-
-static uint8_t *ring;
-static size_t ring_at;
-static int64_t next_offset[QUEUES];
-
-static void on_request(struct connection *connection, const struct header *header) {
-    uint8_t *frame = connection_room(connection, 512);
-    int64_t queue_id = header->queue_id < 0 ? 0 : header->queue_id % QUEUES;
-    if (header->flag & 2) return;
-    if (header->code == CODE_MIN_OFFSET || header->code == CODE_MAX_OFFSET) {
-        connection_wrote(connection, write_offset_answer(frame, header->opaque, 0));
-        return;
-    }
-    if (ring_at + header->body_length > RING_BYTES) ring_at = 0;
-    if (header->body_length <= RING_BYTES) memcpy(ring + ring_at, header->body, header->body_length);
-    ring_at += header->body_length;
-    connection_wrote(connection, write_send_answer(frame, header->opaque, queue_id, next_offset[queue_id]++));
-}
-
-static int serve(int port) {
-    int yes = 1, epoll_fd = epoll_create1(EPOLL_CLOEXEC), listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    struct epoll_event events[256], event = {.events = EPOLLIN, .data.ptr = NULL};
-    static int input_mark;
-    ring = calloc(1, RING_BYTES);
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (ring == NULL || bind(listener, (struct sockaddr *)&address, sizeof address) != 0 || listen(listener, 1024) != 0) {
-        perror("calibrate serve");
-        return 2;
-    }
-    getsockname(listener, (struct sockaddr *)&address, &length);
-    printf("{\"port\":%d}\n", ntohs(address.sin_port));
-    fflush(stdout);
-    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listener, &event);
-    event.data.ptr = &input_mark;
-    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, STDIN_FILENO, &event);
-    for (;;) {
-        int count = epoll_wait(epoll_fd, events, 256, -1);
-        for (int i = 0; i < count; i++) {
-            struct connection *connection = events[i].data.ptr;
-            if (events[i].data.ptr == &input_mark) {
-                char line[64];
-                if (read(STDIN_FILENO, line, sizeof line) <= 0) return 0;
-            } else if (connection == NULL) {
-                int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-                if (fd < 0) continue;
-                connection = calloc(1, sizeof *connection);
-                if (connection == NULL) abort();
-                connection_adopt(connection, 0, fd, epoll_fd);
-            } else if (connection_read(connection, on_request) != READ_MORE || !connection_flush(connection, epoll_fd)) {
-                connection_close(connection);
-                free(connection);
-            }
-        }
-    }
-}
 
 /* ------------------------------------------------------------------ disk */
 
@@ -141,7 +78,7 @@ int main(int argc, char **argv) {
             default: return 2;
         }
     }
-    if (strcmp(what, "serve") == 0) return serve(port);
+    if (strcmp(what, "serve") == 0) return serve_replies(port);
     if (strcmp(what, "sync") == 0) return write_disk(dir, size, seconds, true);
     if (strcmp(what, "write") == 0) return write_disk(dir, size, seconds, false);
     fprintf(stderr, "usage: calibrate serve|sync|write [--port N] [--dir D] [--size BYTES] [--seconds S]\n");

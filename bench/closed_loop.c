@@ -28,9 +28,11 @@ static int code; /* the request this mode repeats */
 static struct slot *slots;
 static struct queue *queues;
 static int slot_count;
-static int64_t outstanding, issued, wraps;
+static int64_t outstanding, issued, wraps, discarded;
 static uint64_t unique;
 static int next_queue;
+static size_t record_bytes; /* of every record checked so far; MIXED when they differ */
+#define MIXED SIZE_MAX
 static uint8_t *body;
 static size_t body_length;
 
@@ -57,6 +59,7 @@ static void issue(struct connection *connection, int index) {
     }
     if (run.draining || connection->fd < 0) return;
     if (code == CODE_PULL) {
+        connection->discards = o->discard && record_bytes > 0 && run.now >= run.measure_from;
         request.queue_offset = slot->queue_offset;
         request.max_messages = o->max_messages;
         request.pull_flag = PULL_SUBSCRIPTION;
@@ -84,7 +87,6 @@ static void issue(struct connection *connection, int index) {
 static void start(int request_code) {
     const struct options *o = &run.options;
     code = request_code;
-    if (code == CODE_PULL) run.options.inflight = 1; /* a queue is walked one pull after the other */
     slot_count = o->connections * o->inflight;
     slots = calloc((size_t)slot_count, sizeof *slots);
     queues = calloc((size_t)o->queues, sizeof *queues);
@@ -187,11 +189,22 @@ static int64_t check_records(const struct slot *slot, const struct header *heade
     int64_t expected = slot->queue_offset;
     struct record record;
     bool broken;
-    while (next_record(&at, end, &record, &broken)) {
+    for (const uint8_t *from = at; next_record(&at, end, &record, &broken); from = at) {
+        size_t bytes = (size_t)(at - from);
+        record_bytes = record_bytes == 0 || record_bytes == bytes ? bytes : MIXED;
         if (record.queue_offset != expected++) return -1;
         if (run.options.verify && record.crc != record_crc(record.body, record.body_length)) return -1;
     }
     return broken || expected != header->next_begin_offset ? -1 : expected - slot->queue_offset;
+}
+
+/* The same of an answer whose body was thrown away: as many bytes as its messages take, by those that were checked. */
+static int64_t check_length(const struct slot *slot, const struct header *header) {
+    int64_t messages = header->next_begin_offset - slot->queue_offset;
+    if (messages < 1 || messages > run.options.max_messages || header->next_begin_offset > header->max_offset) return -1;
+    if (record_bytes != MIXED && header->body_length != (size_t)messages * record_bytes) return -1;
+    discarded++;
+    return messages;
 }
 
 static void on_pulled(struct connection *connection, const struct header *header) {
@@ -206,7 +219,7 @@ static void on_pulled(struct connection *connection, const struct header *header
         slot->queue_offset = header->min_offset;
         wraps++;
     } else {
-        int64_t messages = check_records(slot, header);
+        int64_t messages = header->body == NULL ? check_length(slot, header) : check_records(slot, header);
         if (messages <= 0)
             count_error(BAD_RECORD, "records of queue %d from %" PRId64 " on are not as they must be", slot->queue_id,
                         slot->queue_offset);
@@ -246,9 +259,17 @@ static void report_queues(FILE *out) {
     fprintf(out, ",\"offset_gaps\":%" PRId64, gaps);
 }
 
-static void report_wraps(FILE *out) { fprintf(out, ",\"wraps\":%" PRId64, wraps); }
+static void report_wraps(FILE *out) { fprintf(out, ",\"wraps\":%" PRId64 ",\"discarded\":%" PRId64, wraps, discarded); }
 
-const struct mode send_mode = {"send", start_send, on_sent, on_closed, NULL, NULL, count_outstanding, report_queues};
-const struct mode batch_mode = {"batch", start_batch, on_sent, on_closed, NULL, NULL, count_outstanding, report_queues};
-const struct mode ping_mode = {"ping", start_ping, on_pong, on_closed, NULL, NULL, count_outstanding, NULL};
-const struct mode pull_mode = {"pull", start_pull, on_pulled, on_closed, NULL, NULL, count_outstanding, report_wraps};
+const struct mode send_mode = {
+    .name = "send", .start = start_send, .on_answer = on_sent, .on_closed = on_closed,
+    .outstanding = count_outstanding, .report = report_queues};
+const struct mode batch_mode = {
+    .name = "batch", .start = start_batch, .on_answer = on_sent, .on_closed = on_closed,
+    .outstanding = count_outstanding, .report = report_queues};
+const struct mode ping_mode = {
+    .name = "ping", .start = start_ping, .on_answer = on_pong, .on_closed = on_closed,
+    .outstanding = count_outstanding};
+const struct mode pull_mode = {
+    .name = "pull", .start = start_pull, .on_answer = on_pulled, .on_closed = on_closed,
+    .outstanding = count_outstanding, .report = report_wraps};

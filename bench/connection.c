@@ -15,6 +15,9 @@
 static uint8_t *receive_buffer;
 static size_t receive_size = 1024 * 1024;
 
+/* A connection that throws bodies away reads so much before it knows how long the header is. */
+#define HEAD_BYTES 512
+
 int64_t now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -91,29 +94,82 @@ static void keep_tail(struct connection *connection, const uint8_t *bytes, size_
     connection->tail_length = length;
 }
 
-enum read_status connection_read(struct connection *connection, frame_handler *handler) {
-    size_t held = connection->tail_length, wanted = held + 65536;
-    if (held >= 4 && read_u32(connection->tail) < FRAME_LIMIT) wanted += read_u32(connection->tail);
+/* Read once behind what is held of this connection: how much lies in receive_buffer then; 0 when nothing came, and
+ * *status says what that means. */
+static size_t receive(struct connection *connection, size_t wanted, enum read_status *status) {
+    size_t held = connection->tail_length;
+    wanted += held + 65536;
     if (receive_buffer == NULL || wanted > receive_size) {
         if (wanted > receive_size) receive_size = wanted;
         receive_buffer = grow(receive_buffer, receive_size);
     }
     if (held > 0) memcpy(receive_buffer, connection->tail, held);
-    ssize_t got = recv(connection->fd, receive_buffer + held, receive_size - held, 0);
-    if (got < 0) return errno == EAGAIN || errno == EINTR ? READ_MORE : READ_CLOSED;
-    if (got == 0) return READ_CLOSED;
-    const uint8_t *at = receive_buffer, *end = receive_buffer + held + (size_t)got;
+    size_t room = connection->discards ? HEAD_BYTES : receive_size - held;
+    ssize_t got = recv(connection->fd, receive_buffer + held, room, 0);
+    *status = got < 0 && (errno == EAGAIN || errno == EINTR) ? READ_MORE : READ_CLOSED;
+    return got > 0 ? held + (size_t)got : 0;
+}
+
+/* Throw away what has come of the body; the frame is handed over when the last byte is gone. */
+static enum read_status discard(struct connection *connection, frame_handler *handler) {
+    while (connection->to_discard > 0) {
+        ssize_t got = recv(connection->fd, NULL, connection->to_discard, MSG_TRUNC);
+        if (got < 0) return errno == EAGAIN || errno == EINTR ? READ_MORE : READ_CLOSED;
+        if (got == 0) return READ_CLOSED;
+        connection->to_discard -= (size_t)got;
+    }
+    handler(connection, &connection->headed);
+    return READ_MORE;
+}
+
+/* Whether `at` begins a frame whose header has come and whose body has not: then the rest of it is to be thrown away. */
+static bool head_only(struct connection *connection, const uint8_t *at, size_t here, bool *broken) {
+    if (!connection->discards || here < 8) return false;
+    uint32_t length = read_u32(at), header_length = read_u32(at + 4) & 0xFFFFFF;
+    if (header_length > length - 4 || here < 8 + (size_t)header_length) return false;
+    *broken = !read_frame(at + 4, length, &connection->headed);
+    connection->headed.body = NULL;
+    connection->to_discard = 4 + (size_t)length - here;
+    return true;
+}
+
+enum read_status connection_read(struct connection *connection, frame_handler *handler) {
+    size_t held = connection->tail_length, wanted = 0;
+    enum read_status status;
+    if (connection->to_discard > 0) return discard(connection, handler);
+    if (held >= 4 && read_u32(connection->tail) < FRAME_LIMIT) wanted = read_u32(connection->tail);
+    size_t got = receive(connection, wanted, &status);
+    if (got == 0) return status;
+    const uint8_t *at = receive_buffer, *end = receive_buffer + got;
     while (end - at >= 4) {
         struct header header;
+        bool broken = false;
         uint32_t length = read_u32(at);
         if (length < 4 || length > FRAME_LIMIT) return READ_BROKEN;
-        if ((size_t)(end - at) - 4 < length) break;
+        if ((size_t)(end - at) - 4 < length) {
+            if (!head_only(connection, at, (size_t)(end - at), &broken)) break;
+            connection->headed.remark = connection->headed.message_id = NULL; /* they were in the buffer of all */
+            connection->headed.remark_length = connection->headed.message_id_length = 0;
+            connection->tail_length = 0;
+            return broken ? READ_BROKEN : discard(connection, handler);
+        }
         if (!read_frame(at + 4, length, &header)) return READ_BROKEN;
+        if (connection->discards) header.body = NULL;
         at += 4 + (size_t)length;
         handler(connection, &header);
         if (connection->fd < 0) return READ_MORE; /* the handler closed it */
     }
     keep_tail(connection, at, (size_t)(end - at));
+    return READ_MORE;
+}
+
+enum read_status connection_read_bytes(struct connection *connection, bytes_handler *handler) {
+    enum read_status status;
+    size_t got = receive(connection, 0, &status);
+    if (got == 0) return status;
+    ptrdiff_t taken = handler(connection, receive_buffer, got);
+    if (taken < 0) return READ_BROKEN;
+    if (connection->fd >= 0) keep_tail(connection, receive_buffer + taken, got - (size_t)taken);
     return READ_MORE;
 }
 

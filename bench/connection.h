@@ -11,8 +11,11 @@ struct connection {
     int fd; /* -1 once closed */
     int index;
     bool wants_write;
+    bool discards; /* the bodies of its frames are thrown away by the kernel */
     uint8_t *tail;
     size_t tail_length, tail_size;
+    struct header headed; /* of the frame whose body is being thrown away */
+    size_t to_discard;
     uint8_t *out;
     size_t out_start, out_end, out_size;
 };
@@ -31,8 +34,14 @@ bool connection_open(struct connection *connection, int index, const struct sock
 void connection_adopt(struct connection *connection, int index, int fd, int epoll_fd);
 void connection_close(struct connection *connection);
 
-/* Read once what the socket holds and hand over every whole frame. */
+/* Read once what the socket holds and hand over every whole frame. A connection that `discards` hands them over without
+ * body (NULL), but with its length; the handler may begin that at any frame. */
 enum read_status connection_read(struct connection *connection, frame_handler *handler);
+
+/* For protocols without frames: called with all that has come and was not taken yet; says how much of it was taken, or
+ * -1 when it is not what it must be. */
+typedef ptrdiff_t bytes_handler(struct connection *connection, const uint8_t *bytes, size_t length);
+enum read_status connection_read_bytes(struct connection *connection, bytes_handler *handler);
 
 /* Room for `size` bytes at the end of the outbox; `connection_wrote` says how many were used. */
 uint8_t *connection_room(struct connection *connection, size_t size);

@@ -3,12 +3,16 @@
  *   loadgen send    --broker H:P --topic T --queues Q --connections C --inflight N --body B --seconds S --warm-up W
  *   loadgen batch   ... --batch 32                  messages in batches
  *   loadgen ping    ...                             the smallest request (minimum offset), for calibration
- *   loadgen pull    ... --max 32                    walk full queues, one a connection, again and again
+ *   loadgen pull    ... --max 32                    walk full queues, one a slot, again and again; with --discard the
+ *                                                   kernel throws the bodies away once the warm-up has checked them
  *   loadgen paced   ... --rate 20000                sends due at a fixed rate, whatever is outstanding
  *   loadgen latency ... --rate 400                  a synchronous producer and a long-polling consumer, end to end
  *   loadgen park    ... --connections 10000         parked polls; prints {"event":"parked"}, waits for a line (or
  *                                                   --hold seconds), then wakes them all
+ *   loadgen nats    ...                             publish to a JetStream whose subject is the topic, acknowledged each
+ *   loadgen redis   ...                             XADD to streams named TOPIC:QUEUE
  *
+ * --watch PID,PID adds the CPU time those processes took while it was measured; the generator's own is always there.
  * The topic must exist. Prints one line of JSON; exit status 0 only when no error was counted. Durations in it are
  * microseconds. A closed loop: each of C x N slots has one request outstanding; latency is from the send call to the
  * moment the answer was read. */
@@ -23,6 +27,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DRAIN_NS 5000000000LL
@@ -111,14 +116,46 @@ void start_draining(void) {
     drain_until = run.now + DRAIN_NS;
 }
 
+/* ------------------------------------------------------------------ CPU time */
+
+#define WATCHED 64
+static clockid_t watched[WATCHED];
+static int watched_count;
+static struct cpu {
+    bool taken;
+    double watched_s, own_s;
+} cpu_before, cpu_after;
+
+static double clock_s(clockid_t clock) {
+    struct timespec time;
+    return clock_gettime(clock, &time) == 0 ? (double)time.tv_sec + (double)time.tv_nsec / 1e9 : 0;
+}
+
+static void watch(const char *pids) {
+    for (char *end; *pids; pids = *end ? end + 1 : end) {
+        long pid = strtol(pids, &end, 10);
+        if (end == pids || watched_count == WATCHED || clock_getcpuclockid((pid_t)pid, &watched[watched_count++]) != 0) {
+            fprintf(stderr, "no process to watch: %s\n", pids);
+            exit(2);
+        }
+    }
+}
+
+static void take_cpu(struct cpu *cpu) {
+    if (cpu->taken) return;
+    cpu->taken = true;
+    cpu->own_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+    for (int i = 0; i < watched_count; i++) cpu->watched_s += clock_s(watched[i]);
+}
+
 /* ------------------------------------------------------------------ options */
 
 static void usage(const char *complaint) {
     fprintf(stderr,
-            "%s\nusage: loadgen send|batch|ping|pull|paced|latency|park --broker HOST:PORT [--topic T] [--queues N] [--group G]\n"
+            "%s\nusage: loadgen send|batch|ping|pull|paced|latency|park|nats|redis --broker HOST:PORT [--topic T] [--queues N] [--group G]\n"
             "  [--broker-name S] [--connections N] [--inflight N] [--body BYTES] [--seconds S] [--warm-up S]\n"
             "  [--messages N] [--batch N] [--max N] [--rate N] [--suspend-ms N] [--hold S] [--tags T] [--keys K]\n"
-            "  [--heartbeat] [--verify]\n",
+            "  [--heartbeat] [--verify] [--discard] [--watch PID,...]\n",
             complaint);
     exit(2);
 }
@@ -131,6 +168,7 @@ static void read_options(int argc, char **argv) {
         {"inflight", 1, 0, 'i'}, {"batch", 1, 0, 'n'},      {"max", 1, 0, 'm'},      {"body", 1, 0, 'y'},
         {"seconds", 1, 0, 's'},  {"warm-up", 1, 0, 'w'},    {"rate", 1, 0, 'r'},     {"hold", 1, 0, 'h'},
         {"messages", 1, 0, 'M'}, {"suspend-ms", 1, 0, 'S'}, {"heartbeat", 0, 0, 'H'}, {"verify", 0, 0, 'V'},
+        {"discard", 0, 0, 'D'},  {"watch", 1, 0, 'p'},
         {0, 0, 0, 0}};
     if (argc < 2) usage("which mode?");
     o->mode = argv[1];
@@ -157,6 +195,8 @@ static void read_options(int argc, char **argv) {
             case 'S': o->suspend_ms = atoll(optarg); break;
             case 'H': o->heartbeat = true; break;
             case 'V': o->verify = true; break;
+            case 'D': o->discard = true; break;
+            case 'p': o->watch = optarg; break;
             default: usage("unknown option");
         }
     }
@@ -165,7 +205,7 @@ static void read_options(int argc, char **argv) {
     if (o->connections < 1 || o->inflight < 1 || o->queues < 1 || o->batch < 1 || o->seconds <= 0 || o->rate <= 0)
         usage("counts, seconds and rates must be positive");
     static const struct mode *const modes[] = {&send_mode, &batch_mode, &ping_mode, &pull_mode, &latency_mode, &park_mode,
-                                              &paced_mode};
+                                              &paced_mode, &nats_mode, &redis_mode};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(modes[i]->name, o->mode) == 0) mode = modes[i];
     if (mode == NULL) usage("no such mode");
@@ -201,7 +241,8 @@ static void handle(struct epoll_event *event) {
     if (connection->fd < 0) return;
     run.now = now_ns(); /* other connections of this batch of events have taken their time */
     if (event->events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-        enum read_status status = connection_read(connection, mode->on_answer);
+        enum read_status status = mode->on_bytes ? connection_read_bytes(connection, mode->on_bytes)
+                                                 : connection_read(connection, mode->on_answer);
         if (status == READ_CLOSED) connection_lost(connection, "was closed by the broker");
         if (status == READ_BROKEN) connection_lost(connection, "sent a frame that is not one");
     }
@@ -216,10 +257,16 @@ static void loop(void) {
         int count = epoll_wait(run.epoll_fd, events, 256, wait_ms > 1000 ? 1000 : wait_ms < 0 ? 0 : (int)wait_ms);
         run.now = now_ns();
         for (int i = 0; i < count; i++) handle(&events[i]);
-        if (run.now >= run.end) start_draining();
+        if (run.measure_from > 0 && run.now >= run.measure_from) take_cpu(&cpu_before);
+        if (run.now >= run.end) {
+            take_cpu(&cpu_after);
+            start_draining();
+        }
         if (run.now >= run.give_up_at) run.done = true;
         if (run.draining && (mode->outstanding() == 0 || run.now >= drain_until)) run.done = true;
     }
+    take_cpu(&cpu_before);
+    take_cpu(&cpu_after);
     if (mode->outstanding() > 0 && run.open_connections > 0) {
         count_error(UNANSWERED, "%" PRId64 " still outstanding at the end", mode->outstanding());
         run.errors[UNANSWERED] += mode->outstanding() - 1;
@@ -257,6 +304,8 @@ static int64_t print_result(FILE *out) {
             run.all_messages);
     fprintf(out, ",\"rate\":%.1f,\"request_rate\":%.1f,\"bytes_rate\":%.0f", (double)run.messages / seconds,
             (double)run.requests / seconds, (double)run.bytes / seconds);
+    fprintf(out, ",\"generator_cpu_s\":%.4f", cpu_after.own_s - cpu_before.own_s);
+    if (watched_count > 0) fprintf(out, ",\"watched_cpu_s\":%.4f", cpu_after.watched_s - cpu_before.watched_s);
     print_histogram(out, "latency_us", &run.latency);
     if (run.second_name) print_histogram(out, run.second_name, &run.second);
     if (mode->report) mode->report(out);
@@ -287,7 +336,9 @@ int main(int argc, char **argv) {
     }
     run.now = now_ns();
     run.end = run.give_up_at = INT64_MAX;
+    if (run.options.watch) watch(run.options.watch);
     mode->start();
+    if (run.measure_from > 0 && run.measure_from <= run.now) take_cpu(&cpu_before);
     loop();
     return print_result(stdout) == 0 ? 0 : 1;
 }

@@ -17,6 +17,8 @@ struct options {
     int64_t suspend_ms;
     bool heartbeat;     /* subscribe by heartbeat, not by the pull's own subscription */
     bool verify;        /* recompute the CRC of every body pulled */
+    bool discard;       /* pull: check every record during the warm-up only, then let the kernel drop the bodies */
+    const char *watch;  /* process ids, separated by commas, whose CPU time is measured */
 };
 
 /* Why an answer, or its absence, was an error; each kind is counted. */
@@ -46,6 +48,7 @@ struct mode {
     const char *name;
     void (*start)(void);
     frame_handler *on_answer;
+    bytes_handler *on_bytes;                           /* instead of on_answer, where the protocol has no frames */
     void (*on_closed)(struct connection *connection);  /* may be NULL */
     void (*on_timer)(void);                            /* timer_fd expired; may be NULL */
     void (*on_input)(void);                            /* a line or the end of standard input; may be NULL */
@@ -54,7 +57,7 @@ struct mode {
 };
 
 extern struct run run;
-extern const struct mode send_mode, batch_mode, ping_mode, pull_mode, latency_mode, park_mode, paced_mode;
+extern const struct mode send_mode, batch_mode, ping_mode, pull_mode, latency_mode, park_mode, paced_mode, nats_mode, redis_mode;
 
 /* Count an error; the text of the first one is part of the result. */
 void count_error(enum error_kind kind, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -323,5 +323,9 @@ static void report_park(FILE *out) {
     fprintf(out, ",\"queues\":%d,\"woken\":%d,\"wake_all_ms\":%.2f", queue_count, woken_count, (double)run.latency.max_ns / 1e6);
 }
 
-const struct mode latency_mode = {"latency", start_latency, on_latency_answer, NULL, on_latency_timer, NULL, latency_outstanding, NULL};
-const struct mode park_mode = {"park", start_park, on_park_answer, NULL, on_park_timer, wake_all, park_outstanding, report_park};
+const struct mode latency_mode = {
+    .name = "latency", .start = start_latency, .on_answer = on_latency_answer, .on_timer = on_latency_timer,
+    .outstanding = latency_outstanding};
+const struct mode park_mode = {
+    .name = "park", .start = start_park, .on_answer = on_park_answer, .on_timer = on_park_timer,
+    .on_input = wake_all, .outstanding = park_outstanding, .report = report_park};

@@ -117,4 +117,6 @@ static int64_t count_outstanding(void) { return outstanding; }
 /* How often a tick found the window full: the broker was WINDOW messages behind. */
 static void report(FILE *out) { fprintf(out, ",\"held_back\":%" PRId64, late); }
 
-const struct mode paced_mode = {"paced", start_paced, on_sent, on_closed, on_tick, NULL, count_outstanding, report};
+const struct mode paced_mode = {
+    .name = "paced", .start = start_paced, .on_answer = on_sent, .on_closed = on_closed, .on_timer = on_tick,
+    .outstanding = count_outstanding, .report = report};

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.columns import TITLES, make_column
 from bench.rows import Bench, LoadError, Row, Sample
-from bench.servers import TITLES, ApacheError, Server, ServerError, make_server
+from bench.servers import PURE, ApacheError, RocketBoxServer, Server, ServerError
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,12 @@ class Starter:
     scratch_root: Path
 
     def make(self, label: str, row: Row) -> Server:
-        return make_server(label, row.flush, self.cpus, self.scratch_root)
+        return make_column(label, row.flush, self.cpus, self.scratch_root)
 
 
 def run_row(row: Row, labels: Sequence[str], bench: Bench, rounds: int, starter: Starter) -> dict[str, list[Sample]]:
     """Every sample of a row by server label."""
-    samples: dict[str, list[Sample]] = {label: [] for label in labels}
+    samples: dict[str, list[Sample]] = {label: [] for label in labels if row.takes(label)}
     if row.fresh:
         _fresh_rounds(row, bench, rounds, starter, samples)
     else:
@@ -46,6 +47,7 @@ def _fresh_rounds(row: Row, bench: Bench, rounds: int, starter: Starter, samples
             try:
                 if not row.starts_itself:
                     server.start()
+                    require_twin(server)
                 sample = row.measure(bench, server)
             except (LoadError, ServerError, ApacheError, OSError) as failure:
                 samples[label].append(_failed(label, failure))
@@ -68,6 +70,7 @@ def _interleaved_rounds(
             server = servers[label] = starter.make(label, row)
             try:
                 server.start()
+                require_twin(server)
                 row.warm(bench, server)
                 server.freeze()
             except (LoadError, ServerError, ApacheError, OSError) as failure:
@@ -89,6 +92,17 @@ def _interleaved_rounds(
     finally:
         for server in servers.values():
             server.stop()
+
+
+def require_twin(server: Server) -> None:
+    """A column of one twin must not be filled by the other."""
+    if not isinstance(server, RocketBoxServer):
+        return
+    compiled = server.runs_compiled()
+    if server.label == PURE and compiled:
+        raise ServerError("the compiled part is loaded in spite of ROCKETBOX_PURE")
+    if server.label != PURE and not compiled:
+        raise ServerError("the compiled part is not there: build it, unset ROCKETBOX_PURE, or measure `pure` alone")
 
 
 def _failed(label: str, failure: Exception) -> Sample:

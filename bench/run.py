@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Measures RocketBox beside Apache RocketMQ 4.9.7 and 5.3.3 with one generator, and prints markdown.
 
-    bench/run.py                                  everything: about an hour on two cores
-    bench/run.py --rows send-64-async,pull-16     some rows (--list names them)
-    bench/run.py --only rocketbox --seconds 2     a quick look
+    bench/run.py                                     everything: about an hour and a half on two cores
+    bench/run.py --rows goals --seconds 4            the rows that have a goal: half an hour
+    bench/run.py --rows send-64-async,pull-16        some rows (--list names them)
+    bench/run.py --servers rocketbox,pure,rig --seconds 1 --rounds 1 --no-calibration       a quick look
 
 Rounds are interleaved: each server is measured once a round, in turn, while the others are frozen. What was dropped:
 a warm-up load per server and row. See bench/README.md for how to read the table.
@@ -29,9 +30,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import table
 from bench.build import build
 from bench.calibration import calibrate, describe_calibration
+from bench.columns import COLUMNS, TITLES
+from bench.others import version, why_absent
 from bench.rounds import Starter, note, run_row
-from bench.rows import PARKED_POLLS, ROWS, Bench, Row, Sample, descriptor_limit
-from bench.servers import APACHES, LABELS, ROCKETBOX
+from bench.rows import GOALS, PARKED_POLLS, ROWS, Bench, Row, Sample, descriptor_limit
+from bench.servers import APACHES, PURE, ROCKETBOX
 
 PINNINGS = ("split", "none", "shared")
 
@@ -45,7 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{row.key:15} {'; '.join(figure.title for figure in row.figures)}" for row in ROWS))
         return 0
     rows = chosen_rows(options.rows)
-    labels = chosen_labels(options.only)
+    labels = chosen_labels(options.servers)
+    reasons = {label: why for label in labels if (why := why_absent(label))}
+    for label, why in reasons.items():
+        note(f"{TITLES[label]} is left out: {why}")
+    absent = list(reasons)
+    present = [label for label in labels if label not in absent]
     # The generator and the servers inherit it: 10,000 parked polls need 10,000 descriptors on each side.
     hard = descriptor_limit()
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -66,29 +74,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for row in rows:
             note(f"row {row.key}")
-            results[row.key] = run_row(row, labels, bench, options.rounds, starter)
+            results[row.key] = run_row(row, present, bench, options.rounds, starter)
             if options.json:
                 save(Path(options.json), options, calibration, results)
     except KeyboardInterrupt:
         note("interrupted: what was measured so far")
-    print(describe(options, began))
+    print(describe(options, began, present))
     if calibration:
         print(describe_calibration(calibration))
-    print("\n" + table.figures_table(results, rows, labels))
-    print("\n" + table.latency_table(results, rows, labels))
-    failed = sum(sample.errors for samples in results.values() for sample in samples.get(ROCKETBOX, ()))
+    for make_table in (table.figures_table, table.latency_table, table.cpu_table):
+        print("\n" + make_table(results, rows, labels, absent))
+    ours = [samples.get(label, ()) for samples in results.values() for label in (ROCKETBOX, PURE)]
+    failed = sum(sample.errors for samples in ours for sample in samples)
     return 1 if failed else 0
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", help="comma list of row names or prefixes; default all")
+    parser.add_argument("--rows", help="comma list of row names or prefixes, or goals; default all")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds per row (default 3)")
     parser.add_argument("--seconds", type=float, default=8.0, help="measured seconds per round (default 8)")
     parser.add_argument(
         "--warm-up", type=float, default=1.0, help="seconds at the head of each round that do not count"
     )
-    parser.add_argument("--only", help="comma list of rocketbox, apache, apache-4.9.7, apache-5.3.3")
+    parser.add_argument("--servers", "--only", help=f"comma list of apache, {', '.join(COLUMNS)}; default all")
     parser.add_argument(
         "--pin", choices=PINNINGS, default="split",
         help="split: broker on one core, generator on another; none: the scheduler's choice; shared: all on one core",
@@ -107,20 +116,22 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def chosen_rows(text: str | None) -> list[Row]:
     if not text:
         return list(ROWS)
-    wanted = text.split(",")
-    unknown = [name for name in wanted if not any(row.key.startswith(name) for row in ROWS)]
+    wanted = [key for name in text.split(",") for key in (GOALS if name == "goals" else (name,))]
+    keys = {row.key for row in ROWS}
+    chosen = {name: {name} if name in keys else {key for key in keys if key.startswith(name)} for name in wanted}
+    unknown = [name for name, found in chosen.items() if not found]
     if unknown:
         sys.exit(f"no such row: {', '.join(unknown)} (--list names them)")
-    return [row for row in ROWS if any(row.key.startswith(name) for name in wanted)]
+    return [row for row in ROWS if any(row.key in found for found in chosen.values())]
 
 
 def chosen_labels(text: str | None) -> list[str]:
     if not text:
-        return list(LABELS)
+        return list(COLUMNS)
     wanted = {label for name in text.split(",") for label in (APACHES if name == "apache" else (name,))}
-    if not wanted <= set(LABELS):
-        sys.exit(f"no such server: {', '.join(sorted(wanted - set(LABELS)))}")
-    return [label for label in LABELS if label in wanted]
+    if not wanted <= set(COLUMNS):
+        sys.exit(f"no such server: {', '.join(sorted(wanted - set(COLUMNS)))}")
+    return [label for label in COLUMNS if label in wanted]
 
 
 def pinning(kind: str) -> tuple[str | None, str | None]:
@@ -131,7 +142,7 @@ def pinning(kind: str) -> tuple[str | None, str | None]:
     return str(cpus[0]), str(cpus[1] if kind == "split" else cpus[0])
 
 
-def describe(options: argparse.Namespace, began: float) -> str:
+def describe(options: argparse.Namespace, began: float, labels: Sequence[str]) -> str:
     cpu = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ""
     )
@@ -140,10 +151,12 @@ def describe(options: argparse.Namespace, began: float) -> str:
         "none": "Not pinned: broker and generator share all cores",
         "shared": "Broker and generator on the same core",
     }[options.pin]
+    versions = "".join(f" {TITLES[label]} {said}." for label in labels if (said := version(label)))
     return (
         f"{time.strftime('%Y-%m-%d', time.gmtime(began))}, {os.cpu_count()} CPUs ({cpu}), Linux {platform.release()}, "
         f"CPython {platform.python_version()}. {how}. {options.rounds} rounds of {options.seconds:g} s, interleaved, "
         f"medians; ± is half the distance of the extremes. Body 1 KiB. Apache with 512 MB of heap per process."
+        f"{versions}"
     )
 
 

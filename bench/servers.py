@@ -24,13 +24,19 @@ from tests.support.apache import VERSIONS, ApacheError, ApacheRocketMQ, ask, fre
 
 ROOT = Path(__file__).resolve().parent.parent
 ROCKETBOX = "rocketbox"
+# RocketBox without its compiled part: the same broker with the pure twin of its hot path.
+PURE = "pure"
 APACHES = tuple(f"apache-{version}" for version in VERSIONS)
 LABELS = (ROCKETBOX, *APACHES)
 
-__all__ = ["APACHES", "LABELS", "ROCKETBOX", "TITLES", "ApacheError", "Server", "ServerError", "make_server"]
+__all__ = ["APACHES", "LABELS", "PURE", "ROCKETBOX", "TITLES", "ApacheError", "Server", "ServerError", "make_server"]
 
 # What the tables call them.
-TITLES = {ROCKETBOX: "RocketBox", **{label: label.replace("apache-", "Apache ") for label in APACHES}}
+TITLES = {
+    ROCKETBOX: "RocketBox",
+    PURE: "RocketBox, pure",
+    **{label: label.replace("apache-", "Apache ") for label in APACHES},
+}
 
 
 class ServerError(RuntimeError):
@@ -39,6 +45,11 @@ class ServerError(RuntimeError):
 
 class Server(ABC):
     """One broker with its name server. `cpus`: a taskset list or None; `flush`: "async" or "sync"."""
+
+    #: The generator's mode that appends one message a request.
+    send_mode = "send"
+    #: Whether it is slower until it has compiled its code under load.
+    compiles_under_load = False
 
     def __init__(self, label: str, flush: str, cpus: str | None, scratch_root: Path) -> None:
         self.label = label
@@ -109,6 +120,8 @@ class Server(ABC):
 class ApacheServer(Server):
     """An Apache name server and broker of one version, 512 MB of heap each."""
 
+    compiles_under_load = True
+
     def __init__(self, label: str, flush: str, cpus: str | None, scratch_root: Path) -> None:
         super().__init__(label, flush, cpus, scratch_root)
         version = label.removeprefix("apache-")
@@ -146,6 +159,7 @@ class RocketBoxServer(Server):
     """`rocketbox serve` with the engine's two roles; name server and broker are one process."""
 
     roles = "broker,namesrv"
+    compiles_under_load = True  # CPython specialises its bytecode, too
 
     def __init__(
         self, label: str, flush: str, cpus: str | None, scratch_root: Path, command: Sequence[str] | None = None
@@ -158,7 +172,7 @@ class RocketBoxServer(Server):
         self._broker = ""
         # What comes to the command line's end, and into its environment.
         self.arguments: list[str] = []
-        self.environment: dict[str, str] = {}
+        self.environment: dict[str, str] = {"ROCKETBOX_PURE": "1"} if label == PURE else {}
 
     @property
     def data_dir(self) -> Path:
@@ -188,6 +202,10 @@ class RocketBoxServer(Server):
                 raise ServerError(f"RocketBox was not ready in 30 s\n{self._said()}")
             time.sleep(0.01)
         self._broker = json.loads(self._ready_file.read_text())["broker"]
+
+    def runs_compiled(self) -> bool:
+        """Whether the compiled part is loaded in one of its processes."""
+        return any("/_compiled." in Path(f"/proc/{pid}/maps").read_text() for pid in self.pids)
 
     def time_to_first_ack(self) -> float:
         # A port chosen here, so that nothing has to be learnt from the ready file.
@@ -285,7 +303,7 @@ def default_command() -> list[str]:
 
 def make_server(label: str, flush: str, cpus: str | None, scratch_root: Path) -> Server:
     """A server that is not started yet."""
-    kind = RocketBoxServer if label == ROCKETBOX else ApacheServer
+    kind = RocketBoxServer if label in (ROCKETBOX, PURE) else ApacheServer
     return kind(label, flush, cpus, scratch_root)
 
 

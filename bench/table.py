@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from bench.columns import TITLES
+from bench.others import RIG
 from bench.rows import Figure, Row, Sample
-from bench.servers import APACHES, ROCKETBOX, TITLES
+from bench.servers import APACHES, PURE, ROCKETBOX
 
 # Samples of one row by server label, in the order of the rounds.
 Samples = Mapping[str, Sequence[Sample]]
 
 # The promise of a synchronous flush is also held against Apache's asynchronous one: (ours, Apache's, what is said).
 CROSSINGS = (
-    ("send-64-sync", "send-64-async", "64 connections, ours with sync flush / Apache with async flush", ""),
-    ("latency-sync", "latency-async", "end-to-end p50, ours with sync flush / Apache with async flush", "≤ 1/2"),
+    ("send-64-sync", "send-64-async", "64 connections, ours with sync flush / Apache with async flush", "≥ 1.15"),
+    ("latency-sync", "latency-async", "end-to-end p50, ours with sync flush / Apache with async flush", "≤ 1/6"),
 )
 
 
@@ -48,23 +50,61 @@ def ratio_text(ours: float | None, theirs: float | None) -> str:
     return f"{ours / theirs:.2f}"
 
 
-def figures_table(results: Mapping[str, Samples], rows: Sequence[Row], labels: Sequence[str]) -> str:
-    """One line a figure: medians (and spread) by server, our ratio to the better Apache, the goal, errors by server."""
-    lines = [
-        "| measure | unit | " + " | ".join(TITLES[label] for label in labels) + " | ratio | goal | errors |",
-        "|---|---|" + "---:|" * len(labels) + "---:|---|---|",
-    ]
+def _ratio_titles(labels: Sequence[str], what: str = "ratio") -> list[str]:
+    """The columns behind the servers': ours, and those of what else of us is measured."""
+    titles = [what]
+    if PURE in labels:
+        titles.append(f"pure: {what}")
+    if RIG in labels:
+        titles.append("to C")
+        if PURE in labels:
+            titles.append("pure: to C")
+    return titles
+
+
+def _ratios(values: Mapping[str, float | None], apache: float | None, labels: Sequence[str]) -> list[str]:
+    """Both twins over the better Apache, then over the C server, as _ratio_titles names them."""
+    cells = [ratio_text(values.get(ROCKETBOX), apache)]
+    if PURE in labels:
+        cells.append(ratio_text(values.get(PURE), apache))
+    if RIG in labels:
+        cells.append(ratio_text(values.get(ROCKETBOX), values.get(RIG)))
+        if PURE in labels:
+            cells.append(ratio_text(values.get(PURE), values.get(RIG)))
+    return cells
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _heading(first: Sequence[str], labels: Sequence[str], last: Sequence[str], texts: int) -> list[str]:
+    """The two lines over a table; the last `texts` columns are not numbers."""
+    titles = [*first, *(TITLES[label] for label in labels), *last]
+    numbers = len(titles) - len(first) - texts
+    return [_line(titles), "|" + "---|" * len(first) + "---:|" * numbers + "---|" * texts]
+
+
+def figures_table(
+    results: Mapping[str, Samples], rows: Sequence[Row], labels: Sequence[str], absent: Sequence[str] = ()
+) -> str:
+    """One line a figure: medians (and spread) by server, our ratios, the goal, errors by server. `absent` servers are
+    not here to be measured."""
+    lines = _heading(["measure", "unit"], labels, [*_ratio_titles(labels), "goal", "errors"], 2)
     for row in rows:
         samples = results.get(row.key)
         if samples is None:
             continue
-        errors = "/".join(str(sum(sample.errors for sample in samples.get(label, ()))) for label in labels)
+        errors = "/".join(
+            str(sum(sample.errors for sample in samples.get(label, ()))) if _measured(row, label, absent) else "-"
+            for label in labels
+        )
         for figure in row.figures:
-            summaries = [summarise(samples.get(label, ()), figure.key) for label in labels]
-            ours = summarise(samples.get(ROCKETBOX, ()), figure.key)
-            ratio = ratio_text(ours.value if ours else None, better_apache(figure, samples))
-            cells = " | ".join(_cell(summary) for summary in summaries)
-            lines.append(f"| {figure.title} | {figure.unit} | {cells} | {ratio} | {figure.goal} | {errors} |")
+            summaries = {label: summarise(samples.get(label, ()), figure.key) for label in labels}
+            values = {label: summary.value for label, summary in summaries.items() if summary}
+            cells = [_no_cell(row, label, absent) or _cell(summaries[label]) for label in labels]
+            ratios = _ratios(values, better_apache(figure, samples), labels)
+            lines.append(_line([figure.title, figure.unit, *cells, *ratios, figure.goal, errors]))
     return "\n".join(lines + _crossings(results, rows, labels))
 
 
@@ -74,33 +114,64 @@ def _crossings(results: Mapping[str, Samples], rows: Sequence[Row], labels: Sequ
     for ours_key, theirs_key, title, goal in CROSSINGS:
         if ours_key not in results or theirs_key not in results:
             continue
-        ours = summarise(results[ours_key].get(ROCKETBOX, ()), ours_key)
+        ours = {label: summarise(results[ours_key].get(label, ()), ours_key) for label in (ROCKETBOX, PURE)}
         theirs = better_apache(by_key[theirs_key], results[theirs_key])
-        ratio = ratio_text(ours.value if ours else None, theirs)
-        if ratio:
-            lines.append(f"| {title} | | " + " | " * len(labels) + f"{ratio} | {goal} | |")
+        values = {label: summary.value for label, summary in ours.items() if summary}
+        ratios = _ratios(values, theirs, labels)
+        if any(ratios):
+            lines.append(_line([title, "", *("" for _ in labels), *ratios, goal, ""]))
     return lines
 
 
-def latency_table(results: Mapping[str, Samples], rows: Sequence[Row], labels: Sequence[str]) -> str:
-    """p50 / p99 / p99.9 of the same runs in ms (medians of the rounds), the ratio of p99, and CPUs the broker used."""
-    lines = [
-        "| latency, ms: p50 / p99 / p99.9 | "
-        + " | ".join(TITLES[label] for label in labels)
-        + " | p99 ratio | broker CPUs |",
-        "|---|" + "---:|" * len(labels) + "---:|---|",
-    ]
+def latency_table(
+    results: Mapping[str, Samples], rows: Sequence[Row], labels: Sequence[str], absent: Sequence[str] = ()
+) -> str:
+    """p50 / p99 / p99.9 of the same runs in ms (medians of the rounds), and the ratios of p99."""
+    lines = _heading(["latency, ms: p50 / p99 / p99.9"], labels, _ratio_titles(labels, "p99 ratio"), 0)
     for row in rows:
         samples = results.get(row.key, {})
         if not any(sample.latency_us for label in labels for sample in samples.get(label, ())):
             continue
-        cells = [_latency_cell(samples.get(label, ())) for label in labels]
+        cells = [_no_cell(row, label, absent) or _latency_cell(samples.get(label, ())) for label in labels]
         p99 = {label: _latency(samples.get(label, ()), "p99") for label in labels}
         apaches = [value for label in APACHES if (value := p99.get(label)) is not None]
-        ratio = ratio_text(p99.get(ROCKETBOX), min(apaches) if apaches else None)
-        cores = " / ".join(_cores(samples.get(label, ())) for label in labels)
-        lines.append(f"| {row.figures[-1].title} | {' | '.join(cells)} | {ratio} | {cores} |")
+        ratios = _ratios(p99, min(apaches) if apaches else None, labels)
+        lines.append(_line([row.figures[-1].title, *cells, *ratios]))
     return "\n".join(lines)
+
+
+def cpu_table(
+    results: Mapping[str, Samples], rows: Sequence[Row], labels: Sequence[str], absent: Sequence[str] = ()
+) -> str:
+    """What the server's processes took of the CPU for 1,000 messages, and how many CPUs they and the generator used: a
+    server well below its CPUs beside a generator that uses its one is a measurement of the generator."""
+    last = [*_ratio_titles(labels, "CPU ratio"), "goal", "CPUs: servers", "CPUs: generator"]
+    lines = _heading(["CPU of the server, ms per 1,000 messages"], labels, last, 3)
+    for row in rows:
+        samples = results.get(row.key, {})
+        spent = {label: _median(sample.cpu_ms for sample in samples.get(label, ())) for label in labels}
+        if not any(spent.values()):
+            continue
+        cells = [_no_cell(row, label, absent) or _number_cell(spent[label]) for label in labels]
+        apaches = [value for label in APACHES if (value := spent.get(label)) is not None]
+        ratios = _ratios(spent, min(apaches) if apaches else None, labels)
+        used = [
+            " / ".join(_two_digits(_median(pick(sample) for sample in samples.get(label, ()))) for label in labels)
+            for pick in (_cores, _generator_cores)
+        ]
+        lines.append(_line([row.figures[-1].title, *cells, *ratios, row.cpu_goal, *used]))
+    return "\n".join(lines)
+
+
+def _measured(row: Row, label: str, absent: Sequence[str]) -> bool:
+    return label not in absent and row.takes(label)
+
+
+def _no_cell(row: Row, label: str, absent: Sequence[str]) -> str:
+    """What stands where nothing was to be measured."""
+    if not row.takes(label):
+        return "-"
+    return "not installed" if label in absent else ""
 
 
 def _cell(summary: Summary | None) -> str:
@@ -113,9 +184,17 @@ def _number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
-def _latency(samples: Sequence[Sample], quantile: str) -> float | None:
-    found = [sample.latency_us[quantile] / 1000 for sample in samples if sample.latency_us]
+def _number_cell(value: float | None) -> str:
+    return "" if value is None else _number(value)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
     return median(found) if found else None
+
+
+def _latency(samples: Sequence[Sample], quantile: str) -> float | None:
+    return _median(sample.latency_us[quantile] / 1000 for sample in samples if sample.latency_us)
 
 
 def _latency_cell(samples: Sequence[Sample]) -> str:
@@ -123,6 +202,13 @@ def _latency_cell(samples: Sequence[Sample]) -> str:
     return " / ".join(f"{value:.3g}" for value in quantiles if value is not None)
 
 
-def _cores(samples: Sequence[Sample]) -> str:
-    found = [sample.cores for sample in samples if sample.cores is not None]
-    return f"{median(found):.2f}" if found else "-"
+def _cores(sample: Sample) -> float | None:
+    return sample.cores
+
+
+def _generator_cores(sample: Sample) -> float | None:
+    return sample.generator_cores
+
+
+def _two_digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 /* ------------------------------------------------------------------ reading */
 
 struct cursor {
@@ -60,11 +62,38 @@ static bool expect(struct cursor *c, char wanted) {
 
 #define IS(name) (key_length == sizeof(name) - 1 && memcmp(key, name, sizeof(name) - 1) == 0)
 
+/* A header that was parsed: between its changing values (`spans`) an equal one has the same text. */
+#define OUTLINE_BYTES 1024
+#define OUTLINE_SPANS 12
+struct outline {
+    char text[OUTLINE_BYTES];
+    size_t length; /* 0: nothing learnt */
+    int spans;
+    struct span {
+        size_t start, end;
+        size_t field; /* offsetof the number in struct header, or MESSAGE_ID */
+    } span[OUTLINE_SPANS];
+    int64_t code, flag;
+};
+#define MESSAGE_ID SIZE_MAX
+static struct outline outline;
+static const char *outline_base; /* the header being parsed */
+
+static void remember_span(const char *text, size_t length, size_t field) {
+    if (outline.spans == OUTLINE_SPANS) {
+        outline.spans++; /* too many: learn nothing */
+    } else if (outline.spans < OUTLINE_SPANS) {
+        size_t start = (size_t)(text - outline_base);
+        outline.span[outline.spans++] = (struct span){start, start + length, field};
+    }
+}
+
 static bool set_field(struct header *out, const char *key, size_t key_length, const char *text, size_t length) {
     int64_t *number = NULL;
     if (IS("msgId")) {
         out->message_id = text;
         out->message_id_length = length;
+        remember_span(text, length, MESSAGE_ID);
     } else if (IS("queueId") || IS("e")) {
         number = &out->queue_id;
     } else if (IS("queueOffset")) {
@@ -77,8 +106,14 @@ static bool set_field(struct header *out, const char *key, size_t key_length, co
         number = &out->max_offset;
     } else if (IS("offset")) {
         number = &out->offset;
+    } else if (IS("maxMsgNums")) {
+        number = &out->max_messages;
+    } else if (IS("sysFlag")) {
+        number = &out->pull_flag;
     }
-    return number == NULL || read_number(text, length, number);
+    if (number == NULL) return true;
+    remember_span(text, length, (size_t)((char *)number - (char *)out));
+    return read_number(text, length, number);
 }
 
 static bool read_fields(struct cursor *c, struct header *out) {
@@ -112,6 +147,7 @@ static bool read_header(struct cursor *c, struct header *out) {
             if (!read_number(text, length, &out->code)) return false;
         } else if (IS("opaque")) {
             if (!read_number(text, length, &out->opaque)) return false;
+            remember_span(text, length, offsetof(struct header, opaque));
         } else if (IS("flag")) {
             if (!read_number(text, length, &out->flag)) return false;
         } else if (IS("remark")) {
@@ -122,18 +158,79 @@ static bool read_header(struct cursor *c, struct header *out) {
     return expect(c, '}') && c->at == c->end;
 }
 
-bool read_frame(const uint8_t *frame, size_t length, struct header *out) {
-    if (length < 4 || frame[0] != 0) return false; /* the top byte 0: a JSON header */
-    size_t header_length = read_u32(frame) & 0xFFFFFF;
-    if (header_length > length - 4) return false;
+/* A number as read_number takes it, `at` moving behind it. */
+static ALWAYS_INLINE bool scan_number(const char **at, const char *end, int64_t *out) {
+    const char *start = *at + (*at < end && **at == '-'), *digit = start;
+    int64_t value = 0;
+    while (digit < end && *digit >= '0' && *digit <= '9') value = value * 10 + (*digit++ - '0');
+    if (digit == start || digit - *at > 20) return false;
+    *out = start != *at ? -value : value;
+    *at = digit;
+    return true;
+}
+
+/* Brokers answer alike: most headers are the last parsed one but for some numbers and the message ids. What is not
+ * byte for byte the learnt text around such values is left to the parser, so nothing is taken that it would refuse. */
+static bool read_alike(const char *at, size_t length, struct header *out) {
+    const char *text = outline.text, *end = at + length;
+    size_t known = 0;
+    for (int i = 0; i < outline.spans; i++) {
+        const struct span *span = &outline.span[i];
+        size_t same = span->start - known;
+        if ((size_t)(end - at) < same || memcmp(at, text + known, same) != 0) return false;
+        at += same;
+        known = span->end;
+        if (span->field == MESSAGE_ID) {
+            const char *quote = memchr(at, '"', (size_t)(end - at));
+            if (quote == NULL || memchr(at, '\\', (size_t)(quote - at)) != NULL) return false;
+            out->message_id = at;
+            out->message_id_length = (size_t)(quote - at);
+            at = quote;
+        } else if (!scan_number(&at, end, (int64_t *)((char *)out + span->field))) {
+            return false;
+        }
+    }
+    if ((size_t)(end - at) != outline.length - known || memcmp(at, text + known, outline.length - known) != 0) return false;
+    out->code = outline.code;
+    out->flag = outline.flag;
+    return true;
+}
+
+static void learn(const char *text, size_t length, const struct header *header) {
+    outline.length = 0;
+    if (length > OUTLINE_BYTES || outline.spans > OUTLINE_SPANS || header->code != 0) return;
+    memcpy(outline.text, text, length);
+    outline.length = length;
+    outline.code = header->code;
+    outline.flag = header->flag;
+}
+
+static void clear_header(struct header *out) {
     memset(out, 0, sizeof *out);
     out->code = out->opaque = out->flag = ABSENT;
     out->queue_id = out->queue_offset = out->next_begin_offset = ABSENT;
     out->min_offset = out->max_offset = out->offset = ABSENT;
+    out->max_messages = out->pull_flag = ABSENT;
+}
+
+bool read_frame(const uint8_t *frame, size_t length, struct header *out) {
+    if (length < 4 || frame[0] != 0) return false; /* the top byte 0: a JSON header */
+    size_t header_length = read_u32(frame) & 0xFFFFFF;
+    if (header_length > length - 4) return false;
+    const char *text = (const char *)frame + 4;
+    clear_header(out);
+    if (outline.length == 0 || !read_alike(text, header_length, out)) {
+        struct cursor cursor = {text, text + header_length};
+        clear_header(out);
+        outline.spans = 0;
+        outline.length = 0;
+        outline_base = text;
+        if (!read_header(&cursor, out) || out->code == ABSENT || out->opaque == ABSENT || out->flag == ABSENT) return false;
+        learn(text, header_length, out);
+    }
     out->body = frame + 4 + header_length;
     out->body_length = length - 4 - header_length;
-    struct cursor cursor = {(const char *)frame + 4, (const char *)frame + 4 + header_length};
-    return read_header(&cursor, out) && out->code != ABSENT && out->opaque != ABSENT && out->flag != ABSENT;
+    return true;
 }
 
 /* Positions in a record with IPv4 hosts: size 0, magic 4, CRC 8, queue offset 20, sys-flag 36, body length 84. */
@@ -177,7 +274,8 @@ uint32_t record_crc(const uint8_t *bytes, size_t length) {
 static const char UNIQUE_PREFIX[] = "7F0000016AB14E0E";
 #define UNIQUE_DIGITS 16
 
-static char *put(char *at, const char *text) {
+/* Inline, so that the length of a constant is one. */
+static ALWAYS_INLINE char *put(char *at, const char *text) {
     size_t length = strlen(text);
     memcpy(at, text, length);
     return at + length;
@@ -270,9 +368,12 @@ size_t write_request(uint8_t *frame, const struct request *r) {
     return finish_frame(frame, at, r->body, r->body_length);
 }
 
-size_t write_send_answer(uint8_t *frame, int64_t opaque, int64_t queue_id, int64_t queue_offset) {
+size_t write_send_answer(uint8_t *frame, int64_t opaque, int64_t queue_id, int64_t queue_offset, int count) {
+    static const char message_id[] = ",7F000001000051AF0000000000000000";
     char *at = put_number(put((char *)frame + 8, "{\"code\":0,\"extFields\":{\"queueId\":\""), queue_id);
-    at = put(at, "\",\"msgId\":\"7F000001000051AF0000000000000000\",\"TRACE_ON\":\"true\",\"MSG_REGION\":\"DefaultRegion\",");
+    at = put(at, "\",\"msgId\":\"");
+    for (int i = 0; i < count; i++) at = put(at, i == 0 ? message_id + 1 : message_id);
+    at = put(at, "\",\"TRACE_ON\":\"true\",\"MSG_REGION\":\"DefaultRegion\",");
     at = put_number(put(at, "\"queueOffset\":\""), queue_offset);
     at = put_number(put(at, "\"},\"flag\":1,\"language\":\"JAVA\",\"opaque\":"), opaque);
     at = put(at, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}");
@@ -285,6 +386,38 @@ size_t write_offset_answer(uint8_t *frame, int64_t opaque, int64_t offset) {
     at = put(at, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}");
     return finish_frame(frame, at, NULL, 0);
 }
+
+size_t write_pull_answer(uint8_t *frame, int64_t opaque, int64_t next_offset, int64_t max_offset, size_t body_length) {
+    char *at = put_number(put((char *)frame + 8, "{\"code\":"), body_length > 0 ? PULL_FOUND : PULL_NOT_FOUND);
+    at = put_number(put(at, ",\"extFields\":{\"suggestWhichBrokerId\":\"0\",\"nextBeginOffset\":\""), next_offset);
+    at = put_number(put(at, "\",\"minOffset\":\"0\",\"maxOffset\":\""), max_offset);
+    at = put_number(put(at, "\"},\"flag\":1,\"language\":\"JAVA\",\"opaque\":"), opaque);
+    at = put(at, ",\"remark\":\"FOUND\",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}");
+    size_t head = finish_frame(frame, at, NULL, 0);
+    write_u32(frame, (uint32_t)(head - 4 + body_length));
+    return head;
+}
+
+/* Behind the body stand the topic and the properties; see next_record for what stands before it. */
+size_t write_record(uint8_t *record, int queue_id, int64_t queue_offset, const uint8_t *body, size_t body_length) {
+    char *at = (char *)record + 88 + body_length;
+    memset(record, 0, 88);
+    write_u32(record + 4, 0xDAA320A7u);
+    write_u32(record + 8, record_crc(body, body_length));
+    write_u32(record + 12, (uint32_t)queue_id);
+    write_u64(record + 20, (uint64_t)queue_offset);
+    write_u32(record + 84, (uint32_t)body_length);
+    memcpy(record + 88, body, body_length);
+    *at++ = 11;
+    at = put(at, "BenchFilled") + 2;
+    char *properties = at;
+    at = put(put_unique(put(at, "UNIQ_KEY\001"), 0), "\002WAIT\001true\002TAGS\001TagA\002");
+    write_u16((uint8_t *)properties - 2, (uint16_t)(at - properties));
+    write_u32(record, (uint32_t)(at - (char *)record));
+    return (size_t)(at - (char *)record);
+}
+
+void set_record_offset(uint8_t *record, int64_t queue_offset) { write_u64(record + 20, (uint64_t)queue_offset); }
 
 /* Inner message: i32 size, i32 magic 0, i32 CRC 0, i32 flag, i32 + body, i16 + properties. */
 #define INNER_BODY_AT 20

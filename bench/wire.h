@@ -30,11 +30,12 @@ enum { PULL_FOUND = 0, PULL_NOT_FOUND = 19, PULL_RETRY = 20, PULL_MOVED = 21 };
 struct header {
     int64_t code, opaque, flag;
     int64_t queue_id, queue_offset, next_begin_offset, min_offset, max_offset, offset; /* ABSENT when not there */
+    int64_t max_messages, pull_flag;                                                  /* of a pull request; likewise */
     const char *message_id;
     size_t message_id_length;
     const char *remark; /* still escaped */
     size_t remark_length;
-    const uint8_t *body;
+    const uint8_t *body; /* NULL when it was thrown away unread */
     size_t body_length;
 };
 
@@ -105,9 +106,15 @@ size_t request_bound(const struct request *request);
 /* Write the frame at `at`, which has request_bound() bytes of room; return its size. */
 size_t write_request(uint8_t *at, const struct request *request);
 
-/* The frame header of an answer to a send, as a broker gives it; for the calibration server. Returns the size. */
-size_t write_send_answer(uint8_t *at, int64_t opaque, int64_t queue_id, int64_t queue_offset);
+/* Answers as a broker gives them, for the calibration server; each returns its size. A batch of `count` has as many
+ * message ids. Behind the answer to a pull come `body_length` bytes of records, written by the caller; 0: none was found. */
+size_t write_send_answer(uint8_t *at, int64_t opaque, int64_t queue_id, int64_t queue_offset, int count);
 size_t write_offset_answer(uint8_t *at, int64_t opaque, int64_t offset);
+size_t write_pull_answer(uint8_t *at, int64_t opaque, int64_t next_offset, int64_t max_offset, size_t body_length);
+
+/* A stored record with the properties of a send; it takes at most 256 bytes more than its body. Returns the size. */
+size_t write_record(uint8_t *at, int queue_id, int64_t queue_offset, const uint8_t *body, size_t body_length);
+void set_record_offset(uint8_t *record, int64_t queue_offset);
 
 /* The body of a batch: `count` messages with the same body, each with its own unique key, which set_batch_unique
  * renews. Returned memory belongs to the caller. */

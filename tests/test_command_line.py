@@ -189,6 +189,10 @@ def test_an_unknown_setting_names_the_nearest_known():
     assert "similar ones are ROCKETBOX_BROKERPORT" in refusal(ROCKETBOX_BROKER_PROT="1")
 
 
+def test_the_variable_that_forces_the_pure_twin_is_no_setting():
+    assert load([], {"ROCKETBOX_PURE": "1"}) == load([], {})
+
+
 def test_an_overridden_value_does_not_matter():
     config, _ = load(["-c", conf("broker.conf", "listenPort=x"), "--broker-port", "1234"], {})
     assert config.broker_port == 1234

@@ -2,6 +2,7 @@
 package that serves, answers its health check and stops as the image would be told to."""
 
 import http.client
+import itertools
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,29 @@ def copied() -> list[str]:
 
 def environment() -> dict[str, str]:
     return dict(pair.split("=", 1) for rest in values("ENV") for pair in shlex.split(rest))
+
+
+def ignored(name: str) -> bool:
+    """Whether .dockerignore keeps files of this name out of every directory."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    return any(fnmatch(name, line.removeprefix("**/")) for line in lines if line.startswith("**/"))
+
+
+def test_what_was_built_here_is_not_copied():
+    assert ignored("_compiled.cpython-311-x86_64-linux-gnu.so")
+    assert ignored("_compiled.c")
+    assert not ignored("_compiled.pyx")
+
+
+def test_compilers_stay_in_the_build_stage():
+    stages = {text.split("\n", 1)[0].partition(" AS ")[2]: text for text in re.split(r"(?m)^FROM ", TEXT)[1:]}
+    for tool in ("gcc", "libc6-dev"):
+        assert tool in stages["build"]
+        assert not any(tool in text for name, text in stages.items() if name != "build")
+    build = stages["build"]
+    assert build.index("pip install --no-cache-dir --no-deps --no-build-isolation .") < build.index(
+        "uninstall -y cython"
+    )
 
 
 def test_every_source_is_there_and_let_through():
@@ -75,20 +100,29 @@ def installed(request) -> Path:
     for source in copied():
         target = clean / source
         if (ROOT / source).is_dir():
-            shutil.copytree(ROOT / source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / source, target, ignore=lambda _, names: {name for name in names if ignored(name)})
         else:
             shutil.copy(ROOT / source, target)
     install = next(rest for rest in values("RUN") if rest.endswith("--no-build-isolation ."))
-    arguments = shlex.split(install)[1:]
+    words = shlex.split(install)
+    variables = dict(word.split("=", 1) for word in itertools.takewhile(lambda word: "=" in word, words))
+    arguments = words[len(variables) + 1 :]
     target = shared_directory(request, "opt")
     subprocess.run(
         [sys.executable, *arguments, "-q", "--target", str(target)],
         cwd=clean,
+        env={**os.environ, **variables},
         check=True,
         capture_output=True,
         timeout=120,
     )
     return target
+
+
+def test_the_image_gets_the_compiled_part_and_not_what_it_was_made_of(installed):
+    found = {path.name for path in (installed / "appliance" / "engine" / "hotpath").iterdir()}
+    assert any(name.endswith(".so") for name in found)
+    assert not any(name.endswith((".pyx", ".pxi", ".c")) for name in found)
 
 
 def test_the_installed_package_serves_in_a_read_only_place_and_answers_its_health_check(installed, tmp_path):
@@ -124,6 +158,8 @@ def test_the_installed_package_serves_in_a_read_only_place_and_answers_its_healt
             response = connection.getresponse()
             assert response.status == 200, path
             assert part in response.read()
+        connection.request("GET", "/metrics")
+        assert b'rocketbox_hot_path_info{twin="compiled"} 1' in connection.getresponse().read()
         connection.close()
     finally:
         server.send_signal(signal.SIGTERM)

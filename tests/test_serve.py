@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.engine import hotpath
 from tests.support.server import ROOT, Server
 
 
@@ -45,6 +46,18 @@ def accepts(address: str) -> bool:
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=5):
         return True
+
+
+def start_line(server: Server) -> str:
+    (line,) = [line for line in server.log_path.read_text().splitlines() if "rocketbox: ready " in line]
+    return line
+
+
+def test_the_start_line_says_which_twin_of_the_hot_path_runs(tmp_path, roles):
+    with Server(tmp_path / "data", "--http-port", "0", roles=roles) as server:
+        assert start_line(server).endswith(f"data_dir={tmp_path / 'data'}, hot path: {hotpath.CHOICE.text}")
+    with Server(tmp_path / "pure", "--http-port", "0", roles=roles, environment={"ROCKETBOX_PURE": "1"}) as server:
+        assert start_line(server).endswith(", hot path: pure Python (ROCKETBOX_PURE is set)")
 
 
 def test_all_roles_accept_connections_when_the_ready_file_is_there(tmp_path, roles):

@@ -211,11 +211,14 @@ class CleanedOut(Out):
 
 
 class SystemOut(Out):
-    """What runs here. persona: the RocketMQ version it answers as. namesrvs: whether each knows this broker."""
+    """What runs here. persona: the RocketMQ version it answers as. hot_path: what takes sends and pulls, "compiled" or
+    "pure" (Python); why_pure: why it is not compiled. namesrvs: whether each knows this broker."""
 
     version: str
     persona: str
     python: str
+    hot_path: Literal["compiled", "pure"]
+    why_pure: SentenceOut | None
     pid: int
     roles: list[str]
     bind: str

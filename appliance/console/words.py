@@ -141,6 +141,10 @@ SENTENCES: dict[str, str] = {
         "Clients of %(group)s subscribe to different things; some messages may reach nobody."
     ),
     "more_needs": gettext_noop("More groups that need a look: %(count)d."),
+    "pure_asked": gettext_noop("ROCKETBOX_PURE is set"),
+    "pure_not_built": gettext_noop("the compiled part was not built"),
+    "pure_other_sources": gettext_noop("the compiled part was built from other sources"),
+    "pure_not_loaded": gettext_noop("the compiled part cannot be loaded: %(error)s"),
     "broadcast_keeps_offsets": gettext_noop("A broadcasting group keeps its offsets on its clients."),
     "never_committed": gettext_noop("The group has not committed an offset yet."),
     "some_never_committed": gettext_noop(

@@ -9,6 +9,9 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+from ..engine import hotpath
+from ..engine.hotpath.building import what_is_missing
+from ..engine.hotpath.choice import Choice
 from ..engine.store.disk import Disk
 from .diagnosis import Diagnosis
 
@@ -22,6 +25,7 @@ _EARLIEST_S = 1_735_689_600
 def look_at_machine(found: Diagnosis, directory: Path, console: bool) -> None:
     """directory: the data directory, or the part of its path that exists."""
     _packages(found, console)
+    look_at_hot_path(found, hotpath.CHOICE)
     _descriptors(found)
     _clock(found)
     _kernel(found, directory)
@@ -35,6 +39,18 @@ def _packages(found: Diagnosis, console: bool) -> None:
         found.fail("packages", f"Missing: {', '.join(missing)}.", advice)
     else:
         found.ok("packages", f"Python {sys.version.split()[0]} and all packages are installed.")
+
+
+def look_at_hot_path(found: Diagnosis, choice: Choice) -> None:
+    """choice: what this process runs, and `serve` in the same environment."""
+    text = f"The hot path is {choice.text}."
+    if choice.reason in ("", "pure_asked"):
+        found.ok("hot-path", text)
+        return
+    missing = what_is_missing()
+    again = "install RocketBox again, or run script/server in its checkout"
+    advice = f"everything works, only slower; {f'{missing}: install it, then ' if missing else ''}{again}"
+    found.warn("hot-path", text, advice)
 
 
 def _descriptors(found: Diagnosis) -> None:

@@ -137,6 +137,8 @@ class Engine:
             dispatcher = self._dispatcher(self.namesrv.wire_acts())
             self.namesrv.register(dispatcher)
             self.server.listen(namesrv_socket, dispatcher)
+            if self.broker is not None:
+                self.broker.registration.tell_directly(self._own_namesrv(), self.namesrv.register_again)
 
     def _open_wire_audit(self) -> None:
         try:

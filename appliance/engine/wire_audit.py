@@ -57,6 +57,9 @@ MAX_WAITING = 2_000
 MAX_FILE_BYTES = 1024 * 1024
 MAX_OLD_FILES = 7
 RETRY_S = 1.0
+#: How long after an act others are waited for, which then share its sync: a script that makes topics one after the
+#: other would else have two syncs for each, and wait for one behind the other.
+GATHER_S = 0.05
 #: Acts that one call of `after` returns at most.
 MAX_READ = 200
 
@@ -90,6 +93,7 @@ class WireAudit(ServiceThread):
         self._path = directory / f"{stem}.jsonl"
         self._old = re.compile(re.escape(stem) + r"-([0-9]{20})\.jsonl\Z")
         self._clock = clock
+        self._ending = threading.Event()
         self._calls = OsAuditCalls() if calls is None else calls
         # Guarded by _lock.
         self._lock = threading.Lock()
@@ -290,7 +294,8 @@ class WireAudit(ServiceThread):
             with self._lock:
                 pending = bool(self._sums)
                 left = self._window_end - self._clock.monotonic()
-            self.wait(RETRY_S if self._unwritten else max(0.05, left) if pending else None)
+            if self.wait(RETRY_S if self._unwritten else max(0.05, left) if pending else None):
+                self._ending.wait(GATHER_S)
             self.work()
 
     def work(self, last: bool = False) -> None:
@@ -341,6 +346,10 @@ class WireAudit(ServiceThread):
             with self._lock:
                 self._waiting.append(note)
             self.wakeup()
+
+    def request_stop(self) -> None:
+        super().request_stop()
+        self._ending.set()
 
     def stop(self, deadline: float = 5.0) -> bool:
         """End the thread, write the rest, close the file."""

@@ -9,6 +9,9 @@ import pytest
 from appliance import runtime
 from appliance.console.audit import record
 from appliance.console.models import AuditEntry
+from appliance.engine.hotpath import pure
+from appliance.engine.hotpath.choice import Choice
+from appliance.engine.window import system
 
 from .conftest import answer_of, problem_of
 
@@ -24,6 +27,18 @@ def test_system_and_checks(viewer, running):
     assert checks["worst"] in ("ok", "warning")
     store = next(one for one in checks["items"] if one["name"] == "store")
     assert store["sentence"] == {"code": "store_writable", "text": "The message log accepts messages.", "args": {}}
+
+
+def test_the_system_says_which_twin_of_the_hot_path_runs(viewer, running, monkeypatch):
+    def told():
+        answer = answer_of(viewer.get("/system"))
+        return answer["hot_path"], answer["why_pure"]
+
+    monkeypatch.setattr(system, "CHOICE", Choice(pure))
+    assert told() == ("compiled", None)
+    monkeypatch.setattr(system, "CHOICE", Choice(pure, "pure_not_loaded", "too old"))
+    text = "the compiled part cannot be loaded: too old"
+    assert told() == ("pure", {"code": "pure_not_loaded", "text": text, "args": {"error": "too old"}})
 
 
 def test_the_worst_check_is_told(viewer, running, monkeypatch):

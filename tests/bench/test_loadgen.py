@@ -6,6 +6,7 @@ import itertools
 import json
 import struct
 import subprocess
+import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -80,10 +81,19 @@ def test_the_calibration_server_builds_and_answers_the_generator(loadgen: Path) 
         assert server.stdin is not None
         assert server.stdout is not None
         port = json.loads(server.stdout.readline())["port"]
-        for mode in ("send", "ping"):
-            command = [str(loadgen), mode, "--broker", f"127.0.0.1:{port}", "--connections", "3", "--messages", "300"]
+
+        def load(mode: str, *options: str) -> int:
+            command = [str(loadgen), mode, "--broker", f"127.0.0.1:{port}", *options]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-            assert (done.returncode, json.loads(done.stdout)["all_messages"]) == (0, 300), done.stdout
+            assert done.returncode == 0, done.stdout
+            return int(json.loads(done.stdout)["all_messages"])
+
+        assert load("batch", "--batch", "40", "--queues", "3", "--messages", "1200") == 1200
+        assert load("pull", "--queues", "3", "--connections", "3", "--messages", "90", "--verify") > 2000
+        assert load("pull", "--queues", "3", "--connections", "3", "--messages", "90", "--discard") > 2000
+        for mode in ("send", "ping"):
+            assert load(mode, "--connections", "3", "--messages", "300") == 300
+        assert load("latency", "--queues", "1", "--heartbeat", "--seconds", "0.3", "--warm-up", "0.1") > 50
         server.stdin.close()
 
 
@@ -193,11 +203,25 @@ def test_a_batch_holds_whole_messages_with_keys_of_their_own(loadgen: Path) -> N
         (lambda request, good: [answer(request, queueId=request.fields["e"], queueOffset=0)], "bad_answer"),
         (lambda request, good: [good.replace(b"7F0", b"7G0")], "bad_answer"),
         (lambda request, good: [good.replace(b'"queueOffset":"20"', b'"queueOffset":"-2"')], "bad_answer"),
+        (lambda request, good: [good.replace(b'"queueOffset":"20"', b'"queueOffset":"2x"')], "closed"),
+        (lambda request, good: [good.replace(b'"queueOffset":"20"', b'"queueOffset":2000')], "gap"),
+        (lambda request, good: [good.replace(b'"flag":1', b'"flag";1')], "closed"),
         (lambda request, good: [good, good], "unknown_opaque"),
         (lambda request, good: [good[:8] + b"[" + good[9:]], "closed"),
         (lambda request, good: [b"\x7f" + good[1:]], "closed"),
     ],
-    ids=["code", "no-msgId", "msgId-not-hex", "negative-offset", "twice", "not-json", "huge"],
+    ids=[
+        "code",
+        "no-msgId",
+        "msgId-not-hex",
+        "negative-offset",
+        "no-number",
+        "hole",
+        "no-colon",
+        "twice",
+        "not-json",
+        "huge",
+    ],
 )
 def test_a_wrong_answer_is_an_error(loadgen: Path, spoil: Any, kind: str) -> None:
     log, number = Log(), itertools.count()
@@ -305,6 +329,65 @@ def test_a_pull_with_other_records_is_an_error(loadgen: Path, spoil: Any, option
         status, result = run(loadgen, responder, "pull", "--queues", 1, "--messages", 5, *options)
     assert status == 1
     assert set(result["error_kinds"]) == {"bad_record"}
+
+
+def test_a_pull_whose_bodies_are_dropped_walks_the_same_way(loadgen: Path) -> None:
+    queue = [record(100 + i, b"body %3d" % i + b"x" * 40_000) for i in range(50)]
+    with Responder(lambda request: [pull_from(queue, request)]) as responder:
+        options = ("--connections", 2, "--inflight", 2, "--queues", 3, "--messages", 40, "--max", 7, "--discard")
+        status, result = run(loadgen, responder, "pull", *options)
+    assert (status, result["errors"]) == (0, 0), result
+    # All but the first with records of each connection, the last being four that learn the minimum offset.
+    assert result["requests"] - 12 <= result["discarded"] < result["requests"]
+    offsets = [int(request.fields["queueOffset"]) for request in responder.requests]
+    assert result["all_messages"] == sum(len(queue[offset - 100 :][:7]) for offset in offsets if offset >= 100)
+    assert result["bytes_rate"] / result["rate"] > 40_000, "dropped bytes count, too"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda good: good.replace(b'"nextBeginOffset":"114"', b'"nextBeginOffset":"113"'),
+        lambda good: good.replace(b'"nextBeginOffset":"114"', b'"nextBeginOffset":"107"'),
+        lambda good: good.replace(b'"code":0', b'"code":1'),
+    ],
+    ids=["another-offset", "no-progress", "code"],
+)
+def test_what_is_wrong_about_an_answer_is_seen_without_its_body(loadgen: Path, spoil: Any) -> None:
+    queue = [record(100 + i, b"body %3d" % i + b"x" * 1000) for i in range(50)]
+    number = itertools.count()
+
+    def spoil_one(request: Request) -> list[bytes]:
+        good = pull_from(queue, request)
+        # The first learns where the queue begins, the second is checked whole, the third is from 107 to 114.
+        return [spoil(good) if next(number) == 2 else good]
+
+    with Responder(spoil_one) as responder:
+        status, result = run(loadgen, responder, "pull", "--queues", 1, "--max", 7, "--messages", 6, "--discard")
+    assert status == 1
+    assert set(result["error_kinds"]) <= {"bad_record", "bad_code"}, result
+    assert result["discarded"] >= 1, "the answers before it and after it were dropped"
+
+
+# ---------------------------------------------------------------- CPU time
+
+
+def test_the_cpu_time_of_others_is_measured(loadgen: Path) -> None:
+    log = Log()
+    busy = [sys.executable, "-c", "while True: pass"]
+    with subprocess.Popen(busy) as burner, subprocess.Popen(["sleep", "60"]) as sleeper:
+        try:
+            with Responder(lambda request: [acknowledge(log, request)]) as responder:
+                options = ("--watch", f"{sleeper.pid},{burner.pid}", "--seconds", 0.5, "--warm-up", 0.3)
+                _, both = run(loadgen, responder, "send", *options)
+                _, idle = run(loadgen, responder, "send", "--watch", sleeper.pid, "--seconds", 0.3, "--warm-up", 0)
+        finally:
+            burner.kill()
+            sleeper.kill()
+    # A loaded machine gives it less than a CPU; the warm-up's share would take it over the measured time.
+    assert 0.05 < both["watched_cpu_s"] < 0.6
+    assert idle["watched_cpu_s"] < 0.01
+    assert 0 < idle["generator_cpu_s"] < idle["seconds"]
 
 
 # ---------------------------------------------------------------- long polls

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bench import table
+from bench.others import NATS, REDIS, RIG
 from bench.rows import Bench, Figure, Row, Sample
-from bench.servers import APACHES, LABELS, ROCKETBOX, Server
+from bench.servers import APACHES, LABELS, PURE, ROCKETBOX, Server
 
 OLD, NEW = APACHES
 
@@ -67,3 +70,44 @@ def test_latencies_are_medians_in_milliseconds() -> None:
     results = {"send": {ROCKETBOX: ours, OLD: samples("send", 1, p99=8000), NEW: samples("send", 1, p99=9000)}}
     line = cells(table.latency_table(results, [rate], LABELS), 2)
     assert line[:5] == ["sends", "1 / 2 / 2", "1 / 8 / 8", "1 / 9 / 9", "0.25"]
+
+
+def test_both_twins_stand_beside_apache_and_the_c_server() -> None:
+    rate = row("send", Figure("send", "sends", "msg/s"))
+    labels = [ROCKETBOX, PURE, OLD, RIG]
+    results = {
+        "send": {
+            ROCKETBOX: samples("send", 90, p99=1000),
+            PURE: samples("send", 30, p99=3000),
+            OLD: samples("send", 60, p99=6000),
+            RIG: samples("send", 180, p99=500),
+        }
+    }
+    rate = replace(rate, others=(RIG,))
+    text = table.figures_table(results, [rate], labels)
+    assert cells(text, 0)[6:10] == ["ratio", "pure: ratio", "to C", "pure: to C"]
+    assert cells(text, 2)[6:10] == ["1.50", "0.50", "0.50", "0.17"]
+    assert cells(table.latency_table(results, [rate], labels), 2)[5:] == ["0.17", "0.50", "2.00", "6.00"]
+
+
+def test_what_is_not_comparable_and_what_is_not_there_is_said() -> None:
+    rows = [
+        replace(row("send", Figure("send", "sends", "msg/s")), others=(NATS, REDIS)),
+        row("pull", Figure("p", "p", "x")),
+    ]
+    results = {key: {ROCKETBOX: samples(key[0] if key == "pull" else key, 5), NATS: []} for key in ("send", "pull")}
+    text = table.figures_table(results, rows, [ROCKETBOX, NATS, REDIS], absent=[REDIS])
+    assert cells(text, 2)[2:5] == ["5 ±0 %", "", "not installed"]
+    assert cells(text, 3)[2:5] == ["5 ±0 %", "-", "-"]
+    assert cells(text, 2)[-1] == "0/0/-"
+
+
+def test_cpu_time_is_held_against_the_apache_that_takes_less() -> None:
+    rate = replace(row("send", Figure("send", "sends", "msg/s")), cpu_goal="≤ 1/2")
+
+    def spent(*values: float) -> list[Sample]:
+        return [Sample({}, cores=value / 10, cpu_ms=value, generator_cores=0.5) for value in values]
+
+    results = {"send": {ROCKETBOX: spent(1, 2, 9), OLD: spent(8), NEW: spent(6)}}
+    line = cells(table.cpu_table(results, [rate], LABELS), 2)
+    assert line == ["sends", "2", "8", "6", "0.33", "≤ 1/2", "0.20 / 0.80 / 0.60", "0.50 / 0.50 / 0.50"]

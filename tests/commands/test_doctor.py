@@ -12,6 +12,10 @@ import pytest
 
 from appliance.commands import doctor as doctor_command
 from appliance.doctor import machine, place
+from appliance.doctor.diagnosis import Diagnosis
+from appliance.engine import hotpath
+from appliance.engine.hotpath import pure
+from appliance.engine.hotpath.choice import Choice
 from appliance.engine.store import disk
 from appliance.engine.store.findings import Finding
 from tests.support.golden import extract_store
@@ -68,6 +72,34 @@ def test_a_healthy_installation_has_no_failure(ours, capsys):
     assert doctor_command.run(options) == 0
     assert "0 failed" in capsys.readouterr().out
     assert contents(directory) == before
+
+
+def test_which_twin_of_the_hot_path_runs_is_told(ours):
+    _, options = ours
+    (line,) = told(options, "hot-path")
+    assert line.text == f"The hot path is {hotpath.CHOICE.text}."
+
+
+@pytest.mark.parametrize(
+    ("reason", "level", "text"),
+    [
+        ("", "ok", "compiled"),
+        ("pure_asked", "ok", "pure Python (ROCKETBOX_PURE is set)"),
+        ("pure_not_built", "warn", "pure Python (the compiled part was not built)"),
+    ],
+)
+def test_a_pure_twin_that_nobody_asked_for_is_a_warning(reason, level, text):
+    found = Diagnosis()
+    machine.look_at_hot_path(found, Choice(pure, reason))
+    (line,) = found.lines
+    assert (line.level, line.text) == (level, f"The hot path is {text}.")
+
+
+def test_what_the_compiled_part_lacks_is_the_advice(monkeypatch):
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    found = Diagnosis()
+    machine.look_at_hot_path(found, Choice(pure, "pure_not_built"))
+    assert "there is no C compiler /nowhere/cc: install it, then" in found.lines[0].advice
 
 
 def test_every_failure_and_warning_says_what_to_do(ours, capsys):

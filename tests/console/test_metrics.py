@@ -3,6 +3,7 @@
 import pytest
 
 from appliance.console.views.metrics import prometheus_text
+from appliance.engine import hotpath
 
 #: What operators build on: a name that goes away breaks their dashboards.
 NAMES = {
@@ -35,6 +36,12 @@ def test_every_number_of_the_engine_is_a_sample(client, broker, topic):
     assert int(found["rocketbox_bytes_put_total"]) > int(before["rocketbox_bytes_put_total"])
     assert int(found["rocketbox_topics"]) == int(before["rocketbox_topics"])
     assert 0 < float(found["rocketbox_disk_used_ratio"]) < 1
+
+
+def test_which_twin_of_the_hot_path_runs_is_a_label(client, broker):
+    found = {name: value for name, value in samples(client).items() if name.startswith("rocketbox_hot_path_info")}
+    twin = "compiled" if hotpath.COMPILED else "pure"
+    assert found == {f'rocketbox_hot_path_info{{twin="{twin}"}}': "1"}
 
 
 def test_no_name_that_was_there_goes_away(broker):

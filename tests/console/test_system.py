@@ -1,11 +1,16 @@
 """The system pages: about, checks, configuration with preview, log, audit, tokens."""
 
+import html
 import logging
 import re
 
 import pytest
 
 from appliance.console.models import ApiToken, AuditEntry
+from appliance.engine import hotpath
+from appliance.engine.hotpath import pure
+from appliance.engine.hotpath.choice import Choice
+from appliance.engine.window import system
 
 OPTION = "notifyConsumerIdsChangedEnable"
 
@@ -20,6 +25,28 @@ def test_about_and_checks_say_what_runs(client_as, broker):
     assert broker.system().broker_address in page
     assert broker.system().data_dir in page
     assert "The message log accepts messages." in client.get("/system/checks/").content.decode()
+
+
+def hot_path_row(client, language: str = "en") -> str:
+    """What the page says behind "Hot path", as one line of text."""
+    page = client.get("/system/", headers={"Accept-Language": language}).content.decode()
+    row = re.search(r"<dt>(?:Hot path|热路径)</dt>\s*<dd>(.*?)</dd>", page, re.DOTALL)
+    assert row, page
+    return " ".join(re.sub(r"<[^>]*>", "", row.group(1)).split())
+
+
+def test_about_says_which_twin_of_the_hot_path_runs(client_as, broker, monkeypatch):
+    client = client_as("viewer")
+    assert hot_path_row(client) == hotpath.CHOICE.text
+    monkeypatch.setattr(system, "CHOICE", Choice(pure))
+    assert (hot_path_row(client), hot_path_row(client, "zh-hans")) == ("compiled", "已编译")
+    for reason, english, chinese in (
+        ("pure_asked", "ROCKETBOX_PURE is set", "已设置 ROCKETBOX_PURE"),
+        ("pure_not_loaded", "the compiled part cannot be loaded: no <b>", "编译部分无法加载：no <b>"),
+    ):
+        monkeypatch.setattr(system, "CHOICE", Choice(pure, reason, "no <b>"))
+        assert html.unescape(hot_path_row(client)) == f"pure Python ({english})"
+        assert html.unescape(hot_path_row(client, "zh-hans")) == f"纯 Python ({chinese})"
 
 
 def test_every_option_is_listed_and_the_filter_filters(client_as, broker):

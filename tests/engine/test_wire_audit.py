@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from appliance.engine.wire_audit import (
     OsAuditCalls,
     WireAudit,
 )
+from tests.support.waiting import wait_for
 
 NAME = "wire-audit.jsonl"
 
@@ -333,6 +335,27 @@ def test_recording_waits_for_no_disk(trail):
         trail.do(result="refused")
     assert time.thread_time() - begin < 2
     assert trail.audit.last == 0
+
+
+def test_acts_that_come_one_after_the_other_share_a_sync(trail, monkeypatch):
+    syncs: list[int] = []
+    monkeypatch.setattr(wire_audit, "GATHER_S", 1.0)
+    sync = trail.calls.sync
+    trail.calls.sync = lambda fd: (syncs.append(fd), sync(fd))
+    trail.audit.start()
+    for n in range(8):
+        trail.do(f"T{n}")
+        time.sleep(0.01)
+    wait_for(lambda: trail.audit.last == 8, "8 acts in the file")
+    assert len(syncs) == 1
+
+
+def test_a_stop_does_not_wait_for_more_acts(trail, monkeypatch):
+    monkeypatch.setattr(wire_audit, "GATHER_S", 60.0)
+    trail.audit.start()
+    trail.do("T")
+    assert trail.audit.stop(5.0)
+    assert [act.target for act in trail.acts()] == ["T"]
 
 
 # --- files that are not what the reader saw last

@@ -1,8 +1,8 @@
 """What happens for each frame, each record and each answer, in two forms that do the same: compiled, and pure Python.
 
 `pure.py` is the reference and stays complete. `_compiled` is built from `_compiled.pyx` where a C compiler was found;
-which of the two this process uses is decided once, here: the compiled one when it is there and fits, unless
-ROCKETBOX_PURE says otherwise. Everybody else imports these names from this package.
+which of the two this process uses is decided once (`choice.py`): the compiled one when it is there and was built from
+these sources, unless ROCKETBOX_PURE says otherwise. Everybody else imports these names from this package.
 
 The compiled twin takes what is usual, and leaves everything else to the Python code that would have done it anyway.
 """
@@ -10,18 +10,32 @@ The compiled twin takes what is usual, and leaves everything else to the Python 
 from __future__ import annotations
 
 import os
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import pure
+from . import pure, pure_index
+from .choice import choose
 
+
+def _compiled_twin() -> ModuleType:
+    from . import _compiled
+
+    return _compiled
+
+
+#: Which twin this process uses, and why.
+CHOICE = choose(os.environ, pure, _compiled_twin, os.path.dirname(__file__))
 #: Why the pure twin runs; empty when the compiled one does.
-WHY_PURE = ""
+WHY_PURE = CHOICE.why_pure
 
-twin: Any = pure
+twin: Any = CHOICE.twin
+#: That of the key index.
+index: Any = twin if not WHY_PURE else pure_index
 
 if TYPE_CHECKING:
     from .pure import (
         AdmissionState,
+        AnswersState,
         AppenderState,
         LoopState,
         PeerState,
@@ -31,22 +45,14 @@ if TYPE_CHECKING:
         TableState,
         TickState,
     )
+    from .pure_index import Keys, link_entries, put_keys, scan_keys, take_back
 else:
-    if os.environ.get("ROCKETBOX_PURE", "").lower() not in ("", "0", "false", "no"):
-        WHY_PURE = "ROCKETBOX_PURE is set"
-    else:
-        try:
-            from . import _compiled
-        except ImportError as error:
-            WHY_PURE = f"the compiled part was not built: {error}"
-        else:
-            if _compiled.INTERFACE == pure.INTERFACE:
-                twin = _compiled
-            else:
-                WHY_PURE = "the compiled part was built from other sources"
     AdmissionState, AppenderState, LoopState = twin.AdmissionState, twin.AppenderState, twin.LoopState
     PeerState, QueueState, ServerState = twin.PeerState, twin.QueueState, twin.ServerState
     StageState, TableState, TickState = twin.StageState, twin.TableState, twin.TickState
+    Keys, link_entries, put_keys = index.Keys, index.link_entries, index.put_keys
+    scan_keys, take_back = index.scan_keys, index.take_back
+    AnswersState = twin.AnswersState
 
 #: Whether this process uses the compiled twin.
 COMPILED = not WHY_PURE
@@ -54,6 +60,12 @@ COMPILED = not WHY_PURE
 # What only the compiled twin has, None in the pure one: in their place stands the Python code of the engine.
 #: Takes usual sends from a header's fields on.
 SendRuns: Any = getattr(twin, "SendRuns", None)
+#: Serves pulls of consumers that were admitted before.
+PullRuns: Any = getattr(twin, "PullRuns", None)
+#: `pick_entries` of store/message_reader.py.
+pick_entries: Any = getattr(twin, "pick_entries", None)
+#: How much of a file the page cache holds.
+cached_pages: Any = getattr(twin, "cached_pages", None)
 #: Takes the usual frames of a read.
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
 #: Reads a socket.
@@ -62,13 +74,17 @@ SocketReader: Any = getattr(twin, "SocketReader", None)
 flush_outboxes: Any = getattr(twin, "flush_outboxes", None)
 
 __all__ = [
+    "CHOICE",
     "COMPILED",
     "WHY_PURE",
     "AdmissionState",
+    "AnswersState",
     "AppenderState",
     "FrameRunner",
+    "Keys",
     "LoopState",
     "PeerState",
+    "PullRuns",
     "QueueState",
     "SendRuns",
     "ServerState",
@@ -76,5 +92,11 @@ __all__ = [
     "StageState",
     "TableState",
     "TickState",
+    "cached_pages",
     "flush_outboxes",
+    "link_entries",
+    "pick_entries",
+    "put_keys",
+    "scan_keys",
+    "take_back",
 ]

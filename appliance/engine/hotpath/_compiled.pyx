@@ -8,10 +8,23 @@ One module, cut into files by what they do. Rules that hold in all of them:
 - No pointer into a Python object outlives a call into Python: a stage, a tail or a route may be another one behind it.
 """
 
-INTERFACE = 1
+cdef extern from *:
+    """
+    #ifndef ROCKETBOX_SOURCES
+    #define ROCKETBOX_SOURCES 0
+    #endif
+    """
+    const unsigned long ROCKETBOX_SOURCES
+
+INTERFACE = 2
+#: What `building.mark_of_sources` said when this was built.
+SOURCES = ROCKETBOX_SOURCES
 
 include "states.pxi"
+include "system.pxi"
 include "headers.pxi"
 include "send.pxi"
+include "pull.pxi"
 include "frames.pxi"
 include "sockets.pxi"
+include "index.pxi"

@@ -14,12 +14,15 @@ cdef class FrameRunner:
     """Takes the usual frames of one listening port's connections. Owned by remoting-io."""
     # By the codes that may be taken; None: Python does.
     cdef SendRuns send, send_letters, send_batch
+    cdef PullRuns pull, lite_pull
 
     def __init__(self, dict runs):
         """runs: request code -> who takes its usual frames."""
         self.send = runs.get(10)
         self.send_letters = runs.get(310)
         self.send_batch = runs.get(320)
+        self.pull = runs.get(11)
+        self.lite_pull = runs.get(361)
 
     def run(self, PeerState peer, view, Py_ssize_t position, Py_ssize_t end):
         """Take the usual frames from `view[position]` on; returns where the first other one begins, or `end`."""
@@ -34,12 +37,13 @@ cdef class FrameRunner:
     cdef Py_ssize_t walk(self, PeerState peer, const byte* p, Py_ssize_t position, Py_ssize_t end) except -1:
         cdef Header header
         cdef SendRuns sends = None, run
+        cdef PullRuns pulls
         cdef int64_t length
         cdef uint32_t meta
         cdef Py_ssize_t head, body, most
         cdef int64_t code
         try:
-            while end - position >= 8:
+            while end - position >= 8 and not peer.halted:  # a pull may halt its peer, and cost it the connection
                 length = i32_at(p + position)
                 if length < 4 or length > MAX_FRAME_BYTES - 4 or position + 4 + length > end:
                     break
@@ -57,12 +61,26 @@ cdef class FrameRunner:
                 elif code == 10:
                     run = self.send
                 else:
-                    break
+                    run = None
+                pulls = None
                 if run is None:
-                    break
+                    if code == 11:
+                        pulls = self.pull
+                    elif code == 361:
+                        pulls = self.lite_pull
+                    if pulls is None:
+                        break
                 if not (parse_json(p + head, body - head, &header) if meta < 0x1000000
                         else parse_binary(p + head, body - head, &header)):
                     break
+                if run is None:
+                    if sends is not None:  # a pull calls into Python
+                        sends.end()
+                        sends = None
+                    if not pulls.one(peer, &header, code == 361):
+                        break
+                    position += 4 + length
+                    continue
                 sends = run
                 if not run.one(peer, &header, code != 10, p + body, position + 4 + length - body):
                     break

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..remoting.event_loop import EventLoop
 
 #: Both twins say this number; it changes with every change of what one of them offers to the rest of the engine.
-INTERFACE = 1
+INTERFACE = 2
 
 
 class LoopState:
@@ -125,3 +125,12 @@ class PeerState:
     full: bool
     halted: bool
     last_active: float
+
+
+class AnswersState:
+    """Of the answers to pulls: how many found messages, or nothing; what those that did brought."""
+
+    found_count: int
+    miss_count: int
+    message_count: int
+    message_bytes: int

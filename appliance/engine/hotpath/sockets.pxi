@@ -2,21 +2,6 @@
 #
 # The reference: `Connection.on_event` and `_read`, `Outbox.flush`.
 
-from libc.errno cimport EINTR, errno
-
-cdef extern from "<sys/uio.h>" nogil:
-    struct iovec:
-        void* iov_base
-        size_t iov_len
-
-cdef extern from "<sys/socket.h>" nogil:
-    struct msghdr:
-        iovec* msg_iov
-        size_t msg_iovlen
-    ssize_t recv(int fd, void* buffer, size_t size, int flags)
-    ssize_t sendmsg(int fd, msghdr* message, int flags)
-    int MSG_NOSIGNAL
-
 cdef enum:
     WATCH_READABLE = 1
     # As in `connection.py` and `outbox.py`.

@@ -31,6 +31,7 @@ from .settings import NamesrvSettings
 if TYPE_CHECKING:
     from ..remoting.connection import Connection
     from ..remoting.dispatcher import Dispatcher
+    from .route_data import Peer
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +178,14 @@ class NamesrvProcessor:
 
     # --- brokers
 
-    def handle_register_broker(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+    def register_again(self, request: RemotingCommand) -> RemotingCommand:
+        """103 without a connection: the broker's own counts, by which it is known."""
+        peer = self._routes.peer_of(_broker_key(request))
+        if peer is None:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        return self.handle_register_broker(request, peer)
+
+    def handle_register_broker(self, request: RemotingCommand, conn: Peer) -> RemotingCommand:
         """103: a broker registers, with all its topics or with those that changed."""
         body = request.body
         crc = optional_int(request, "bodyCrc32", 0)

@@ -216,6 +216,11 @@ class RouteInfoManager:
         if live is not None:
             live.heard_at = self._clock.monotonic()
 
+    def peer_of(self, key: BrokerKey) -> Peer | None:
+        """The connection a broker registered over; None when the broker is not known."""
+        live = self._live.get(key)
+        return None if live is None else live.peer
+
     def data_version(self, key: BrokerKey) -> DataVersion | None:
         """The version of the table that a broker registered last; None when the broker is not known."""
         live = self._live.get(key)

@@ -182,19 +182,24 @@ class Outbox(PeerState):
             self.fail()
             return True
         if sent < count:
-            done = max(sent, 0)
-            try:
-                rest = os.pread(fd, count - done, position + done)
-            except Exception:
-                self.fail()
-                return True
-            if len(rest) != count - done:
-                got = len(rest) + done
-                logger.error("connection: closing, read %d of %d bytes of the log for=%s", got, count, self.remote_host)
-                self._close()
-                return True
-            self.send_parts([head[sent:], rest] if sent < 0 else [rest], len(rest) - min(sent, 0))
+            self.send_rest_of_file(head, sent, fd, position, count)
         return True
+
+    def send_rest_of_file(self, head: bytes, sent: int, fd: int, position: int, count: int) -> None:
+        """Read and queue what the socket did not take at once. sent: bytes of the body, less than 0 where some of the
+        head is left, too."""
+        done = max(sent, 0)
+        try:
+            rest = os.pread(fd, count - done, position + done)
+        except Exception:
+            self.fail()
+            return
+        if len(rest) != count - done:
+            got = len(rest) + done
+            logger.error("connection: closing, read %d of %d bytes of the log for=%s", got, count, self.remote_host)
+            self._close()
+            return
+        self.send_parts([head[sent:], rest] if sent < 0 else [rest], len(rest) - min(sent, 0))
 
     # --- sending
 

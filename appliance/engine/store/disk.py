@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import file_sync
+from ..hotpath import cached_pages
 from ..own_files import DIRECTORY_MODE, FILE_MODE
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def _make_cached_pages() -> Callable[[int, int, int], int]:
     return cached_pages
 
 
-_cached_pages = _make_cached_pages()
+_cached_pages = cached_pages or _make_cached_pages()
 
 
 class DiskUsage(NamedTuple):

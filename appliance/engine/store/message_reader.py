@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ..filter.message_filter import EVERYTHING, MessageFilter
+from ..hotpath import pick_entries as pick_compiled
 from ..protocol.record import store_time_ms
 from .cold_reader import SETTLED
 from .log.commit_log import CommitLog
@@ -13,6 +15,10 @@ from .queues.consume_queue_table import ConsumeQueueTable
 from .queues.queue_extension import MIN_CODE, QueueExtension
 from .results import GetResult, GetStatus
 from .settings import StoreSettings
+
+#: What was picked: (physical offset, size) of adjacent records; how many match and their bytes; how many entries were
+#: looked through; whether some of them have no record any more; whether one has no size.
+Picked = tuple[list[tuple[int, int]], int, int, int, bool, bool]
 
 
 class MessageReader:
@@ -103,9 +109,8 @@ class MessageReader:
         entries: bytes,
         settings: StoreSettings,
     ) -> GetResult:
-        """Pick the matching entries and join adjacent records into runs."""
+        """What was found of the entries that were read."""
         low, high = queue.min_offset, queue.max_offset
-        runs: list[tuple[int, int]]
         if not entries:
             per_file = self._queues.files.entries_per_file
             following = min((offset // per_file + 1) * per_file, high)
@@ -116,56 +121,28 @@ class MessageReader:
         if log_end - int.from_bytes(entries[:8], "big") > settings.memory_bytes:
             limit_bytes, limit_count = settings.max_bytes_on_disk, settings.max_count_on_disk
         limit_count = max(1, min(max_count, limit_count))
-        if codes is None:
-            count = min(len(entries) // ENTRY_BYTES, limit_count)
-            offsets, sizes = split_entries(entries, count)
-            total = sum(sizes)
-            if total <= limit_bytes and min(sizes) > 0 and max(sizes) < HOLE_SIZE and offsets[0] >= log_begin:
-                if offsets[-1] + sizes[-1] - offsets[0] == total:
-                    runs = [(offsets[0], total)]
-                else:
-                    runs = list(zip(offsets, sizes, strict=True))
-                return GetResult(GetStatus.FOUND, offset + count, low, high, runs, count, total)
-        runs = []
-        run_begin = run_end = -1
-        count = total = scanned = 0
-        removed = False
-        for physical, size, code in ENTRY.iter_unpack(entries):
-            if size <= 0:  # the file lost what it had
-                self._queues.on_broken(queue)
-                if not scanned:
-                    return _nothing_yet(queue, offset)
-                break
-            if codes is None or code in codes or (code < MIN_CODE and self._matches_behind(queue, code, codes)):
-                if not 0 < size < HOLE_SIZE or physical < log_begin:  # a hole left by damage, or deleted with its file
-                    removed = True
-                    scanned += 1
-                    continue
-                if count and (count >= limit_count or total + size > limit_bytes):
-                    break
-                count += 1
-                total += size
-                if physical == run_end:
-                    run_end += size
-                else:
-                    if run_end >= 0:
-                        runs.append((run_begin, run_end - run_begin))
-                    run_begin, run_end = physical, physical + size
-            scanned += 1
-        if run_end >= 0:
-            runs.append((run_begin, run_end - run_begin))
+        picked = None if pick_compiled is None else pick_compiled(entries, codes, log_begin, limit_count, limit_bytes)
+        if picked is None:
+            matches_behind = partial(self._matches_behind, queue, codes)
+            picked = pick_entries(entries, codes, log_begin, limit_count, limit_bytes, matches_behind)
+        runs, count, size, scanned, removed, damaged = picked
+        if damaged:  # the file lost what it had
+            self._queues.on_broken(queue)
+            if not scanned:
+                return _nothing_yet(queue, offset)
+        if runs:
             status = GetStatus.FOUND
         else:
             status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
-        return GetResult(status, offset + scanned, low, high, runs, count, total)
+        return GetResult(status, offset + scanned, low, high, runs, count, size)
 
-    def _matches_behind(self, queue: ConsumeQueue, address: int, codes: frozenset[int]) -> bool:
+    def _matches_behind(self, queue: ConsumeQueue, codes: frozenset[int] | None, address: int) -> bool:
         """Whether the extension unit of an entry that Apache wrote has one of the codes.
 
         What cannot be read at once goes through: the client compares the tag again.
         """
         unit = self._extension.read_nowait(queue.topic, queue.queue_id, address)
-        return unit is None or unit.tag_code in codes
+        return unit is None or codes is None or unit.tag_code in codes
 
     # --- questions, from any thread
 
@@ -210,6 +187,59 @@ class MessageReader:
             return -1
         head = self._log.read(begin, 76)
         return store_time_ms(head)
+
+
+def pick_entries(
+    entries: bytes,
+    codes: frozenset[int] | None,
+    log_begin: int,
+    limit_count: int,
+    limit_bytes: int,
+    matches_behind: Callable[[int], bool],
+) -> Picked:
+    """Pick the matching entries and join adjacent records into runs.
+
+    codes: None for all. Records below `log_begin` are gone. At most `limit_count` records of `limit_bytes` together,
+    but one in any case. matches_behind: asks the extension about an entry that Apache wrote.
+    """
+    runs: list[tuple[int, int]]
+    if codes is None:
+        count = min(len(entries) // ENTRY_BYTES, limit_count)
+        offsets, sizes = split_entries(entries, count)
+        total = sum(sizes)
+        if total <= limit_bytes and min(sizes) > 0 and max(sizes) < HOLE_SIZE and offsets[0] >= log_begin:
+            if offsets[-1] + sizes[-1] - offsets[0] == total:
+                runs = [(offsets[0], total)]
+            else:
+                runs = list(zip(offsets, sizes, strict=True))
+            return runs, count, total, count, False, False
+    runs = []
+    run_begin = run_end = -1
+    count = total = scanned = 0
+    removed = damaged = False
+    for physical, size, code in ENTRY.iter_unpack(entries):
+        if size <= 0:
+            damaged = True
+            break
+        if codes is None or code in codes or (code < MIN_CODE and matches_behind(code)):
+            if not 0 < size < HOLE_SIZE or physical < log_begin:  # a hole left by damage, or deleted with its file
+                removed = True
+                scanned += 1
+                continue
+            if count and (count >= limit_count or total + size > limit_bytes):
+                break
+            count += 1
+            total += size
+            if physical == run_end:
+                run_end += size
+            else:
+                if run_end >= 0:
+                    runs.append((run_begin, run_end - run_begin))
+                run_begin, run_end = physical, physical + size
+        scanned += 1
+    if run_end >= 0:
+        runs.append((run_begin, run_end - run_begin))
+    return runs, count, total, scanned, removed, damaged
 
 
 def _scan_count(settings: StoreSettings, max_count: int, filtered: bool) -> int:

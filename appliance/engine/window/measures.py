@@ -1,4 +1,8 @@
-"""Sizes and ages of queues, read from the log and remembered: what a message's store time is never changes."""
+"""Sizes and ages of queues, read from the log and remembered: what a message's store time is never changes.
+
+A list of 500 topics asks for thousands of queues. So each queue is read once: where its first message is comes with the
+sizes, of a queue that grew only what is new is read, and of a topic one store time.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,11 @@ class Measures:
         key = (queue, offset)
         known = self._times.get(key)
         if known is None:
-            known = reader.stored_at_ms(queue, offset)
+            place = self._places.get(key)
+            if place is not None:
+                known = reader.time_at(place, queue, offset)
+            if known is None:
+                known = reader.stored_at_ms(queue, offset)
             if known is not None:
                 if len(self._times) >= FACTS_KEPT:
                     self._times.clear()
@@ -46,34 +54,48 @@ class Measures:
             for physical, size, _ in reader.entries(queue, offset, 1):
                 if 0 < size < HOLE_SIZE:
                     known = physical
-                    if len(self._places) >= FACTS_KEPT:
-                        self._places.clear()
-                    self._places[key] = physical
+                    self._keep_place(key, physical)
         return known
 
+    def _keep_place(self, key: tuple[ConsumeQueue, int], physical: int) -> None:
+        if len(self._places) >= FACTS_KEPT:
+            self._places.clear()
+        self._places[key] = physical
+
     def oldest_at_ms(self, reader: QueueReader, queues: list[ConsumeQueue]) -> int | None:
-        """Store time of the oldest message of several queues; None when they have none."""
-        found = None
-        for queue in queues:
+        """Store time of the oldest message of several queues; None when they have none.
+
+        Physical offsets are in the order of store times: of the lowest one the time is read.
+        """
+        firsts: list[tuple[int, int, int]] = []
+        for number, queue in enumerate(queues):
             low = queue.min_offset
             if low < queue.max_offset:
-                at = self.stored_at_ms(reader, queue, low)
-                if at is not None and (found is None or at < found):
-                    found = at
-        return found
+                place = self.place(reader, queue, low)
+                if place is not None:
+                    firsts.append((place, number, low))
+        firsts.sort()
+        for _, number, low in firsts:
+            at = self.stored_at_ms(reader, queues[number], low)
+            if at is not None:  # else it has just left the log
+                return at
+        return None
 
     def known_oldest(self, queues: list[ConsumeQueue]) -> tuple[bool, int | None]:
         """(whether it is known without reading, the same)."""
-        found = None
-        for queue in queues:
+        first: tuple[int, int, int] | None = None
+        for number, queue in enumerate(queues):
             low = queue.min_offset
             if low < queue.max_offset:
-                at = self._times.get((queue, low))
-                if at is None:
+                place = self._places.get((queue, low))
+                if place is None:
                     return False, None
-                if found is None or at < found:
-                    found = at
-        return True, found
+                if first is None or place < first[0]:
+                    first = (place, number, low)
+        if first is None:
+            return True, None
+        at = self._times.get((queues[first[1]], first[2]))
+        return at is not None, at
 
     def size(self, reader: QueueReader, queue: ConsumeQueue) -> tuple[int, bool]:
         """(bytes of a queue's records, exact?)."""
@@ -88,7 +110,11 @@ class Measures:
             count = known_high - known_low
             if abs(low - known_low) + abs(high - known_high) <= count * STALE_SHARE:
                 return size * (high - low) // count, False
-        size, exact = self._measure(reader, queue, low, high)
+        if known is not None and known[3] and known[0] == low < known[1] < high and high - low <= EXACT_ENTRIES:
+            more, exact = self._measure(reader, queue, known[1], high)
+            size = known[2] + more
+        else:
+            size, exact = self._measure(reader, queue, low, high)
         if len(self._sizes) >= FACTS_KEPT:
             self._sizes.clear()
         self._sizes[queue] = (low, high, size, exact)
@@ -105,8 +131,17 @@ class Measures:
                 total += known[2] * (queue.max_offset - queue.min_offset) // (known[1] - known[0])
         return total
 
-    @staticmethod
-    def _measure(reader: QueueReader, queue: ConsumeQueue, low: int, high: int) -> tuple[int, bool]:
+    def are_known(self, queues: list[ConsumeQueue]) -> bool:
+        """Whether a row of these queues needs no reading, or little."""
+        return self.known_size(queues) is not None and self.known_oldest(queues)[0]
+
+    @property
+    def count(self) -> int:
+        """Queues that are remembered."""
+        return len(self._sizes)
+
+    def _measure(self, reader: QueueReader, queue: ConsumeQueue, low: int, high: int) -> tuple[int, bool]:
+        """(bytes of the records of [low, high), exact?); remembers where the first one is."""
         count = high - low
         if count <= EXACT_ENTRIES:
             total, at = 0, low
@@ -115,7 +150,9 @@ class Measures:
                 got = len(data) // ENTRY_BYTES
                 if not got:
                     return total, False
-                _, sizes = split_entries(data, got)
+                places, sizes = split_entries(data, got)
+                if at == low and 0 < sizes[0] < HOLE_SIZE:
+                    self._keep_place((queue, low), places[0])
                 total += sum(size for size in sizes if 0 < size < HOLE_SIZE)
                 at += got
             return total, True
@@ -125,7 +162,9 @@ class Measures:
             data = reader.raw_entries(queue, at, SAMPLE_ENTRIES)
             got = len(data) // ENTRY_BYTES
             if got:
-                _, sizes = split_entries(data, got)
+                places, sizes = split_entries(data, got)
+                if not place and 0 < sizes[0] < HOLE_SIZE:
+                    self._keep_place((queue, low), places[0])
                 total += sum(size for size in sizes if 0 < size < HOLE_SIZE)
                 seen += got
         return (total * count // seen if seen else 0), False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..address_check import AddressCheck, check_address
 from ..errors import Unavailable
+from ..hotpath import CHOICE
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
@@ -77,8 +78,10 @@ class ProcessWindow:
         return parts
 
     def metrics(self) -> dict[str, float]:
-        """Plain numbers by name; names are what /metrics shows behind `rocketbox_`. Totals count from the start."""
+        """Plain numbers by name; names, with labels, are what /metrics shows behind `rocketbox_`. Totals count from the
+        start."""
         numbers: dict[str, float] = {"connections": len(self._server.connections)}
+        numbers[f'hot_path_info{{twin="{CHOICE.name}"}}'] = 1
         if self._parts is not None:
             numbers |= self._parts.metrics()
         if self._namesrv is not None:

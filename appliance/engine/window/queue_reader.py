@@ -100,6 +100,10 @@ class QueueReader:
                     return found
         return None
 
+    def time_at(self, physical: int, queue: ConsumeQueue, offset: int) -> int | None:
+        """Store time of the message that was seen there; None when it is not there any more."""
+        return self._time_at(physical, queue.queue_id, offset)
+
     def _time_at(self, physical: int, queue_id: int, queue_offset: int) -> int | None:
         head = self._read(physical, _HEAD_BYTES)
         if len(head) < _HEAD_BYTES or int.from_bytes(head[4:8], "big") not in (MAGIC_V1, MAGIC_V2):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..hotpath.choice import REASONS
+
 #: code -> template.
 TEMPLATES: dict[str, str] = {
     # checks
@@ -49,6 +51,8 @@ TEMPLATES: dict[str, str] = {
     "stuck": "%(group)s has a backlog of %(lag)d, and has committed nothing for %(minutes)d minutes.",
     "subscriptions_differ": "Clients of %(group)s subscribe to different things; some messages may reach nobody.",
     "more_needs": "More groups that need a look: %(count)d.",
+    # why the hot path is pure Python
+    **REASONS,
     # reasons why something is not known
     "broadcast_keeps_offsets": "A broadcasting group keeps its offsets on its clients.",
     "never_committed": "The group has not committed an offset yet.",

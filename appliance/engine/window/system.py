@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ... import __version__
 from ..broker.registration import Registration
+from ..hotpath import CHOICE
 from ..protocol.codes import VERSION, version_name
 from ..store.message_store import MessageStore
 from .disk_room import disk_figures
 from .options import Options
+from .sentences import say
 from .system_snapshots import SystemInfo
 
 if TYPE_CHECKING:
@@ -84,6 +86,8 @@ class SystemView:
             version=__version__,
             persona=version_name(VERSION),
             python=platform.python_version(),
+            hot_path=CHOICE.name,
+            why_pure=say(CHOICE.reason, error=CHOICE.error) if CHOICE.reason else None,
             pid=os.getpid(),
             roles=tuple(sorted(config.roles)),
             bind=config.bind,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .sentences import Sentence
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -34,11 +36,14 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class SystemInfo:
-    """What runs here. persona: the RocketMQ version we answer as. rss_bytes: resident memory of the process."""
+    """What runs here. persona: the RocketMQ version we answer as. hot_path: "compiled", or "pure" with the reason
+    in why_pure. rss_bytes: resident memory of the process."""
 
     version: str
     persona: str
     python: str
+    hot_path: str
+    why_pure: Sentence | None
     pid: int
     roles: tuple[str, ...]
     bind: str

@@ -21,7 +21,7 @@ from appliance.engine.config import EngineConfig
 from appliance.engine.namesrv.register_body import read_register_body
 from appliance.engine.namesrv.route_data import BrokerKey
 from appliance.engine.protocol.codes import RequestCode
-from appliance.engine.protocol.command import decode_frame
+from appliance.engine.protocol.command import RemotingCommand, decode_frame
 from appliance.engine.protocol.data_version import DataVersion
 from tests.support.golden import frames, transcripts
 from tests.support.waiting import wait_for
@@ -70,14 +70,19 @@ def topics() -> Topics:
     return Topics("TBW102", "SELF_TEST_TOPIC", "broker-x")
 
 
-@pytest.fixture
-def make_registration(tmp_path: Path, topics: Topics) -> Iterator[Callable[..., Registration]]:
+@pytest.fixture(params=["over the wire", "directly"])
+def make_registration(
+    request: pytest.FixtureRequest, tmp_path: Path, topics: Topics, live_namesrv: LiveNamesrv
+) -> Iterator[Callable[..., Registration]]:
+    """directly: `live_namesrv` is told of changes as the name server of one's own process is."""
     made: list[Registration] = []
 
     def make(*namesrvs: str, address: str = BROKER, on_orders: Any = None, **broker: Any) -> Registration:
         config = EngineConfig(data_dir=tmp_path / "broker")
         config = replace(config, broker=replace(config.broker, broker_name="broker-x", **broker))
         made.append(Registration(config, address, HA, namesrvs, topics, on_orders))  # type: ignore[arg-type]
+        if request.param == "directly":
+            made[-1].tell_directly(live_namesrv.address, lambda *args: live_namesrv.namesrv.register_again(*args))
         made[-1].start()
         return made[-1]
 
@@ -114,6 +119,34 @@ def test_a_changed_topic_is_routed_when_register_topics_returns(
         route = live_namesrv.route(f"New-{n}")
         assert route is not None
         assert route["queueDatas"][0]["readQueueNums"] == n + 1
+
+
+def test_only_the_table_comes_over_the_wire_when_changes_are_told_directly(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], topics: Topics
+) -> None:
+    registered = make_registration(live_namesrv.address)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    link = registered._links[live_namesrv.address]
+    asked = link._client._opaque
+    for n in range(5):
+        changed = topics.put(topic(f"New-{n}"))
+        assert registered.register_topics(changed) == {live_namesrv.address: True}
+    assert live_namesrv.route("New-4") is not None
+    assert link._client._opaque - asked == (5 if link.direct is None else 0)
+
+
+def test_a_broker_whose_connection_has_gone_is_not_taken_directly(
+    live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration]
+) -> None:
+    registered = make_registration(live_namesrv.address)
+    assert registered.wait_registered(live_namesrv.address, 5)
+    link = registered._links[live_namesrv.address]
+    registered.unregister(2.0)
+    body = registration_body.encode_body(DataVersion(2000, 9, 0), registration_body.encode_topic(topic("Late"), 6))
+    again = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=dict(link._header), body=body)
+    assert live_namesrv.namesrv.register_again(again, 5000).code == 1
+    assert live_namesrv.brokers() == set()
+    assert live_namesrv.topics() == set()
 
 
 def test_a_topic_created_by_a_send_is_routed_soon(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import RefusedRequest
+from ...hotpath import PullRuns
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import FLAG_ONEWAY, RemotingCommand
 from ...protocol.names import PERM_READ
@@ -21,9 +22,11 @@ from ...remoting.event_loop import EventLoop
 from ...store.message_store import MessageStore
 from ..pulling.admission import Forbidden, ForbiddenType, PullAdmission
 from ..pulling.cold_pulls import ColdPulls
+from ..pulling.compiled import PullParts
 from ..pulling.fields import COMMIT_OFFSET, SUSPEND, PullFields, decode_pull, fields_of
 from ..pulling.pull_path import PullPath
-from .pull_answers import PullAnswers
+from ..pulling.request import PullRequest
+from .pull_answers import FOUND_HEADER, PullAnswers
 
 if TYPE_CHECKING:
     from ...config import BrokerConfig
@@ -57,18 +60,57 @@ class PullProcessor:
         self._path = PullPath(store, offsets, loop, self._cold, flush_answers)
         self._answers = PullAnswers(store.log, self._cold)
         self.long_polling = self._path.long_polling
+        #: Serves pulls before anything here does; None in the pure twin.
+        self.compiled = (
+            None if PullRuns is None else PullRuns(self._parts(store, topics, groups, clients, config, loop))
+        )
         # Replaced whole by take_options().
         self._config = config
 
     def take_options(self, config: BrokerConfig) -> None:
         """Options were changed: these count from now on. Any thread."""
         self._config = config
+        if self.compiled is not None:
+            self.compiled.take_options(config)
+
+    def _parts(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        clients: ClientManager,
+        config: BrokerConfig,
+        loop: EventLoop,
+    ) -> PullParts:
+        return PullParts(
+            options=config,
+            loop=loop,
+            find_group=groups.find,
+            get_topic=topics.get,
+            consumer_group=clients.consumer_group,
+            find_queue=store.find_queue,
+            settings=lambda: store.settings,
+            published=lambda: store.publication.published,
+            files=store.queues.files,
+            deletions=store.queues.deletions,
+            log=store.log,
+            resets=self._offsets.resets,
+            commit=self._offsets.commit,
+            note=self._offsets.pulled.note,
+            answers=self._answers,
+            head=FOUND_HEADER,
+            buffer=self._answers.buffer,
+            new_request=PullRequest,
+            pull=self._path.pull,
+        )
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.PULL_MESSAGE, self.handle_pull)
         dispatcher.add(RequestCode.LITE_PULL_MESSAGE, self.handle_pull)
         dispatcher.add_hot(RequestCode.PULL_MESSAGE, self.hot_pull)
         dispatcher.add_hot(RequestCode.LITE_PULL_MESSAGE, self.hot_lite_pull)
+        dispatcher.add_runs(RequestCode.PULL_MESSAGE, self.compiled)
+        dispatcher.add_runs(RequestCode.LITE_PULL_MESSAGE, self.compiled)
 
     def close(self) -> None:
         """When the loop and the pool have ended."""
@@ -110,6 +152,8 @@ class PullProcessor:
         except RefusedRequest as refusal:
             answers.refuse(conn, opaque, refusal)
             return
+        if self.compiled is not None:
+            self.compiled.learn(fields, request)
         offsets = self._offsets
         if offsets.resets and self._path.answer_reset(request):
             return

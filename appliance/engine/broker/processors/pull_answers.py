@@ -9,11 +9,12 @@ from __future__ import annotations
 import struct
 
 from ...errors import RefusedRequest
+from ...hotpath import AnswersState
 from ...protocol.codes import VERSION
 from ...protocol.command import RemotingCommand
 from ...remoting.connection import Connection
 from ...store.log.commit_log import CommitLog
-from ...store.results import GetResult
+from ...store.results import GetResult, GetStatus
 from ..pulling.admission import Forbidden
 from ..pulling.cold_pulls import ColdPulls
 from ..pulling.request import PullRequest
@@ -33,8 +34,11 @@ _HEADER = (
     b'"remark":"%%b","serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 )
 
+#: The same for messages that were found, cut where its six numbers stand.
+FOUND_HEADER = tuple(_HEADER.replace(b"%d", b"0", 2).replace(b"%b", GetStatus.FOUND.encode()).split(b"%d"))
 
-class PullAnswers:
+
+class PullAnswers(AnswersState):
     """The `reply_to` of pulls that came as frames. Owned by remoting-io; the figures may be read by anyone."""
 
     def __init__(self, log: CommitLog, cold: ColdPulls) -> None:
@@ -42,7 +46,7 @@ class PullAnswers:
         self._log = log
         self._cold = cold
         # Owned by remoting-io.
-        self._buffer = memoryview(bytearray(_READ_BUFFER_BYTES))
+        self.buffer = memoryview(bytearray(_READ_BUFFER_BYTES))
         self.found_count = 0
         self.miss_count = 0
         self.message_count = 0
@@ -109,7 +113,7 @@ class PullAnswers:
         """The records from the page cache, in the shared buffer; None when some are not there."""
         log = self._log
         runs = result.runs
-        buffer = self._buffer
+        buffer = self.buffer
         first, last = runs[0], runs[-1]
         if len(runs) == 1:
             size = first[1]

@@ -14,18 +14,17 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ...hotpath import Keys, link_entries, put_keys, take_back
+from ...hotpath.pure_index import ENTRY, FIRST_ENTRY, entry_seconds
 from ..disk import Disk
 from .index_keys import IndexKey
 
 HEADER = struct.Struct(">qqqqii")
-ENTRY = struct.Struct(">iqii")
 SLOT_BYTES = 4
-FIRST_ENTRY = 1
-MAX_SECONDS = (1 << 31) - 1
 #: Entries are given disk ahead of being written, so that a full disk shows before any of them is.
 AHEAD_BYTES = 4 * 1024 * 1024
 #: A table of slots is written, read and rebuilt in pieces of this many, so that none holds the GIL long.
@@ -121,44 +120,24 @@ class IndexFile:
 
     # --- putting
 
-    def put(self, keys: Sequence[IndexKey], begin: int) -> int:
+    def put(self, keys: Keys, begin: int) -> int:
         """Add keys from `keys[begin]` on, as far as there is room, in one write; returns how many were added."""
-        first = number = max(self.count, FIRST_ENTRY)
-        keys = keys[begin : begin + self.max_entries - number]
-        if not keys:
+        number = max(self.count, FIRST_ENTRY)
+        count = min(len(keys) - begin, self.max_entries - number)
+        if count <= 0:
             return 0
         table = self._table
         if table is None:
-            return self._put_few(keys, number)
-        slot_count, used, begin_ms = self.slot_count, self.used, self.begin_ms
-        pack = ENTRY.pack
-        entries = []
-        last_ms, seconds = -1, 0
-        touched = []
-        for code, physical, time_ms in keys:
-            if time_ms != last_ms:
-                seconds = _seconds(begin_ms, time_ms)
-                last_ms = time_ms
-            slot = code % slot_count
-            previous = table[slot]
-            if previous <= 0:
-                previous = 0
-                used += 1
-            entries.append(pack(code, physical, seconds, previous))
-            table[slot] = number
-            touched.append((slot, previous))
-            if number == FIRST_ENTRY:
-                begin_ms, last_ms = time_ms, -1
-            number += 1
+            return self._put_few(keys[begin : begin + count], number)
+        entries, used = put_keys(table, keys, begin, count, number, self.used, self.begin_ms)
         try:
-            self._write(b"".join(entries), first, keys, used)
+            self._write(entries, number, keys[begin], keys[begin + count - 1], used)
         except OSError:
-            for slot, previous in reversed(touched):
-                table[slot] = previous
+            take_back(table, entries)
             raise
-        return len(keys)
+        return count
 
-    def _put_few(self, keys: Sequence[IndexKey], number: int) -> int:
+    def _put_few(self, keys: list[IndexKey], number: int) -> int:
         """The same with slots in the file: entries, header, slots; a chain that a crash left short is made again."""
         first, used, begin_ms = number, self.used, self.begin_ms
         slots: dict[int, int] = {}
@@ -171,30 +150,31 @@ class IndexFile:
             if previous <= 0 or previous > number:
                 previous = 0
                 used += 1
-            entries.append(ENTRY.pack(code, physical, _seconds(begin_ms, time_ms), previous))
+            entries.append(ENTRY.pack(code, physical, entry_seconds(begin_ms, time_ms), previous))
             slots[slot] = number
             if number == FIRST_ENTRY:
                 begin_ms = time_ms
             number += 1
-        self._write(b"".join(entries), first, keys, used)
+        self._write(b"".join(entries), first, keys[0], keys[-1], used)
         for slot, value in slots.items():
             self._disk.write_all(self.fd, _SLOT.pack(value), HEADER.size + slot * SLOT_BYTES)
         self.slots_count = self.count
         self.write_header()
         return len(keys)
 
-    def _write(self, entries: bytes, first: int, keys: Sequence[IndexKey], used: int) -> None:
+    def _write(self, entries: bytes, first: int, begin: IndexKey, end: IndexKey, used: int) -> None:
+        """begin, end: the keys of the first and the last entry."""
         position = self._entries_at + first * ENTRY.size
-        end = position + len(entries)
-        if end > self._allocated:
-            ahead = min(max(end, self._allocated + AHEAD_BYTES), file_bytes(self.slot_count, self.max_entries))
+        behind = position + len(entries)
+        if behind > self._allocated:
+            ahead = min(max(behind, self._allocated + AHEAD_BYTES), file_bytes(self.slot_count, self.max_entries))
             self._allocate(ahead)
         self._disk.write_all(self.fd, entries, position)
         if first == FIRST_ENTRY:
-            _, self.begin_offset, self.begin_ms = keys[0]
-        _, self.end_offset, self.end_ms = keys[-1]
+            _, self.begin_offset, self.begin_ms = begin
+        _, self.end_offset, self.end_ms = end
         self.used = used
-        self.count = first + len(keys)
+        self.count = first + len(entries) // ENTRY.size
 
     def _allocate(self, size: int) -> None:
         """Give the file's first bytes disk; the file has its full length, whatever allocating does elsewhere."""
@@ -238,11 +218,8 @@ class IndexFile:
         number = FIRST_ENTRY
         while number < self.count:
             raw = self.entries(number, min(REBUILD, self.count - number))
-            for code, _, _, _ in ENTRY.iter_unpack(raw):
-                slot = code % self.slot_count
-                used += not table[slot]
-                table[slot] = number
-                number += 1
+            used += link_entries(table, raw, number)
+            number += len(raw) // ENTRY.size
             yield
             if not raw:
                 break
@@ -336,11 +313,6 @@ class IndexFile:
         if not self.closed:
             self.closed = True
             self._disk.close(self.fd)
-
-
-def _seconds(begin_ms: int, time_ms: int) -> int:
-    """What an entry says of its time. A new file's first entry counts from the last file's end, as Apache's does."""
-    return min(max((time_ms - begin_ms) // 1000, 0), MAX_SECONDS) if begin_ms > 0 else 0
 
 
 def _new_table(slots: int) -> memoryview:

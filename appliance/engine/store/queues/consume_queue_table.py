@@ -34,10 +34,10 @@ class ConsumeQueueTable:
         self._descriptors = descriptors
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._topics: dict[str, list[ConsumeQueue]] = {}
-        # Counts deletions of files; written by flush-consumequeue, read by every QueueFiles.
-        self._deletions = [0]
+        #: Counts deletions of files; written by flush-consumequeue, read by every QueueFiles and whoever keeps entries.
+        self.deletions = [0]
         # Owned by remoting-io.
-        self.files = QueueFiles(paths, disk, file_bytes, descriptors, self._deletions)
+        self.files = QueueFiles(paths, disk, file_bytes, descriptors, self.deletions)
         #: Something of them is not in files yet, or not in the ledger.
         self.dirty: list[ConsumeQueue] = []
         #: Called, from any thread, with a queue whose files lack entries. Set by the store.
@@ -106,11 +106,11 @@ class ConsumeQueueTable:
     def new_files(self, capacity: int = DESCRIPTORS) -> QueueFiles:
         """A set of descriptors for one more thread."""
         capacity = min(capacity, self._descriptors)
-        return QueueFiles(self._paths, self._disk, self._file_bytes, capacity, self._deletions)
+        return QueueFiles(self._paths, self._disk, self._file_bytes, capacity, self.deletions)
 
     def files_deleted(self) -> None:
         """Files are gone, or others came in their place: readers let their descriptors go before they look again."""
-        self._deletions[0] += 1
+        self.deletions[0] += 1
 
     def read_entries(self, queue: ConsumeQueue, offset: int, count: int, files: QueueFiles | None = None) -> bytes:
         """Published entries from `offset`, waiting for the disk if need be; fewer where a file or the queue ends.

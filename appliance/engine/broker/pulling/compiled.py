@@ -1,0 +1,48 @@
+"""What the compiled twin is handed to serve pulls: parts of the broker by what they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ...config import BrokerConfig
+    from ...remoting.event_loop import EventLoop
+    from ...store.log.commit_log import CommitLog
+    from ...store.queues.consume_queue import ConsumeQueue
+    from ...store.queues.queue_files import QueueFiles
+    from ...store.settings import StoreSettings
+    from ..clients import ConsumerGroupInfo
+    from ..group_config import SubscriptionGroupConfig
+    from ..processors.pull_answers import PullAnswers
+    from ..topic_config import TopicConfig
+    from .request import PullRequest
+
+
+class PullParts(NamedTuple):
+    """All are asked on remoting-io.
+
+    files, deletions: of the queues; deletions[0] grows when files go or are replaced. resets, commit, note: of the
+    consumers' offsets. answers, head, buffer: who renders what is found, the answer's header where it is cut at its six
+    numbers, and where records are read to. pull: serves what is not answered at once.
+    """
+
+    options: BrokerConfig
+    loop: EventLoop
+    find_group: Callable[[str], SubscriptionGroupConfig | None]
+    get_topic: Callable[[str], TopicConfig | None]
+    consumer_group: Callable[[str], ConsumerGroupInfo | None]
+    find_queue: Callable[[str, int], ConsumeQueue | None]
+    settings: Callable[[], StoreSettings]
+    published: Callable[[], int]
+    files: QueueFiles
+    deletions: list[int]
+    log: CommitLog
+    resets: dict[tuple[str, str, int], int]
+    commit: Callable[[str, str, int, int], bool]
+    note: Callable[[str, ConsumeQueue | None, int], None]
+    answers: PullAnswers
+    head: tuple[bytes, ...]
+    buffer: memoryview
+    new_request: Callable[..., PullRequest]
+    pull: Callable[[PullRequest, int], Any]

@@ -1,0 +1,66 @@
+"""Whether the compiled twin can be built here, and whether it was built from the sources that lie beside it.
+
+`setup.py` and `script/environment` run this file by itself, before anything is installed: it imports Python's own
+modules only, and nothing of this package.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+_SOURCES = (".pyx", ".pxi")
+
+
+def mark_of_sources(directory: str | os.PathLike[str]) -> int | None:
+    """A number for the text of all Cython sources in a directory; None where there are none, as in a wheel.
+
+    The compiled twin says the number of what it was built from. Who edits a source and does not build runs the pure
+    twin, and never old code in silence. Time stamps would not do: a checkout sets them as it likes.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            paths = sorted(entry.path for entry in entries if entry.name.endswith(_SOURCES))
+    except OSError:
+        return None
+    mark = 0
+    for path in paths:
+        with open(path, "rb") as file:
+            text = file.read()
+        mark = zlib.crc32(b"%b %d\n" % (os.path.basename(path).encode(), len(text)), mark)
+        mark = zlib.crc32(text, mark)
+    return mark if paths else None
+
+
+def what_is_missing() -> str:
+    """Why nothing can be compiled for this Python, without a full stop; "" when it can. Runs the compiler once."""
+    import shlex
+    import shutil
+    import subprocess
+    import sysconfig
+
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    if shutil.which(compiler[0]) is None:
+        return f"there is no C compiler {compiler[0]}"
+    places = {sysconfig.get_path(name) for name in ("include", "platinclude")}
+    if not any(os.path.exists(os.path.join(place, "Python.h")) for place in places):
+        return "Python.h is missing, on Debian in the package python3-dev"
+    include = [f"-I{place}" for place in sorted(places)]
+    try:
+        ran = subprocess.run(
+            [*compiler, *include, "-fsyntax-only", "-x", "c", "-"],
+            input=b"#include <Python.h>\n",
+            capture_output=True,
+            timeout=60,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"the C compiler {compiler[0]} cannot be run: {error}"
+    if ran.returncode == 0:
+        return ""
+    lines = ran.stderr.decode(errors="replace").splitlines()
+    first = next((line.strip() for line in lines if "error" in line), f"it ends with status {ran.returncode}")
+    return f"the C compiler {compiler[0]} does not work: {first}"
+
+
+if __name__ == "__main__":
+    print(what_is_missing())
