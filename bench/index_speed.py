@@ -38,6 +38,7 @@ KINDS = {
     "unique key": (1, UNIQUE + "WAIT\x01true\x02TAGS\x01TagA\x02"),
     "unique key, two KEYS": (3, "KEYS\x01order-{0:08d} customer-4711\x02" + UNIQUE + "TAGS\x01TagA\x02"),
     "KEYS that are not ASCII": (2, "KEYS\x01\u8ba2\u5355{0:08d}\x02" + UNIQUE),
+    "KEYS without a value": (1, "KEYS\x01\x02" + UNIQUE),
 }
 
 

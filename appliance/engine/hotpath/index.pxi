@@ -93,7 +93,9 @@ cdef inline void _key_put_u32(unsigned char* at, unsigned int value) noexcept no
 
 
 cdef bint _key_hash(const unsigned char* at, Py_ssize_t size, unsigned int* code) noexcept nogil:
-    """Take Java's hash on over `size` more characters; False when one of them is not ASCII."""
+    """Take Java's hash on over a text of so many more bytes; False when it is no UTF-8."""
+    cdef const unsigned char* begin = at
+    cdef const unsigned char* end = at + size
     cdef unsigned int value = code[0], seen = 0
     while size >= 4:  # four at once: one multiplication waits for another only every four
         value = value * 923521u + at[0] * 29791u + at[1] * 961u + at[2] * 31u + at[3]
@@ -105,8 +107,43 @@ cdef bint _key_hash(const unsigned char* at, Py_ssize_t size, unsigned int* code
         seen |= at[0]
         at += 1
         size -= 1
+    if seen > 127:
+        return _key_hash_units(begin, end, code)
     code[0] = value
-    return seen < 128
+    return True
+
+
+cdef bint _key_hash_units(const unsigned char* at, const unsigned char* end, unsigned int* code) noexcept nogil:
+    """The same over any text: Java counts UTF-16 units."""
+    cdef unsigned int value = code[0], c, least, more
+    while at < end:
+        c = at[0]
+        at += 1
+        if c < 0x80:
+            value = value * 31u + c
+            continue
+        if c < 0xC2 or c > 0xF4:
+            return False
+        more = 1 if c < 0xE0 else 2 if c < 0xF0 else 3
+        if end - at < <Py_ssize_t>more:
+            return False
+        least = 0x80 if more == 1 else 0x800 if more == 2 else 0x10000
+        c &= 0x3F >> more
+        while more > 0:
+            if at[0] & 0xC0 != 0x80:
+                return False
+            c = c << 6 | (at[0] & 0x3F)
+            at += 1
+            more -= 1
+        if c < least or c > 0x10FFFF or 0xD800 <= c <= 0xDFFF:
+            return False
+        if c > 0xFFFF:
+            c -= 0x10000
+            value = value * 31u + (0xD800 | c >> 10)
+            c = 0xDC00 | (c & 0x3FF)
+        value = value * 31u + c
+    code[0] = value
+    return True
 
 
 cdef inline unsigned int _key_abs(unsigned int code) noexcept nogil:

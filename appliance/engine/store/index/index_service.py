@@ -32,7 +32,7 @@ from ..paths import StorePaths
 from ..publication import Publication
 from ..store_files import StoreFiles
 from .index_file import FIRST_ENTRY, IndexFile, IndexHeader
-from .index_keys import KeyScanner, key_scanner
+from .index_keys import LEFT, KeyScanner, key_scanner
 from .index_recovery import FoundLog, IndexPosition, IndexPositionFile, IndexSettings, open_index, summary_of
 
 logger = logging.getLogger(__name__)
@@ -298,8 +298,9 @@ class IndexService(ServiceThread):
                 self.position, self._skip = begin, 0
             found, records = self._found, self._slice()
             found.clear()
+            left = self._scanner.left
             following = self._collect(self.position, limit, found, records)
-            while len(found) < records and following < limit:
+            while len(found) < records and following < limit and self._scanner.left - left < LEFT:
                 following = self._collect(following, limit, found, records)
             begin = 0
             while begin < min(self._skip, len(found)) and found[begin][1] == self.position:

@@ -116,6 +116,7 @@ def test_both_find_the_same_in_damaged_bytes(patch, data, records):
         "KEYS\x01one two  three\x02UNIQ_KEY\x01" + "A" * 32 + "\x02",
         "TAGS\x01t",
         "KEYS\x01" + "k" * 100,
+        "KEYS\x01订单 é 号😀\x02",
     ],
 )
 def test_usual_records_are_taken_by_the_compiled_twin(patch, text):
@@ -126,6 +127,36 @@ def test_usual_records_are_taken_by_the_compiled_twin(patch, text):
     scanner = fast_scanner(patch)
     assert scanner.scan(data, 0, BASE, compiled.Keys(), 100) == len(data)
     assert scanner.left == 0
+
+
+@settings(max_examples=2000, deadline=None)
+@given(
+    text=st.one_of(st.binary(max_size=6), st.text(max_size=4).map(lambda text: text.encode("utf-8", "surrogatepass")))
+)
+def test_texts_have_javas_hash_or_are_left(patch, text):
+    """Also such that are no UTF-8, in a key and in a topic."""
+    text = bytes(byte for byte in text if byte not in (1, 2, 32)) or b"a"
+    room = "A" * len(text)
+    for properties, topic in ((f"KEYS\x01{room}\x02", "t"), ("KEYS\x01k\x02", room)):
+        data = joined([(properties, topic, b"", MAGIC_V1, 0, (IPV4, IPV4), 7)]).replace(room.encode(), text)
+        pure, fast = both(patch, data, 0, 10)
+        assert fast == pure
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            continue
+        assert compiled.scan_keys(data, 0, BASE, compiled.Keys(), 10) == (len(data), 9)
+
+
+def test_unusual_records_end_a_scan_early(patch):
+    record = ("KEYS\x01\x02", "A", b"", MAGIC_V1, 0, (IPV4, IPV4), 7)
+    count = index_keys.LEFT + 5
+    data = joined([record] * count)
+    scanner = fast_scanner(patch)
+    at = scanner.scan(data, 0, BASE, compiled.Keys(), 10_000)
+    assert at == len(data) // count * index_keys.LEFT
+    assert scanner.scan(data, at, BASE, compiled.Keys(), 10_000) == len(data)
+    assert scanner.left == count
 
 
 def test_a_window_larger_than_what_the_gil_is_kept_for_is_the_same(patch):
