@@ -38,7 +38,8 @@ def compiled_part() -> list[Extension]:
             [str(HOTPATH / "_compiled.pyx")],
             depends=[str(path) for path in sorted(HOTPATH.glob("*.pxi"))],
             define_macros=[("ROCKETBOX_SOURCES", f"{building['mark_of_sources'](HOTPATH)}UL")],
-            extra_compile_args=["-O3", "-g0"],
+            # Who sets CFLAGS says how much to optimise.
+            extra_compile_args=["-g0"] if "CFLAGS" in os.environ else ["-O3", "-g0"],
             optional=True,
         )
     ]

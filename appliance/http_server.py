@@ -134,11 +134,13 @@ class ConsoleServer(BaseApplication):
         try:
             make_directory(self._place.directory)
             from .asgi import application
+            from .console.look_ahead import LookAhead
             from .console.start import prepare
             from .console.wire_entries import Follower
 
             self.setup_path = prepare(os.environ)
             Follower().start()
+            LookAhead().start()
         except (RocketBoxError, OSError) as error:
             text = error if isinstance(error, RocketBoxError) else f"The console cannot use its directory: {error}."
             print(f"rocketbox: {plain(str(text))}", file=sys.stderr, flush=True)

@@ -299,8 +299,8 @@ ROWS: tuple[Row, ...] = (
 
 # What `--rows goals` stands for: the rows that have a goal, and those they are held against.
 GOALS = (
-    "send-1-async", "send-64-async", "send-1-sync", "send-64-sync", "pipelined", "batch", "pull-16", "latency-async",
-    "latency-sync",
+    "send-1-async", "send-64-async", "send-1-sync", "send-64-sync", "pipelined", "batch", "pull-16", "pull-16x4",
+    "latency-async", "latency-sync",
 )  # fmt: skip
 
 

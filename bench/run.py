@@ -117,10 +117,12 @@ def chosen_rows(text: str | None) -> list[Row]:
     if not text:
         return list(ROWS)
     wanted = [key for name in text.split(",") for key in (GOALS if name == "goals" else (name,))]
-    unknown = [name for name in wanted if not any(row.key.startswith(name) for row in ROWS)]
+    keys = {row.key for row in ROWS}
+    chosen = {name: {name} if name in keys else {key for key in keys if key.startswith(name)} for name in wanted}
+    unknown = [name for name, found in chosen.items() if not found]
     if unknown:
         sys.exit(f"no such row: {', '.join(unknown)} (--list names them)")
-    return [row for row in ROWS if any(row.key.startswith(name) for name in wanted)]
+    return [row for row in ROWS if any(row.key in found for found in chosen.values())]
 
 
 def chosen_labels(text: str | None) -> list[str]:

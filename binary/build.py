@@ -272,7 +272,7 @@ def built_launcher(scratch: Path) -> Path:
     target = scratch / "launcher"
     compiler = shlex.split(sysconfig.get_config_var("CC") or "gcc")[0]
     include = sysconfig.get_path("include")
-    flags = ["-O2", "-g0", "-Wall", "-Wextra", "-Wno-unused-parameter", "-I", include, f"-I{include}"]
+    flags = ["-O2", "-g0", "-Wall", "-Wextra", "-Wno-unused-parameter", f"-I{include}"]
     run(compiler, *flags, "-o", str(target), str(HERE / "launcher.c"), "-ldl", "-s", "-Wl,--build-id=none")
     return target
 

@@ -447,6 +447,79 @@ def _odd_binary(
     return framed(header, body, 1)
 
 
+_KEY = "UNIQ_KEY\x01K1\x02WAIT\x01true\x02"
+_BESIDE = ("opaque", "flag", "version", "code", "remark", "language", "zz")
+
+
+def each_header(code: int) -> Iterator[bytes]:
+    """Frames in JSON: each value of the lists above in each place of a header, alone and behind what belongs there."""
+    batch = code == 320
+    pairs = fields_of(random.Random(1), "TopicA", 0, _KEY, batch)
+    named = [(LONG.get(name, name) if code == 10 else name, value) for name, value in pairs]
+    fields = [(name.encode(), value_of(value, False)) for name, value in named]
+    fields += [(b"maxReconsumeTimes" if code == 10 else b"l", b'"3"'), (b"zz", b'"x"')]
+    body = encode_member(b"x", b"UNIQ_KEY\x01K2\x02") if batch else b"x"
+    values = [b'"' + raw + b'"' for raw in RAW_STRINGS] + [b'"' + raw + b'x"' for raw in RAW_STRINGS]
+    values += [form % 2 if b"%d" in form else form for form in NUMBERS] + list(BOOLEANS)
+    for at, (name, known) in enumerate(fields):
+        others = fields[:at], fields[at + 1 :]
+        spoilt = [(name, value) for value in values] + [(raw, known) for raw in RAW_STRINGS]
+        if known[:1] == b'"':
+            spoilt += [(name, known[:-1] + raw + b'"') for raw in RAW_STRINGS]
+        for one in spoilt:
+            yield framed(json_header("java", code, [*others[0], one, *others[1]], b"1", b"0"), body)
+        for more in (b'"7"', b'""', b"null", known):  # twice, before and behind, and not at all
+            yield framed(json_header("java", code, [(name, more), *fields], b"2", b"0"), body)
+            yield framed(json_header("java", code, [*fields, (name, more)], b"3", b"0"), body)
+        yield framed(json_header("java", code, [*others[0], *others[1]], b"4", b"0"), body)
+    usual_header = json_header("java", code, fields, b"5", b"0")
+    for member in _BESIDE:
+        for value in values:
+            more = b',"%b":%b}' % (member.encode(), value)
+            yield framed(usual_header[:-1] + more, body)
+            if member in ("opaque", "flag", "version"):
+                number = b"5" if member == "opaque" else b"0" if member == "flag" else b"479"
+                yield framed(usual_header.replace(b'"%b":%b' % (member.encode(), number), more[1:-1]), body)
+    for at in range(len(usual_header) + 1):
+        for sign in b' \n\0"\\,}x':
+            yield framed(usual_header[:at] + bytes((sign,)) + usual_header[at:], body)
+        yield framed(usual_header[:at] + usual_header[at + 1 :], body)
+        yield framed(usual_header[:at], body)
+
+
+def each_binary_header(code: int) -> Iterator[bytes]:
+    """Frames in ROCKETMQ: the same, and each length of it wrong."""
+    batch = code == 320
+    pairs = fields_of(random.Random(1), "TopicA", 0, _KEY, batch)
+    named = [(LONG.get(name, name) if code == 10 else name, value) for name, value in pairs]
+    body = encode_member(b"x", b"UNIQ_KEY\x01K2\x02") if batch else b"x"
+    usual_header = binary_header(code, named, 5, 0)
+    values = [raw for raw in RAW_STRINGS if raw] + [form.strip(b'"') % 2 for form in NUMBERS if b"%d" in form]
+    values += [form.strip(b'"') for form in (*NUMBERS, *BOOLEANS) if b"%d" not in form] + [b""]
+    fields = [
+        (name.encode(), str(value).lower().encode() if value is not _KEY else _KEY.encode()) for name, value in named
+    ]
+    fields[1] = fields[1][0], b"TopicA"
+
+    def header(some: list[tuple[bytes, bytes]]) -> bytes:
+        entries = b"".join(
+            struct.pack(">H", len(name)) + name + struct.pack(">i", len(value)) + value for name, value in some
+        )
+        return usual_header[:17] + struct.pack(">i", len(entries)) + entries
+
+    for at, (name, known) in enumerate(fields):
+        for one in [(name, value) for value in values] + [(raw, known) for raw in RAW_STRINGS]:
+            yield framed(header([*fields[:at], one, *fields[at + 1 :]]), body, 1)
+        for more in (b"7", b"", known):
+            yield framed(header([(name, more), *fields]), body, 1)
+            yield framed(header([*fields, (name, more)]), body, 1)
+        yield framed(header([*fields[:at], *fields[at + 1 :]]), body, 1)
+    for at in range(len(usual_header) + 1):
+        yield framed(usual_header[:at], body, 1)
+        for value in (0, 1, 127, 128, 255):
+            yield framed(usual_header[:at] + bytes((value,)) + usual_header[at + 1 :], body, 1)
+
+
 def other(chance: random.Random) -> bytes:
     """What stands between sends: a pull, a question, an answer, a send back."""
     pick = chance.randrange(5)
@@ -499,6 +572,8 @@ def setting(chance: random.Random) -> Setting:
         trace_on=chance.random() < 0.8,
         auto_create=chance.random() < 0.8,
         region=chance.choice(("DefaultRegion", "DefaultRegion", 'a"b', "é", "100%d")),
+        outbox_bytes=chance.choice((2000, 20_000, 4 << 20, 4 << 20)),
+        outboxes_bytes=chance.choice((10_000, 100_000, 256 << 20, 256 << 20)),
     )
 
 
@@ -526,7 +601,7 @@ def conversation(chance: random.Random, length: int) -> Iterator[Step]:
                 for at in range(0, min(len(data), most), size := chance.choice((1, 3, 50, 700))):
                     yield "read", number, data[at : min(at + size, most)]
                 data = data[most:]
-            yield ("read" if chance.random() < 0.75 else "write"), number, data
+            yield chance.choice(("read", "read", "read", "read", "write", "write", "exact")), number, data
     for number, data in pieces.items():
         yield "read", number, data
 
@@ -575,7 +650,7 @@ def _event(chance: random.Random, number: int) -> Iterator[Step]:
     elif pick == 10:
         yield "options", chance.random() < 0.5, chance.choice((_MOST, _MOST, 1000))
     elif pick == 11:
-        yield "slow", number, chance.random() < 0.6
+        yield "slow", number, chance.random() < 0.7
     elif pick == 12:
         yield "take", number, chance.choice((1, 100, 100_000))
     elif pick == 13 and chance.random() < 0.3:

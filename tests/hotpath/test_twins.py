@@ -105,6 +105,18 @@ def test_headers_with_too_many_fields():
     check([*inputs.PREPARED, ("read", 0, inputs.usual(random.Random(1), "java")), *steps])
 
 
+@pytest.mark.parametrize("code", inputs.SENDS)
+@pytest.mark.parametrize("encoding", ["json", "binary"])
+def test_each_value_in_each_place(encoding, code):
+    """A usual send between them shows that the connection still is in step."""
+    make = inputs.each_header if encoding == "json" else inputs.each_binary_header
+    frames = list(make(code))
+    usual = inputs.usual(random.Random(1), "java")
+    for at in range(0, len(frames), 500):
+        reads: list[Step] = [("read", 0, frame + usual) for frame in frames[at : at + 500]]
+        check([*inputs.PREPARED, *reads], Setting(segment_bytes=1 << 20))
+
+
 def test_members_get_the_unique_key_of_their_own_batch():
     body = encode_member(b"x", b"WAIT\x01true") + encode_member(b"y", b"UNIQ_KEY\x01K\x02WAIT\x01true")
     reads: list[Step] = []

@@ -131,6 +131,8 @@ cdef Py_ssize_t end_of_text(const byte* p, Py_ssize_t at, Py_ssize_t end, int* k
                 for k in range(1, 5):
                     if hex_digit(p[at + k]) < 0:
                         return -1
+                if hex_digit(p[at + 1]) == 13 and hex_digit(p[at + 2]) >= 8:
+                    return -1  # half a surrogate pair is no text, whatever field it is in
                 at += 4
             elif not (c == 34 or c == 92 or c == 47 or c == 98 or c == 102 or c == 110 or c == 114 or c == 116):
                 return -1

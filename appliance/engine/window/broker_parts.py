@@ -21,6 +21,7 @@ from .group_commands import GroupCommands
 from .group_views import GroupViews
 from .lag import ConsumerLag
 from .live import BrokerSource, LiveFrames
+from .look_ahead import LookAhead
 from .measures import Measures
 from .messages import MessageViews
 from .needs import Needs
@@ -44,6 +45,7 @@ class BrokerParts:
     live: LiveFrames
     overview: OverviewView
     lag: ConsumerLag
+    look_ahead: LookAhead
     topics: TopicViews
     topic_commands: TopicCommands
     groups: GroupViews
@@ -89,6 +91,7 @@ def build(
         live=live,
         overview=OverviewView(traffic, standing, disk, system, store, topics, groups),
         lag=lag,
+        look_ahead=LookAhead(sampler.index, store, measures),
         topics=TopicViews(topics, broker.offsets, broker.clients, store, lag, sampler, measures),
         topic_commands=TopicCommands(
             topics, broker.topic_service, pool, sampler.index, lag, _forget_route(namesrv, pools)

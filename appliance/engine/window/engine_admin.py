@@ -49,6 +49,11 @@ class EngineAdmin(ProcessWindow):
 
     # --- topics
 
+    def look_ahead(self) -> bool:
+        """Measure some queues before a list asks for them, for a few milliseconds; whether there are more. For one
+        thread, which rests between its calls."""
+        return self._running().look_ahead.step()
+
     def topics(
         self,
         q: str = "",

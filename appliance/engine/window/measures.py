@@ -131,6 +131,15 @@ class Measures:
                 total += known[2] * (queue.max_offset - queue.min_offset) // (known[1] - known[0])
         return total
 
+    def are_known(self, queues: list[ConsumeQueue]) -> bool:
+        """Whether a row of these queues needs no reading, or little."""
+        return self.known_size(queues) is not None and self.known_oldest(queues)[0]
+
+    @property
+    def count(self) -> int:
+        """Queues that are remembered."""
+        return len(self._sizes)
+
     def _measure(self, reader: QueueReader, queue: ConsumeQueue, low: int, high: int) -> tuple[int, bool]:
         """(bytes of the records of [low, high), exact?); remembers where the first one is."""
         count = high - low

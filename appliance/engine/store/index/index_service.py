@@ -5,6 +5,12 @@
 What lies between the first two is indexed again after a crash, what lies between the last two is indexed next.
 Sends pay nothing for it but processor time: a record is published first, its keys follow within INTERVAL_S. A query
 works off what is missing by itself, so that it finds what was published before it (`index_query.py`).
+
+How far it may be behind: where the hot path is compiled MAX_LAG_S, at any rate up to MAX_RATE keys a second, as long
+as records are usual (`index_keys.py`) and the disk syncs what a checkpoint has for it within half of that. What adds up
+to it: records gather for INTERVAL_S; slices rest, less the further the index is behind, and hardly at the last of
+_RESTS; a checkpoint stops the thread for a sync, and comes after CHECKPOINT_KEYS already, so that this is a short one.
+The pure twin keeps up with what the pure twin can be sent one by one, and falls behind while large batches come.
 Source: RocketMQ `IndexService`.
 """
 
@@ -16,7 +22,7 @@ import time
 from collections.abc import Iterator
 
 from ...clock import Clock
-from ...hotpath import Keys
+from ...hotpath import COMPILED, Keys
 from ...protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 from ...service_thread import ServiceThread
 from ..disk import Disk
@@ -35,10 +41,19 @@ logger = logging.getLogger(__name__)
 INTERVAL_S = 0.1
 #: Records of a slice: well under 1 ms, and the lock is held no longer (D10).
 SLICE = 400
-#: Read at a time: below the 128 KiB from which malloc maps memory again each time, which doubled the cost of a record.
-WINDOW_BYTES = 120 * 1024
-#: Rest after a slice, as a multiple of the time it took, by how far the index is behind in bytes.
-_RESTS = ((32 << 20, 2.0), (256 << 20, 1.0), (1 << 62, 0.5))
+#: The same where the hot path is compiled and slots are in memory; the GIL is let go meanwhile, and waiting to get it
+#: back is what a slice costs then.
+FAST_SLICE = 4000 if COMPILED else SLICE
+#: Read at a time. Pure: below the 128 KiB from which malloc maps memory again each time, which doubled the cost of a
+#: record.
+WINDOW_BYTES = 1024 * 1024 if COMPILED else 120 * 1024
+#: Rest after a slice, as a multiple of the time it took, by how far the index is behind in bytes. Pure, a slice keeps
+#: the sends themselves waiting.
+_RESTS = (
+    ((32 << 20, 1.0), (64 << 20, 0.5), (1 << 62, 0.0))
+    if COMPILED
+    else ((32 << 20, 2.0), (256 << 20, 1.0), (1 << 62, 0.5))
+)
 _REST_MIN_S = 0.0002
 #: More keys than this an interval, within a second, or bytes to work off at a round's begin, and slots are kept in
 #: memory (20 MB with Apache's number of them), since two calls a key cost others the GIL as often. When nothing has
@@ -48,6 +63,10 @@ TABLE_WINDOW_S = 1.0
 TABLE_AT_BYTES = 256 * 1024
 #: The state on disk is brought up to date at least so often while keys come, and when none come any more.
 CHECKPOINT_S = 30.0
+#: Or when so many keys were put: 80 MB to sync, beside the slots.
+CHECKPOINT_KEYS = 4_000_000
+#: The bound of the first paragraphs; tests hold it.
+MAX_LAG_S, MAX_RATE = 2.0, 700_000
 IDLE_S = 20.0
 RETRY_S = 1.0
 #: What a stop waits for the index to catch up; the rest is done after the next start.
@@ -93,10 +112,13 @@ class IndexService(ServiceThread):
         #: Slots are what the entries say; until then chains may be short, and nothing is put.
         self.ready = False
         self._keys_put = 0
+        # Of the thread: since when, and from which number on, keys are counted to see how many come.
+        self._window_at, self._counted = 0.0, 0
         self._saving = threading.Lock()
         # Owned by the thread; what is on disk, by who holds _saving.
         self._stale_slots = False
         self._saved_at = 0.0
+        self._saved_keys = 0
         self._saved_position = -1
         self._put_at = 0.0
         # Written by remoting-io and the thread.
@@ -163,8 +185,8 @@ class IndexService(ServiceThread):
         if self.behind > TABLE_AT_BYTES:
             logger.info("index: %d bytes of the log are to be indexed", self.behind)
         while not self.stopped:
-            if not self._dirty:
-                self.wait(self._until_checkpoint())
+            # What woke us during the last round is no reason to let less gather for this one.
+            self.wait(0.0 if self._dirty else self._until_checkpoint())
             if self._dirty and self.ready and not self.stopped:
                 self.wait(INTERVAL_S)
             self._dirty = False
@@ -187,23 +209,25 @@ class IndexService(ServiceThread):
             before = self._keys_put
             if self.behind > TABLE_AT_BYTES:
                 self._hold_slots()
-            # With records coming all the time a round does not end: what counts is how many come in a window.
-            window_at, counted = self.clock.monotonic() - INTERVAL_S, before
             while not self.stopped:
-                begin = self.clock.monotonic()
+                begin, target = self.clock.monotonic(), self.target
                 if not self.work():
                     break
                 now = self.clock.monotonic()
-                if self._keys_put - counted > TABLE_AT * max(TABLE_WINDOW_S, now - window_at) / INTERVAL_S:
-                    self._hold_slots()
-                if now - window_at >= TABLE_WINDOW_S:
-                    window_at, counted = now, self._keys_put
+                self._look_at_rate(now)
+                if self.position >= target:
+                    # What came meanwhile gathers first: slices of a few records cost others the GIL as often.
+                    self._dirty = self._dirty or self.behind > 0
+                    break
+                if self._checkpoint_due(now):
+                    self._dirty = True
+                    break
                 self._rest(now - begin)
             now = self.clock.monotonic()
             if self._keys_put != before:
                 self._put_at = now
             idle = now - self._put_at > IDLE_S / 2
-            if self._saved_position != self.position and (idle or now - self._saved_at > CHECKPOINT_S):
+            if self._saved_position != self.position and (idle or self._checkpoint_due(now)):
                 self.checkpoint()
             if idle and self._saved_position == self.position:
                 self._release_slots()
@@ -214,6 +238,16 @@ class IndexService(ServiceThread):
             self._fail(error)
             return False
         return True
+
+    def _checkpoint_due(self, now: float) -> bool:
+        return now - self._saved_at > CHECKPOINT_S or self._keys_put - self._saved_keys > CHECKPOINT_KEYS
+
+    def _look_at_rate(self, now: float) -> None:
+        """Keep slots in memory when many keys come: what counts is how many come in a window."""
+        if self._keys_put - self._counted > TABLE_AT * max(TABLE_WINDOW_S, now - self._window_at) / INTERVAL_S:
+            self._hold_slots()
+        if now - self._window_at >= TABLE_WINDOW_S:
+            self._window_at, self._counted = now, self._keys_put
 
     def _fail(self, error: OSError) -> None:
         text = f"the index cannot be written: {error.strerror or error}"
@@ -262,11 +296,11 @@ class IndexService(ServiceThread):
             begin = self._log.min_offset
             if self.position < begin:
                 self.position, self._skip = begin, 0
-            found = self._found
+            found, records = self._found, self._slice()
             found.clear()
-            following = self._collect(self.position, limit, found)
-            while len(found) < SLICE and following < limit:
-                following = self._collect(following, limit, found)
+            following = self._collect(self.position, limit, found, records)
+            while len(found) < records and following < limit:
+                following = self._collect(following, limit, found, records)
             begin = 0
             while begin < min(self._skip, len(found)) and found[begin][1] == self.position:
                 begin += 1
@@ -274,12 +308,17 @@ class IndexService(ServiceThread):
             self.position, self._skip = following, 0
             return True
 
-    def _collect(self, position: int, limit: int, found: Keys) -> int:
-        """The keys of some records from `position` on; returns where the next record begins."""
+    def _slice(self) -> int:
+        """How many records are taken at a time."""
+        in_memory = self.files[-1].in_memory if self.files else self.behind > TABLE_AT_BYTES
+        return FAST_SLICE if in_memory else SLICE
+
+    def _collect(self, position: int, limit: int, found: Keys, records: int) -> int:
+        """The keys of up to so many records from `position` on; returns where the next record begins."""
         data, base = self._window
         at = position - base
         if 0 <= at < len(data):
-            stop = self._scanner.scan(data, at, base, found, SLICE)
+            stop = self._scanner.scan(data, at, base, found, records)
             if stop > at:
                 return base + stop
         log = self._log
@@ -297,7 +336,7 @@ class IndexService(ServiceThread):
             if magic in (MAGIC_V1, MAGIC_V2) and len(data) < size <= room:
                 data = log.read(position, size)
         self._window = (data, position)
-        stop = self._scanner.scan(data, 0, position, found, SLICE)
+        stop = self._scanner.scan(data, 0, position, found, records)
         if stop:
             return position + stop
         # No record is here: damage that recovery stepped over, or a file's last bytes.
@@ -437,7 +476,7 @@ class IndexService(ServiceThread):
             for file in finished:
                 if file.in_memory:
                     file.drop_table()
-        self._saved_position, self._saved_at = position, self.clock.monotonic()
+        self._saved_position, self._saved_at, self._saved_keys = position, self.clock.monotonic(), self._keys_put
         return True
 
     def _drop_from(self, file: IndexFile) -> None:
