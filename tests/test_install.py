@@ -336,6 +336,18 @@ def test_a_checkout_without_a_working_compiler_says_so_and_runs_pure_python(tmp_
     assert made.set_up(ROCKETBOX_PURE="1")[-1] == "hot path: compiled"
 
 
+def test_where_it_is_required_a_compiler_is_installed(tmp_path):
+    made = Checkout(tmp_path / "checkout")
+    real = tools_without_a_compiler(tmp_path / "bin")
+    # In place of apt-get, which would need root: what is asked for appears.
+    gcc = shutil.which("gcc")
+    installing = f'install_packages() {{ say "installing $*"; ln -s {gcc} {real}/gcc; }};'
+    said = made.set_up(f"compiled=required; {installing}", PATH=real, CC="gcc")
+    assert said[0] == INSTALLING
+    assert said[1].startswith("installing gcc")
+    assert said[2:] == ["hot path: compiled"]
+
+
 def test_ci_requires_the_compiled_part():
     text = (ROOT / "script" / "test").read_text()
     assert '[ -z "${CI:-}" ] || compiled=required\nensure_venv' in text
