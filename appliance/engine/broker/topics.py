@@ -207,8 +207,8 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
             if config == known:
                 return 0
             ticket = self._change_locked(config.topic_name, config, waits=True)
+        self._announce([config])  # name servers are told while the caller waits for the disk
         logger.info("topics: %s %s", "created" if known is None else "changed", config)
-        self._announce([config])
         return ticket
 
     def take_orders(self, orders: Iterable[str]) -> None:
