@@ -6,6 +6,7 @@ something that only looks wrong: each place of a header, of the properties and o
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections.abc import Iterator
@@ -520,30 +521,67 @@ def each_binary_header(code: int) -> Iterator[bytes]:
             yield framed(usual_header[:at] + bytes((value,)) + usual_header[at + 1 :], body, 1)
 
 
+def pull(chance: random.Random) -> bytes:
+    """A pull, mostly as clients write it, of a few groups and queues, so that the same comes again."""
+    style = chance.choice(("java", "java", "go", "cpp", "binary"))
+    own = chance.random() < 0.7
+    pairs: list[tuple[str, Any]] = [
+        ("consumerGroup", chance.choice(("CG", "CG", "Group"))), ("topic", chance.choice(TOPICS[:3])),
+        ("queueId", chance.randrange(4)), ("queueOffset", chance.choice((0, 0, 0, 1, 2, 5, 20))),
+        ("maxMsgNums", chance.choice((32, 32, 1, 100))), ("sysFlag", 4 if own else 0), ("commitOffset", 0),
+        ("suspendTimeoutMillis", 15_000), ("subscription", chance.choice(("*", "*", "TagA", "TagA || 订单"))),
+        ("subVersion", chance.choice((0, 0, 1))), ("expressionType", "TAG"),
+    ]  # fmt: skip
+    if chance.random() < 0.3:
+        name, values = chance.choice((
+            ("sysFlag", (0, 1, 2, 3, 5, 6, 7, 8, 12, -1)), ("queueId", (-1, 4, 7, 8, 1 << 30, (1 << 31) - 1)),
+            ("queueOffset", (-1, 1000, 1 << 40, -(1 << 62))), ("maxMsgNums", (0, -1, 1 << 30, 1 << 62)),
+            ("commitOffset", (1, 5, -1)), ("suspendTimeoutMillis", (0, 1, -1)), ("topic", ODD_TOPICS),
+            ("subscription", ("", "a" * 2000, "||", "TagA||TagB", " * ")),
+            ("expressionType", ("", "SQL92", "tag", "X")),
+            ("consumerGroup", ("", "Nobody", "a/b", "ä", "x" * 300)), ("subVersion", (1 << 40, -1)),
+        ))  # fmt: skip
+        pairs = [(one, chance.choice(values) if one == name else value) for one, value in pairs]
+    code, opaque = chance.choice((11, 11, 11, 361)), chance.randrange(1 << 20)
+    flag = 0 if chance.random() < 0.97 else 2
+    if style == "binary":
+        return framed(binary_header(code, pairs, opaque, flag), b"", 1)
+    encoded = [(name.encode(), value_of(value, style == "cpp")) for name, value in pairs]
+    if chance.random() < 0.1:
+        _spoil(chance, encoded)
+    return framed(json_header(style, code, encoded, b"%d" % opaque, b"%d" % flag), b"")
+
+
+def heartbeat(chance: random.Random) -> bytes:
+    """A consumer says what it wants."""
+    wanted = [
+        {"topic": topic, "subString": "*", "subVersion": chance.choice((0, 1)), "expressionType": "TAG"}
+        for topic in TOPICS[:3]
+    ]
+    consumers = [
+        {
+            "groupName": "CG",
+            "subscriptionDataSet": wanted,
+            "messageModel": chance.choice(("CLUSTERING", "BROADCASTING")),
+        }
+    ]
+    body = json.dumps({"clientID": f"c@{chance.randrange(3)}", "consumerDataSet": consumers}).encode()
+    return framed(json_header("java", 34, [], b"19", b"0"), body)
+
+
 def other(chance: random.Random) -> bytes:
-    """What stands between sends: a pull, a question, an answer, a send back."""
-    pick = chance.randrange(5)
+    """What stands between sends: pulls, questions, an answer."""
+    pick = chance.randrange(9)
     if pick == 0:
-        topic = chance.choice(TOPICS[:3])
-        pairs = [
-            ("consumerGroup", "CG"), ("topic", topic), ("queueId", chance.randrange(4)),
-            ("queueOffset", chance.choice((0, 1, 5))), ("maxMsgNums", 32), ("sysFlag", 4),
-            ("commitOffset", 0), ("suspendTimeoutMillis", 0), ("subscription", "*"),
-            ("subVersion", 0), ("expressionType", "TAG"),
-        ]  # fmt: skip
-        encoded = [(name.encode(), value_of(value, False)) for name, value in pairs]
-        return framed(json_header("java", 11, encoded, b"%d" % chance.randrange(1000), b"0"), b"")
-    if pick == 1:
         encoded = [(b"topic", quoted(chance.choice(TOPICS[:3]))), (b"queueId", b'"1"')]
         return framed(json_header("java", 30, encoded, b"17", b"0"), b"")
-    if pick == 2:
+    if pick == 1:
         return framed(json_header("java", 31_999, [], b"18", b"0"), b"")
-    if pick == 3:
+    if pick == 2:
         return framed(json_header("java", 0, [], b"18", b"1"), b"an answer to nothing")
-    return framed(
-        json_header("java", 34, [], b"19", b"0"),
-        b'{"clientID":"c@1","consumerDataSet":[],"producerDataSet":[{"groupName":"PG"}]}',
-    )
+    if pick == 3:
+        return heartbeat(chance)
+    return pull(chance)
 
 
 def recorded() -> list[bytes]:
@@ -580,7 +618,8 @@ def setting(chance: random.Random) -> Setting:
 def conversation(chance: random.Random, length: int) -> Iterator[Step]:
     """Reads of several connections, whole frames and pieces, and what may happen between them."""
     yield from PREPARED
-    odds, events = chance.choice((0.03, 0.2, 0.5)), chance.choice((0.03, 0.12))
+    odds, others = chance.choice((0.03, 0.2, 0.5)), chance.choice((0.05, 0.05, 0.3))
+    events = chance.choice((0.03, 0.12))
     pieces: dict[int, bytes] = {}
     for _ in range(length):
         number = chance.choice((0, 0, 0, 1, 2, 3))
@@ -590,7 +629,7 @@ def conversation(chance: random.Random, length: int) -> Iterator[Step]:
         elif pick < events + 0.03:
             yield ("tick",)
         else:
-            data = b"".join(one_of(chance, odds) for _ in range(chance.choice((1, 1, 1, 2, 4, 10))))
+            data = b"".join(one_of(chance, odds, others) for _ in range(chance.choice((1, 1, 1, 2, 4, 10))))
             data = pieces.pop(number, b"") + data
             how = chance.random()
             if how < 0.12:
@@ -606,11 +645,11 @@ def conversation(chance: random.Random, length: int) -> Iterator[Step]:
         yield "read", number, data
 
 
-def one_of(chance: random.Random, odds: float) -> bytes:
+def one_of(chance: random.Random, odds: float, others: float) -> bytes:
     pick = chance.random()
     if pick < odds:
         return odd(chance)
-    if pick < odds + 0.05:
+    if pick < odds + others:
         return other(chance)
     return usual(chance, chance.choice(USUAL_KINDS))
 
@@ -621,7 +660,7 @@ def _event(chance: random.Random, number: int) -> Iterator[Step]:
     if pick < 3:
         yield ("sync",)
     elif pick < 5:
-        yield "advance", chance.choice((1, 5, 1000, 6000))
+        yield "advance", chance.choice((1, 5, 1000, 6000, 16_000))
     elif pick == 5:
         yield "jump", chance.choice((-5000, -1, 1, 60_000))
     elif pick == 6:

@@ -23,9 +23,11 @@ from tests.support.twins import Outcome, Setting, Step, outcome
 from . import inputs
 from .shrinking import differ, frames_of, shown, shrunk
 
+pytestmark = pytest.mark.compiled
+
 TORTURE = bool(os.environ.get("ROCKETBOX_TORTURE"))
-#: Conversations of some 60 frames.
-CONVERSATIONS = 17_000 if TORTURE else 250
+#: Conversations of some 60 frames. Under the sanitizers all is many times slower.
+CONVERSATIONS = 17_000 if TORTURE else 100 if os.environ.get("ROCKETBOX_SANITIZED") else 250
 #: Together they are one test: some hundred of them take as long as a test may.
 A_TEST = 50
 SMALL = Setting(segment_bytes=128 * 1024)

@@ -9,6 +9,7 @@ two ticks.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import logging
 import os
 import random
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from appliance.engine.broker import clients
 from appliance.engine.broker.broker import Broker, Network
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.clock import FakeClock
@@ -33,6 +35,7 @@ from appliance.engine.remoting import server
 from appliance.engine.remoting.dispatcher import Dispatcher, WorkerPool
 from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.remoting.server import RemotingServer
+from appliance.engine.store import message_reader
 from appliance.engine.store.log import commit_log
 from appliance.engine.store.queues.flush_queues import TopicDeletion
 from appliance.engine.window.options import Options
@@ -457,13 +460,14 @@ class Twin:
 @contextmanager
 def _limits(setting: Setting, compiled: bool) -> Iterator[None]:
     """The engine's own figures are far too large for a test; and what both twins of one process share is switched."""
-    changed = [
+    changed: list[tuple[Any, str, Any]] = [
         (commit_log, "STAGE_BYTES", setting.stage_bytes),
         (server, "OUTBOX_HIGH_BYTES", setting.outbox_bytes),
         (server, "OUTBOX_TOTAL_BYTES", setting.outboxes_bytes),
     ]
+    changed.append((clients, "_opaques", itertools.count()))  # of what clients are told unasked
     if not compiled:
-        changed.append((server, "flush_outboxes", None))
+        changed += [(server, "flush_outboxes", None), (message_reader, "pick_compiled", None)]
     before = [getattr(module, name) for module, name, _ in changed]
     for module, name, value in changed:
         setattr(module, name, value)
