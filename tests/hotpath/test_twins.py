@@ -91,6 +91,32 @@ def test_usual_frames_are_taken(kind):
     assert got.taken >= 200 - queues
 
 
+@pytest.mark.parametrize("code", inputs.PULLS)
+@pytest.mark.parametrize("slow", [False, True])
+def test_pulls_are_served(code, slow):
+    """Of every offset and for several expressions; who takes the answers late gets all of them in the end."""
+    chance = random.Random(code)
+    sends = b"".join(inputs.usual(chance, chance.choice(inputs.USUAL_KINDS)) for _ in range(200))
+    steps: list[Step] = [*inputs.PREPARED, ("read", 0, sends)]
+    if slow:
+        steps.append(("slow", 1, True))
+    pulls = 0
+    pairs = dict(inputs.plain(code)[0])
+    for tags, count, queue in itertools.product(("*", "TagA", "TagA || 订单"), (1, 32), (0, 1)):
+        for offset in range(8):
+            pairs |= {"subscription": tags, "maxMsgNums": count, "queueId": queue, "queueOffset": offset}
+            encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in pairs.items()]
+            frame = inputs.framed(inputs.json_header("java", code, encoded, b"%d" % pulls, b"0"), b"")
+            binary = inputs.framed(inputs.binary_header(code, list(pairs.items()), pulls, 0), b"", 1)
+            steps.append(("read", 1, frame + binary))
+            pulls += 2
+            if slow and offset == 4:
+                steps.append(("take", 1, 5000))
+    got = check(steps, Setting(segment_bytes=16 << 20, max_message_size=1 << 20))
+    assert len(frames_of(got.answers[1])) == pulls
+    assert got.pulled > (pulls // 10 if slow else pulls // 2)  # records that lie far apart are Python's to send
+
+
 def test_headers_with_too_many_fields():
     """Beyond 64 KiB Python counts what may be fields, in any text of a header."""
     steps: list[Step] = []
@@ -107,7 +133,7 @@ def test_headers_with_too_many_fields():
     check([*inputs.PREPARED, ("read", 0, inputs.usual(random.Random(1), "java")), *steps])
 
 
-@pytest.mark.parametrize("code", inputs.SENDS)
+@pytest.mark.parametrize("code", inputs.SENDS + inputs.PULLS)
 @pytest.mark.parametrize("encoding", ["json", "binary"])
 def test_each_value_in_each_place(encoding, code):
     """A usual send between them shows that the connection still is in step."""
@@ -116,7 +142,7 @@ def test_each_value_in_each_place(encoding, code):
     usual = inputs.usual(random.Random(1), "java")
     for at in range(0, len(frames), 500):
         reads: list[Step] = [("read", 0, frame + usual) for frame in frames[at : at + 500]]
-        check([*inputs.PREPARED, *reads], Setting(segment_bytes=1 << 20))
+        check([*inputs.PREPARED, ("read", 0, usual * 4), *reads], Setting(segment_bytes=1 << 20))
 
 
 def test_members_get_the_unique_key_of_their_own_batch():

@@ -108,8 +108,9 @@ class Outcome:
     topics: list[str] = field(default_factory=list)
     counters: dict[str, Any] = field(default_factory=dict)
     exceptions: list[str] = field(default_factory=list)
-    #: How many frames the compiled part took; not compared.
+    #: How many sends and how many pulls the compiled part took; not compared.
     taken: int = field(default=0, compare=False)
+    pulled: int = field(default=0, compare=False)
 
     def differences(self, other: Outcome) -> list[str]:
         """Where two of them differ, in words."""
@@ -442,9 +443,15 @@ class Twin:
 
     @property
     def taken(self) -> int:
-        """How many frames the compiled part took."""
+        """How many sends the compiled part took."""
         runs = self.broker.send._runs
         return 0 if runs is None else runs.taken
+
+    @property
+    def pulled(self) -> int:
+        """How many pulls the compiled part answered."""
+        runs = self.broker.pull.compiled
+        return 0 if runs is None else runs.hits
 
     def stop(self) -> None:
         for far in self._peers.values():
@@ -507,7 +514,7 @@ def outcome(steps: Iterable[Step], setting: Setting, compiled: bool) -> Outcome:
     """What comes of an input."""
     with opened(setting, compiled) as twin:
         found = twin.take(steps)
-        found.taken = twin.taken
+        found.taken, found.pulled = twin.taken, twin.pulled
         return found
 
 
