@@ -10,12 +10,14 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from appliance.engine.protocol.command import decode_frame
 from tests.support.batches import encode_member
 from tests.support.sending import LONG
 from tests.support.twins import Outcome, Setting, Step, outcome
@@ -201,3 +203,57 @@ def test_processes(tmp_path):
     assert len(found[0]) == len(CORPUS_SEEDS)
     differing = [CORPUS_SEEDS[n] for n, (one, other) in enumerate(zip(*found, strict=True)) if one != other]
     assert not differing, f"seeds {differing}"
+
+
+USUAL = b"".join(inputs.usual(random.Random(kind), kind) for kind in inputs.USUAL_KINDS for _ in range(2))
+FIRST: list[Step] = [*inputs.PREPARED, ("read", 0, USUAL), ("read", 1, USUAL)]
+NUMBER = 2 * len(inputs.USUAL_KINDS)
+
+
+def codes(answers: bytes) -> Counter[int]:
+    """How often each code was answered."""
+    return Counter(decode_frame(frame).code for frame in frames_of(answers))
+
+
+@pytest.mark.parametrize(
+    ("synchronous", "steps", "expected"),
+    [
+        # Not synced in time: told so, once; and stored all the same.
+        (True, [("read", 0, USUAL), ("advance", 6000), ("tick",), ("sync",)], {0: NUMBER, 10: NUMBER}),
+        (True, [("read", 0, USUAL), ("advance", 4000), ("tick",), ("sync",)], {0: 2 * NUMBER}),
+        # The log breaks in the middle of a tick, or before its sync.
+        (False, [("break_log",), ("read", 0, USUAL), ("read", 0, USUAL)], {0: NUMBER, 14: 2 * NUMBER}),
+        (True, [("write", 1, USUAL), ("read", 0, USUAL), ("break_log",), ("read", 0, USUAL)],
+         {0: NUMBER, 14: 2 * NUMBER}),
+        # No room, and room again.
+        (False, [("refuse", "full"), ("read", 0, USUAL), ("refuse", None), ("read", 0, USUAL)],
+         {0: 2 * NUMBER, 14: NUMBER}),
+        # A topic that is gone when its tick is published, or its messages come.
+        (False, [("write", 0, USUAL), ("forbid", "TopicA"), ("tick",), ("forget", "TopicA")], None),
+        (True, [("read", 0, USUAL), ("forbid", "TopicA"), ("read", 0, USUAL), ("forget", "TopicA"), ("sync",)], None),
+        (True, [("read", 0, USUAL), ("forbid", "TopicA"), ("forget", "TopicA"), ("topic", "TopicA"),
+                ("read", 0, USUAL)], {0: 3 * NUMBER}),
+        # Fewer queues, no right to write, other options.
+        (False, [("topic", "TopicA", 6, 1, 1), ("read", 0, USUAL)], None),
+        (False, [("topic", "TopicA", 4), ("read", 0, USUAL)], None),
+        (False, [("options", False, 1000), ("read", 0, USUAL)], None),
+        # Held back, with more behind it, and closed meanwhile.
+        (False, [("hold", True), ("read", 0, USUAL), ("read", 0, USUAL), ("hold", False)], {0: 3 * NUMBER}),
+        (False, [("hold", True), ("read", 0, USUAL), ("close", 0), ("hold", False)], {0: NUMBER}),
+        # Gone before it is answered, or with nothing more to say.
+        (True, [("read", 0, USUAL), ("close", 0), ("sync",)], {0: NUMBER}),
+        (True, [("write", 0, USUAL), ("hang_up", 0), ("tick",), ("sync",)], None),
+        (False, [("write", 0, USUAL), ("shut", 0), ("tick",)], None),
+        # Time goes back: store times do not.
+        (False, [("jump", -5000), ("read", 0, USUAL), ("jump", 9000), ("read", 0, USUAL)], {0: 3 * NUMBER}),
+    ],
+)  # fmt: skip
+def test_what_may_happen(synchronous, steps, expected):
+    for stage_bytes in (2000, 30_000, 1 << 20):
+        setting = Setting(synchronous, 1 << 20, stage_bytes, 1 << 20)
+        sync: list[Step] = [("sync",)] if synchronous else []
+        got = check([*FIRST, *sync, *steps], setting)
+        if expected is not None:
+            assert codes(got.answers[0]) == expected
+        if stage_bytes == 1 << 20:
+            assert got.taken > NUMBER // 2

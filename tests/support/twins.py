@@ -162,6 +162,7 @@ class Twin:
         self.loop.at_tick_end(self.server.flush_dirty)
         self.loop.at_tick_end(self._end_of_the_tick)
         self.store = self.broker.store
+        self.store._monotonic = self.clock.monotonic  # a broker's store has the machine's clock
         log = self.store.log
         log.stage, log.stage_room = bytearray(setting.stage_bytes), setting.stage_bytes
         self.exceptions: list[str] = []
