@@ -694,10 +694,10 @@ cdef class SendRuns:
                 <int32_t>(found.key_end - found.key_at),
             )
             memcpy(places.add(8), &physical, 8)
+        assert 0 <= at and at + record <= PyByteArray_GET_SIZE(log.stage)
         self.touch(queue)
         # From here on nothing can fail.
         put_entry(self.grown_tail(queue, ENTRY_BYTES), physical, <int32_t>record, found.tag_code)
-        assert at + record <= PyByteArray_GET_SIZE(log.stage)
         begin = <byte*>PyByteArray_AS_STRING(log.stage) + at
         p = put_head(
             begin, <uint32_t>record, <uint32_t>crc, <uint32_t>queue.queue_id, <uint32_t>send.flag, offset, physical
@@ -779,7 +779,7 @@ cdef class SendRuns:
             PyBytes_GET_SIZE(self.suffix),
         )
         self.find_known(common_size, found)
-        count = self.split(body, body_size, common_size, overhead, &total, kept)
+        count = self.split(body, body_size, overhead, log.stage_room - at, &total, kept)
         if count <= 0:
             return 0
         physical = log.stage_base + at
@@ -795,10 +795,10 @@ cdef class SendRuns:
                 <int32_t>(found.key_end - found.key_at),
             )
             ids = places.add(8 * <Py_ssize_t>count)
+        assert 0 <= at and at + total <= PyByteArray_GET_SIZE(log.stage)
         self.touch(queue)
         # From here on nothing can fail.
         entry = self.grown_tail(queue, ENTRY_BYTES * <Py_ssize_t>count)
-        assert at + total <= PyByteArray_GET_SIZE(log.stage)
         p = <byte*>PyByteArray_AS_STRING(log.stage) + at
         shared = self.common
         shared_size = self.put_shared(shared, peer, send) - shared
@@ -860,14 +860,15 @@ cdef class SendRuns:
         self,
         const byte* body,
         Py_ssize_t size,
-        Py_ssize_t common_size,
         Py_ssize_t overhead,
+        int64_t room,
         Py_ssize_t* total,
         list kept,
     ) except -1:
         """Take a batch's body apart into `members`; returns how many there are, 0 when Python has to look at it.
 
-        kept: holds what the members point to and nothing else holds.
+        room: for their records; who sends more than that keeps the GIL no longer. kept: holds what the members point
+        to and nothing else holds.
         """
         cdef Py_ssize_t at = 0, record
         cdef int64_t length, following, own_size, added_size
@@ -898,6 +899,8 @@ cdef class SendRuns:
             record = overhead + length + own_size + added_size
             member.record = <int32_t>record
             total[0] += record
+            if total[0] > room:
+                return 0
             count += 1
             at = following
         return count
