@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from appliance.engine.protocol.command import decode_frame
+from tests.fuzz.hostile_frames import TOPICS, Frames
 from tests.support.batches import encode_member
 from tests.support.sending import LONG
 from tests.support.twins import Outcome, Setting, Step, outcome
@@ -91,6 +92,16 @@ def test_usual_frames_are_taken(kind):
     queues = 3 * 4  # the first send to each finds its queue in Python
     assert len(frames_of(got.answers[0])) == 200
     assert got.taken >= 200 - queues
+
+
+@pytest.mark.parametrize("seed", range(400 if TORTURE else 6))
+def test_frames_of_a_stranger(seed):
+    """Those of tests/fuzz that ask for what both twins do."""
+    wanted = {*inputs.SENDS, *inputs.PULLS}
+    usual = inputs.usual(random.Random(1), "java")
+    hostile = (one.frame for one in Frames(seed, wanted) if one.code in wanted)
+    reads: list[Step] = [("read", 0, frame + usual) for frame in itertools.islice(hostile, 500)]
+    check([*(("topic", topic) for topic in TOPICS), *inputs.PREPARED, *reads], Setting(segment_bytes=8 << 20))
 
 
 @pytest.mark.parametrize("code", inputs.PULLS)
