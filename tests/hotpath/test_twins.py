@@ -268,3 +268,51 @@ def test_what_may_happen(synchronous, steps, expected):
             assert codes(got.answers[0]) == expected
         if stage_bytes == 1 << 20:
             assert got.taken > NUMBER // 2
+
+
+def send(topic: str, queue_id: int, body: bytes, number: int = 0, tags: str = "TagA") -> bytes:
+    """A usual 310 of Java."""
+    text = f"UNIQ_KEY\x017F0000016AB14E0E2F2A{number:012X}\x02WAIT\x01true\x02TAGS\x01{tags}\x02"
+    pairs = inputs.fields_of(random.Random(1), topic, queue_id, text, False)
+    encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in pairs]
+    return inputs.framed(inputs.json_header("java", 310, encoded, b"%d" % number, b"0"), body)
+
+
+def test_frames_longer_than_buffers():
+    """Of a frame that is not whole yet a copy is kept, or it gets a buffer of its own."""
+    chance = random.Random(7)
+    steps: list[Step] = [*inputs.PREPARED]
+    sent = 0
+    for size in (60_000, 65_400, 65_536, 66_000, 131_000, 300_000, 524_288, 530_000, 1_200_000):
+        frame = send("TopicA", 0, chance.randbytes(size))
+        for at in (1, 7, 9, 200, 65_000, len(frame) - 1, chance.randrange(len(frame))):
+            steps += [("read", 0, frame[:at]), ("read", 1, frame[: at // 2]), ("read", 0, frame[at:] + frame)]
+            steps.append(("read", 1, frame[at // 2 :]))
+            sent += 1
+    got = check(steps, Setting(segment_bytes=32 << 20, max_message_size=4 << 20))
+    assert codes(got.answers[0]) == {0: 2 * sent}
+    assert codes(got.answers[1]) == {0: sent}
+
+
+def test_more_of_everything_than_fits_at_once():
+    """Connections answered in one tick, queues that one read touches, answers of one peer, members of a batch, tags."""
+    wide = b"".join(send("Wide", queue, b"x", queue) for queue in range(200))
+    refused = b"".join(send("None", 0, b"x", number) for number in range(60))
+    ours: list[Step] = [("topic", "Wide", 6, 200, 200), *inputs.PREPARED, ("read", 0, wide), ("read", 0, wide * 2)]
+    frame = send("TopicA", 0, b"x")
+    ours += [("write", number, frame * (1 + number % 3)) for number in range(200)]
+    ours += [("tick",), ("read", 1, frame + refused + frame), ("read", 1, (frame + refused) * 2)]
+    for first in range(0, 3000, 500):
+        body = b"".join(
+            encode_member(b"%d" % number, f"UNIQ_KEY\x01K{number}\x02TAGS\x01Tag{number}\x02".encode())
+            for number in range(first, first + 500)
+        )
+        for common in ("", f"KEYS\x01k{first}\x02"):
+            pairs = inputs.fields_of(random.Random(1), "TopicB", 1, f"UNIQ_KEY\x01B{first}\x02{common}", True)
+            encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in pairs]
+            ours.append(("read", 2, inputs.framed(inputs.json_header("java", 320, encoded, b"1", b"0"), body) * 2))
+    got = check(ours, Setting(segment_bytes=32 << 20, max_message_size=4 << 20))
+    assert codes(got.answers[0])[0] == 601
+    assert codes(got.answers[1])[0] == 2 + 4
+    assert got.counters["messages"] > 12_000
+    assert got.taken > 600

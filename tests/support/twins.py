@@ -379,11 +379,12 @@ class Twin:
             while data := self._peers[number].recv(_READ):
                 found += data
 
-    def _progress(self) -> tuple[int, int, int]:
-        """Grows as long as something happens."""
+    def _progress(self) -> tuple[int, ...]:
+        """Changes as long as something happens."""
         log = self.store.log
         answered = sum(map(len, self._answers.values()))
-        return log.written + log.staged, answered, len(self.server.connections)
+        read = sum(conn._filled + conn.partial_bytes for conn in self.server.connections.values())
+        return log.written + log.staged, answered, read, len(self.server.connections)
 
     def _settle(self) -> None:
         """Ticks until nothing happens any more."""
