@@ -9,6 +9,7 @@ two ticks.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import logging
 import os
 import random
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from appliance.engine.broker import clients
 from appliance.engine.broker.broker import Broker, Network
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.clock import FakeClock
@@ -33,6 +35,7 @@ from appliance.engine.remoting import server
 from appliance.engine.remoting.dispatcher import Dispatcher, WorkerPool
 from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.remoting.server import RemotingServer
+from appliance.engine.store import message_reader
 from appliance.engine.store.log import commit_log
 from appliance.engine.store.queues.flush_queues import TopicDeletion
 from appliance.engine.window.options import Options
@@ -105,8 +108,9 @@ class Outcome:
     topics: list[str] = field(default_factory=list)
     counters: dict[str, Any] = field(default_factory=dict)
     exceptions: list[str] = field(default_factory=list)
-    #: How many frames the compiled part took; not compared.
+    #: How many sends and how many pulls the compiled part took; not compared.
     taken: int = field(default=0, compare=False)
+    pulled: int = field(default=0, compare=False)
 
     def differences(self, other: Outcome) -> list[str]:
         """Where two of them differ, in words."""
@@ -158,6 +162,7 @@ class Twin:
         self.loop.at_tick_end(self.server.flush_dirty)
         self.loop.at_tick_end(self._end_of_the_tick)
         self.store = self.broker.store
+        self.store._monotonic = self.clock.monotonic  # a broker's store has the machine's clock
         log = self.store.log
         log.stage, log.stage_room = bytearray(setting.stage_bytes), setting.stage_bytes
         self.exceptions: list[str] = []
@@ -374,11 +379,12 @@ class Twin:
             while data := self._peers[number].recv(_READ):
                 found += data
 
-    def _progress(self) -> tuple[int, int, int]:
-        """Grows as long as something happens."""
+    def _progress(self) -> tuple[int, ...]:
+        """Changes as long as something happens."""
         log = self.store.log
         answered = sum(map(len, self._answers.values()))
-        return log.written + log.staged, answered, len(self.server.connections)
+        read = sum(conn._filled + conn.partial_bytes for conn in self.server.connections.values())
+        return log.written + log.staged, answered, read, len(self.server.connections)
 
     def _settle(self) -> None:
         """Ticks until nothing happens any more."""
@@ -439,9 +445,15 @@ class Twin:
 
     @property
     def taken(self) -> int:
-        """How many frames the compiled part took."""
+        """How many sends the compiled part took."""
         runs = self.broker.send._runs
         return 0 if runs is None else runs.taken
+
+    @property
+    def pulled(self) -> int:
+        """How many pulls the compiled part answered."""
+        runs = self.broker.pull.compiled
+        return 0 if runs is None else runs.hits
 
     def stop(self) -> None:
         for far in self._peers.values():
@@ -457,13 +469,14 @@ class Twin:
 @contextmanager
 def _limits(setting: Setting, compiled: bool) -> Iterator[None]:
     """The engine's own figures are far too large for a test; and what both twins of one process share is switched."""
-    changed = [
+    changed: list[tuple[Any, str, Any]] = [
         (commit_log, "STAGE_BYTES", setting.stage_bytes),
         (server, "OUTBOX_HIGH_BYTES", setting.outbox_bytes),
         (server, "OUTBOX_TOTAL_BYTES", setting.outboxes_bytes),
     ]
+    changed.append((clients, "_opaques", itertools.count()))  # of what clients are told unasked
     if not compiled:
-        changed.append((server, "flush_outboxes", None))
+        changed += [(server, "flush_outboxes", None), (message_reader, "pick_compiled", None)]
     before = [getattr(module, name) for module, name, _ in changed]
     for module, name, value in changed:
         setattr(module, name, value)
@@ -503,7 +516,7 @@ def outcome(steps: Iterable[Step], setting: Setting, compiled: bool) -> Outcome:
     """What comes of an input."""
     with opened(setting, compiled) as twin:
         found = twin.take(steps)
-        found.taken = twin.taken
+        found.taken, found.pulled = twin.taken, twin.pulled
         return found
 
 

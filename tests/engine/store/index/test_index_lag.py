@@ -83,7 +83,7 @@ def minute_of(rate, tmp_path):
     return clock.largest, index
 
 
-@pytest.mark.skipif(not hotpath.COMPILED, reason="the bound is the compiled twin's")
+@pytest.mark.compiled
 @pytest.mark.parametrize("rate", [5_000, 100_000, 400_000, index_service.MAX_RATE])
 def test_a_minute_of_sends_leaves_it_no_further_behind_than_it_says(tmp_path, rate):
     lag, index = minute_of(rate, tmp_path)
