@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from collections.abc import Sequence, Set
@@ -242,6 +243,20 @@ def test_what_does_not_compile_is_left_out_even_where_an_earlier_build_lies(buil
     second, said = wheel_of(builder, tmp_path)
     assert not libraries_in(second)
     assert "the compiled part is left out: CompileError" in said
+
+
+def test_sources_packed_without_a_compiler_hold_all_that_one_needs(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    checkout(source)
+    shutil.copy(ROOT / "MANIFEST.in", source)
+    (source / "appliance" / "engine" / "hotpath" / "_compiled.c").write_text("")
+    run(sys.executable, "setup.py", "-q", "sdist", cwd=source, CC="/bin/false")
+    (packed,) = (source / "dist").glob("*.tar.gz")
+    with tarfile.open(packed) as file:
+        found = {Path(name).name for name in file.getnames() if "/hotpath/" in name}
+    ours = {path.name for path in BUILDING.parent.iterdir() if path.suffix in (".py", ".pyi", ".pyx", ".pxi")}
+    assert found == ours
 
 
 def test_a_build_that_requires_the_compiled_part_fails_without_it(builder, tmp_path):

@@ -572,6 +572,8 @@ def setting(chance: random.Random) -> Setting:
         trace_on=chance.random() < 0.8,
         auto_create=chance.random() < 0.8,
         region=chance.choice(("DefaultRegion", "DefaultRegion", 'a"b', "é", "100%d")),
+        outbox_bytes=chance.choice((2000, 20_000, 4 << 20, 4 << 20)),
+        outboxes_bytes=chance.choice((10_000, 100_000, 256 << 20, 256 << 20)),
     )
 
 
@@ -599,7 +601,7 @@ def conversation(chance: random.Random, length: int) -> Iterator[Step]:
                 for at in range(0, min(len(data), most), size := chance.choice((1, 3, 50, 700))):
                     yield "read", number, data[at : min(at + size, most)]
                 data = data[most:]
-            yield ("read" if chance.random() < 0.75 else "write"), number, data
+            yield chance.choice(("read", "read", "read", "read", "write", "write", "exact")), number, data
     for number, data in pieces.items():
         yield "read", number, data
 
@@ -648,7 +650,7 @@ def _event(chance: random.Random, number: int) -> Iterator[Step]:
     elif pick == 10:
         yield "options", chance.random() < 0.5, chance.choice((_MOST, _MOST, 1000))
     elif pick == 11:
-        yield "slow", number, chance.random() < 0.6
+        yield "slow", number, chance.random() < 0.7
     elif pick == 12:
         yield "take", number, chance.choice((1, 100, 100_000))
     elif pick == 13 and chance.random() < 0.3:

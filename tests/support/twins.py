@@ -8,6 +8,7 @@ two ticks.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import random
@@ -24,9 +25,11 @@ from appliance.engine.broker.broker import Broker, Network
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
+from appliance.engine.errors import FrameError
 from appliance.engine.hotpath import WHY_PURE
 from appliance.engine.protocol.command import MAX_FRAME_BYTES
 from appliance.engine.protocol.message_id import UniqueKeys
+from appliance.engine.remoting import server
 from appliance.engine.remoting.dispatcher import Dispatcher, WorkerPool
 from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.remoting.server import RemotingServer
@@ -76,7 +79,8 @@ def pair() -> tuple[PairSocket, socket.socket]:
 
 @dataclass
 class Setting:
-    """What the broker is like. stage_bytes: what a tick writes at once; small ones fill in the middle of a read."""
+    """What the broker is like. stage_bytes: what a tick writes at once; small ones fill in the middle of a read.
+    outbox_bytes, outboxes_bytes: from where on a peer's outbox is full, and those of all together are."""
 
     synchronous: bool = False
     segment_bytes: int = 256 * 1024
@@ -85,6 +89,8 @@ class Setting:
     trace_on: bool = True
     auto_create: bool = True
     region: str = "DefaultRegion"
+    outbox_bytes: int = 4 << 20
+    outboxes_bytes: int = 256 << 20
 
 
 @dataclass
@@ -158,7 +164,7 @@ class Twin:
         if compiled:
             assert self.dispatcher.runner is not None, f"the compiled part is not used: {WHY_PURE}"
         else:
-            self.dispatcher.runner = None
+            self.dispatcher.runner = None  # and so nobody reads its sockets but the connections
         self._peers: dict[int, socket.socket] = {}
         self._connections: dict[int, Any] = {}
         self._slow: set[int] = set()
@@ -240,6 +246,20 @@ class Twin:
     def do_read(self, number: int, data: bytes) -> None:
         """Bytes come, and are read."""
         self.do_write(number, data)
+        self.do_tick()
+
+    def do_exact(self, number: int, data: bytes) -> None:
+        """Whole frames come in memory of just their size, so that it is seen who looks behind them."""
+        if number not in self._peers or self._connections[number].closed:
+            self.do_write(number, b"")
+        conn = self._connections[number]
+        if conn.closed or conn.halted or conn._partial is not None or not data:
+            return
+        view = memoryview((ctypes.c_char * len(data)).from_buffer_copy(data)).cast("B")
+        try:
+            conn._consume(view, len(view))
+        except FrameError as error:
+            conn._refuse(error)
         self.do_tick()
 
     def do_slow(self, number: int, slow: bool) -> None:
@@ -372,7 +392,7 @@ class Twin:
             quiet = 0 if busy else quiet + 1
 
     def _outcome(self) -> Outcome:
-        store, server = self.store, self.server
+        store = self.store
         log, publication = store.log, store.publication
         numbers = sorted(self._peers)
         connections = [self._connections[number] for number in numbers]
@@ -400,9 +420,9 @@ class Twin:
                 "store time": store.store_ms,
                 "tails": store._tail_bytes,
                 "dirty queues": [(queue.topic, queue.queue_id) for queue in store.queues.dirty],
-                "partial frames": server._partial_total,
-                "outboxes": server._outbox_total,
-                "held back": len(server.held_back),
+                "partial frames": self.server._partial_total,
+                "outboxes": self.server._outbox_total,
+                "held back": len(self.server.held_back),
                 "journal": self.broker.journal.written,
                 "chance": random.getstate(),
             },
@@ -435,10 +455,29 @@ class Twin:
 
 
 @contextmanager
+def _limits(setting: Setting, compiled: bool) -> Iterator[None]:
+    """The engine's own figures are far too large for a test; and what both twins of one process share is switched."""
+    changed = [
+        (commit_log, "STAGE_BYTES", setting.stage_bytes),
+        (server, "OUTBOX_HIGH_BYTES", setting.outbox_bytes),
+        (server, "OUTBOX_TOTAL_BYTES", setting.outboxes_bytes),
+    ]
+    if not compiled:
+        changed.append((server, "flush_outboxes", None))
+    before = [getattr(module, name) for module, name, _ in changed]
+    for module, name, value in changed:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(changed, before, strict=True):
+            setattr(module, name, value)
+
+
+@contextmanager
 def opened(setting: Setting, compiled: bool) -> Iterator[Twin]:
     """A twin in a directory of its own."""
     directory = Path(tempfile.mkdtemp(prefix="twin", dir=_MEMORY if _MEMORY.is_dir() else None))
-    stage_bytes, commit_log.STAGE_BYTES = commit_log.STAGE_BYTES, setting.stage_bytes
     twin = None
     random.seed(11)
     exceptions, logger = Exceptions(), logging.getLogger("appliance")
@@ -447,16 +486,16 @@ def opened(setting: Setting, compiled: bool) -> Iterator[Twin]:
     logger.propagate = False
     logger.setLevel(logging.WARNING)
     try:
-        twin = Twin(directory, setting, compiled)
-        twin.exceptions = exceptions.found
-        yield twin
+        with _limits(setting, compiled):
+            twin = Twin(directory, setting, compiled)
+            twin.exceptions = exceptions.found
+            yield twin
     finally:
         logger.removeHandler(exceptions)
         logger.setLevel(level)
         logger.propagate = propagate
         if twin is not None:
             twin.stop()
-        commit_log.STAGE_BYTES = stage_bytes
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -13,7 +13,7 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import pure, pure_index
+from . import pure
 from .choice import choose
 
 
@@ -29,8 +29,6 @@ CHOICE = choose(os.environ, pure, _compiled_twin, os.path.dirname(__file__))
 WHY_PURE = CHOICE.why_pure
 
 twin: Any = CHOICE.twin
-#: That of the key index.
-index: Any = twin if not WHY_PURE else pure_index
 
 if TYPE_CHECKING:
     from .pure import (
@@ -50,8 +48,8 @@ else:
     AdmissionState, AppenderState, LoopState = twin.AdmissionState, twin.AppenderState, twin.LoopState
     PeerState, QueueState, ServerState = twin.PeerState, twin.QueueState, twin.ServerState
     StageState, TableState, TickState = twin.StageState, twin.TableState, twin.TickState
-    Keys, link_entries, put_keys = index.Keys, index.link_entries, index.put_keys
-    scan_keys, take_back = index.scan_keys, index.take_back
+    Keys, link_entries, put_keys = twin.Keys, twin.link_entries, twin.put_keys
+    scan_keys, take_back = twin.scan_keys, twin.take_back
     AnswersState = twin.AnswersState
 
 #: Whether this process uses the compiled twin.

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .pure_index import Keys as Keys
+from .pure_index import link_entries as link_entries
+from .pure_index import put_keys as put_keys
+from .pure_index import scan_keys as scan_keys
+from .pure_index import take_back as take_back
+
 if TYPE_CHECKING:
     from ..remoting.event_loop import EventLoop
 
