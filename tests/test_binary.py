@@ -258,6 +258,21 @@ def test_nothing_outside_is_imported(program, tmp_path):
     assert "ok    packages" in done.stdout
 
 
+def test_a_server_goes_on_when_its_file_is_replaced(serve, program, tmp_path):
+    own = tmp_path / "rocketbox"
+    shutil.copy(program, own)
+    running = serve([str(own)])
+    ready = running.ready()
+    (tmp_path / "new").write_text("another version")
+    (tmp_path / "new").rename(own)
+    # These modules and pages were not needed before.
+    assert Browser(ready["http"]).page("/login/")[0] == 200
+    assert Browser(ready["http"]).page("/api/v1/openapi.json")[0] == 401
+    running.process.terminate()
+    assert running.process.wait(10) == 0
+    assert "Traceback" not in running.said()
+
+
 def test_a_worker_that_is_killed_ends_the_program_with_its_status(serve):
     running = serve()
     os.kill(running.ready()["pid"], signal.SIGKILL)
