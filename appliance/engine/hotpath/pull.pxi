@@ -406,6 +406,8 @@ cdef class PullRuns:
         cdef PullPlan plan
         if not self._ask_of(fields, &ask):
             return
+        if ask.sys_flag & PULL_SUBSCRIPTION and not (fields.subscription or "").isprintable():
+            return  # nobody's expression, and a key would keep it
         key = self._key(&ask)
         if key is None:
             return
