@@ -58,7 +58,7 @@ class ModelledIndex(IndexService):
 
     syncs = 0
 
-    def work(self):
+    def work(self) -> bool:
         records = min((self.target - self.position) // RECORD_BYTES, index_service.FAST_SLICE)
         self.position += records * RECORD_BYTES
         self._keys_put += records
