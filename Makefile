@@ -14,9 +14,11 @@ types:
 test:
 	script/test
 
-# The long forms of what tests/crash, tests/fuzz and the kill loop do: hours. Seeds of failures are in their messages.
+# The long forms of what tests/crash, tests/fuzz, the kill loop and the comparison of the hot path's twins do, and what
+# the compiled twin does under the sanitizers: hours. Seeds of failures are in their messages.
 torture:
-	ROCKETBOX_TORTURE=1 script/test -s tests/crash tests/fuzz tests/clients/test_kill.py
+	script/sanitized
+	ROCKETBOX_TORTURE=1 script/test -s tests/crash tests/fuzz tests/hotpath tests/clients/test_kill.py
 
 # dist/*.whl: with the compiled part for this Python and machine; without a C compiler one for every machine.
 # What earlier builds left in build/ would be packed, too.

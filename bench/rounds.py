@@ -47,8 +47,8 @@ def _fresh_rounds(row: Row, bench: Bench, rounds: int, starter: Starter, samples
             try:
                 if not row.starts_itself:
                     server.start()
-                    require_twin(server)
                 sample = row.measure(bench, server)
+                require_twin(server)
             except (LoadError, ServerError, ApacheError, OSError) as failure:
                 samples[label].append(_failed(label, failure))
                 left.remove(label)

@@ -261,7 +261,8 @@ def add_program(bundle: Bundle, compiled_part: Path) -> None:
 def built_compiled_part(scratch: Path) -> Path:
     """The hot path's extension module, built anew."""
     command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(scratch), "--build-temp", str(scratch)]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    environment = {**os.environ, "ROCKETBOX_COMPILED": "required"}
+    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     found = sorted(scratch.rglob("_compiled*.so"))
     if said.returncode or not found:
         raise BuildError(f"the compiled part could not be built:\n{said.stdout}{said.stderr}")

@@ -126,12 +126,15 @@ int main(int argc, char **argv) {
     if (!failed(status))
         status = PYTHON(PyWideStringList_Append)(&config.module_search_paths, config.executable);
     if (!failed(status)) status = PYTHON(PyConfig_SetBytesArgv)(&config, argc, argv);
-    char command[160];
-    sprintf(command, "import rocketbox_start; rocketbox_start.run(%d, %llu, %llu, %d)", program,
-            (unsigned long long)places.contents.begin, (unsigned long long)places.contents.size, in_memory);
-    if (!failed(status)) status = set(&config, &config.run_command, command);
+    if (!failed(status))
+        status = set(&config, &config.run_command, "import sys; from appliance.main import main; sys.exit(main())");
     if (!failed(status)) status = PYTHON(Py_InitializeFromConfig)(&config);
     PYTHON(PyConfig_Clear)(&config);
     if (failed(status)) PYTHON(Py_ExitStatusException)(status);
+    /* First of all, since from 3.13 on Python itself imports modules before it runs a command. */
+    char start[160];
+    sprintf(start, "import rocketbox_start; rocketbox_start.start(%d, %llu, %llu, %d)", program,
+            (unsigned long long)places.contents.begin, (unsigned long long)places.contents.size, in_memory);
+    if (PYTHON(PyRun_SimpleStringFlags)(start, NULL)) return 2;
     return PYTHON(Py_RunMain)();
 }

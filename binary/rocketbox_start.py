@@ -1,6 +1,6 @@
 """The first Python code in the one-file build: finds modules and files of the program inside the executable.
 
-`run` installs a finder for everything that build.py has put there. To Python and to the program it looks as if the
+`start` installs a finder for everything that build.py has put there. To Python and to the program it looks as if the
 executable were a directory: the `__file__` of `appliance.settings` is EXECUTABLE/appliance/settings.py. Nothing else is
 ever imported: no directory, no PYTHONPATH.
 """
@@ -227,8 +227,8 @@ _ADAPTED = {
 }
 
 
-def run(program: int, begin: int, size: int, in_memory: int) -> None:
-    """The program `rocketbox`; leaves with its exit status."""
+def start(program: int, begin: int, size: int, in_memory: int) -> None:
+    """From here on everything is found in the executable, which is open as `program`; its table lies at `begin`."""
     contents = marshal.loads(os.pread(program, size, begin))
     inside = Inside(program, contents, bool(in_memory))
 
@@ -244,6 +244,3 @@ def run(program: int, begin: int, size: int, in_memory: int) -> None:
     sys.path_importer_cache.clear()
     sys.path[:] = []
     sys.argv[0] = "rocketbox"
-    from appliance.main import main
-
-    sys.exit(main())

@@ -5,6 +5,25 @@ import os
 import pytest
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "compiled: is about the compiled twin of the hot path, and needs it")
+
+
+def pytest_collection_modifyitems(config, items):
+    """A run that is told to do with the pure twin has nothing to say of the other."""
+    if os.environ.get("ROCKETBOX_PURE"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("compiled")])
+        items[:] = [item for item in items if not item.get_closest_marker("compiled")]
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("compiled"):
+        from appliance.engine.hotpath import WHY_PURE
+
+        if WHY_PURE:
+            pytest.skip(WHY_PURE)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     """Where CI is set a test that cannot run has failed: a suite that skips is not green."""

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from collections.abc import Sequence, Set
@@ -244,6 +245,20 @@ def test_what_does_not_compile_is_left_out_even_where_an_earlier_build_lies(buil
     assert "the compiled part is left out: CompileError" in said
 
 
+def test_sources_packed_without_a_compiler_hold_all_that_one_needs(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    checkout(source)
+    shutil.copy(ROOT / "MANIFEST.in", source)
+    (source / "appliance" / "engine" / "hotpath" / "_compiled.c").write_text("")
+    run(sys.executable, "setup.py", "-q", "sdist", cwd=source, CC="/bin/false")
+    (packed,) = (source / "dist").glob("*.tar.gz")
+    with tarfile.open(packed) as file:
+        found = {Path(name).name for name in file.getnames() if "/hotpath/" in name}
+    ours = {path.name for path in BUILDING.parent.iterdir() if path.suffix in (".py", ".pyi", ".pyx", ".pxi")}
+    assert found == ours
+
+
 def test_a_build_that_requires_the_compiled_part_fails_without_it(builder, tmp_path):
     with pytest.raises(AssertionError, match="the compiled part cannot be built: there is no C compiler /nowhere/cc"):
         wheel_of(builder, tmp_path, ROCKETBOX_COMPILED="required", CC="/nowhere/cc")
@@ -319,6 +334,18 @@ def test_a_checkout_without_a_working_compiler_says_so_and_runs_pure_python(tmp_
         made.set_up("compiled=required;", CC="/bin/false")
     # Nor does the variable of the one who starts it change what is said of the build.
     assert made.set_up(ROCKETBOX_PURE="1")[-1] == "hot path: compiled"
+
+
+def test_where_it_is_required_a_compiler_is_installed(tmp_path):
+    made = Checkout(tmp_path / "checkout")
+    real = tools_without_a_compiler(tmp_path / "bin")
+    # In place of apt-get, which would need root: what is asked for appears.
+    gcc = shutil.which("gcc")
+    installing = f'install_packages() {{ say "installing $*"; ln -s {gcc} {real}/gcc; }};'
+    said = made.set_up(f"compiled=required; {installing}", PATH=real, CC="gcc")
+    assert said[0] == INSTALLING
+    assert said[1].startswith("installing gcc")
+    assert said[2:] == ["hot path: compiled"]
 
 
 def test_ci_requires_the_compiled_part():

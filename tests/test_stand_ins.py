@@ -97,6 +97,7 @@ NAMESAKES = {
     "support/serve_impatient.py:Impatient": "a real server of pages",
     "browser/furniture.py:Furniture": "sends messages into a server",
     "engine/test_figures.py:Mover": "a row of a table",
+    "engine/store/index/test_index_lag.py:ModelledIndex": "the index itself, whose work takes time",
     "engine/namesrv/conftest.py:LiveNamesrv": "a real name server",
     "engine/namesrv/test_with_apache.py:OurBroker": "a real broker",
     "fuzz/test_hostile_frames.py:Honest": "a client",

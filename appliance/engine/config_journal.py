@@ -6,9 +6,10 @@ One line for each change, in `DATA/rocketbox/config.journal`; format page: docs/
 
 The CRC-32 of the JSON text as eight hex digits, a blank, the text. `value` is null for a deletion.
 
-The thread that makes a change writes its entry without a sync: from then on the change survives the process. The
-journal's own thread syncs what has been written: when `wait_durable` returns, the change survives a power cut. When the
-JSON files of all tables are saved and hold all entries, the journal is emptied.
+The thread that makes a change writes its entry without a sync: from then on the change survives the process. Who has
+to wait for the disk syncs in its own thread what has been written by then (`make_durable`), for others who wait as
+well; the journal's thread syncs for those who do not wait. When `make_durable` or `wait_durable` returns, the change
+survives a power cut. When the JSON files of all tables are saved and hold all entries, the journal is emptied.
 
 Positions are numbers of entries, counted over the journal's life and never reset:
 
@@ -143,6 +144,8 @@ class ConfigJournal(ServiceThread):
         self._last_entry: dict[str, int] = {}
         self._saved: dict[str, int] = {}
         self._broken: str | None = None
+        # Held by whoever syncs; _lock and _state are taken inside.
+        self._syncing = threading.Lock()
         # Guarded by _state.
         self._state = threading.Condition()
         self._durable = 0
@@ -192,10 +195,12 @@ class ConfigJournal(ServiceThread):
         """The number of the last entry; for `saved`."""
         return self._written
 
-    def append(self, entry: dict[str, Any]) -> int:
-        """Write one entry; returns its number, for `wait_durable`. Never syncs.
+    def append(self, entry: dict[str, Any], wake: bool = True) -> int:
+        """Write one entry; returns its number, for `make_durable`. Never syncs.
 
-        entry: JSON values, with `table` and `name`. Raises OSError when it cannot be written; nothing has changed then.
+        entry: JSON values, with `table` and `name`. wake: have the thread sync it; False for who calls `make_durable`
+        next (should that not happen, it is synced when its table is saved, a second later). Raises OSError when it
+        cannot be written; nothing has changed then.
         """
         line = encode_entry(entry)
         with self._lock:
@@ -211,8 +216,18 @@ class ConfigJournal(ServiceThread):
             self._end += len(line)
             self._written += 1
             self._last_entry[entry["table"]] = ticket = self._written
-        self.wakeup()
+        if wake:
+            self.wakeup()
         return ticket
+
+    def make_durable(self, ticket: int) -> None:
+        """As `wait_durable`, and the sync is made here unless another one is under way: two hand-overs less. Blocks."""
+        if self._durable < ticket and self._syncing.acquire(timeout=WAIT_S):
+            try:
+                self._sync_locked()
+            finally:
+                self._syncing.release()
+        self.wait_durable(ticket, 0.0)
 
     def wait_durable(self, ticket: int, timeout_s: float = WAIT_S) -> None:
         """Return when entry `ticket` is durable. Raises OSError when its sync failed or takes too long."""
@@ -234,7 +249,7 @@ class ConfigJournal(ServiceThread):
         ticket = self._written
         if ticket > self._durable:
             try:
-                self.wait_durable(ticket)
+                self.make_durable(ticket)
             except OSError as error:
                 logger.error("config journal: cannot be synced, saving the tables instead: %s", error)
                 for save in self.when_broken:
@@ -318,6 +333,10 @@ class ConfigJournal(ServiceThread):
 
     def _sync(self) -> None:
         """Sync what was written before this call."""
+        with self._syncing:
+            self._sync_locked()
+
+    def _sync_locked(self) -> None:
         target = self._written
         if target <= self._durable or self._broken is not None:
             return

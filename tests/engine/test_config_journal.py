@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from appliance.engine import config_journal
 from appliance.engine.config_journal import ConfigJournal, OsJournalCalls, decode_line, encode_entry
 
 WAIT_S = 5.0
@@ -307,3 +308,64 @@ def test_stop_syncs_the_rest(path, calls, open_journal):
     journal.stop()
     calls.power_cut()
     assert names(open_journal(path)) == ["A"]
+
+
+def test_who_waits_syncs_in_its_own_thread(path, calls, open_journal):
+    journal = open_journal(path, calls)  # its thread does not run
+    calls.syncs = 0
+    journal.make_durable(journal.append(entry("A"), wake=False))
+    assert calls.syncs == 1
+    journal.make_durable(1)
+    assert calls.syncs == 1
+    calls.power_cut()
+    assert names(open_journal(path)) == ["A"]
+
+
+def test_those_who_wait_together_share_a_sync(calls, journal):
+    """One syncs, the next sync is for all who came meanwhile."""
+    calls.syncs = 0
+    calls.syncing.clear()
+    calls.gate.clear()
+    waiting = [threading.Thread(target=journal.make_durable, args=(journal.append(entry("first"), wake=False),))]
+    waiting[0].start()
+    assert calls.syncing.wait(WAIT_S)
+    for number in range(20):
+        ticket = journal.append(entry(f"T{number}"), wake=False)
+        waiting.append(threading.Thread(target=journal.make_durable, args=(ticket,)))
+        waiting[-1].start()
+    calls.gate.set()
+    for thread in waiting:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+    assert journal.durable == journal.written
+    assert calls.syncs == 2
+
+
+def test_a_sync_of_who_waits_that_fails_is_told_and_never_followed_by_a_good_one(path, calls, journal):
+    calls.syncs = 0
+    calls.sync_error = errno.EIO
+    with pytest.raises(OSError, match="could not be synced"):
+        journal.make_durable(journal.append(entry("A"), wake=False))
+    with pytest.raises(OSError, match="could not be synced"):
+        journal.append(entry("B"))
+    journal.work()
+    assert calls.syncs == 0
+    assert journal.durable == 0
+
+
+def test_who_comes_behind_a_sync_that_hangs_gets_an_error_in_time(calls, journal, monkeypatch):
+    monkeypatch.setattr(config_journal, "WAIT_S", 0.05)
+    calls.syncing.clear()
+    calls.gate.clear()
+    journal.append(entry("A"))
+    assert calls.syncing.wait(WAIT_S)
+    with pytest.raises(OSError, match="not synced in time"):
+        journal.make_durable(journal.append(entry("B"), wake=False))
+
+
+def test_an_entry_nobody_waits_for_after_all_is_synced_when_its_table_is_saved(calls, journal):
+    calls.syncs = 0
+    ticket = journal.append(entry("A"), wake=False)
+    journal.saved("topics", ticket)
+    journal.wait_durable(ticket)
+    assert calls.syncs == 1

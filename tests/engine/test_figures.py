@@ -14,6 +14,7 @@ import pytest
 from appliance.engine.broker.processors.admin_broker import NOT_HERE
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
+from appliance.engine.hotpath import CHOICE
 from tests.support import happenings as happens
 from tests.support.engine import ROOMY
 from tests.support.figures import SkippingClock, WatchedEngine
@@ -202,7 +203,7 @@ SOURCES: dict[str, tuple[Callable[[WatchedEngine], dict[str, Any]], list[Mover],
         STATISTICS,
         {f"{span}.{name}": _SHORT_SPANS for span in ("statsDay", "statsHour") for name in ("avgpt", "sum", "tps")},
     ),
-    "metrics": (WatchedEngine.metrics, METRICS, {}),
+    "metrics": (WatchedEngine.metrics, METRICS, {f'hot_path_info{{twin="{CHOICE.name}"}}': _NAME}),
     "overview": (
         WatchedEngine.overview,
         OVERVIEW,
@@ -244,7 +245,7 @@ SOURCES: dict[str, tuple[Callable[[WatchedEngine], dict[str, Any]], list[Mover],
         SYSTEM,
         dict.fromkeys(
             "version persona python pid roles bind broker_name cluster_name broker_id broker_address namesrv_address "
-            "advertised data_dir store_dir flush".split(),
+            "advertised data_dir store_dir flush hot_path why_pure".split(),
             _NAME,
         )
         | {

@@ -32,6 +32,8 @@ FREE = {
     (100, "namespace"): {"path", "other script"},
     (100, "key"): {"path", "other script"},
     (100, "value"): {"path", "other script"},
+    (11, "subscription"): {"path", "other script"},
+    (361, "subscription"): {"path", "other script"},
     (34, "clientID"): {"path", "other script"},
     (34, "subString"): {"path", "other script"},
     (34, "tagsSet"): {"path", "other script"},

@@ -6,6 +6,7 @@ something that only looks wrong: each place of a header, of the properties and o
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from tests.support.sending import LONG
 from tests.support.twins import Setting, Step
 
 SENDS = (10, 310, 320)
+PULLS = (11, 361)
 TOPICS = ("TopicA", "TopicB", "Orders", "%RETRY%Group", "New-1", "New_2")
 #: Topics that are no place for a producer, or that there are not.
 ODD_TOPICS = (
@@ -451,14 +453,25 @@ _KEY = "UNIQ_KEY\x01K1\x02WAIT\x01true\x02"
 _BESIDE = ("opaque", "flag", "version", "code", "remark", "language", "zz")
 
 
-def each_header(code: int) -> Iterator[bytes]:
-    """Frames in JSON: each value of the lists above in each place of a header, alone and behind what belongs there."""
+def plain(code: int) -> tuple[list[tuple[str, Any]], bytes]:
+    """Fields and body of an ordinary request."""
+    if code in PULLS:
+        return [
+            ("consumerGroup", "CG"), ("topic", "TopicA"), ("queueId", 0), ("queueOffset", 1), ("maxMsgNums", 32),
+            ("sysFlag", 6), ("commitOffset", 0), ("suspendTimeoutMillis", 15_000), ("subscription", "*"),
+            ("subVersion", 0), ("expressionType", "TAG"),
+        ], b""  # fmt: skip
     batch = code == 320
     pairs = fields_of(random.Random(1), "TopicA", 0, _KEY, batch)
     named = [(LONG.get(name, name) if code == 10 else name, value) for name, value in pairs]
+    return named, encode_member(b"x", b"UNIQ_KEY\x01K2\x02") if batch else b"x"
+
+
+def each_header(code: int) -> Iterator[bytes]:
+    """Frames in JSON: each value of the lists above in each place of a header, alone and behind what belongs there."""
+    named, body = plain(code)
     fields = [(name.encode(), value_of(value, False)) for name, value in named]
-    fields += [(b"maxReconsumeTimes" if code == 10 else b"l", b'"3"'), (b"zz", b'"x"')]
-    body = encode_member(b"x", b"UNIQ_KEY\x01K2\x02") if batch else b"x"
+    fields += [(b"l" if code > 300 else b"maxReconsumeTimes", b'"3"'), (b"zz", b'"x"')]
     values = [b'"' + raw + b'"' for raw in RAW_STRINGS] + [b'"' + raw + b'x"' for raw in RAW_STRINGS]
     values += [form % 2 if b"%d" in form else form for form in NUMBERS] + list(BOOLEANS)
     for at, (name, known) in enumerate(fields):
@@ -489,17 +502,12 @@ def each_header(code: int) -> Iterator[bytes]:
 
 def each_binary_header(code: int) -> Iterator[bytes]:
     """Frames in ROCKETMQ: the same, and each length of it wrong."""
-    batch = code == 320
-    pairs = fields_of(random.Random(1), "TopicA", 0, _KEY, batch)
-    named = [(LONG.get(name, name) if code == 10 else name, value) for name, value in pairs]
-    body = encode_member(b"x", b"UNIQ_KEY\x01K2\x02") if batch else b"x"
+    named, body = plain(code)
     usual_header = binary_header(code, named, 5, 0)
     values = [raw for raw in RAW_STRINGS if raw] + [form.strip(b'"') % 2 for form in NUMBERS if b"%d" in form]
     values += [form.strip(b'"') for form in (*NUMBERS, *BOOLEANS) if b"%d" not in form] + [b""]
-    fields = [
-        (name.encode(), str(value).lower().encode() if value is not _KEY else _KEY.encode()) for name, value in named
-    ]
-    fields[1] = fields[1][0], b"TopicA"
+    fields = [(name.encode(), value_of(value, False).strip(b'"').replace(b"\\u000", b"")) for name, value in named]
+    fields = [(name, _KEY.encode() if b"UNIQ_KEY" in value else value) for name, value in fields]
 
     def header(some: list[tuple[bytes, bytes]]) -> bytes:
         entries = b"".join(
@@ -520,30 +528,67 @@ def each_binary_header(code: int) -> Iterator[bytes]:
             yield framed(usual_header[:at] + bytes((value,)) + usual_header[at + 1 :], body, 1)
 
 
+def pull(chance: random.Random) -> bytes:
+    """A pull, mostly as clients write it, of a few groups and queues, so that the same comes again."""
+    style = chance.choice(("java", "java", "go", "cpp", "binary"))
+    own = chance.random() < 0.7
+    pairs: list[tuple[str, Any]] = [
+        ("consumerGroup", "CG"), ("topic", chance.choice(TOPICS[:2])), ("queueId", chance.randrange(2)),
+        ("queueOffset", chance.choice((0, 0, 0, 0, 1, 2, 5, 20))),
+        ("maxMsgNums", chance.choice((32, 32, 1, 100))), ("sysFlag", 4 if own else 0), ("commitOffset", 0),
+        ("suspendTimeoutMillis", 15_000), ("subscription", chance.choice(("*", "*", "*", "TagA || 订单"))),
+        ("subVersion", chance.choice((0, 0, 1))), ("expressionType", "TAG"),
+    ]  # fmt: skip
+    if chance.random() < 0.3:
+        name, values = chance.choice((
+            ("sysFlag", (0, 1, 2, 3, 5, 6, 7, 8, 12, -1)), ("queueId", (-1, 4, 7, 8, 1 << 30, (1 << 31) - 1)),
+            ("queueOffset", (-1, 1000, 1 << 40, -(1 << 62))), ("maxMsgNums", (0, -1, 1 << 30, 1 << 62)),
+            ("commitOffset", (1, 5, -1)), ("suspendTimeoutMillis", (0, 1, -1)), ("topic", ODD_TOPICS),
+            ("subscription", ("", "a" * 2000, "||", "TagA||TagB", " * ")),
+            ("expressionType", ("", "SQL92", "tag", "X")),
+            ("consumerGroup", ("", "Nobody", "a/b", "ä", "x" * 300)), ("subVersion", (1 << 40, -1)),
+        ))  # fmt: skip
+        pairs = [(one, chance.choice(values) if one == name else value) for one, value in pairs]
+    code, opaque = chance.choice((11, 11, 11, 361)), chance.randrange(1 << 20)
+    flag = 0 if chance.random() < 0.97 else 2
+    if style == "binary":
+        return framed(binary_header(code, pairs, opaque, flag), b"", 1)
+    encoded = [(name.encode(), value_of(value, style == "cpp")) for name, value in pairs]
+    if chance.random() < 0.1:
+        _spoil(chance, encoded)
+    return framed(json_header(style, code, encoded, b"%d" % opaque, b"%d" % flag), b"")
+
+
+def heartbeat(chance: random.Random) -> bytes:
+    """A consumer says what it wants."""
+    wanted = [
+        {"topic": topic, "subString": "*", "subVersion": chance.choice((0, 1)), "expressionType": "TAG"}
+        for topic in TOPICS[:3]
+    ]
+    consumers = [
+        {
+            "groupName": "CG",
+            "subscriptionDataSet": wanted,
+            "messageModel": chance.choice(("CLUSTERING", "BROADCASTING")),
+        }
+    ]
+    body = json.dumps({"clientID": f"c@{chance.randrange(3)}", "consumerDataSet": consumers}).encode()
+    return framed(json_header("java", 34, [], b"19", b"0"), body)
+
+
 def other(chance: random.Random) -> bytes:
-    """What stands between sends: a pull, a question, an answer, a send back."""
-    pick = chance.randrange(5)
+    """What stands between sends: pulls, questions, an answer."""
+    pick = chance.randrange(9)
     if pick == 0:
-        topic = chance.choice(TOPICS[:3])
-        pairs = [
-            ("consumerGroup", "CG"), ("topic", topic), ("queueId", chance.randrange(4)),
-            ("queueOffset", chance.choice((0, 1, 5))), ("maxMsgNums", 32), ("sysFlag", 4),
-            ("commitOffset", 0), ("suspendTimeoutMillis", 0), ("subscription", "*"),
-            ("subVersion", 0), ("expressionType", "TAG"),
-        ]  # fmt: skip
-        encoded = [(name.encode(), value_of(value, False)) for name, value in pairs]
-        return framed(json_header("java", 11, encoded, b"%d" % chance.randrange(1000), b"0"), b"")
-    if pick == 1:
         encoded = [(b"topic", quoted(chance.choice(TOPICS[:3]))), (b"queueId", b'"1"')]
         return framed(json_header("java", 30, encoded, b"17", b"0"), b"")
-    if pick == 2:
+    if pick == 1:
         return framed(json_header("java", 31_999, [], b"18", b"0"), b"")
-    if pick == 3:
+    if pick == 2:
         return framed(json_header("java", 0, [], b"18", b"1"), b"an answer to nothing")
-    return framed(
-        json_header("java", 34, [], b"19", b"0"),
-        b'{"clientID":"c@1","consumerDataSet":[],"producerDataSet":[{"groupName":"PG"}]}',
-    )
+    if pick == 3:
+        return heartbeat(chance)
+    return pull(chance) * chance.choice((1, 2, 3))  # the first of a kind is Python's
 
 
 def recorded() -> list[bytes]:
@@ -572,13 +617,16 @@ def setting(chance: random.Random) -> Setting:
         trace_on=chance.random() < 0.8,
         auto_create=chance.random() < 0.8,
         region=chance.choice(("DefaultRegion", "DefaultRegion", 'a"b', "é", "100%d")),
+        outbox_bytes=chance.choice((2000, 20_000, 4 << 20, 4 << 20)),
+        outboxes_bytes=chance.choice((10_000, 100_000, 256 << 20, 256 << 20)),
     )
 
 
 def conversation(chance: random.Random, length: int) -> Iterator[Step]:
     """Reads of several connections, whole frames and pieces, and what may happen between them."""
     yield from PREPARED
-    odds, events = chance.choice((0.03, 0.2, 0.5)), chance.choice((0.03, 0.12))
+    odds, others = chance.choice((0.03, 0.2, 0.5)), chance.choice((0.05, 0.05, 0.3))
+    events = chance.choice((0.03, 0.12))
     pieces: dict[int, bytes] = {}
     for _ in range(length):
         number = chance.choice((0, 0, 0, 1, 2, 3))
@@ -588,7 +636,7 @@ def conversation(chance: random.Random, length: int) -> Iterator[Step]:
         elif pick < events + 0.03:
             yield ("tick",)
         else:
-            data = b"".join(one_of(chance, odds) for _ in range(chance.choice((1, 1, 1, 2, 4, 10))))
+            data = b"".join(one_of(chance, odds, others) for _ in range(chance.choice((1, 1, 1, 2, 4, 10))))
             data = pieces.pop(number, b"") + data
             how = chance.random()
             if how < 0.12:
@@ -599,16 +647,16 @@ def conversation(chance: random.Random, length: int) -> Iterator[Step]:
                 for at in range(0, min(len(data), most), size := chance.choice((1, 3, 50, 700))):
                     yield "read", number, data[at : min(at + size, most)]
                 data = data[most:]
-            yield ("read" if chance.random() < 0.75 else "write"), number, data
+            yield chance.choice(("read", "read", "read", "read", "write", "write", "exact")), number, data
     for number, data in pieces.items():
         yield "read", number, data
 
 
-def one_of(chance: random.Random, odds: float) -> bytes:
+def one_of(chance: random.Random, odds: float, others: float) -> bytes:
     pick = chance.random()
     if pick < odds:
         return odd(chance)
-    if pick < odds + 0.05:
+    if pick < odds + others:
         return other(chance)
     return usual(chance, chance.choice(USUAL_KINDS))
 
@@ -619,7 +667,7 @@ def _event(chance: random.Random, number: int) -> Iterator[Step]:
     if pick < 3:
         yield ("sync",)
     elif pick < 5:
-        yield "advance", chance.choice((1, 5, 1000, 6000))
+        yield "advance", chance.choice((1, 5, 1000, 6000, 16_000))
     elif pick == 5:
         yield "jump", chance.choice((-5000, -1, 1, 60_000))
     elif pick == 6:
@@ -648,7 +696,7 @@ def _event(chance: random.Random, number: int) -> Iterator[Step]:
     elif pick == 10:
         yield "options", chance.random() < 0.5, chance.choice((_MOST, _MOST, 1000))
     elif pick == 11:
-        yield "slow", number, chance.random() < 0.6
+        yield "slow", number, chance.random() < 0.7
     elif pick == 12:
         yield "take", number, chance.choice((1, 100, 100_000))
     elif pick == 13 and chance.random() < 0.3:

@@ -14,7 +14,7 @@ def main(path: str) -> None:
     lines = ["compiled" if COMPILED else "pure"]
     for steps, setting in corpus():
         found = outcome(steps, setting, COMPILED)
-        found.taken = 0
+        found.taken = found.pulled = 0
         lines.append(hashlib.sha256(repr(found).encode()).hexdigest())
     with open(path, "w", encoding="ascii") as file:
         file.write("\n".join(lines) + "\n")

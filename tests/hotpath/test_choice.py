@@ -51,9 +51,9 @@ def chosen(package: Path, **environment: str) -> str:
 
 
 def put_library(package: Path, interface: int = pure.INTERFACE, sources: int | None = None, more: str = "") -> None:
-    """In place of the compiled one: a module that says it was built from these sources, and has all that `pure` has."""
+    """In place of the compiled one: a module that says what it was built from, and has whatever it is asked for."""
     mark = building.mark_of_sources(package) if sources is None else sources
-    text = f"from .pure import *\nfrom .pure_index import *\nINTERFACE = {interface}\nSOURCES = {mark}\n{more}"
+    text = f"INTERFACE = {interface}\nSOURCES = {mark}\ndef __getattr__(name): return name\n{more}"
     (package / "_compiled.py").write_text(text)
 
 

@@ -10,12 +10,15 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from appliance.engine.protocol.command import decode_frame
+from tests.fuzz.hostile_frames import TOPICS, Frames
 from tests.support.batches import encode_member
 from tests.support.sending import LONG
 from tests.support.twins import Outcome, Setting, Step, outcome
@@ -23,9 +26,11 @@ from tests.support.twins import Outcome, Setting, Step, outcome
 from . import inputs
 from .shrinking import differ, frames_of, shown, shrunk
 
+pytestmark = pytest.mark.compiled
+
 TORTURE = bool(os.environ.get("ROCKETBOX_TORTURE"))
-#: Conversations of some 60 frames.
-CONVERSATIONS = 17_000 if TORTURE else 250
+#: Conversations of some 60 frames. Under the sanitizers all is many times slower.
+CONVERSATIONS = 17_000 if TORTURE else 100 if os.environ.get("ROCKETBOX_SANITIZED") else 250
 #: Together they are one test: some hundred of them take as long as a test may.
 A_TEST = 50
 SMALL = Setting(segment_bytes=128 * 1024)
@@ -89,6 +94,42 @@ def test_usual_frames_are_taken(kind):
     assert got.taken >= 200 - queues
 
 
+@pytest.mark.parametrize("seed", range(400 if TORTURE else 6))
+def test_frames_of_a_stranger(seed):
+    """Those of tests/fuzz that ask for what both twins do."""
+    wanted = {*inputs.SENDS, *inputs.PULLS}
+    usual = inputs.usual(random.Random(1), "java")
+    hostile = (one.frame for one in Frames(seed, wanted) if one.code in wanted)
+    reads: list[Step] = [("read", 0, frame + usual) for frame in itertools.islice(hostile, 500)]
+    check([*(("topic", topic) for topic in TOPICS), *inputs.PREPARED, *reads], Setting(segment_bytes=8 << 20))
+
+
+@pytest.mark.parametrize("code", inputs.PULLS)
+@pytest.mark.parametrize("slow", [False, True])
+def test_pulls_are_served(code, slow):
+    """Of every offset and for several expressions; who takes the answers late gets all of them in the end."""
+    chance = random.Random(code)
+    sends = b"".join(inputs.usual(chance, chance.choice(inputs.USUAL_KINDS)) for _ in range(200))
+    steps: list[Step] = [*inputs.PREPARED, ("read", 0, sends)]
+    if slow:
+        steps.append(("slow", 1, True))
+    pulls = 0
+    pairs = dict(inputs.plain(code)[0])
+    for tags, count, queue in itertools.product(("*", "TagA", "TagA || 订单"), (1, 32), (0, 1)):
+        for offset in range(8):
+            pairs |= {"subscription": tags, "maxMsgNums": count, "queueId": queue, "queueOffset": offset}
+            encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in pairs.items()]
+            frame = inputs.framed(inputs.json_header("java", code, encoded, b"%d" % pulls, b"0"), b"")
+            binary = inputs.framed(inputs.binary_header(code, list(pairs.items()), pulls, 0), b"", 1)
+            steps.append(("read", 1, frame + binary))
+            pulls += 2
+            if slow and offset == 4:
+                steps.append(("take", 1, 5000))
+    got = check(steps, Setting(segment_bytes=16 << 20, max_message_size=1 << 20))
+    assert len(frames_of(got.answers[1])) == pulls
+    assert got.pulled > (pulls // 10 if slow else pulls // 2)  # records that lie far apart are Python's to send
+
+
 def test_headers_with_too_many_fields():
     """Beyond 64 KiB Python counts what may be fields, in any text of a header."""
     steps: list[Step] = []
@@ -105,7 +146,7 @@ def test_headers_with_too_many_fields():
     check([*inputs.PREPARED, ("read", 0, inputs.usual(random.Random(1), "java")), *steps])
 
 
-@pytest.mark.parametrize("code", inputs.SENDS)
+@pytest.mark.parametrize("code", inputs.SENDS + inputs.PULLS)
 @pytest.mark.parametrize("encoding", ["json", "binary"])
 def test_each_value_in_each_place(encoding, code):
     """A usual send between them shows that the connection still is in step."""
@@ -114,7 +155,7 @@ def test_each_value_in_each_place(encoding, code):
     usual = inputs.usual(random.Random(1), "java")
     for at in range(0, len(frames), 500):
         reads: list[Step] = [("read", 0, frame + usual) for frame in frames[at : at + 500]]
-        check([*inputs.PREPARED, *reads], Setting(segment_bytes=1 << 20))
+        check([*inputs.PREPARED, ("read", 0, usual * 4), *reads], Setting(segment_bytes=1 << 20))
 
 
 def test_members_get_the_unique_key_of_their_own_batch():
@@ -173,3 +214,105 @@ def test_processes(tmp_path):
     assert len(found[0]) == len(CORPUS_SEEDS)
     differing = [CORPUS_SEEDS[n] for n, (one, other) in enumerate(zip(*found, strict=True)) if one != other]
     assert not differing, f"seeds {differing}"
+
+
+USUAL = b"".join(inputs.usual(random.Random(kind), kind) for kind in inputs.USUAL_KINDS for _ in range(2))
+FIRST: list[Step] = [*inputs.PREPARED, ("read", 0, USUAL), ("read", 1, USUAL)]
+NUMBER = 2 * len(inputs.USUAL_KINDS)
+
+
+def codes(answers: bytes) -> Counter[int]:
+    """How often each code was answered."""
+    return Counter(decode_frame(frame).code for frame in frames_of(answers))
+
+
+@pytest.mark.parametrize(
+    ("synchronous", "steps", "expected"),
+    [
+        # Not synced in time: told so, once; and stored all the same.
+        (True, [("read", 0, USUAL), ("advance", 6000), ("tick",), ("sync",)], {0: NUMBER, 10: NUMBER}),
+        (True, [("read", 0, USUAL), ("advance", 4000), ("tick",), ("sync",)], {0: 2 * NUMBER}),
+        # The log breaks in the middle of a tick, or before its sync.
+        (False, [("break_log",), ("read", 0, USUAL), ("read", 0, USUAL)], {0: NUMBER, 14: 2 * NUMBER}),
+        (True, [("write", 1, USUAL), ("read", 0, USUAL), ("break_log",), ("read", 0, USUAL)],
+         {0: NUMBER, 14: 2 * NUMBER}),
+        # No room, and room again.
+        (False, [("refuse", "full"), ("read", 0, USUAL), ("refuse", None), ("read", 0, USUAL)],
+         {0: 2 * NUMBER, 14: NUMBER}),
+        # A topic that is gone when its tick is published, or its messages come.
+        (False, [("write", 0, USUAL), ("forbid", "TopicA"), ("tick",), ("forget", "TopicA")], None),
+        (True, [("read", 0, USUAL), ("forbid", "TopicA"), ("read", 0, USUAL), ("forget", "TopicA"), ("sync",)], None),
+        (True, [("read", 0, USUAL), ("forbid", "TopicA"), ("forget", "TopicA"), ("topic", "TopicA"),
+                ("read", 0, USUAL)], {0: 3 * NUMBER}),
+        # Fewer queues, no right to write, other options.
+        (False, [("topic", "TopicA", 6, 1, 1), ("read", 0, USUAL)], None),
+        (False, [("topic", "TopicA", 4), ("read", 0, USUAL)], None),
+        (False, [("options", False, 1000), ("read", 0, USUAL)], None),
+        # Held back, with more behind it, and closed meanwhile.
+        (False, [("hold", True), ("read", 0, USUAL), ("read", 0, USUAL), ("hold", False)], {0: 3 * NUMBER}),
+        (False, [("hold", True), ("read", 0, USUAL), ("close", 0), ("hold", False)], {0: NUMBER}),
+        # Gone before it is answered, or with nothing more to say.
+        (True, [("read", 0, USUAL), ("close", 0), ("sync",)], {0: NUMBER}),
+        (True, [("write", 0, USUAL), ("hang_up", 0), ("tick",), ("sync",)], None),
+        (False, [("write", 0, USUAL), ("shut", 0), ("tick",)], None),
+        # Time goes back: store times do not.
+        (False, [("jump", -5000), ("read", 0, USUAL), ("jump", 9000), ("read", 0, USUAL)], {0: 3 * NUMBER}),
+    ],
+)  # fmt: skip
+def test_what_may_happen(synchronous, steps, expected):
+    for stage_bytes in (2000, 30_000, 1 << 20):
+        setting = Setting(synchronous, 1 << 20, stage_bytes, 1 << 20)
+        sync: list[Step] = [("sync",)] if synchronous else []
+        got = check([*FIRST, *sync, *steps], setting)
+        if expected is not None:
+            assert codes(got.answers[0]) == expected
+        if stage_bytes == 1 << 20:
+            assert got.taken > NUMBER // 2
+
+
+def send(topic: str, queue_id: int, body: bytes, number: int = 0, tags: str = "TagA") -> bytes:
+    """A usual 310 of Java."""
+    text = f"UNIQ_KEY\x017F0000016AB14E0E2F2A{number:012X}\x02WAIT\x01true\x02TAGS\x01{tags}\x02"
+    pairs = inputs.fields_of(random.Random(1), topic, queue_id, text, False)
+    encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in pairs]
+    return inputs.framed(inputs.json_header("java", 310, encoded, b"%d" % number, b"0"), body)
+
+
+def test_frames_longer_than_buffers():
+    """Of a frame that is not whole yet a copy is kept, or it gets a buffer of its own."""
+    chance = random.Random(7)
+    steps: list[Step] = [*inputs.PREPARED]
+    sent = 0
+    for size in (60_000, 65_400, 65_536, 66_000, 131_000, 300_000, 524_288, 530_000, 1_200_000):
+        frame = send("TopicA", 0, chance.randbytes(size))
+        for at in (1, 7, 9, 200, 65_000, len(frame) - 1, chance.randrange(len(frame))):
+            steps += [("read", 0, frame[:at]), ("read", 1, frame[: at // 2]), ("read", 0, frame[at:] + frame)]
+            steps.append(("read", 1, frame[at // 2 :]))
+            sent += 1
+    got = check(steps, Setting(segment_bytes=32 << 20, max_message_size=4 << 20))
+    assert codes(got.answers[0]) == {0: 2 * sent}
+    assert codes(got.answers[1]) == {0: sent}
+
+
+def test_more_of_everything_than_fits_at_once():
+    """Connections answered in one tick, queues that one read touches, answers of one peer, members of a batch, tags."""
+    wide = b"".join(send("Wide", queue, b"x", queue) for queue in range(200))
+    refused = b"".join(send("None", 0, b"x", number) for number in range(60))
+    ours: list[Step] = [("topic", "Wide", 6, 200, 200), *inputs.PREPARED, ("read", 0, wide), ("read", 0, wide * 2)]
+    frame = send("TopicA", 0, b"x")
+    ours += [("write", number, frame * (1 + number % 3)) for number in range(200)]
+    ours += [("tick",), ("read", 1, frame + refused + frame), ("read", 1, (frame + refused) * 2)]
+    for first in range(0, 3000, 500):
+        body = b"".join(
+            encode_member(b"%d" % number, f"UNIQ_KEY\x01K{number}\x02TAGS\x01Tag{number}\x02".encode())
+            for number in range(first, first + 500)
+        )
+        for common in ("", f"KEYS\x01k{first}\x02"):
+            pairs = inputs.fields_of(random.Random(1), "TopicB", 1, f"UNIQ_KEY\x01B{first}\x02{common}", True)
+            encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in pairs]
+            ours.append(("read", 2, inputs.framed(inputs.json_header("java", 320, encoded, b"1", b"0"), body) * 2))
+    got = check(ours, Setting(segment_bytes=32 << 20, max_message_size=4 << 20))
+    assert codes(got.answers[0])[0] == 601
+    assert codes(got.answers[1])[0] == 2 + 4
+    assert got.counters["messages"] > 12_000
+    assert got.taken > 600

@@ -8,6 +8,8 @@ two ticks.
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import logging
 import os
 import random
@@ -20,16 +22,20 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from appliance.engine.broker import clients
 from appliance.engine.broker.broker import Broker, Network
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
+from appliance.engine.errors import FrameError
 from appliance.engine.hotpath import WHY_PURE
 from appliance.engine.protocol.command import MAX_FRAME_BYTES
 from appliance.engine.protocol.message_id import UniqueKeys
+from appliance.engine.remoting import server
 from appliance.engine.remoting.dispatcher import Dispatcher, WorkerPool
 from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.remoting.server import RemotingServer
+from appliance.engine.store import message_reader
 from appliance.engine.store.log import commit_log
 from appliance.engine.store.queues.flush_queues import TopicDeletion
 from appliance.engine.window.options import Options
@@ -76,7 +82,8 @@ def pair() -> tuple[PairSocket, socket.socket]:
 
 @dataclass
 class Setting:
-    """What the broker is like. stage_bytes: what a tick writes at once; small ones fill in the middle of a read."""
+    """What the broker is like. stage_bytes: what a tick writes at once; small ones fill in the middle of a read.
+    outbox_bytes, outboxes_bytes: from where on a peer's outbox is full, and those of all together are."""
 
     synchronous: bool = False
     segment_bytes: int = 256 * 1024
@@ -85,6 +92,8 @@ class Setting:
     trace_on: bool = True
     auto_create: bool = True
     region: str = "DefaultRegion"
+    outbox_bytes: int = 4 << 20
+    outboxes_bytes: int = 256 << 20
 
 
 @dataclass
@@ -99,8 +108,9 @@ class Outcome:
     topics: list[str] = field(default_factory=list)
     counters: dict[str, Any] = field(default_factory=dict)
     exceptions: list[str] = field(default_factory=list)
-    #: How many frames the compiled part took; not compared.
+    #: How many sends and how many pulls the compiled part took; not compared.
     taken: int = field(default=0, compare=False)
+    pulled: int = field(default=0, compare=False)
 
     def differences(self, other: Outcome) -> list[str]:
         """Where two of them differ, in words."""
@@ -152,13 +162,14 @@ class Twin:
         self.loop.at_tick_end(self.server.flush_dirty)
         self.loop.at_tick_end(self._end_of_the_tick)
         self.store = self.broker.store
+        self.store._monotonic = self.clock.monotonic  # a broker's store has the machine's clock
         log = self.store.log
         log.stage, log.stage_room = bytearray(setting.stage_bytes), setting.stage_bytes
         self.exceptions: list[str] = []
         if compiled:
             assert self.dispatcher.runner is not None, f"the compiled part is not used: {WHY_PURE}"
         else:
-            self.dispatcher.runner = None
+            self.dispatcher.runner = None  # and so nobody reads its sockets but the connections
         self._peers: dict[int, socket.socket] = {}
         self._connections: dict[int, Any] = {}
         self._slow: set[int] = set()
@@ -240,6 +251,20 @@ class Twin:
     def do_read(self, number: int, data: bytes) -> None:
         """Bytes come, and are read."""
         self.do_write(number, data)
+        self.do_tick()
+
+    def do_exact(self, number: int, data: bytes) -> None:
+        """Whole frames come in memory of just their size, so that it is seen who looks behind them."""
+        if number not in self._peers or self._connections[number].closed:
+            self.do_write(number, b"")
+        conn = self._connections[number]
+        if conn.closed or conn.halted or conn._partial is not None or not data:
+            return
+        view = memoryview((ctypes.c_char * len(data)).from_buffer_copy(data)).cast("B")
+        try:
+            conn._consume(view, len(view))
+        except FrameError as error:
+            conn._refuse(error)
         self.do_tick()
 
     def do_slow(self, number: int, slow: bool) -> None:
@@ -354,11 +379,12 @@ class Twin:
             while data := self._peers[number].recv(_READ):
                 found += data
 
-    def _progress(self) -> tuple[int, int, int]:
-        """Grows as long as something happens."""
+    def _progress(self) -> tuple[int, ...]:
+        """Changes as long as something happens."""
         log = self.store.log
         answered = sum(map(len, self._answers.values()))
-        return log.written + log.staged, answered, len(self.server.connections)
+        read = sum(conn._filled + conn.partial_bytes for conn in self.server.connections.values())
+        return log.written + log.staged, answered, read, len(self.server.connections)
 
     def _settle(self) -> None:
         """Ticks until nothing happens any more."""
@@ -372,7 +398,7 @@ class Twin:
             quiet = 0 if busy else quiet + 1
 
     def _outcome(self) -> Outcome:
-        store, server = self.store, self.server
+        store = self.store
         log, publication = store.log, store.publication
         numbers = sorted(self._peers)
         connections = [self._connections[number] for number in numbers]
@@ -400,9 +426,9 @@ class Twin:
                 "store time": store.store_ms,
                 "tails": store._tail_bytes,
                 "dirty queues": [(queue.topic, queue.queue_id) for queue in store.queues.dirty],
-                "partial frames": server._partial_total,
-                "outboxes": server._outbox_total,
-                "held back": len(server.held_back),
+                "partial frames": self.server._partial_total,
+                "outboxes": self.server._outbox_total,
+                "held back": len(self.server.held_back),
                 "journal": self.broker.journal.written,
                 "chance": random.getstate(),
             },
@@ -419,9 +445,15 @@ class Twin:
 
     @property
     def taken(self) -> int:
-        """How many frames the compiled part took."""
+        """How many sends the compiled part took."""
         runs = self.broker.send._runs
         return 0 if runs is None else runs.taken
+
+    @property
+    def pulled(self) -> int:
+        """How many pulls the compiled part answered."""
+        runs = self.broker.pull.compiled
+        return 0 if runs is None else runs.hits
 
     def stop(self) -> None:
         for far in self._peers.values():
@@ -435,10 +467,30 @@ class Twin:
 
 
 @contextmanager
+def _limits(setting: Setting, compiled: bool) -> Iterator[None]:
+    """The engine's own figures are far too large for a test; and what both twins of one process share is switched."""
+    changed: list[tuple[Any, str, Any]] = [
+        (commit_log, "STAGE_BYTES", setting.stage_bytes),
+        (server, "OUTBOX_HIGH_BYTES", setting.outbox_bytes),
+        (server, "OUTBOX_TOTAL_BYTES", setting.outboxes_bytes),
+    ]
+    changed.append((clients, "_opaques", itertools.count()))  # of what clients are told unasked
+    if not compiled:
+        changed += [(server, "flush_outboxes", None), (message_reader, "pick_compiled", None)]
+    before = [getattr(module, name) for module, name, _ in changed]
+    for module, name, value in changed:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(changed, before, strict=True):
+            setattr(module, name, value)
+
+
+@contextmanager
 def opened(setting: Setting, compiled: bool) -> Iterator[Twin]:
     """A twin in a directory of its own."""
     directory = Path(tempfile.mkdtemp(prefix="twin", dir=_MEMORY if _MEMORY.is_dir() else None))
-    stage_bytes, commit_log.STAGE_BYTES = commit_log.STAGE_BYTES, setting.stage_bytes
     twin = None
     random.seed(11)
     exceptions, logger = Exceptions(), logging.getLogger("appliance")
@@ -447,16 +499,16 @@ def opened(setting: Setting, compiled: bool) -> Iterator[Twin]:
     logger.propagate = False
     logger.setLevel(logging.WARNING)
     try:
-        twin = Twin(directory, setting, compiled)
-        twin.exceptions = exceptions.found
-        yield twin
+        with _limits(setting, compiled):
+            twin = Twin(directory, setting, compiled)
+            twin.exceptions = exceptions.found
+            yield twin
     finally:
         logger.removeHandler(exceptions)
         logger.setLevel(level)
         logger.propagate = propagate
         if twin is not None:
             twin.stop()
-        commit_log.STAGE_BYTES = stage_bytes
         shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -464,7 +516,7 @@ def outcome(steps: Iterable[Step], setting: Setting, compiled: bool) -> Outcome:
     """What comes of an input."""
     with opened(setting, compiled) as twin:
         found = twin.take(steps)
-        found.taken = twin.taken
+        found.taken, found.pulled = twin.taken, twin.pulled
         return found
 
 

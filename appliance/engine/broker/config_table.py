@@ -189,12 +189,15 @@ class ConfigTable(TableState, Generic[T]):
     def wait_durable(self, ticket: int) -> None:
         """Return when the change with that ticket survives a power cut. Refuses with 1 when it may not."""
         try:
-            self._journal.wait_durable(ticket)
+            self._journal.make_durable(ticket)
         except OSError as error:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change may be lost again: {error}") from None
 
-    def _change_locked(self, name: str, config: T | None) -> int:
-        """Journal and apply one change (None deletes); returns its ticket. Refuses with 1, and nothing changed."""
+    def _change_locked(self, name: str, config: T | None, waits: bool = False) -> int:
+        """Journal and apply one change (None deletes); returns its ticket. Refuses with 1, and nothing changed.
+
+        waits: the caller calls `wait_durable` next.
+        """
         if config is not None and len(self._configs) >= self.most and name not in self._configs:
             raise TooMany(
                 ResponseCode.SYSTEM_ERROR, f"there are {len(self._configs)} {self.table}, at most {self.most} are made"
@@ -207,7 +210,7 @@ class ConfigTable(TableState, Generic[T]):
             "version": {"counter": version.counter, "timestamp": version.timestamp},
         }
         try:
-            ticket = self._journal.append(entry)
+            ticket = self._journal.append(entry, wake=not waits)
         except OSError as error:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change cannot be saved: {error}") from None
         except (UnicodeEncodeError, OverflowError) as error:  # half a surrogate pair, a number over 64 bits
@@ -225,7 +228,7 @@ class ConfigTable(TableState, Generic[T]):
         """Give the table a new version though no entry changed, since what others are told of it did; the ticket."""
         with self._lock:
             name, config = next(iter(self._configs.items()))
-            return self._change_locked(name, config)
+            return self._change_locked(name, config, waits=True)
 
     def _announce(self, changed: list[T]) -> None:
         for listener in self.on_change:

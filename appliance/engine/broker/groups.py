@@ -138,7 +138,7 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
                 config = msgspec.structs.replace(config, attributes=known.attributes)
             if config == known:
                 return 0
-            ticket = self._change_locked(config.group_name, config)
+            ticket = self._change_locked(config.group_name, config, waits=True)
         logger.info("groups: %s %s", "created" if known is None else "changed", config.group_name)
         self._announce([config])
         return ticket
@@ -148,7 +148,7 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
         with self._lock:
             if name not in self._configs:
                 return 0
-            ticket = self._change_locked(name, None)
+            ticket = self._change_locked(name, None, waits=True)
         logger.info("groups: deleted %s", name)
         return ticket
 

@@ -88,10 +88,11 @@ class TopicService:
             if last:
                 ticket = last
                 changed.append(config)
+        if changed:
+            self._topics.wait_durable(ticket)
         logger.info("admin: %d of %d topics changed by=%s", len(changed), len(changes), by)
         if not changed:
             return {}
-        self._topics.wait_durable(ticket)
         return self._name_servers.register_topics(changed)
 
     def delete(self, topic: str, by: str) -> None:

@@ -206,9 +206,9 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
             config = msgspec.structs.replace(config, attributes=altered)
             if config == known:
                 return 0
-            ticket = self._change_locked(config.topic_name, config)
+            ticket = self._change_locked(config.topic_name, config, waits=True)
+        self._announce([config])  # name servers are told while the caller waits for the disk
         logger.info("topics: %s %s", "created" if known is None else "changed", config)
-        self._announce([config])
         return ticket
 
     def take_orders(self, orders: Iterable[str]) -> None:
@@ -255,7 +255,7 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         between, and its first messages would go with the old ones.
         """
         with self._lock:
-            ticket = self._change_locked(topic, None) if topic in self._configs else 0
+            ticket = self._change_locked(topic, None, waits=True) if topic in self._configs else 0
             self._closing.add(topic)
         try:
             yield ticket

@@ -406,6 +406,8 @@ cdef class PullRuns:
         cdef PullPlan plan
         if not self._ask_of(fields, &ask):
             return
+        if ask.sys_flag & PULL_SUBSCRIPTION and not (fields.subscription or "").isprintable():
+            return  # nobody's expression, and a key would keep it
         key = self._key(&ask)
         if key is None:
             return
@@ -483,10 +485,12 @@ cdef class PullRuns:
         """1 when the pull was served, 0 when nothing was done: Python is to serve it."""
         cdef PullPlan plan
         cdef long long hold_ms = 0, max_count = ask.max_count
-        if not self._readable or (ask.lite and not self._lite) or len(self._resets):
+        if not self._readable or (ask.lite and not self._lite):
             return 0
         plan = self._plan(ask)
         if plan is None:
+            return 0
+        if len(self._resets) and (plan.group_name, plan.topic_name, plan.queue_id) in self._resets:
             return 0
         # From here on it is served as a whole.
         if ask.sys_flag & PULL_COMMIT:

@@ -115,6 +115,8 @@ def flush_outboxes(list batch, double monotonic):
                         break
         for i in range(count):
             peer = <PeerState>peers[i]
+            if peer.closed:
+                continue  # for the sake of all outboxes together, by one before it
             if sent[i] < 0:
                 left.append(peer)  # it tries again, and knows what to do
             elif sent[i] == peer._out_bytes:

@@ -342,7 +342,7 @@ def test_a_journal_entry_that_makes_no_sense_is_left_out(open_desk, tmp_path):
 
 
 def test_a_full_disk_refuses_the_change_and_changes_nothing(desk, monkeypatch):
-    def full(entry):
+    def full(entry, wake=True):
         raise OSError(28, "No space left on device")
 
     version = desk.topics.data_version

@@ -23,6 +23,7 @@ from appliance.engine.namesrv.route_data import BrokerKey
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand, decode_frame
 from appliance.engine.protocol.data_version import DataVersion
+from tests.support.engine import start_engine
 from tests.support.golden import frames, transcripts
 from tests.support.waiting import wait_for
 
@@ -393,3 +394,17 @@ def test_a_change_announced_late_does_not_bring_back_what_was_changed_since(topi
     _, body = table.increment([older, gone], None)
     told = read_register_body(body, 479, False).topics
     assert {name: shape.read_queue_nums for name, shape in told.items()} == {"Both": 16}
+
+
+def test_a_broker_with_its_name_server_in_one_process_tells_it_directly(tmp_path: Path) -> None:
+    engine = start_engine(tmp_path)
+    try:
+        assert engine.broker is not None
+        assert engine.namesrv is not None
+        (link,) = engine.broker.registration._links.values()
+        asked = link._client._opaque
+        assert engine.window.create_topic("Direct").registered == {link.address: True}
+        assert engine.namesrv.routes.route("Direct") is not None
+        assert link._client._opaque == asked
+    finally:
+        engine.stop()

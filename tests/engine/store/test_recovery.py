@@ -459,6 +459,7 @@ def damage(tmp_path):
 def test_zeros_in_properties_that_nothing_vouches_for_are_a_torn_tail(tmp_path):
     store, bodies = a_store_with_zeros_in_properties(tmp_path, count=1)
     store.wait_recovery_position()
+    store.store._flush_queues.stop()  # the position stays where it is
     store.put("Z", 0, b"torn", ZEROS)
     store.tick()
     store.die()

@@ -58,7 +58,7 @@ class ModelledIndex(IndexService):
 
     syncs = 0
 
-    def work(self):
+    def work(self) -> bool:
         records = min((self.target - self.position) // RECORD_BYTES, index_service.FAST_SLICE)
         self.position += records * RECORD_BYTES
         self._keys_put += records
@@ -83,7 +83,7 @@ def minute_of(rate, tmp_path):
     return clock.largest, index
 
 
-@pytest.mark.skipif(not hotpath.COMPILED, reason="the bound is the compiled twin's")
+@pytest.mark.compiled
 @pytest.mark.parametrize("rate", [5_000, 100_000, 400_000, index_service.MAX_RATE])
 def test_a_minute_of_sends_leaves_it_no_further_behind_than_it_says(tmp_path, rate):
     lag, index = minute_of(rate, tmp_path)
