@@ -316,3 +316,71 @@ def test_more_of_everything_than_fits_at_once():
     assert codes(got.answers[1])[0] == 2 + 4
     assert got.counters["messages"] > 12_000
     assert got.taken > 600
+
+
+def filled_up_to(room: int, overhead: int) -> bytes:
+    """Sends whose records take just so many bytes; each record takes `overhead` beside its body."""
+    count = -(-room // 15_000)
+    sizes = [room // count] * (count - 1)
+    sizes.append(room - sum(sizes))
+    return b"".join(send("TopicA", 0, b"z" * (size - overhead)) for size in sizes)
+
+
+def test_the_end_of_a_file_and_of_the_stage():
+    """Records and batches whose last byte lies at each place around the end of a log file, and around a full stage."""
+    pairs = inputs.fields_of(random.Random(1), "TopicA", 0, "UNIQ_KEY\x01B\x02WAIT\x01true\x02", True)
+    encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in pairs]
+    member = encode_member(b"y" * 50, b"UNIQ_KEY\x01K\x02TAGS\x01TagA\x02")
+    batch = inputs.framed(inputs.json_header("java", 320, encoded, b"1", b"0"), member * 2)
+    first = send("TopicA", 0, b"x")
+    size = len(outcome([*inputs.PREPARED, ("read", 0, first)], SMALL, False).log)
+    together = len(outcome([*inputs.PREPARED, ("read", 0, batch)], SMALL, False).log)
+    for end, stage_bytes in ((64 * 1024, 1 << 20), (30_000, 30_000)):
+        rolled = 0
+        for last, needed in ((first, size), (batch, together)):
+            for left in range(-2, 24):  # bytes behind the last record, if it fits at all
+                filling = filled_up_to(end - size - needed - left, size - 1)
+                got = check(
+                    [*inputs.PREPARED, ("read", 0, first), ("read", 1, filling + last + first)],
+                    Setting(segment_bytes=64 * 1024, stage_bytes=stage_bytes),
+                )
+                assert codes(got.answers[1])[0] == len(frames_of(filling)) + 2
+                assert got.taken >= len(frames_of(filling))
+                rolled += got.counters["written"] > 64 * 1024
+        assert rolled == (52 if stage_bytes > end else 0)
+
+
+@pytest.mark.parametrize("encoding", ["json", "binary"])
+def test_each_number_of_a_header(encoding):
+    """Each bit of the flags, and what lies at the ends of 32 and 64 bits."""
+    edges = [0, 1, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63]
+    numbers = [sign * number for number in (*edges, *(1 << bit for bit in range(32))) for sign in (1, -1)]
+    steps: list[Step] = [*inputs.PREPARED, ("read", 0, send("TopicA", 0, b"x"))]
+    for code, at in itertools.product(inputs.SENDS + inputs.PULLS, range(13)):
+        fields, body = inputs.plain(code)
+        if at >= len(fields) or not isinstance(fields[at][1], int):
+            continue
+        for number in numbers:
+            changed = [*fields[:at], (fields[at][0], number), *fields[at + 1 :]]
+            if encoding == "binary":
+                frame = inputs.framed(inputs.binary_header(code, changed, 1, 0), body, 1)
+            else:
+                named = [(name.encode(), inputs.value_of(value, False)) for name, value in changed]
+                frame = inputs.framed(inputs.json_header("java", code, named, b"1", b"0"), body)
+            steps.append(("read", 0, frame))
+    check(steps, Setting(segment_bytes=1 << 20))
+
+
+def test_peers_that_take_their_answers_late():
+    """A socket takes a part of what a tick answers; the rest follows, and nothing of it twice."""
+    many = b"".join(send("TopicA", 0, b"x", number) for number in range(400))
+    steps: list[Step] = [*inputs.PREPARED, ("read", 0, send("TopicA", 0, b"x"))]
+    for number in range(4):
+        steps.append(("slow", number, True))
+    for taken in (0, 1, 1000, 100_000, 1 << 20, 50_000):
+        steps += [("write", number, many) for number in range(3)]
+        steps += [("tick",), *(("take", number, taken) for number in range(3)), ("tick",)]
+    got = check(steps, Setting(segment_bytes=4 << 20))
+    assert [codes(answers) for answers in got.answers] == [{0: 2401}, {0: 2400}, {0: 2400}]
+    got = check(steps, Setting(segment_bytes=4 << 20, outbox_bytes=10_000))
+    assert [codes(answers) for answers in got.answers] == [{0: 2401}, {0: 2400}, {0: 2400}]
