@@ -123,7 +123,7 @@ class MessageReader:
         limit_count = max(1, min(max_count, limit_count))
         picked = None if pick_compiled is None else pick_compiled(entries, codes, log_begin, limit_count, limit_bytes)
         if picked is None:
-            matches_behind = partial(self._matches_behind, queue, codes)
+            matches_behind = None if codes is None else partial(self._matches_behind, queue, codes)
             picked = pick_entries(entries, codes, log_begin, limit_count, limit_bytes, matches_behind)
         runs, count, size, scanned, removed, damaged = picked
         if damaged:  # the file lost what it had
@@ -136,13 +136,13 @@ class MessageReader:
             status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
         return GetResult(status, offset + scanned, low, high, runs, count, size)
 
-    def _matches_behind(self, queue: ConsumeQueue, codes: frozenset[int] | None, address: int) -> bool:
+    def _matches_behind(self, queue: ConsumeQueue, codes: frozenset[int], address: int) -> bool:
         """Whether the extension unit of an entry that Apache wrote has one of the codes.
 
         What cannot be read at once goes through: the client compares the tag again.
         """
         unit = self._extension.read_nowait(queue.topic, queue.queue_id, address)
-        return unit is None or codes is None or unit.tag_code in codes
+        return unit is None or unit.tag_code in codes
 
     # --- questions, from any thread
 
@@ -195,12 +195,12 @@ def pick_entries(
     log_begin: int,
     limit_count: int,
     limit_bytes: int,
-    matches_behind: Callable[[int], bool],
+    matches_behind: Callable[[int], bool] | None,
 ) -> Picked:
     """Pick the matching entries and join adjacent records into runs.
 
     codes: None for all. Records below `log_begin` are gone. At most `limit_count` records of `limit_bytes` together,
-    but one in any case. matches_behind: asks the extension about an entry that Apache wrote.
+    but one in any case. matches_behind: asks the extension about an entry that Apache wrote; not without codes.
     """
     runs: list[tuple[int, int]]
     if codes is None:
@@ -221,7 +221,7 @@ def pick_entries(
         if size <= 0:
             damaged = True
             break
-        if codes is None or code in codes or (code < MIN_CODE and matches_behind(code)):
+        if codes is None or code in codes or (code < MIN_CODE and matches_behind and matches_behind(code)):
             if not 0 < size < HOLE_SIZE or physical < log_begin:  # a hole left by damage, or deleted with its file
                 removed = True
                 scanned += 1

@@ -93,6 +93,12 @@ def test_a_minute_of_sends_leaves_it_no_further_behind_than_it_says(tmp_path, ra
     assert lag >= SYNC_S, "the model says nothing"
 
 
+def test_what_never_catches_up_is_made_durable_all_the_same(tmp_path):
+    _, index = minute_of(INDEX_RATE, tmp_path)
+    assert index.behind > 0
+    assert index.syncs >= 5
+
+
 class LogInMemory:
     """A log of one file, and how often it was read."""
 

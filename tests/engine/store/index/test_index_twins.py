@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from appliance.engine.hotpath import pure_index
@@ -133,6 +133,11 @@ def test_usual_records_are_taken_by_the_compiled_twin(patch, text):
 @given(
     text=st.one_of(st.binary(max_size=6), st.text(max_size=4).map(lambda text: text.encode("utf-8", "surrogatepass")))
 )
+@example(text=b"\xed\xa0\x80")  # half of a pair
+@example(text=b"\xed\xbf\xbf")
+@example(text=b"\xe0\x80\xaf")  # longer than it needs to be
+@example(text=b"\xf0\x80\x80\x80")
+@example(text=b"\xf4\x90\x80\x80")  # behind the last character
 def test_texts_have_javas_hash_or_are_left(patch, text):
     """Also such that are no UTF-8, in a key and in a topic."""
     text = bytes(byte for byte in text if byte not in (1, 2, 32)) or b"a"
@@ -146,6 +151,13 @@ def test_texts_have_javas_hash_or_are_left(patch, text):
         except UnicodeDecodeError:
             continue
         assert compiled.scan_keys(data, 0, BASE, compiled.Keys(), 10) == (len(data), 9)
+
+
+def test_a_record_that_is_left_leaves_no_key_behind():
+    data = joined([("KEYS\x01one two BAD\x02UNIQ_KEY\x01u\x02", "A", b"", MAGIC_V1, 0, (IPV4, IPV4), 7)])
+    found = compiled.Keys()
+    assert compiled.scan_keys(data.replace(b"BAD", b"B\xff\xff"), 0, BASE, found, 10) == (0, 10)
+    assert len(found) == 0
 
 
 def test_unusual_records_end_a_scan_early(patch):
