@@ -27,6 +27,8 @@ cdef enum:
     # As in `batch_body.py`.
     MEMBERS_KEPT = 1024
     LONGEST_SHAPE = 256
+    # Of a unique key that the broker makes: `UniqueKeys`.
+    KEY_BYTES = 32
     # Topics kept; the table is emptied beyond.
     ROUTES_KEPT = 50000
 
@@ -159,8 +161,9 @@ cdef inline bint ends_with(const byte* text, Py_ssize_t at, const char* name, Py
     return at >= size and memcmp(text + at - size, name, size) == 0
 
 
-cdef bint look_at_properties(const byte* text, Py_ssize_t size, Found* found) noexcept nogil:
-    """Find the unique key and the tag; false when the properties have to go by the map (`SendProperties.stored`)."""
+cdef int look_at_properties(const byte* text, Py_ssize_t size, Found* found) noexcept nogil:
+    """Find the unique key and the tag: 1. 0 when the properties have to go by the map (`SendProperties.stored`), 2 when
+    they would for nothing but want of a unique key."""
     cdef Py_ssize_t i, tag_at = -1, tag_end
     cdef uint32_t code = 0
     cdef byte c
@@ -180,42 +183,42 @@ cdef bint look_at_properties(const byte* text, Py_ssize_t size, Found* found) no
                 or ends_with(text, i, "INNER", 5)
                 or (size - i >= 6 and memcmp(text + i, b"__RMQ.", 6) == 0)
             ):
-                return False
+                return 0
         elif c == 89:  # Y
             if ends_with(text, i, "DELA", 4):
-                return False
+                return 0
         elif c == 0:
-            return False
+            return 0
         elif c == 1:
             if ends_with(text, i, "UNIQ_KEY", 8):
                 if found.key_at < 0:
                     if i > 8 and text[i - 9] != 2:
-                        return False
+                        return 0
                     found.key_at = i + 1
             elif ends_with(text, i, "TAGS", 4):
                 if i == 4 or text[i - 5] == 2:
                     tag_at = i + 1
             elif ends_with(text, i, "CLUSTER", 7):
-                return False
+                return 0
             elif ends_with(text, i, "WAIT", 4):
                 if size - i > 5 and memcmp(text + i + 1, b"false", 5) == 0:
-                    return False
+                    return 0
     if found.key_at < 0:
-        return False
+        return 2
     end = <const byte*>memchr(text + found.key_at, 2, size - found.key_at)
     found.key_end = size if end == NULL else end - text
     if found.key_end == found.key_at:
-        return False
+        return 0
     for i in range(found.key_at, found.key_end):
         c = text[i]
         if not (48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122):
-            return False  # the answer would have to escape it
+            return 0  # the answer would have to escape it
     if tag_at >= 0:
         end = <const byte*>memchr(text + tag_at, 2, size - tag_at)
         tag_end = size if end == NULL else end - text
         code = java_hash(text + tag_at, tag_end - tag_at)
     found.tag_code = <int32_t>code
-    return True
+    return 1
 
 
 cdef uint32_t java_hash(const byte* text, Py_ssize_t size) noexcept nogil:
@@ -244,6 +247,33 @@ cdef uint32_t java_hash(const byte* text, Py_ssize_t size) noexcept nogil:
             c = 0xDC00 | (c & 0x3FF)
         code = 31 * code + c
     return code
+
+
+cdef bint is_plain_map(const byte* text, Py_ssize_t size) noexcept nogil:
+    """Whether decoding the pairs and encoding them again changes nothing but the last separator."""
+    cdef Py_ssize_t begins[8]
+    cdef Py_ssize_t sizes[8]
+    cdef Py_ssize_t at = 0, end
+    cdef const byte* found
+    cdef int count = 0, i
+    while at < size:
+        found = <const byte*>memchr(text + at, 1, size - at)
+        if found == NULL or count == 8:
+            return False
+        begins[count], sizes[count] = at, found - text - at
+        at = found - text + 1
+        found = <const byte*>memchr(text + at, 2, size - at)
+        end = size if found == NULL else found - text
+        if not sizes[count] or end == at or memchr(text + at, 1, end - at) != NULL:
+            return False
+        if memchr(text + begins[count], 2, sizes[count]) != NULL:
+            return False
+        for i in range(count):
+            if sizes[i] == sizes[count] and memcmp(text + begins[i], text + begins[count], sizes[count]) == 0:
+                return False
+        count += 1
+        at = end + 1
+    return True
 
 
 # --- CRC
@@ -490,6 +520,9 @@ cdef class SendRuns:
     cdef int64_t shape_code
     cdef byte* scratch
     cdef byte* common
+    # The properties of a batch whose unique key is the broker's to make.
+    cdef byte* keyed
+    cdef bint needs_key
     cdef Py_ssize_t common_size
     cdef Member* members
     cdef Py_ssize_t members_room
@@ -503,12 +536,14 @@ cdef class SendRuns:
     def __cinit__(self):
         self.scratch = <byte*>PyMem_Malloc(SCRATCH_BYTES)
         self.common = <byte*>PyMem_Malloc(SCRATCH_BYTES)
-        if self.scratch == NULL or self.common == NULL:
+        self.keyed = <byte*>PyMem_Malloc(SCRATCH_BYTES)
+        if self.scratch == NULL or self.common == NULL or self.keyed == NULL:
             raise MemoryError
 
     def __dealloc__(self):
         PyMem_Free(self.scratch)
         PyMem_Free(self.common)
+        PyMem_Free(self.keyed)
         PyMem_Free(self.members)
 
     def __init__(self, loop, store, topics, admission, path, properties, answers, shapes, member_look, crc32, stored):
@@ -570,6 +605,7 @@ cdef class SendRuns:
         cdef _Route route
         cdef QueueState queue
         cdef PyObject* item
+        cdef int looked
         if header.flag & RESPONSE or not send_of(header, letters, &send):
             return 0
         if send.queue_id < 0 or send.sys_flag & UNUSUAL_FLAGS or not 0 < body_size <= self.max_message_size:
@@ -583,7 +619,20 @@ cdef class SendRuns:
                 return 0
         else:
             size, text = send.properties.size, send.properties.value
-        if size < 10 or not look_at_properties(text, size, &found):
+        looked = look_at_properties(text, size, &found)
+        if looked == 2 and send.batch and is_plain_map(text, size):
+            # Java 4.9, Go and C++ give the members of a batch unique keys, and the batch none.
+            if not size + 9 + KEY_BYTES < SCRATCH_BYTES:
+                return 0
+            memcpy(self.keyed, text, size)
+            if size and text[size - 1] != 2:
+                self.keyed[size] = 2
+                size += 1
+            memcpy(self.keyed + size, <const byte*>b"UNIQ_KEY\x01", 9)
+            found.key_at, found.key_end = size + 9, size + 9 + KEY_BYTES
+            memset(self.keyed + found.key_at, 48, KEY_BYTES)
+            text, size = self.keyed, found.key_end
+        elif looked != 1:
             return 0
         suffix_size = PyBytes_GET_SIZE(self.suffix)
         raw_size = size + (text[size - 1] != 2) + suffix_size
@@ -599,6 +648,7 @@ cdef class SendRuns:
         if send.batch:
             if not route.batches:
                 return 0
+            self.needs_key = looked == 2
             return self.put_batch(peer, header, &send, queue, route, body, body_size, text, size, &found)
         return self.put(peer, header, &send, queue, route, body, body_size, text, size, raw_size, &found)
 
@@ -785,6 +835,10 @@ cdef class SendRuns:
         physical = log.stage_base + at
         if at + total > log.stage_room or physical + total + BLANK_BYTES > log.segment_end:
             return 0
+        if self.needs_key:
+            new_key = <bytes?>self.properties.new_key(self.store.store_ms, send.born_ms).encode()
+            assert PyBytes_GET_SIZE(new_key) == KEY_BYTES
+            memcpy(self.keyed + found.key_at, PyBytes_AS_STRING(new_key), KEY_BYTES)
         for i in range(count):
             crc = self.crc_of(self.members[i].body, self.members[i].body_size)
             self.members[i].crc = <uint32_t>crc
@@ -939,6 +993,8 @@ cdef class SendRuns:
         if item != NULL:
             seen = <object>item
         else:
+            if self.needs_key and not cut:
+                return False  # it might get the batch's key, which is not made yet
             if self.looker is None:
                 self.looker = self.member_look(PyBytes_FromStringAndSize(<char*>self.common, self.common_size))
             try:

@@ -89,6 +89,10 @@ class SendProperties:
         # The broker's own properties hold no tag.
         return key, raw, properties_tag_code(text)
 
+    def new_key(self, store_ms: int, born_ms: int) -> str:
+        """A unique key for what came without one."""
+        return self._unique_keys.next(store_ms or born_ms)
+
     def _by_the_map(self, fields: SendFields, topic: str, store_ms: int) -> StoredProperties:
         """The same for any properties at all."""
         found = decode_properties(fields.properties)
@@ -107,7 +111,7 @@ class SendProperties:
             del found[name]
         key = found.get(UNIQUE_KEY)
         if key is None:
-            key = found[UNIQUE_KEY] = self._unique_keys.next(store_ms or fields.born_ms)
+            key = found[UNIQUE_KEY] = self.new_key(store_ms, fields.born_ms)
         text = encode_properties(found | self.added)
         return key, checked_bytes(text), properties_tag_code(text)
 
