@@ -36,6 +36,12 @@ A_TEST = 50
 SMALL = Setting(segment_bytes=128 * 1024)
 
 
+PLAIN_MEMBERS = b"".join(
+    encode_member(b"body", f"UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBB{number:04X}\x02WAIT\x01true\x02".encode())
+    for number in range(4)
+)
+
+
 def check(steps: list[Step], setting: Setting = SMALL) -> Outcome:
     """Both twins come to the same; what the compiled one came to."""
     pure, compiled = outcome(steps, setting, False), outcome(steps, setting, True)
@@ -93,6 +99,38 @@ def test_usual_frames_are_taken(kind):
     queues = 3 * 4  # the first send to each finds its queue in Python
     assert len(frames_of(got.answers[0])) == 200
     assert got.taken >= 200 - queues
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("", True),
+        ("WAIT\x01true", True),
+        ("WAIT\x01true\x02", True),
+        ("a\x01b\x02own\x01值", True),
+        ("\x02".join(f"{number}\x01v" for number in range(8)), True),
+        ("\x02".join(f"{number}\x01v" for number in range(9)), False),
+        ("a\x01b\x02a\x01c", False),
+        ("a\x01b\x02\x02own\x01c", False),
+        ("a\x01b\x02\x02", False),
+        ("a\x01", False),
+        ("\x01b", False),
+        ("a\x01b\x01c", False),
+        ("a", False),
+        ("WAIT\x01false", False),
+        ("UNIQ_KEY\x01", False),
+    ],
+)
+def test_a_batch_may_have_no_unique_key_of_its_own(text, taken):
+    """It gets one for its answer; properties that would be stored in another form go by the map."""
+    chance = random.Random(1)
+    frames = []
+    for style in ("java", "cpp"):
+        pairs = inputs.fields_of(chance, inputs.TOPICS[0], 0, text, True)
+        encoded = [(name.encode(), inputs.value_of(value, style == "cpp")) for name, value in pairs]
+        frames.append(inputs.framed(inputs.json_header(style, 320, encoded, b"9", b"0"), PLAIN_MEMBERS))
+    got = check([*inputs.PREPARED, ("read", 0, b"".join(frames * 2))], Setting(segment_bytes=16 << 20))
+    assert got.taken == (3 if taken else 0), "the first send finds its queue in Python"
 
 
 @pytest.mark.parametrize("seed", range(400 if TORTURE else 6))
