@@ -318,23 +318,21 @@ cdef class Places:
     def __dealloc__(self):
         PyMem_Free(self.data)
 
-    cdef char* add(self, Py_ssize_t size) except NULL:
-        cdef Py_ssize_t room = self.room
-        cdef char* data
-        if self.used + size > room:
-            while self.used + size > room:
-                room = room * 2 if room else 512
-            data = <char*>PyMem_Realloc(self.data, room)
-            if data == NULL:
-                raise MemoryError
-            self.data, self.room = data, room
-        self.used += size
-        return self.data + self.used - size
-
-    cdef int note(
+    cdef char* note(
         self, int32_t opaque, int32_t queue_id, int64_t offset, int32_t messages, const byte* key, int32_t key_size
-    ) except -1:
-        cdef char* p = self.add(24 + key_size)
+    ) except NULL:
+        """Note one send; returns where its physical offsets go, all of which the caller writes."""
+        cdef Py_ssize_t needed = self.used + 24 + key_size + 8 * <Py_ssize_t>messages, room = self.room
+        cdef char* p
+        if needed > room:
+            while needed > room:
+                room = room * 2 if room else 512
+            p = <char*>PyMem_Realloc(self.data, room)
+            if p == NULL:
+                raise MemoryError
+            self.data, self.room = p, room
+        p = self.data + self.used
+        self.used = needed
         memcpy(p, &opaque, 4)
         memcpy(p + 4, &queue_id, 4)
         memcpy(p + 8, &offset, 8)
@@ -343,7 +341,7 @@ cdef class Places:
         memcpy(p + 24, key, key_size)
         self.count += 1
         self.ids += messages
-        return 0
+        return p + 24 + key_size
 
     def put_ended(self, outcome):
         """As `SendReply.put_ended`, for each of them."""
@@ -733,17 +731,18 @@ cdef class SendRuns:
         cdef int64_t at = log.staged, physical = log.stage_base + at, crc, offset = queue.next_offset
         cdef Places places = None
         cdef byte* p
+        cdef char* ids
         cdef byte* begin
         if at + record > log.stage_room or physical + record + BLANK_BYTES > log.segment_end:
             return 0
         crc = self.crc_of(body, body_size)
         if not header.flag & ONEWAY:
             places = self.places_for(peer)
-            places.note(
+            ids = places.note(
                 <int32_t>header.opaque, <int32_t>queue.queue_id, offset, 1, text + found.key_at,
                 <int32_t>(found.key_end - found.key_at),
             )
-            memcpy(places.add(8), &physical, 8)
+            memcpy(ids, &physical, 8)
         assert 0 <= at and at + record <= PyByteArray_GET_SIZE(log.stage)
         self.touch(queue)
         # From here on nothing can fail.
@@ -844,11 +843,10 @@ cdef class SendRuns:
             self.members[i].crc = <uint32_t>crc
         if not header.flag & ONEWAY:
             places = self.places_for(peer)
-            places.note(
+            ids = places.note(
                 <int32_t>header.opaque, <int32_t>queue.queue_id, offset, count, text + found.key_at,
                 <int32_t>(found.key_end - found.key_at),
             )
-            ids = places.add(8 * <Py_ssize_t>count)
         assert 0 <= at and at + total <= PyByteArray_GET_SIZE(log.stage)
         self.touch(queue)
         # From here on nothing can fail.
