@@ -423,6 +423,25 @@ def test_other_headers(come_to):
     assert got.taken > 10
 
 
+@pytest.mark.parametrize("subscription", ["*", "TagA || TagC"])
+def test_a_pull_that_was_held_is_answered(come_to, subscription):
+    """By who held it; what changes meanwhile counts as in Python."""
+
+    def held(offset: int = 40) -> bytes:
+        return pull(offset=offset, subscription=subscription, sysFlag=6, suspendTimeoutMillis=15_000)
+
+    known = [*FORTY, *reads(held(0), number=1)]
+    woken = [*reads(held(), number=1), ("tick",), *reads(send(b"late")), ("tick",)]
+    assert come_to([*known, *woken]).taken == 1
+    assert come_to([*known, *woken]).counters["held"] == 0
+    for between in (
+        ("slow", 1, True), ("close", 1), ("reset", "CG", "TopicA", 0, 3), ("ungroup", "CG"), ("is_cached", False),
+    ):  # fmt: skip
+        come_to([*known, *reads(held(), number=1), ("tick",), between, *reads(send(b"late")), ("tick",)])
+    unwanted = [*reads(send(b"other", tag="TagB")), ("tick",), *reads(send(b"late")), ("tick",)]
+    come_to([*known, *reads(held(), number=1), *unwanted])
+
+
 # --- peers
 
 

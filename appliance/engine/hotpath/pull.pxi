@@ -300,7 +300,7 @@ cdef class PullPlan:
 cdef class PullRuns:
     """Serves the pulls of consumers that were admitted before. Owned by remoting-io, but for `take_options`.
 
-    hits: pulls that were answered here. asked: pulls whose header was enough, and that PullPath served.
+    hits: pulls that were answered here. asked: pulls whose header was enough, and that PullPath served or holds.
     """
 
     cdef public long long hits
@@ -503,14 +503,25 @@ cdef class PullRuns:
         if ask.sys_flag & PULL_SUSPEND:
             hold_ms = ask.suspend_ms if self._long_polling else self._short_ms
         self.asked += 1
-        self._path_pull(
-            self._new_request(
-                self._answers, conn, ask.opaque, plan.group, plan.topic, plan.queue_id, ask.offset, max_count,
-                plan.wanted,
-            ),
-            hold_ms,
+        request = self._new_request(
+            self._answers, conn, ask.opaque, plan.group, plan.topic, plan.queue_id, ask.offset, max_count, plan.wanted
         )
+        request.plan = plan
+        self._path_pull(request, hold_ms)
         return 1
+
+    def answer_woken(self, request):
+        """As PullPath.pull for one that was held and finds messages; False when nothing was done.
+
+        The plan stands for the group, the topic and the filter that it was admitted with.
+        """
+        cdef PullPlan plan = request.plan
+        if plan is None or not plan.usual:
+            return False
+        if not self._answer(request.conn, request.opaque, plan, request.offset, request.max_count):
+            return False
+        self.hits += 1
+        return True
 
     cdef int _take_settings(self, settings) except -1:
         self._bytes_in_memory, self._count_in_memory = settings.max_bytes_in_memory, settings.max_count_in_memory

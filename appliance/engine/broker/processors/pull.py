@@ -64,6 +64,8 @@ class PullProcessor:
         self.compiled = (
             None if PullRuns is None else PullRuns(self._parts(store, topics, groups, clients, config, loop))
         )
+        if self.compiled is not None:
+            self._path.answer_woken = self.compiled.answer_woken
         # Replaced whole by take_options().
         self._config = config
 

@@ -38,6 +38,8 @@ class PullPath:
         self._offsets = offsets
         self._cold = cold
         self._pulled = offsets.pulled.note
+        #: The compiled twin's, for those that find messages; set before the loop runs.
+        self.answer_woken: Callable[[PullRequest], bool] | None = None
         self.long_polling = LongPolling(loop, self._resume, flush_answers)
 
     def pull(self, request: PullRequest, hold_ms: int = 0) -> None:
@@ -70,7 +72,9 @@ class PullPath:
         if conn.full:  # what it asked for before comes first
             conn.when_room(lambda: self._resume(request))
             return
-        if not (self._offsets.resets and self.answer_reset(request)):
+        if self._offsets.resets and self.answer_reset(request):
+            return
+        if request.plan is None or self.answer_woken is None or not self.answer_woken(request):
             self.pull(request)
 
     def answer_reset(self, request: PullRequest) -> bool:

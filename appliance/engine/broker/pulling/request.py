@@ -6,7 +6,7 @@ the request, which renders it in the protocol that asked (decision D19).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -57,6 +57,8 @@ class PullRequest(msgspec.Struct, eq=False, gc=False):
     bucket: int = 0
     previous: PullRequest | None = None
     following: PullRequest | None = None
+    # What the compiled twin knows of such pulls.
+    plan: Any = None
 
     def __repr__(self) -> str:
         return f"<PullRequest {self.group.group_name} {self.topic.topic_name}-{self.queue_id} from {self.offset}>"
