@@ -694,17 +694,11 @@ cdef class PullRuns:
         cdef off_t at = position
         conn.last_active = self._loop.monotonic
         with nogil:
-            while True:
-                done = send_bytes(fd, head, head_bytes, MSG_MORE | MSG_NOSIGNAL)
-                if done >= 0 or errno != EINTR:
-                    break
+            done = send_unbroken(fd, head, head_bytes, MSG_MORE | MSG_NOSIGNAL)
             if done >= 0:
                 sent += done
                 if sent == 0:
-                    while True:
-                        done = sendfile(fd, source, &at, size)
-                        if done >= 0 or errno != EINTR:
-                            break
+                    done = sendfile_unbroken(fd, source, &at, size)
                     if done > 0:
                         sent = done
             if done < 0:
@@ -777,10 +771,7 @@ cdef class PullRuns:
         message.msg_iovlen = count
         conn.last_active = self._loop.monotonic
         with nogil:
-            while True:
-                sent = sendmsg(fd, &message, MSG_NOSIGNAL)
-                if sent >= 0 or errno != EINTR:
-                    break
+            sent = sendmsg_unbroken(fd, &message, MSG_NOSIGNAL)
             if sent < 0:
                 error = errno
                 sent = 0

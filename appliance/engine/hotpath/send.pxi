@@ -528,7 +528,6 @@ cdef class SendRuns:
     cdef Places places
     cdef PyObject* touched[MOST_TOUCHED]
     cdef int touched_count
-    cdef int64_t store_ms
     cdef readonly int64_t taken
 
     def __cinit__(self):
@@ -752,26 +751,22 @@ cdef class SendRuns:
             begin, <uint32_t>record, <uint32_t>crc, <uint32_t>queue.queue_id, <uint32_t>send.flag, offset, physical
         )
         p = self.put_shared(p, peer, send)
-        put_u32(p, <uint32_t>body_size)
-        p += 4
-        memcpy(p, body, body_size)
-        p += body_size
-        memcpy(p, PyBytes_AS_STRING(route.topic_field), topic_size)
-        p += topic_size
-        p[0], p[1] = raw_size >> 8, raw_size & 0xFF
-        p += 2
-        memcpy(p, text, size)
-        p += size
-        if text[size - 1] != 2:
-            p[0] = 2
-            p += 1
-        memcpy(p, PyBytes_AS_STRING(self.suffix), PyBytes_GET_SIZE(self.suffix))
-        assert p + PyBytes_GET_SIZE(self.suffix) == begin + record
+        p = put_middle(p, body, body_size, route.topic_field, raw_size)
+        p = self.put_properties(p, text, size)
+        assert p == begin + record
         log.staged = at + record
         queue.next_offset = offset + 1
         self.store.tick.last_offset = physical
         self.taken += 1
         return 1
+
+    cdef byte* put_properties(self, byte* p, const byte* text, Py_ssize_t size):
+        """A send's properties as they are stored: its own, and what the broker adds."""
+        p = put_piece(p, <const char*>text, size)
+        if text[size - 1] != 2:
+            p[0] = 2
+            p += 1
+        return put_piece(p, PyBytes_AS_STRING(self.suffix), PyBytes_GET_SIZE(self.suffix))
 
     cdef byte* put_shared(self, byte* p, PeerState peer, Send* send):
         """What the records of a batch have in common: sys flag to prepared transaction offset."""
@@ -806,7 +801,7 @@ cdef class SendRuns:
         cdef StageState log = self.log
         cdef Py_ssize_t born_size = PyBytes_GET_SIZE(peer.born_host), host_size = PyBytes_GET_SIZE(self.store_host)
         cdef Py_ssize_t topic_size = PyBytes_GET_SIZE(route.topic_field)
-        cdef Py_ssize_t common_size, shared_size, stored_size
+        cdef Py_ssize_t shared_size, added_size
         cdef Py_ssize_t overhead = 72 + born_size + host_size + topic_size + 2, total = 0
         cdef int32_t count, i
         cdef int64_t at = log.staged, physical, offset = queue.next_offset, crc
@@ -818,16 +813,7 @@ cdef class SendRuns:
         cdef char* ids = NULL
         cdef list kept = []
         # The batch's own properties as they would be stored; the unescaped text is in `scratch`, so they go elsewhere.
-        common_size = text_size + (text[text_size - 1] != 2) + PyBytes_GET_SIZE(self.suffix)
-        memcpy(self.common, text, text_size)
-        if text[text_size - 1] != 2:
-            self.common[text_size] = 2
-        memcpy(
-            self.common + common_size - PyBytes_GET_SIZE(self.suffix),
-            PyBytes_AS_STRING(self.suffix),
-            PyBytes_GET_SIZE(self.suffix),
-        )
-        self.find_known(common_size, found)
+        self.find_known(self.put_properties(self.common, text, text_size) - self.common, found)
         count = self.split(body, body_size, overhead, log.stage_room - at, &total, kept)
         if count <= 0:
             return 0
@@ -864,21 +850,11 @@ cdef class SendRuns:
             p = put_head(
                 p, <uint32_t>member.record, member.crc, <uint32_t>queue.queue_id, <uint32_t>member.flag, offset, physical
             )
-            memcpy(p, shared, shared_size)
-            p += shared_size
-            put_u32(p, <uint32_t>member.body_size)
-            p += 4
-            memcpy(p, member.body, member.body_size)
-            p += member.body_size
-            memcpy(p, PyBytes_AS_STRING(route.topic_field), topic_size)
-            p += topic_size
-            stored_size = member.own_size + PyBytes_GET_SIZE(<bytes>member.added)
-            p[0], p[1] = stored_size >> 8, stored_size & 0xFF
-            p += 2
-            memcpy(p, member.own, member.own_size)
-            p += member.own_size
-            memcpy(p, PyBytes_AS_STRING(<bytes>member.added), PyBytes_GET_SIZE(<bytes>member.added))
-            p += PyBytes_GET_SIZE(<bytes>member.added)
+            p = put_piece(p, <const char*>shared, shared_size)
+            added_size = PyBytes_GET_SIZE(<bytes>member.added)
+            p = put_middle(p, member.body, member.body_size, route.topic_field, member.own_size + added_size)
+            p = put_piece(p, <const char*>member.own, member.own_size)
+            p = put_piece(p, PyBytes_AS_STRING(<bytes>member.added), added_size)
             physical += member.record
             offset += 1
         assert p == <byte*>PyByteArray_AS_STRING(log.stage) + at + total
@@ -1027,3 +1003,14 @@ cdef inline byte* put_head(
     put_i64(p + 20, offset)
     put_i64(p + 28, physical)
     return p + 36
+
+
+cdef inline byte* put_middle(
+    byte* p, const byte* body, Py_ssize_t body_size, bytes topic_field, Py_ssize_t properties_size
+):
+    """A record's body, its topic, and the length of its properties, which follow."""
+    put_u32(p, <uint32_t>body_size)
+    p = put_piece(p + 4, <const char*>body, body_size)
+    p = put_piece(p, PyBytes_AS_STRING(topic_field), PyBytes_GET_SIZE(topic_field))
+    p[0], p[1] = properties_size >> 8, properties_size & 0xFF
+    return p + 2

@@ -30,7 +30,7 @@ cdef class SocketReader:
     def on_event(self, int mask):
         cdef PeerState peer = self.peer
         cdef Py_ssize_t kept = 0, room = PyByteArray_GET_SIZE(self.buffer), position
-        cdef ssize_t received = -1
+        cdef ssize_t received
         cdef byte* p = <byte*>PyByteArray_AS_STRING(self.buffer)
         cdef int fd = peer.fd
         if (
@@ -50,10 +50,7 @@ cdef class SocketReader:
                 return
             memcpy(p, PyByteArray_AS_STRING(peer._partial), kept)
         with nogil:
-            while True:
-                received = recv(fd, p + kept, room - kept, 0)
-                if received >= 0 or errno != EINTR:
-                    break
+            received = recv_unbroken(fd, p + kept, room - kept, 0)
         if received <= 0:
             peer.on_event(mask)  # it meets the same, and knows what to do
             return
@@ -109,10 +106,7 @@ def flush_outboxes(list batch, double monotonic):
             left.append(peer)
         with nogil:
             for i in range(count):
-                while True:
-                    sent[i] = sendmsg(fds[i], &messages[i], MSG_NOSIGNAL)
-                    if sent[i] >= 0 or errno != EINTR:
-                        break
+                sent[i] = sendmsg_unbroken(fds[i], &messages[i], MSG_NOSIGNAL)
         for i in range(count):
             peer = <PeerState>peers[i]
             if peer.closed:

@@ -1,6 +1,6 @@
 # System calls. None of them waits: sockets do not block, and what is read from files is in the page cache.
 
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport uint64_t
 
 cdef extern from *:
@@ -24,6 +24,14 @@ cdef extern from *:
     #define MSG_NOSIGNAL 0
     #endif
 
+    /* A call that a signal broke off before it did anything is made again. */
+    #define UNBROKEN(name, parameters, call) \\
+        static ssize_t name parameters { ssize_t done; do done = call; while (done < 0 && errno == EINTR); return done; }
+    UNBROKEN(recv_unbroken, (int fd, void *buffer, size_t size, int flags), recv(fd, buffer, size, flags))
+    UNBROKEN(send_unbroken, (int fd, const void *data, size_t size, int flags), send(fd, data, size, flags))
+    UNBROKEN(sendmsg_unbroken, (int fd, const struct msghdr *message, int flags), sendmsg(fd, message, flags))
+    UNBROKEN(sendfile_unbroken, (int to, int from, off_t *offset, size_t count), sendfile(to, from, offset, count))
+
     /* cachestat(2) has the same number on every architecture. -1 where the kernel cannot tell. */
     static long long pages_in_cache(int fd, uint64_t position, uint64_t size) {
     #ifdef __linux__
@@ -42,10 +50,10 @@ cdef extern from *:
         iovec* msg_iov
         size_t msg_iovlen
     const int MSG_MORE, MSG_NOSIGNAL
-    ssize_t recv(int fd, void* buffer, size_t size, int flags) nogil
-    ssize_t send_bytes "send"(int fd, const void* data, size_t size, int flags) nogil
-    ssize_t sendmsg(int fd, const msghdr* message, int flags) nogil
-    ssize_t sendfile(int to, int source, off_t* offset, size_t count) nogil
+    ssize_t recv_unbroken(int fd, void* buffer, size_t size, int flags) nogil
+    ssize_t send_unbroken(int fd, const void* data, size_t size, int flags) nogil
+    ssize_t sendmsg_unbroken(int fd, const msghdr* message, int flags) nogil
+    ssize_t sendfile_unbroken(int to, int source, off_t* offset, size_t count) nogil
     long long pages_in_cache(int fd, uint64_t position, uint64_t size) nogil
 
 
