@@ -112,6 +112,7 @@ class EngineProcess:
         watchdog.start()
         engine.stop()
         watchdog.cancel()
+        watchdog.join()
         logger.info("rocketbox: stopped pid=%d", os.getpid())
 
 

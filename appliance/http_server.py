@@ -17,7 +17,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -36,10 +35,11 @@ from .engine.log_lines import LineFormatter
 from .engine.own_files import make_directory
 from .engine.plain_text import plain
 from .http_connections import BoundedProtocol, Connections, connections
-from .main import EXIT_REFUSED, ignore_signals
+from .main import EXIT_LIMIT_S, EXIT_REFUSED, ignore_signals, leave_soon
 from .runtime import Place, set_place
 
 if TYPE_CHECKING:
+    from .engine.service_thread import ServiceThread
     from .engine_process import EngineProcess
 
 logger = logging.getLogger(__name__)
@@ -48,8 +48,6 @@ logger = logging.getLogger(__name__)
 GRACEFUL_TIMEOUT_S = 3
 # How long the arbiter waits for the worker: for connections, then for engine.stop(), which gives up after 9 s.
 WORKER_STOP_LIMIT_S = 9.4
-# From the engine's end to the process's, for the interpreter to clean up.
-EXIT_LIMIT_S = 0.3
 # A request line (addresses hold cursors) and a header field. The most that gunicorn allows.
 LINE_BYTES = 8190
 # Header fields of one request; browsers send some twenty.
@@ -96,6 +94,8 @@ class ConsoleServer(BaseApplication):
         self.process: EngineProcess | None = None
         # The path on which the first administrator is made; None when there is one.
         self.setup_path: str | None = None
+        # The console's own, beside those of requests.
+        self._threads: list[ServiceThread] = []
         self._place = Place(config.data_dir, options.bind, options.public_url)
         super().__init__()
 
@@ -139,8 +139,9 @@ class ConsoleServer(BaseApplication):
             from .console.wire_entries import Follower
 
             self.setup_path = prepare(os.environ)
-            Follower().start()
-            LookAhead().start()
+            for thread in (Follower(), LookAhead()):
+                thread.start()
+                self._threads.append(thread)
         except (RocketBoxError, OSError) as error:
             text = error if isinstance(error, RocketBoxError) else f"The console cannot use its directory: {error}."
             print(f"rocketbox: {plain(str(text))}", file=sys.stderr, flush=True)
@@ -167,9 +168,14 @@ class ConsoleServer(BaseApplication):
             sys.exit(0)
 
     def _worker_exit(self, _arbiter: Arbiter, _worker: EngineWorker) -> None:
+        ended = sys.exc_info()[1]
+        for thread in self._threads:
+            thread.request_stop()
         if self.process is not None:
             self.process.stop()
-        leave_soon()
+        for thread in self._threads:
+            thread.stop(EXIT_LIMIT_S)
+        leave_soon(status_of(ended))
 
 
 class LineLogger(Logger):
@@ -350,14 +356,11 @@ def die_with_parent(parent_pid: int) -> None:
         sys.exit(0)
 
 
-def leave_soon() -> None:
-    """End the process in EXIT_LIMIT_S: threads of requests that were cut off may wait for the closed loop, and the
-    interpreter would wait for them for ever. Called last, in the worker; the engine has stopped."""
-    ended = sys.exc_info()[1]
-    status = ended.code if isinstance(ended, SystemExit) and isinstance(ended.code, int) else 0
-    timer = threading.Timer(EXIT_LIMIT_S, os._exit, [status])
-    timer.daemon = True
-    timer.start()
+def status_of(ended: BaseException | None) -> int:
+    """The exit status of a process that this exception ends."""
+    if isinstance(ended, SystemExit):
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return int(ended is not None)
 
 
 def give_memory_back() -> None:

@@ -6,9 +6,11 @@ send must be answered 0.4 s after exec.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,9 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
 
 # Exit status of a start that is refused, and of a wrong command line.
 EXIT_REFUSED = 2
+
+# From the engine's end to the process's.
+EXIT_LIMIT_S = 0.3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,6 +96,7 @@ def serve(arguments: Sequence[str]) -> int:
     process.announce(http_port=None)
     signal.sigwait(stop_signals)
     process.stop()
+    leave_soon(0)
     return 0
 
 
@@ -141,6 +147,37 @@ def ignore_signals() -> None:
     """HUP, TTIN, TTOU, USR1 and USR2 make other servers reload or add processes; here they do nothing (D12)."""
     for number in (signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
+
+
+def leave_soon(status: int) -> None:
+    """Have the process end with this status when its last thread that matters has ended, and in EXIT_LIMIT_S at the
+    latest: threads of requests that were cut off may wait for a closed loop. Called last; the engine has stopped.
+
+    It ends without the interpreter's own end: a thread that hangs in the kernel and comes back during that is taken
+    down by the C library, which aborts the process where it has no libgcc_s, as beside the one-file program.
+    """
+    timer = threading.Timer(EXIT_LIMIT_S, os._exit, [status])
+    timer.daemon = True
+    timer.start()
+    # Called when all threads but daemons have ended.
+    atexit.register(_leave, status, timer)
+
+
+def _leave(status: int, timer: threading.Timer) -> None:
+    import logging
+
+    timer.cancel()
+    timer.join()
+    left = sorted(thread.name for thread in threading.enumerate() if thread is not threading.main_thread())
+    if left:
+        logging.getLogger(__name__).warning("rocketbox: threads still running at the end: %s", ", ".join(left))
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # nobody reads it any more
+            pass
+    os._exit(status)
 
 
 def _start_logging(config: EngineConfig, options: ServeOptions) -> None:

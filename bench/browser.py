@@ -24,17 +24,22 @@ class Browser:
         self.address = address
         self._connection = http.client.HTTPConnection(address, timeout=30)
         self._cookies: dict[str, str] = {}
+        self._location = ""
 
     def sign_in(self, username: str, password: str) -> None:
         """Through the form. BrowserError when it does not open."""
-        _, _, page = self.get(_LOGIN)
+        self.fill_in(_LOGIN, username=username, password=password)
+
+    def fill_in(self, path: str, **fields: str) -> str:
+        """Send the form of a page; where that leads to. BrowserError when it leads nowhere."""
+        _, _, page = self.get(path)
         found = re.search(rb'name="csrfmiddlewaretoken" value="([^"]+)"', page)
         if found is None:
-            raise BrowserError("the page to sign in has no form")
-        form = {"csrfmiddlewaretoken": found[1].decode(), "username": username, "password": password}
-        status, _, _ = self._ask("POST", _LOGIN, urlencode(form))
+            raise BrowserError(f"{path} has no form")
+        status, _, _ = self._ask("POST", path, urlencode({"csrfmiddlewaretoken": found[1].decode()} | fields))
         if status != 302:
-            raise BrowserError(f"signing in was answered with {status}")
+            raise BrowserError(f"the form of {path} was answered with {status}")
+        return self._location
 
     def get(self, path: str) -> tuple[int, float, bytes]:
         """(status, seconds until the last byte, body)."""
@@ -57,6 +62,7 @@ class Browser:
         except http.client.HTTPException as error:
             raise BrowserError(f"{method} {path}: {error!r}") from error
         took = time.perf_counter() - begin
+        self._location = response.headers.get("Location", "")
         for line in response.headers.get_all("Set-Cookie") or ():
             name, _, value = line.partition(";")[0].partition("=")
             self._cookies[name] = value

@@ -1,4 +1,4 @@
-/* The modes that keep a fixed number of requests outstanding: send, batch, ping and pull.
+/* The modes that keep a fixed number of requests outstanding: send, transaction, batch, ping and pull.
  *
  * A slot is one outstanding request. Its opaque is FIRST_OPAQUE + slot + slots * generation, so an answer finds its
  * slot by arithmetic, and an answer that comes twice or for nothing is seen. */
@@ -14,6 +14,7 @@
 struct slot {
     int64_t sent_at;
     int64_t queue_offset; /* pull: where this connection is in its queue */
+    uint64_t unique;      /* transactions: of the half message */
     int generation;
     int queue_id;
     bool waiting;
@@ -30,6 +31,7 @@ static struct queue *queues;
 static int slot_count;
 static int64_t outstanding, issued, wraps, discarded;
 static uint64_t unique;
+static bool transactions; /* each send is a half message, and its answer is followed by a one-way commit */
 static int next_queue;
 static size_t record_bytes; /* of every record checked so far; MIXED when they differ */
 #define MIXED SIZE_MAX
@@ -47,6 +49,7 @@ static void issue(struct connection *connection, int index) {
                               .keys = o->keys,
                               .born_at_ms = wall_ms(),
                               .unique = unique,
+                              .half = transactions,
                               .body = body,
                               .body_length = body_length};
     if (o->messages > 0) {
@@ -73,6 +76,7 @@ static void issue(struct connection *connection, int index) {
         unique += (uint64_t)o->batch;
         issued += o->batch - 1;
     }
+    slot->unique = unique;
     unique++;
     issued++;
     slot->generation = (slot->generation + 1) % GENERATIONS;
@@ -112,6 +116,10 @@ static void start(int request_code) {
 }
 
 static void start_send(void) { start(CODE_SEND); }
+static void start_transactions(void) {
+    transactions = true;
+    start(CODE_SEND);
+}
 static void start_batch(void) { start(CODE_SEND_BATCH); }
 static void start_ping(void) { start(CODE_MIN_OFFSET); }
 static void start_pull(void) { start(CODE_PULL); }
@@ -153,6 +161,20 @@ static bool is_message_id(const struct header *header, int count) {
     return true;
 }
 
+/* What a producer says whose local branch took no time. */
+static void commit(struct connection *connection, const struct slot *slot, const struct header *header) {
+    struct request request = {.code = CODE_END_TRANSACTION,
+                              .topic = run.options.topic,
+                              .group = run.options.group,
+                              .broker_name = run.options.broker_name,
+                              .unique = slot->unique,
+                              .queue_offset = header->queue_offset,
+                              .opaque = 1};
+    for (const char *at = header->message_id + 16; at < header->message_id + 32; at++)
+        request.log_offset = request.log_offset * 16 + (*at <= '9' ? *at - '0' : *at - 'A' + 10);
+    connection_wrote(connection, write_request(connection_room(connection, request_bound(&request)), &request));
+}
+
 static void on_sent(struct connection *connection, const struct header *header) {
     int count = code == CODE_SEND_BATCH ? run.options.batch : 1;
     struct slot *slot = take_slot(connection, header);
@@ -162,7 +184,8 @@ static void on_sent(struct connection *connection, const struct header *header) 
     } else if (!is_message_id(header, count) || header->queue_offset < 0 || header->queue_id != slot->queue_id) {
         count_error(BAD_ANSWER, "a send was answered without msgId, queueId or queueOffset as they must be");
     } else {
-        struct queue *queue = &queues[slot->queue_id];
+        struct queue *queue = &queues[transactions ? 0 : slot->queue_id]; /* all halves are in one */
+        if (transactions && !run.options.open) commit(connection, slot, header);
         if (header->queue_offset < queue->first) queue->first = header->queue_offset;
         if (header->queue_offset + count > queue->after) queue->after = header->queue_offset + count;
         queue->count += count;
@@ -263,6 +286,9 @@ static void report_wraps(FILE *out) { fprintf(out, ",\"wraps\":%" PRId64 ",\"dis
 
 const struct mode send_mode = {
     .name = "send", .start = start_send, .on_answer = on_sent, .on_closed = on_closed,
+    .outstanding = count_outstanding, .report = report_queues};
+const struct mode transaction_mode = {
+    .name = "transaction", .start = start_transactions, .on_answer = on_sent, .on_closed = on_closed,
     .outstanding = count_outstanding, .report = report_queues};
 const struct mode batch_mode = {
     .name = "batch", .start = start_batch, .on_answer = on_sent, .on_closed = on_closed,

@@ -135,6 +135,7 @@ def filled_server(options: argparse.Namespace) -> Iterator[ConsoleServer]:
         server.start()
         server.wait_for_page()
         filled_store.send_messages(server.broker, options.topics)
+        filled_store.send_dead_letters(server.broker, filled_store.group_name(options.groups // 2))
         for wire in filled_store.connect_clients(server.broker, options.topics, options.groups):
             stack.callback(wire.close)
         server.create_topic("Load", 8)

@@ -27,6 +27,9 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     "clients/": ("", "?role=consumer", "?q=127"),
     "messages/": ("", "?topic={topic}", "?topic=Load"),
     "messages/send/": ("", "?topic={topic}"),
+    "dead-letters/": ("", "?sort=group", "?q=77"),
+    "dead-letters/<name:name>/": ("", "?from=1"),
+    "replays/<str:job>/": ("", "?result=replayed", "?format=csv"),
     "system/audit/": ("", "?check=yes"),
     "api/v1/topics": ("", "?limit=500", "?sort=-bytes"),
     "api/v1/groups": ("", "?limit=500", "?sort=-lag_time"),
@@ -69,7 +72,8 @@ def make_users(data_dir: Path, names: Sequence[str], password: str) -> None:
 
 
 def addresses(browser: Browser, topics: int, groups: int) -> list[Address]:
-    """Every address, its parameters filled in; after `make_users`."""
+    """Every address, its parameters filled in; after `make_users`, and once the group in the middle has dead letters:
+    a replay of those is started."""
     topic, group = topic_name(topics // 2), group_name(groups // 2)
     ref = _message_ref(browser, topic)
     names = {
@@ -79,6 +83,7 @@ def addresses(browser: Browser, topics: int, groups: int) -> list[Address]:
         "pk": "1",
         "unit": "unit",
         "token_id": "1",
+        "job": _replay(browser, group),
     }
     found = []
     for route in _routes():
@@ -116,7 +121,7 @@ def _named_by(route: str, topic: str, group: str) -> str:
     """What <name> stands for in a route."""
     if route.startswith("static/"):
         return "console.css"
-    return group if route.startswith("groups/") else topic
+    return group if route.startswith(("groups/", "dead-letters/")) else topic
 
 
 def _filled(route: str, names: dict[str, str]) -> str:
@@ -135,3 +140,9 @@ def _message_ref(browser: Browser, topic: str) -> str:
         raise BrowserError(f"the messages of {topic} were answered with {status}: {body[:300]!r}")
     items = json.loads(body)["items"]
     return str(items[0]["offset_id"])
+
+
+def _replay(browser: Browser, group: str) -> str:
+    """The id of one that was started by its form."""
+    asked = {"target": "group", "rate": "10000", "max_replays": "1000", "step": "apply"}
+    return browser.fill_in(f"/dead-letters/{group}/replay/", **asked).rstrip("/").rpartition("/")[2]

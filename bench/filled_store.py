@@ -138,6 +138,25 @@ def send_messages(broker: str, topics: int = TOPICS) -> None:
     wire.close()
 
 
+def send_dead_letters(broker: str, group: str, count: int = 200) -> None:
+    """To the group's dead letter topic, as a consumer's client gives up: with where each came from."""
+    wire = Wire(broker)
+    origin = topics_of(0)[0]
+    wire.ask_all(
+        (
+            _SEND_V2,
+            {
+                "a": "BenchGroup", "b": f"%DLQ%{group}", "c": "TBW102", "d": "1", "e": "0", "f": "0",
+                "g": "1700000000000", "h": "0", "j": "16", "k": "false", "m": "false", "n": "broker-a",
+                "i": f"KEYS\x01k{number}\x02RETRY_TOPIC\x01{origin}\x02ORIGIN_MESSAGE_ID\x01{number:032X}\x02",
+            },
+            b"%d " % number * 40,
+        )
+        for number in range(count)
+    )  # fmt: skip
+    wire.close()
+
+
 def connect_clients(broker: str, topics: int = TOPICS, groups: int = GROUPS) -> list[Wire]:
     """Consumers of all groups, several groups a client; they stay connected until they are closed."""
     wires = []

@@ -1,6 +1,8 @@
 /* Load for RocketMQ brokers over the remoting protocol: one thread, epoll, any broker alike.
  *
  *   loadgen send    --broker H:P --topic T --queues Q --connections C --inflight N --body B --seconds S --warm-up W
+ *   loadgen transaction ...                         half messages, each committed (one-way) when it is acknowledged,
+ *                                                   or with --open left open
  *   loadgen batch   ... --batch 32                  messages in batches
  *   loadgen ping    ...                             the smallest request (minimum offset), for calibration
  *   loadgen pull    ... --max 32                    walk full queues, one a slot, again and again; with --discard the
@@ -152,10 +154,10 @@ static void take_cpu(struct cpu *cpu) {
 
 static void usage(const char *complaint) {
     fprintf(stderr,
-            "%s\nusage: loadgen send|batch|ping|pull|paced|latency|park|nats|redis --broker HOST:PORT [--topic T] [--queues N] [--group G]\n"
+            "%s\nusage: loadgen send|transaction|batch|ping|pull|paced|latency|park|nats|redis --broker HOST:PORT [--topic T] [--queues N] [--group G]\n"
             "  [--broker-name S] [--connections N] [--inflight N] [--body BYTES] [--seconds S] [--warm-up S]\n"
             "  [--messages N] [--batch N] [--max N] [--rate N] [--suspend-ms N] [--hold S] [--tags T] [--keys K]\n"
-            "  [--heartbeat] [--verify] [--discard] [--watch PID,...]\n",
+            "  [--heartbeat] [--verify] [--discard] [--open] [--watch PID,...]\n",
             complaint);
     exit(2);
 }
@@ -167,7 +169,7 @@ static void read_options(int argc, char **argv) {
         {"tags", 1, 0, 'T'},     {"keys", 1, 0, 'k'},       {"queues", 1, 0, 'q'},   {"connections", 1, 0, 'c'},
         {"inflight", 1, 0, 'i'}, {"batch", 1, 0, 'n'},      {"max", 1, 0, 'm'},      {"body", 1, 0, 'y'},
         {"seconds", 1, 0, 's'},  {"warm-up", 1, 0, 'w'},    {"rate", 1, 0, 'r'},     {"hold", 1, 0, 'h'},
-        {"messages", 1, 0, 'M'}, {"suspend-ms", 1, 0, 'S'}, {"heartbeat", 0, 0, 'H'}, {"verify", 0, 0, 'V'},
+        {"messages", 1, 0, 'M'}, {"suspend-ms", 1, 0, 'S'}, {"heartbeat", 0, 0, 'H'}, {"verify", 0, 0, 'V'}, {"open", 0, 0, 'O'},
         {"discard", 0, 0, 'D'},  {"watch", 1, 0, 'p'},
         {0, 0, 0, 0}};
     if (argc < 2) usage("which mode?");
@@ -195,6 +197,7 @@ static void read_options(int argc, char **argv) {
             case 'S': o->suspend_ms = atoll(optarg); break;
             case 'H': o->heartbeat = true; break;
             case 'V': o->verify = true; break;
+            case 'O': o->open = true; break;
             case 'D': o->discard = true; break;
             case 'p': o->watch = optarg; break;
             default: usage("unknown option");
@@ -204,8 +207,8 @@ static void read_options(int argc, char **argv) {
     if (o->broker == NULL || !parse_address(o->broker, &o->address)) usage("--broker HOST:PORT in numbers is needed");
     if (o->connections < 1 || o->inflight < 1 || o->queues < 1 || o->batch < 1 || o->seconds <= 0 || o->rate <= 0)
         usage("counts, seconds and rates must be positive");
-    static const struct mode *const modes[] = {&send_mode, &batch_mode, &ping_mode, &pull_mode, &latency_mode, &park_mode,
-                                              &paced_mode, &nats_mode, &redis_mode};
+    static const struct mode *const modes[] = {&send_mode, &transaction_mode, &batch_mode, &ping_mode, &pull_mode,
+                                              &latency_mode, &park_mode, &paced_mode, &nats_mode, &redis_mode};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(modes[i]->name, o->mode) == 0) mode = modes[i];
     if (mode == NULL) usage("no such mode");

@@ -18,6 +18,7 @@ struct options {
     bool heartbeat;     /* subscribe by heartbeat, not by the pull's own subscription */
     bool verify;        /* recompute the CRC of every body pulled */
     bool discard;       /* pull: check every record during the warm-up only, then let the kernel drop the bodies */
+    bool open;          /* transaction: commit nothing */
     const char *watch;  /* process ids, separated by commas, whose CPU time is measured */
 };
 
@@ -57,7 +58,7 @@ struct mode {
 };
 
 extern struct run run;
-extern const struct mode send_mode, batch_mode, ping_mode, pull_mode, latency_mode, park_mode, paced_mode, nats_mode, redis_mode;
+extern const struct mode send_mode, transaction_mode, batch_mode, ping_mode, pull_mode, latency_mode, park_mode, paced_mode, nats_mode, redis_mode;
 
 /* Count an error; the text of the first one is part of the result. */
 void count_error(enum error_kind kind, const char *format, ...) __attribute__((format(printf, 2, 3)));

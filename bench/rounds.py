@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.columns import TITLES, make_column
+from bench.delayed_load import DelayError
 from bench.rows import Bench, LoadError, Row, Sample
 from bench.servers import PURE, ApacheError, RocketBoxServer, Server, ServerError
+
+FAILURES = (LoadError, DelayError, ServerError, ApacheError, OSError)
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def _fresh_rounds(row: Row, bench: Bench, rounds: int, starter: Starter, samples
                     server.start()
                 sample = row.measure(bench, server)
                 require_twin(server)
-            except (LoadError, ServerError, ApacheError, OSError) as failure:
+            except FAILURES as failure:
                 samples[label].append(_failed(label, failure))
                 left.remove(label)
                 continue
@@ -73,7 +76,7 @@ def _interleaved_rounds(
                 require_twin(server)
                 row.warm(bench, server)
                 server.freeze()
-            except (LoadError, ServerError, ApacheError, OSError) as failure:
+            except FAILURES as failure:
                 samples[label].append(_failed(label, failure))
                 servers.pop(label).stop()
         for number in range(1, rounds + 1):
@@ -83,7 +86,7 @@ def _interleaved_rounds(
                 try:
                     sample = row.measure(bench, server)
                     server.freeze()
-                except (LoadError, ServerError, OSError) as failure:
+                except FAILURES as failure:
                     samples[label].append(_failed(label, failure))
                     servers.pop(label).stop()
                     continue

@@ -17,8 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.backlogs import INTERVAL_S, SETTLE_S, TIME_OUT_S, cpu_share, measure_timers, settle, until_all
+from bench.delayed_load import LEVEL, Wait, fill, measure_lateness
 from bench.others import NATS, REDIS, RIG
-from bench.servers import Server, cpu_seconds, resident_bytes
+from bench.servers import APACHES, Server, cpu_seconds, resident_bytes
+from bench.sql92_load import Scan
+from tests.support.apache import ask
 
 BODY_BYTES = 1024
 # Queues of a topic that is sent to, as Apache creates it by default.
@@ -26,6 +30,7 @@ SEND_QUEUES = 8
 # 16 queues of 8,000 messages of 1 KiB: 160 MB, well inside the page cache, well outside the CPU's.
 PULL_QUEUES, PULL_MESSAGES = 16, 128_000
 PARKED_POLLS = 10_000
+OPEN_HALVES, PENDING_TIMERS = 100_000, 1_000_000
 
 _topic_numbers = itertools.count(1)
 
@@ -67,6 +72,8 @@ class Bench:
     warm_up: float
     generator_cpus: str | None
     parked_polls: int = PARKED_POLLS
+    open_halves: int = OPEN_HALVES
+    pending_timers: int = PENDING_TIMERS
 
     def load(self, server: Server, mode: str, **options: Any) -> dict[str, Any]:
         """Run the generator against a server; the JSON it printed, and `cores`: CPUs the server used while measured."""
@@ -104,9 +111,10 @@ class Row:
     starts_itself: bool = False  # `measure` starts the server
     others: tuple[str, ...] = ()  # of what is no RocketMQ broker: what this row can be measured on
     cpu_goal: str = ""  # for the CPU per message, as a ratio to the better Apache
+    lacking: tuple[str, ...] = ()  # brokers that do not have what is measured
 
     def takes(self, label: str) -> bool:
-        return label in self.others or label not in (NATS, REDIS, RIG)
+        return label not in self.lacking and (label in self.others or label not in (NATS, REDIS, RIG))
 
 
 def _sample(key: str, value: float, result: dict[str, Any]) -> Sample:
@@ -123,9 +131,13 @@ def _rate(key: str, result: dict[str, Any]) -> Sample:
     return _sample(key, result["rate"], result)
 
 
+def fresh_topic_name() -> str:
+    return f"Bench{next(_topic_numbers)}"
+
+
 def fresh_topic(server: Server, queues: int) -> str:
     """A topic nobody has written to."""
-    topic = f"Bench{next(_topic_numbers)}"
+    topic = fresh_topic_name()
     server.create_topic(topic, queues)
     return topic
 
@@ -168,6 +180,14 @@ def _batch_row(key: str, title: str, goal: str, **options: Any) -> Row:
 _FILLED = "BenchFilled"
 
 
+def _fill(bench: Bench, server: Server) -> None:
+    server.create_topic(_FILLED, PULL_QUEUES)
+    # Gently: a cold JVM refuses what waits 200 ms in its queue. A refused batch only leaves the queues shorter.
+    filled = bench.load(server, "batch", topic=_FILLED, queues=PULL_QUEUES, messages=PULL_MESSAGES)
+    if filled["all_messages"] < PULL_MESSAGES * 0.9:
+        raise LoadError(f"{server.label} could not be filled: {filled['first_error']}")
+
+
 def _pull_row(key: str, title: str, goal: str, cpu_goal: str = "", **load: int) -> Row:
     def pull(bench: Bench, server: Server, **options: Any) -> dict[str, Any]:
         return bench.load(
@@ -181,11 +201,7 @@ def _pull_row(key: str, title: str, goal: str, cpu_goal: str = "", **load: int) 
         )
 
     def warm(bench: Bench, server: Server) -> None:
-        server.create_topic(_FILLED, PULL_QUEUES)
-        # Gently: a cold JVM refuses what waits 200 ms in its queue. A refused batch only leaves the queues shorter.
-        filled = bench.load(server, "batch", topic=_FILLED, queues=PULL_QUEUES, messages=PULL_MESSAGES)
-        if filled["all_messages"] < PULL_MESSAGES * 0.9:
-            raise LoadError(f"{server.label} could not be filled: {filled['first_error']}")
+        _fill(bench, server)
         checked = pull(bench, server, seconds=max(bench.seconds, 3), verify=True)
         if checked["errors"]:
             raise LoadError(f"{server.label} returned other messages than were sent: {checked['first_error']}")
@@ -243,6 +259,137 @@ def _measure_park(bench: Bench, server: Server) -> Sample:
     return Sample(values, result["errors"], result["latency_us"], None, result)
 
 
+# ---------------------------------------------------------------- delays
+
+#: Delayed messages a second.
+DELAYED_RATE = 5_000
+
+
+def _measure_delay(bench: Bench, server: Server) -> Sample:
+    late, errors = measure_lateness(
+        server, fresh_topic(server, 1), Wait(LEVEL), DELAYED_RATE, bench.seconds, bench.warm_up, BODY_BYTES
+    )
+    return Sample({f"delay-{name}": late[name] for name in ("p50", "p99")}, errors, raw=late)
+
+
+def _warm_delays(bench: Bench, server: Server) -> None:
+    _warm_sends(bench, server)
+    measure_lateness(server, fresh_topic(server, 1), Wait(LEVEL), DELAYED_RATE, 0.5, 1.0, BODY_BYTES)
+
+
+# ---------------------------------------------------------------- timers
+
+#: Not one that Apache's precision of a second divides evenly: its messages come up to that early.
+TIMER_MS = 2_000
+
+
+def _timer(server: Server) -> Wait:
+    return Wait(timer_ms=TIMER_MS, early_ms=1000 if server.label in APACHES else 0)
+
+
+def _measure_timer(bench: Bench, server: Server) -> Sample:
+    late, errors = measure_lateness(
+        server, fresh_topic(server, 1), _timer(server), DELAYED_RATE, bench.seconds, bench.warm_up, BODY_BYTES
+    )
+    return Sample({f"timer-{name}": late[name] for name in ("p50", "p99")}, errors, raw=late)
+
+
+def _warm_timers(bench: Bench, server: Server) -> None:
+    _warm_sends(bench, server)
+    measure_lateness(server, fresh_topic(server, 1), _timer(server), DELAYED_RATE, 0.5, 1.0, BODY_BYTES)
+
+
+def _measure_pending_timers(bench: Bench, server: Server) -> Sample:
+    found = measure_timers(server, fresh_topic_name(), bench.pending_timers, lambda: _warm_sends(bench, server))
+    return Sample({"timer-pending-rss": found["rss"], "timer-pending-start": found["start"]}, raw=found)
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def _measure_transactions(bench: Bench, server: Server) -> Sample:
+    """A half message is acknowledged, its commit follows, then comes the next: what is lost of it is an error."""
+    topic = fresh_topic(server, SEND_QUEUES)
+    result = bench.load(server, "transaction", topic=topic, queues=SEND_QUEUES, connections=16)
+    committed = until_all(server, topic, SEND_QUEUES, result["all_messages"])
+    sample = _sample("transaction", result["rate"], result)
+    sample.values["transaction-p99"] = result["latency_us"]["p99"] / 1000
+    sample.errors += abs(result["all_messages"] - committed)
+    return sample
+
+
+def _warm_transactions(bench: Bench, server: Server) -> None:
+    _warm_sends(bench, server)
+    topic = fresh_topic(server, SEND_QUEUES)
+    seconds = max(bench.seconds, 3) if server.compiles_under_load else 0.5
+    bench.load(server, "transaction", topic=topic, queues=SEND_QUEUES, connections=16, seconds=seconds)
+
+
+def _measure_open_halves(bench: Bench, server: Server) -> Sample:
+    """Nobody of their producer's group is there. What a round costs is what CPU is used in `INTERVAL_S`, less what an
+    idle broker with as many messages uses; each of Apache's rounds puts all of them into the log again."""
+    _warm_sends(bench, server)
+    topic = fresh_topic(server, SEND_QUEUES)
+    seconds = max(bench.seconds, INTERVAL_S) if bench.open_halves >= OPEN_HALVES else bench.seconds
+    fill(server, topic, Wait(), bench.open_halves)
+    time.sleep(SETTLE_S)
+    before, idle = resident_bytes(server.pids), cpu_share(server.pids, seconds)
+    result = bench.load(
+        server, "transaction", topic=topic, queues=SEND_QUEUES, connections=16, messages=bench.open_halves, open=True,
+        body=256,
+    )  # fmt: skip
+    time.sleep(TIME_OUT_S + SETTLE_S)  # all of them were due once, and nobody could be asked
+    settle(server, idle)
+    share = cpu_share(server.pids, seconds)
+    values = {
+        "open-halves-round": (share - idle) * INTERVAL_S * 1000,
+        "open-halves-rss": (resident_bytes(server.pids) - before) / 1e6,
+    }
+    return Sample(values, result["errors"], raw=result | {"idle": idle, "open": share})
+
+
+# ---------------------------------------------------------------- SQL92
+
+#: Fulfilled by nothing that is sent. The one looks at what all messages have in common, the other at what no two have.
+SQL92_ALIKE = "TAGS = 'no such tag'"
+SQL92_DIFFER = "UNIQ_KEY = 'no such key' AND TAGS = 'Tag'"
+#: Sends a second to another topic, alone and beside the scan.
+SQL92_SEND_RATE = 1_000
+
+
+def _unrelated_sends(bench: Bench, server: Server, topic: str) -> dict[str, Any]:
+    return bench.load(server, "paced", topic=topic, queues=SEND_QUEUES, rate=SQL92_SEND_RATE, connections=4)
+
+
+def _measure_sql92(bench: Bench, server: Server) -> Sample:
+    topic = fresh_topic(server, SEND_QUEUES)
+    alone = _unrelated_sends(bench, server, topic)
+    with Scan(server, _FILLED, PULL_QUEUES, SQL92_DIFFER, connections=4) as scan:
+        differ = scan.rate(bench.seconds)
+    with Scan(server, _FILLED, PULL_QUEUES, SQL92_ALIKE, connections=4) as scan:
+        rate = scan.rate(bench.seconds)
+        beside = _unrelated_sends(bench, server, topic)
+    p99s = [result["latency_us"]["p99"] for result in (alone, beside)]
+    values = {
+        "sql92-scan": rate,
+        "sql92-differ": differ,
+        "sql92-alone": p99s[0] / 1000,
+        "sql92-beside": p99s[1] / 1000,
+        "sql92-ratio": p99s[1] / max(p99s[0], 1.0),
+    }
+    return Sample(values, alone["errors"] + beside["errors"], raw={"alone": alone, "beside": beside})
+
+
+def _warm_sql92(bench: Bench, server: Server) -> None:
+    """Filled as for pulls; Apache's brokers have filters by property switched off."""
+    ask(server.broker, 25, {}, b"enablePropertyFilter=true")
+    _fill(bench, server)
+    for expression in (SQL92_ALIKE, SQL92_DIFFER):
+        with Scan(server, _FILLED, PULL_QUEUES, expression, connections=4) as scan:
+            scan.rate(max(bench.seconds, 3) if server.compiles_under_load else 0.5)
+    _unrelated_sends(bench, server, fresh_topic(server, SEND_QUEUES))
+
+
 # ---------------------------------------------------------------- at rest
 
 
@@ -277,6 +424,35 @@ _PARK = (
     Figure("park-wake", "10k parked polls: wake all", "ms", True),
 )
 
+_DELAY = (
+    Figure("delay-p50", "5,000 delayed messages/s, due to delivered, p50, async flush", "ms", True),
+    Figure("delay-p99", "5,000 delayed messages/s, due to delivered, p99, async flush", "ms", True, "≤ 20 ms"),
+)
+
+_SQL92 = (
+    Figure("sql92-scan", "SQL92 that matches nothing, messages scanned, 4 connections x 4", "msg/s", goal="≥ 0.5"),
+    Figure("sql92-differ", "the same, by a property that no two messages have alike", "msg/s", goal="≥ 0.5"),
+    Figure("sql92-alone", "unrelated sends, 1,000/s, p99 alone", "ms", True),
+    Figure("sql92-beside", "unrelated sends, 1,000/s, p99 beside the scan", "ms", True),
+    Figure("sql92-ratio", "unrelated sends, p99 beside the scan over alone", "x", True, "≤ 2"),
+)
+_TIMER = (
+    Figure("timer-p50", "5,000 timed messages/s, due to delivered, p50, async flush", "ms", True),
+    Figure("timer-p99", "5,000 timed messages/s, due to delivered, p99, async flush", "ms", True, "≤ 20 ms"),
+)
+_PENDING = (
+    Figure("timer-pending-rss", "1 M pending timers: RSS added", "MB", True, "≤ 20 MB"),
+    Figure("timer-pending-start", "1 M pending timers: SIGKILL, start to first ack", "s", True, "≤ 1 s"),
+)
+_TRANSACTION = (
+    Figure("transaction", "transactions: send and commit, 16 connections, async flush", "msg/s", goal="≥ 1"),
+    Figure("transaction-p99", "transactions: send, p99, async flush", "ms", True, "≤ 1/2"),
+)
+_OPEN_HALVES = (
+    Figure("open-halves-round", "100k open half messages, nobody to ask: CPU in 30 s", "ms", True, "< 5 ms"),
+    Figure("open-halves-rss", "100k open half messages: RSS added", "MB", True, "≤ 20 MB"),
+)
+
 ROWS: tuple[Row, ...] = (
     _send_row("send-1-async", "sync send, 1 connection, async flush", "async", "≥ 1.5", connections=1),
     _send_row("send-16-async", "sync send, 16 connections, async flush", "async", "", connections=16),
@@ -291,6 +467,20 @@ ROWS: tuple[Row, ...] = (
     _pull_row("pull-16x4", "pull 32 x 1 KiB, 16 connections x 4, warm", "≥ 2", "≤ 1/2", connections=16, inflight=4),
     _latency_row("latency-async", "send to long-polling consumer, p50, async flush", "async", "≤ 1/12"),
     _latency_row("latency-sync", "send to long-polling consumer, p50, sync flush", "sync", ""),
+    Row("delay", "async", _DELAY, _measure_delay, _warm_delays),
+    Row("sql92", "async", _SQL92, _measure_sql92, _warm_sql92),
+    Row("timer", "async", _TIMER, _measure_timer, _warm_timers, lacking=APACHES[:1]),
+    Row(
+        "timer-pending",
+        "async",
+        _PENDING,
+        _measure_pending_timers,
+        fresh=True,
+        starts_itself=True,
+        lacking=APACHES[:1],
+    ),
+    Row("transaction", "async", _TRANSACTION, _measure_transactions, _warm_transactions),
+    Row("open-halves", "async", _OPEN_HALVES, _measure_open_halves, fresh=True),
     Row("idle", "async", _IDLE, _measure_idle, fresh=True),
     Row("start", "async", _START, _measure_start, fresh=True, starts_itself=True),
     Row("park", "async", _PARK, _measure_park, fresh=True),

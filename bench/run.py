@@ -33,7 +33,7 @@ from bench.calibration import calibrate, describe_calibration
 from bench.columns import COLUMNS, TITLES
 from bench.others import version, why_absent
 from bench.rounds import Starter, note, run_row
-from bench.rows import GOALS, PARKED_POLLS, ROWS, Bench, Row, Sample, descriptor_limit
+from bench.rows import GOALS, OPEN_HALVES, PARKED_POLLS, PENDING_TIMERS, ROWS, Bench, Row, Sample, descriptor_limit
 from bench.servers import APACHES, PURE, ROCKETBOX
 
 PINNINGS = ("split", "none", "shared")
@@ -65,7 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     free = shutil.disk_usage(scratch_root).free
     if free < _WANTED_FREE_BYTES:
         note(f"only {free >> 30} GiB free in {scratch_root}: long rounds may fill it")
-    bench = Bench(build("loadgen"), options.seconds, options.warm_up, generator_cpus, options.parked_polls)
+    bench = Bench(
+        build("loadgen"),
+        options.seconds,
+        options.warm_up,
+        generator_cpus,
+        options.parked_polls,
+        options.open_halves,
+        options.pending_timers,
+    )
 
     began = time.time()
     calibration = None if options.no_calibration else calibrate(bench, server_cpus, scratch_root)
@@ -103,6 +111,8 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="split: broker on one core, generator on another; none: the scheduler's choice; shared: all on one core",
     )  # fmt: skip
     parser.add_argument("--parked-polls", type=int, default=PARKED_POLLS)
+    parser.add_argument("--open-halves", type=int, default=OPEN_HALVES)
+    parser.add_argument("--pending-timers", type=int, default=PENDING_TIMERS)
     parser.add_argument("--dir", help="where stores are written (default: the temporary directory)")
     parser.add_argument("--json", metavar="FILE", help="write every sample there")
     parser.add_argument("--no-calibration", action="store_true")

@@ -6,6 +6,7 @@ turns it is frozen with SIGSTOP, so that a JVM keeps its compiled code without t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -83,6 +84,13 @@ class Server(ABC):
 
     @abstractmethod
     def _end(self) -> None: ...
+
+    def kill(self) -> None:
+        """SIGKILL; its files stay. `time_to_first_ack` starts it again."""
+        for pid in self.pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._end()
 
     def freeze(self) -> None:
         """Stop it from running at all, sockets and memory kept."""

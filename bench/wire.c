@@ -305,9 +305,10 @@ static char *put_send_fields(char *at, const struct request *r) {
     at = put(put(at, "\"a\":\""), r->group);
     at = put(put(at, "\",\"b\":\""), r->topic);
     at = put_number(put(at, "\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\""), r->queue_id);
-    at = put_number(put(at, "\",\"f\":\"0\",\"g\":\""), r->born_at_ms);
+    at = put_number(put(at, r->half ? "\",\"f\":\"4\",\"g\":\"" : "\",\"f\":\"0\",\"g\":\""), r->born_at_ms);
     at = put(at, "\",\"h\":\"0\",\"i\":\"");
     if (!batch && r->keys) at = put(put(put(at, "KEYS\\u0001"), r->keys), "\\u0002");
+    if (r->half) at = put(put(put(at, "TRAN_MSG\\u0001true\\u0002PGROUP\\u0001"), r->group), "\\u0002");
     at = put_unique(put(at, "UNIQ_KEY\\u0001"), r->unique);
     at = put(at, "\\u0002WAIT\\u0001true\\u0002");
     if (!batch) at = put(put(put(at, "TAGS\\u0001"), r->tags), "\\u0002");
@@ -336,8 +337,19 @@ static char *put_queue_fields(char *at, const struct request *r) {
     return put(put(at, "\",\"topic\":\""), r->topic);
 }
 
+/* A commit, as the producer says it that has run its local branch. */
+static char *put_end_fields(char *at, const struct request *r) {
+    at = put(put(at, "\"producerGroup\":\""), r->group);
+    at = put_number(put(at, "\",\"commitLogOffset\":\""), r->log_offset);
+    at = put(put(at, "\",\"topic\":\""), r->topic);
+    at = put_unique(put(at, "\",\"msgId\":\""), r->unique);
+    at = put_number(put(at, "\",\"tranStateTableOffset\":\""), r->queue_offset);
+    at = put_unique(put(at, "\",\"commitOrRollback\":\"8\",\"transactionId\":\""), r->unique);
+    return put(put(at, "\",\"fromTransactionCheck\":\"false\",\"bname\":\""), r->broker_name);
+}
+
 size_t request_bound(const struct request *r) {
-    return 640 + strlen(r->topic) + strlen(r->group) + strlen(r->broker_name) + (r->tags ? strlen(r->tags) : 0) +
+    return 640 + strlen(r->topic) + 2 * strlen(r->group) + strlen(r->broker_name) + (r->tags ? strlen(r->tags) : 0) +
            (r->keys ? strlen(r->keys) : 0) + r->body_length;
 }
 
@@ -359,11 +371,14 @@ size_t write_request(uint8_t *frame, const struct request *r) {
             at = put_pull_fields(at, r);
         else if (r->code == CODE_MAX_OFFSET || r->code == CODE_MIN_OFFSET)
             at = put_queue_fields(at, r);
+        else if (r->code == CODE_END_TRANSACTION)
+            at = put_end_fields(at, r);
         else
             at = put_send_fields(at, r);
         *at++ = '"';
     }
-    at = put_number(put(at, "},\"flag\":0,\"language\":\"JAVA\",\"opaque\":"), r->opaque);
+    at = put(at, r->code == CODE_END_TRANSACTION ? "},\"flag\":2" : "},\"flag\":0");
+    at = put_number(put(at, ",\"language\":\"JAVA\",\"opaque\":"), r->opaque);
     at = put(at, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":479}");
     return finish_frame(frame, at, r->body, r->body_length);
 }

@@ -15,6 +15,7 @@ enum {
     CODE_HEARTBEAT = 34,
     CODE_MAX_OFFSET = 30,
     CODE_MIN_OFFSET = 31,
+    CODE_END_TRANSACTION = 37,
 };
 
 /* Response codes of a pull. */
@@ -96,6 +97,8 @@ struct request {
     int pull_flag;           /* pull */
     int64_t suspend_ms;      /* pull */
     int64_t sub_version;     /* pull */
+    bool half;               /* send: the half message of a transaction */
+    int64_t log_offset;      /* end of a transaction: where its half lies; queue_offset: its place in its queue */
     const uint8_t *body;
     size_t body_length;
 };

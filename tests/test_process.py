@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.http_server import status_of
 from tests.support.waiting import wait_for
 
 PROGRAM = Path(__file__).parent / "support" / "serve_with_fake_engine.py"
@@ -128,6 +129,7 @@ def test_a_stop_reaches_the_engine_and_both_processes_end_with_status_0(serve, t
     assert (status, served.steps()) == (0, ["starting", "started", "stopped"])
     assert time.monotonic() - begin < 0.9, "the serving loop slept through the signal"
     assert "ERROR" not in stderr
+    assert "still running" not in stderr, "the console's own threads are ended, too"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -137,6 +139,44 @@ def test_the_engine_alone_stops_on_both_signals(serve, number):
     served.process.send_signal(number)
     assert served.end()[0] == 0
     assert served.steps()[-1] == "stopped"
+
+
+@pytest.mark.parametrize("roles", ["broker", "broker,console"])
+def test_a_thread_that_does_not_end_is_named_and_harms_nobody(serve, roles):
+    served = serve(roles, engine="stuck-thread")
+    served.ready()
+    served.process.terminate()
+    status, stderr = served.end()
+    assert (status, served.steps()[-1]) == (0, "stopped")
+    assert "threads still running at the end: stuck\n" in stderr
+
+
+def test_a_process_ends_without_the_interpreters_own_end_and_waits_for_no_thread():
+    source = (
+        "import sys, threading\n"
+        "from appliance.main import leave_soon\n"
+        "class Last:\n"
+        "    def __del__(self):\n"
+        "        print('the interpreter cleans up')\n"
+        "last = Last()\n"
+        "if 'wait' in sys.argv:\n"
+        "    threading.Thread(target=threading.Event().wait).start()\n"
+        "print('what was said before')\n"
+        "leave_soon(3)\n"
+        "sys.exit(4)\n"
+    )
+    for arguments in [], ["wait"]:
+        command = [sys.executable, "-c", source, *arguments]
+        done = subprocess.run(command, cwd=ROOT, timeout=20, check=False, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (3, "what was said before\n")
+
+
+@pytest.mark.parametrize(
+    ("ended", "status"),
+    [(None, 0), (SystemExit(), 0), (SystemExit(3), 3), (SystemExit("why"), 1), (KeyboardInterrupt(), 1)],
+)
+def test_the_status_is_that_of_the_exception_that_ends_the_process(ended, status):
+    assert status_of(ended) == status
 
 
 def test_an_idle_connection_does_not_hold_up_the_stop(serve):

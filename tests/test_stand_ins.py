@@ -93,6 +93,8 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 #: They share names with a part, and stand for none.
 NAMESAKES = {
     "clients/agents.py:Client": "an official client",
+    "crash/settled_life.py:Waiting": "the tests' own clock, which is compared itself",
+    "clients/full_house.py:FullHouse": "a real broker with official clients",
     "support/apache.py:ApacheRocketMQ": "a real broker and name server",
     "support/serve_impatient.py:Impatient": "a real server of pages",
     "browser/furniture.py:Furniture": "sends messages into a server",

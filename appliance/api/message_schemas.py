@@ -100,7 +100,14 @@ class SearchOut(PageOut):
 
 
 class StoryOut(Out):
-    """Something that happened to the message. what: born, stored, retried or dead."""
+    """Something that happened to the message or to a copy of it; at_ms is null where the broker cannot know it. what,
+    with the names in detail beside place (topic/queue/offset) and offset_id: born (only host), stored, delayed (level,
+    due_ms, target, waits: still), due, delivered (group, client, count: times in a row, last_ms, certain), sent_back
+    (group, times, level, due_ms, target, waits), retried (group, times), dead (group, times), replayed (job, replays),
+    passed (only group, offset). Of a transaction: half (group: its producers', target), open (checks, max_checks,
+    next_check_ms, waits_for_producer, producers), committed, rolled_back, discarded, lost (by, client, admin, reason,
+    checks, age_ms, where that is kept), ended (how is not known), all with half_place and half_offset_id; set_aside
+    (checks)."""
 
     at_ms: int | None
     what: str
@@ -108,21 +115,31 @@ class StoryOut(Out):
 
 
 class DeliveryOut(Out):
-    """Where a group stands with the message. state: consumed (its offset is past it), waiting (`ahead` messages before
-    it), filtered (its subscription excludes the tag) or unknown (why)."""
+    """Where a group stands with the message. state: consumed (its offset is past it), delivered (to a client, not
+    committed yet), waiting (`ahead` messages before it), delayed, retrying, dead, filtered, uncommitted (a transaction)
+    or unknown; why says what the broker knows that by. place: of the copy that this is about, the newest one on the
+    group's way. deliveries: answers that carried it or a copy, as far as they are kept, the last one at delivered_at_ms
+    for the client delivered_to."""
 
     group: Text
     state: str
+    place: Text
     committed: int | None
     ahead: int | None
     subscription: Text | None
     clients: int
-    why: SentenceOut | None
+    deliveries: int
+    delivered_at_ms: int | None
+    delivered_to: Text | None
+    level: int | None
+    due_ms: int | None
+    why: SentenceOut
 
 
 class MessageOut(Out):
     """A message without its body. properties: as stored, the broker's own included. transaction: none, prepared,
-    committed or rolled back."""
+    committed or rolled back. story_notes: what may be missing from the story. deliveries_since_ms: how far back
+    deliveries are kept."""
 
     row: MessageRowOut
     properties: dict[Text, Text]
@@ -135,6 +152,8 @@ class MessageOut(Out):
     transaction: str
     prepared_transaction_offset: int
     story: list[StoryOut]
+    story_notes: list[SentenceOut]
+    deliveries_since_ms: int | None
     groups: list[DeliveryOut]
 
 
@@ -223,6 +242,15 @@ class MessageIn(In):
     keys: list[str] = Field(default_factory=list, max_length=64)
     properties: dict[str, str] = Field(default_factory=dict)
     queue_id: int | None = None
+    delay_level: int = Field(0, ge=0, le=1000, description="A delay level, 0 for none: it is delivered later then.")
+    deliver_at_ms: int | None = Field(
+        None, ge=0, lt=1 << 62, description="Instead of a level: it is delivered at this time, wall clock in ms."
+    )
+    half_of: str = Field(
+        "",
+        max_length=255,
+        description="A producer group: it is a half message of it then, left open on purpose.",
+    )
 
     def body_bytes(self) -> bytes:
         data = self.body.data

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 
 from .. import runtime
 from ..engine.errors import Unavailable
+from ..engine.service_thread import ServiceThread
 
 logger = logging.getLogger(__name__)
 
@@ -17,15 +16,15 @@ BEGIN_S = 3.0
 REST_S, IDLE_S = 0.02, 1.0
 
 
-class LookAhead(threading.Thread):
+class LookAhead(ServiceThread):
     """The thread `look-ahead` of the console."""
 
     def __init__(self) -> None:
-        super().__init__(name="look-ahead", daemon=True)
+        super().__init__("look-ahead")
 
     def run(self) -> None:
-        time.sleep(BEGIN_S)
-        while True:
+        self.wait(BEGIN_S)
+        while not self.stopped:
             try:
                 more = runtime.window().look_ahead()
             except (Unavailable, runtime.EngineNotRunning, OSError):  # it starts or stops, or runs without a broker
@@ -33,4 +32,4 @@ class LookAhead(threading.Thread):
             except Exception:
                 logger.exception("console: queues are not measured ahead")
                 return
-            time.sleep(REST_S if more else IDLE_S)
+            self.wait(REST_S if more else IDLE_S)

@@ -29,6 +29,7 @@ ENTRIES = (
     Entry("send_message", _("Send a message"), below=True),
     Entry("topics", _("Topics"), ("topic",)),
     Entry("groups", _("Consumer groups"), ("group",)),
+    Entry("dead_letter_groups", _("Dead letters"), ("dead_letter", "replay")),
     Entry("clients", _("Clients"), ("client",)),
     Entry("system", _("System"), ("system_",)),
     Entry("users", _("Users"), ("user",), below=True),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from django.db import DatabaseError, connection
 
 from .. import runtime
 from ..engine.errors import Unavailable
+from ..engine.service_thread import ServiceThread
 from . import audit
 from .models import AuditEntry, Setting
 
@@ -98,17 +98,17 @@ def _entry(series: str, act: WireAct) -> AuditEntry:
     )
 
 
-class Follower(threading.Thread):
+class Follower(ServiceThread):
     """The thread `take-over-acts` of the console: checks the seals once, then takes over what there is each second."""
 
     def __init__(self) -> None:
-        super().__init__(name="take-over-acts", daemon=True)
+        super().__init__("take-over-acts")
         self._complained = ""
 
     def run(self) -> None:
         self._try(audit.check_and_note)
-        while True:
-            time.sleep(INTERVAL_S)
+        while not self.stopped:
+            self.wait(INTERVAL_S)
             self._try(take_over)
 
     def _try(self, act: Any) -> None:

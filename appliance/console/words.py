@@ -30,6 +30,8 @@ WORDS: dict[str, str | Promise] = {
     "flow": _("Flow control"),
     "findings": _("Damage"),
     "cleaning": _("Cleaning"),
+    "replay": _("Replay of dead letters"),
+    "deliveries": _("Deliveries"),
     "address": _("Address for clients"),
     "audit": _("Audit log"),
     "wire_audit": _("Administration over the wire"),
@@ -50,6 +52,11 @@ WORDS: dict[str, str | Promise] = {
     "consumed": _("consumed"),
     "waiting": _("waiting"),
     "filtered": _("filtered"),
+    "delivered": _("delivered"),
+    "delayed": _("delayed"),
+    "retrying": _("retrying"),
+    "dead": _("dead letter"),
+    "uncommitted": _("not committed"),
     "unknown": _("not known"),
     # what a search found
     "place": _("topic/queue/offset"),
@@ -73,6 +80,14 @@ WORDS: dict[str, str | Promise] = {
     "retry_max_times": _("Retries before a dead letter"),
     "true": _("yes"),
     "false": _("no"),
+    # replays
+    "running": _("running"),
+    "paused": _("paused"),
+    "cancelled": _("cancelled"),
+    "replayed": _("sent"),
+    "skipped_by_guard": _("skipped"),
+    "gone": _("expired"),
+    "not_reached": _("still to come"),
     # audit
     "done": _("done"),
     "refused": _("refused"),
@@ -95,7 +110,14 @@ SENTENCES: dict[str, str] = {
     "index_failing": gettext_noop("The key index cannot be written; trying again: %(reason)s."),
     "index_off": gettext_noop("messageIndexEnable is off: messages cannot be found by key."),
     "tables_saved": gettext_noop("Topics, groups and offsets are saved."),
+    "transactions_checked": gettext_noop("Producers are asked how open transactions end."),
+    "transactions_failing": gettext_noop("Transactions wait for their end: %(reason)s."),
+    "delays_delivered": gettext_noop("Delayed messages come when they are due."),
+    "delays_failing": gettext_noop("Delayed messages that are due wait: %(reason)s."),
     "tables_failing": gettext_noop("The table of %(table)s cannot be saved: %(reason)s."),
+    "deliveries_recorded": gettext_noop("Deliveries are being recorded."),
+    "deliveries_off": gettext_noop("maxDeliveryEventBytes is 0: deliveries are not recorded."),
+    "deliveries_failing": gettext_noop("Deliveries cannot be recorded; dropped so far: %(count)d: %(reason)s."),
     "wire_audit_failing": gettext_noop(
         "What admin tools did cannot be saved; it is kept in memory for now: %(reason)s."
     ),
@@ -111,6 +133,8 @@ SENTENCES: dict[str, str] = {
     "disk_full": gettext_noop(
         "The disk is %(used_percent).1f %% full: sends are refused until it is below %(limit_percent)d %%."
     ),
+    "replay_well": gettext_noop("Replay jobs are kept."),
+    "replay_failing": gettext_noop("Replay jobs cannot be kept on disk: %(reason)s."),
     "cleaning_well": gettext_noop("Expired files are being deleted."),
     "cleaning_failing": gettext_noop("Expired files cannot be deleted: %(reason)s."),
     "clock_ahead": gettext_noop(
@@ -141,10 +165,92 @@ SENTENCES: dict[str, str] = {
         "Clients of %(group)s subscribe to different things; some messages may reach nobody."
     ),
     "more_needs": gettext_noop("More groups that need a look: %(count)d."),
+    "diag_consumption_off": gettext_noop("Consumption is switched off: its consumers get no messages."),
+    "diag_no_consumer": gettext_noop("No consumer is connected; messages waiting: %(count)d."),
+    "diag_expression_wrong": gettext_noop(
+        "What its clients filter %(topic)s by is refused, and so are their pulls: %(reason)s."
+    ),
+    "diag_expression_lets_nothing": gettext_noop(
+        "Its expression for %(topic)s lets none of the last %(count)d messages through that were looked at."
+    ),
+    "diag_subscriptions_differ": gettext_noop(
+        "Its consumers subscribe to %(topic)s in %(versions)d different ways; some messages may reach nobody."
+    ),
+    "diag_lock_of_nobody": gettext_noop(
+        "%(client)s holds the locks of queues in order, and is not connected; queues: %(queues)d. The "
+        "locks end in %(seconds)d s."
+    ),
+    "diag_lock_of_silent": gettext_noop(
+        "%(client)s holds the locks of queues in order, and pulls nothing; queues: %(queues)d, for %(seconds)d s."
+    ),
+    "diag_queue_stuck": gettext_noop(
+        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s while others went"
+        " on; messages waiting in it: %(count)d."
+    ),
+    "diag_slow_handler": gettext_noop(
+        "Its consumers have %(count)d messages of %(topic)s that are not consumed yet, and consume %(rate).1f a second."
+    ),
+    "diag_retries_storming": gettext_noop(
+        "%(retries).1f messages a second come back as retries, and %(rate).1f are consumed."
+    ),
+    "diag_dead_letters": gettext_noop("New dead letters in the last %(seconds)d s: %(count)d; in all: %(total)d."),
+    "diag_fewer_consumers": gettext_noop(
+        "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed; its %(queues)d "
+        "queues have %(clients)d consumers."
+    ),
+    "diag_idle_consumers": gettext_noop(
+        "%(topic)s has %(queues)d queues for %(clients)d consumers; consumers without a queue: %(idle)d."
+    ),
+    "diag_uneven_share": gettext_noop(
+        "%(topic)s has %(queues)d queues for %(clients)d consumers: one has %(most)d or more, another "
+        "%(least)d or fewer."
+    ),
     "pure_asked": gettext_noop("ROCKETBOX_PURE is set"),
     "pure_not_built": gettext_noop("the compiled part was not built"),
     "pure_other_sources": gettext_noop("the compiled part was built from other sources"),
     "pure_not_loaded": gettext_noop("the compiled part cannot be loaded: %(error)s"),
+    "copies_no_id": gettext_noop("The message has no unique id, so copies of it cannot be found."),
+    "copies_cut": gettext_noop("Not all topics were searched for copies of the message; there may be more."),
+    "copies_many": gettext_noop(
+        "There are %(count)d copies of the message; only the first and the last ones are shown."
+    ),
+    "story_long": gettext_noop("Lines left out in the middle: %(count)d."),
+    "deliveries_not_kept": gettext_noop(
+        "Deliveries are kept for a limited time: older ones of this message are not known."
+    ),
+    "no_deliveries_kept": gettext_noop("No deliveries have been recorded yet."),
+    "deliveries_cut": gettext_noop("Not all delivery records were searched; there may be more deliveries."),
+    "deliveries_lost": gettext_noop("Deliveries that were not recorded since the message was stored: %(count)d."),
+    "story_passed": gettext_noop("Groups whose offset is past the message, beyond those shown here: %(count)d."),
+    "deliveries_many": gettext_noop("Of each copy only the last %(count)d deliveries are shown."),
+    "deliveries_gap": gettext_noop(
+        "For some time after it was stored, deliveries were not recorded: maxDeliveryEventBytes was 0."
+    ),
+    "deliveries_unreadable": gettext_noop("The delivery records cannot be read: %(reason)s."),
+    "offset_is_past": gettext_noop("The committed offset %(offset)d is past it."),
+    "offset_is_past_retry": gettext_noop(
+        "The retry topic's committed offset %(offset)d is past it; retry number %(times)d."
+    ),
+    "not_committed_yet": gettext_noop("It was delivered; the group's committed offset is not past it yet."),
+    "delivered_never_committed": gettext_noop("It was delivered; the group has not committed an offset of this queue."),
+    "held_back": gettext_noop(
+        "It was delivered; the group's committed offset waits for the message at offset %(offset)d."
+    ),
+    "not_reached": gettext_noop("Messages ahead of it: %(count)d."),
+    "nobody_pulls": gettext_noop("No client has pulled queue %(queue)d since the broker started."),
+    "filtered_by_tag": gettext_noop('The group subscribes to %(expression)s; the tag is "%(tag)s".'),
+    "expression_refused": gettext_noop("What it filters by is refused, and so are its pulls: %(reason)s."),
+    "filtered_by_expression": gettext_noop("The %(kind)s filter %(expression)s keeps it out."),
+    "consumption_is_off": gettext_noop("Consumption is switched off for the group."),
+    "group_is_gone": gettext_noop("There is no such group any more."),
+    "topic_not_readable": gettext_noop("The topic may not be read."),
+    "queue_not_readable": gettext_noop("Queue %(queue)d is not read: the topic has %(count)d read queues."),
+    "not_subscribed": gettext_noop("The connected clients do not subscribe to the topic."),
+    "waits_delayed": gettext_noop("It waits at delay level %(level)d."),
+    "waits_to_retry": gettext_noop("It was sent back; retry %(times)d waits at delay level %(level)d."),
+    "is_dead_letter": gettext_noop("It is a dead letter after %(times)d attempts to consume it."),
+    "handled_early": gettext_noop("It was taken out before it was due, and no copy of it was found: it was dropped."),
+    "copy_not_found": gettext_noop("It was due, but its copy was not found: it may have expired or been dropped."),
     "broadcast_keeps_offsets": gettext_noop("A broadcasting group keeps its offsets on its clients."),
     "never_committed": gettext_noop("The group has not committed an offset yet."),
     "some_never_committed": gettext_noop(
@@ -171,9 +277,6 @@ SENTENCES: dict[str, str] = {
     "leftover_topic": gettext_noop("The topic %(topic)s stays; messages in it: %(count)d."),
     "offsets_removed": gettext_noop("Its offsets are deleted; topics: %(count)d."),
     "offsets_kept": gettext_noop("Its offsets stay; topics: %(count)d."),
-    "type_not_served": gettext_noop(
-        "This version refuses %(kind)s messages; the topic can be created, but not used for them yet."
-    ),
     "order_one_queue": gettext_noop(
         "Messages are in order within one queue only; clients must consume each queue in order."
     ),
@@ -186,6 +289,12 @@ SENTENCES: dict[str, str] = {
     "too_busy": gettext_noop("The broker is stopping or too busy; try again."),
     "not_done_in_time": gettext_noop("It was not done within %(seconds)d s; it may still happen."),
     "no_answer_in_time": gettext_noop("There was no answer within %(seconds)d s; the message may have been stored."),
+    "client_too_old": gettext_noop(
+        "%(client)s has version %(version)s, which does not know this question; V3_1_8 or later does."
+    ),
+    "client_silent": gettext_noop("%(client)s has left, or has not answered within %(seconds)d s."),
+    "client_refused": gettext_noop("%(client)s answered with code %(number)d: %(reason)s"),
+    "client_unreadable": gettext_noop("The answer of %(client)s cannot be read: %(reason)s."),
     "out_of_range": gettext_noop("%(field)s must be between %(low)d and %(high)d."),
     "one_of": gettext_noop("%(field)s must be one of %(choices)s."),
     "cannot_sort": gettext_noop("It cannot be sorted by %(key)s; choose one of %(choices)s."),
@@ -222,6 +331,120 @@ SENTENCES: dict[str, str] = {
     "option_choice": gettext_noop("%(name)s must be one of %(choices)s."),
     "option_refused": gettext_noop("%(name)s %(reason)s."),
     "not_saved": gettext_noop("The change cannot be saved, and was not made: %(reason)s."),
+    # replay of dead letters
+    "replay_store_refused": gettext_noop("The message log takes no messages: %(reason)s. Resume the job when it does."),
+    "replay_unreadable": gettext_noop("Dead letters cannot be read: %(reason)s."),
+    "replay_journal_failing": gettext_noop("The job's journal cannot be written: %(reason)s."),
+    "replay_journal_damaged": gettext_noop("The job's journal cannot be read: %(reason)s. Nothing is sent for it."),
+    "replay_target_gone": gettext_noop("The topic %(topic)s does not exist any more."),
+    "replay_target_changed": gettext_noop(
+        "The topic %(topic)s was deleted and made again; what was sent there is not known."
+    ),
+    "replay_target_unwritable": gettext_noop("Writing to the topic %(topic)s is not allowed."),
+    "replay_target_unreadable": gettext_noop("The topic %(topic)s cannot be read to see what was sent: %(reason)s."),
+    "replay_start_expired": gettext_noop(
+        "What was sent last to %(topic)s has expired; going on could send messages twice."
+    ),
+    "replay_group_gone": gettext_noop("The group %(group)s does not exist any more."),
+    "replay_letters_gone": gettext_noop("The topic %(topic)s with the dead letters does not exist any more."),
+    "replay_not_reached": gettext_noop("The job has not come to it."),
+    "replay_guarded": gettext_noop("It has been replayed %(count)d times or more already."),
+    "replay_record_unreadable": gettext_noop("The dead letter cannot be read."),
+    "replay_no_origin": gettext_noop("It does not say which topic it was sent to."),
+    "replay_no_topic": gettext_noop("The topic it was to go to does not exist."),
+    "replay_too_long": gettext_noop("Its properties leave no room for those of the replay."),
+    "replay_refused": gettext_noop("The broker does not take it."),
+    "replay_outcome_unknown": gettext_noop("It was sent perhaps; whether it was stored cannot be found out any more."),
+    "replay_to_everybody": gettext_noop("Every group that consumes the original topic gets these messages again."),
+    "replay_other_topic": gettext_noop("Every group that consumes %(topic)s gets these messages."),
+    "replay_under_way": gettext_noop("Dead letters of %(group)s are being replayed already, by job %(job)s."),
+    "too_many_replays": gettext_noop("There are %(count)d replay jobs that are not finished."),
+    "replay_not_so": gettext_noop("Job %(job)s is %(state)s."),
+    "replay_topic_missing": gettext_noop("Name the topic that the copies go to."),
+    "replay_topic_unused": gettext_noop('A topic is named only with the target "topic", not with %(target)s.'),
+    "replay_offsets_or_times": gettext_noop("Give offsets or times, not both."),
+    "replay_nothing": gettext_noop("There is nothing to replay."),
+    "replay_too_many": gettext_noop("These are %(count)d messages; one job replays %(limit)d at most."),
+    "replay_no_such_offset": gettext_noop("Queue %(queue)d has no offset %(offset)d; it ends at %(end)d."),
+    "replay_long_list": gettext_noop("A list holds %(limit)d offsets at most."),
+    "group_or_topic": gettext_noop("Choose a group or a topic, not both."),
+    "level_or_time": gettext_noop("Give either a delay level or a time."),
+    "waiting_record_gone": gettext_noop("Its record is no longer in the log."),
+    "waiting_target_missing": gettext_noop("Its record does not say where it is to go."),
+    "waiting_topic_gone": gettext_noop("The topic %(topic)s that it is for does not exist."),
+    "waiting_places_or_filter": gettext_noop("Name the messages, or choose them by group, topic or level."),
+    "waiting_bad_place": gettext_noop("A waiting message is named by its level and its offset there."),
+    "waiting_delivered": gettext_noop("It is being delivered, or has been."),
+    "waiting_handled": gettext_noop("It has been handled before."),
+    "waiting_taken": gettext_noop("Somebody else is handling it at this moment."),
+    "waiting_another": gettext_noop("Another message waits there by now."),
+    "waiting_no_retry": gettext_noop("It is not a retry of a group, so it cannot become a dead letter."),
+    "waiting_no_topic": gettext_noop("It cannot go there: %(reason)s."),
+    "waiting_refused": gettext_noop("It was not stored: %(reason)s. It will be delivered when it is due."),
+    "waiting_unsure": gettext_noop("It may have been stored; it will also be delivered when it is due."),
+    "waiting_not_saved": gettext_noop("This cannot be saved: %(reason)s. It will be delivered when it is due."),
+    "waiting_done_for_now": gettext_noop(
+        "Done; but this cannot be saved: %(reason)s. After a restart it may come again."
+    ),
+    "transactions_unrecorded": gettext_noop(
+        "How transactions end cannot be written down; dropped so far: %(count)d: %(reason)s."
+    ),
+    "transactions_without_producer": gettext_noop(
+        "Open transactions of %(group)s: %(count)d. None of its producers is connected, and the oldest one is "
+        "%(minutes)d minutes old."
+    ),
+    "transactions_undecided": gettext_noop(
+        "Open transactions whose producers were asked %(checks)d times or more and have not decided: %(count)d."
+    ),
+    "half_gone": gettext_noop("The half message is no longer in the log."),
+    "half_topic_gone": gettext_noop("The topic %(topic)s that it is for does not exist: it cannot be committed."),
+    "half_too_old": gettext_noop("It was older than the %(hours)d hours for which messages are kept."),
+    "half_checks_used_up": gettext_noop("Its producers were asked, and nobody had decided it. Checks: %(checks)d."),
+    "ends_unreadable": gettext_noop("How transactions ended cannot be read: %(reason)s."),
+    "half_bad_place": gettext_noop("An open transaction is named by the offset of its half message."),
+    "half_places_or_filter": gettext_noop("Name the transactions, or choose them by topic, group or key."),
+    "half_places_needed": gettext_noop("Name the transactions that are to be decided, %(limit)d at most."),
+    "half_reason_missing": gettext_noop("Say why: this may contradict what the producer's own records say."),
+    "half_reason_long": gettext_noop("The reason has %(count)d characters; at most %(limit)d are kept."),
+    "half_another": gettext_noop("Another half message is there by now."),
+    "half_no_producer": gettext_noop("No producer of its group is connected."),
+    "half_busy": gettext_noop("Its producers do not take any more questions at this moment."),
+    "half_refused": gettext_noop("It was not decided: %(reason)s. It is still open."),
+    "half_unsure": gettext_noop("This is written down, and will be done at the next start at the latest."),
+    "half_not_saved": gettext_noop("The journal of decisions cannot be written: %(reason)s. Nothing was done."),
+    "half_decided": gettext_noop("It was decided before."),
+    "half_committed_by_producer": gettext_noop("Its producer has committed it."),
+    "half_rolled_back_by_producer": gettext_noop("Its producer has rolled it back."),
+    "half_committed_by_admin": gettext_noop("It was committed before by %(admin)s."),
+    "half_rolled_back_by_admin": gettext_noop("It was rolled back before by %(admin)s."),
+    "half_set_aside": gettext_noop("It was set aside before, as nobody had decided it."),
+    "half_no_delay": gettext_noop("A message of a transaction takes neither a delay level nor a time here."),
+    "half_bad_group": gettext_noop("Name the producer group with letters, digits and _-|%% only, 255 at most."),
+    "half_rejected": gettext_noop("rejectTransactionMessage is on: messages of transactions are refused."),
+    "half_open": gettext_noop("The transaction is open: nobody has decided it yet."),
+    "half_not_committed": gettext_noop("The transaction was not committed."),
+    "half_unknown": gettext_noop("The transaction has ended; whether it was committed is not known any more."),
+    "not_discarded": gettext_noop("This message is no discarded transaction."),
+    "resumed_before": gettext_noop("This transaction was resumed before."),
+    "not_resumed": gettext_noop("It could not be resumed: %(reason)s."),
+    "offsets_nothing": gettext_noop("There is no queue to move."),
+    "offsets_none": gettext_noop("There is no offset yet that could be moved from."),
+    "offsets_no_shift": gettext_noop("A shift needs a number of messages, forward or back."),
+    "offsets_too_many": gettext_noop("These are %(count)d queues; at most %(limit)d are moved at once."),
+    "offsets_same_group": gettext_noop("A group cannot take over its own offsets."),
+    "offset_beyond": gettext_noop("Queue %(queue)d of %(topic)s has the offsets %(low)d to %(high)d, not %(offset)d."),
+    "offset_expired": gettext_noop(
+        "The messages from %(offset)d on have expired; it goes to the first that is there, %(target)d."
+    ),
+    "offset_behind_end": gettext_noop("The queue ends before %(offset)d; it goes to the end, %(target)d."),
+    "offset_moved_on": gettext_noop("It was sent to %(sent)d and is at %(now)d now."),
+    "offsets_online": gettext_noop("Connected clients, which are told: %(count)d."),
+    "offsets_undone": gettext_noop("This was taken back before."),
+    "offsets_all_gone": gettext_noop("None of these queues can be moved back."),
+    "offsets_lost_queues": gettext_noop("Queues that are gone since: %(count)d; they are left out."),
+    "offsets_left": gettext_noop(
+        "Queues without an offset before, in use since: %(count)d; they are left where they are."
+    ),
     "library_missing": gettext_noop(
         "The body is %(kind)s; the Python package %(package)s that reads it is not installed."
     ),

@@ -89,15 +89,29 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = _option("notifyConsumerIdsChangedEnable", True)
     register_name_server_period_ms: int = _option("registerNameServerPeriod", 30_000, minimum=1000)
     register_broker_timeout_ms: int = _option("registerBrokerTimeoutMills", 24_000, minimum=1)
+    use_server_side_reset_offset: bool = _option("useServerSideResetOffset", True)
     flush_consumer_offset_interval_ms: int = _option("flushConsumerOffsetInterval", 5000, minimum=1)
     default_query_max_num: int = _option("defaultQueryMaxNum", 32, minimum=1)
     slave_read_enable: bool = _option("slaveReadEnable", False, effect=False)
     # Upstream: false. On here, since without it an SQL subscription fails and nothing is saved (decision D4).
-    enable_property_filter: bool = _option("enablePropertyFilter", True, effect=False)
+    enable_property_filter: bool = _option("enablePropertyFilter", True)
+    filter_support_retry: bool = _option("filterSupportRetry", False)
+    filter_data_clean_time_span: int = _option("filterDataCleanTimeSpan", 86_400_000)
+    # Positions in consumerFilter.json follow from these two; no bit maps are written or asked.
+    max_error_rate_of_bloom_filter: int = _option("maxErrorRateOfBloomFilter", 20, minimum=1, maximum=99)
+    expect_consumer_num_use_filter: int = _option("expectConsumerNumUseFilter", 32, minimum=1, maximum=100_000)
+    enable_calc_filter_bit_map: bool = _option("enableCalcFilterBitMap", False, effect=False)
     channel_expired_timeout_ms: int = _option("channelExpiredTimeout", 120_000, minimum=1)
-    reject_transaction_message: bool = _option("rejectTransactionMessage", False, effect=False)
+    reject_transaction_message: bool = _option("rejectTransactionMessage", False)
+    transaction_time_out_ms: int = _option("transactionTimeOut", 6000)
+    transaction_check_max: int = _option("transactionCheckMax", 15, minimum=1, maximum=254)
+    transaction_check_interval_ms: int = _option("transactionCheckInterval", 30_000, minimum=1)
     lite_pull_message_enable: bool = _option("litePullMessageEnable", True)
+    store_reply_message_enable: bool = _option("storeReplyMessageEnable", True)
     start_accept_send_request_time_stamp: int = _option("startAcceptSendRequestTimeStamp", 0)
+    # Upstream: false. On here: it changes nothing for who does not ask for it (decision D4).
+    recall_message_enable: bool = _option("recallMessageEnable", True)
+    allow_recall_when_broker_not_writeable: bool = _option("allowRecallWhenBrokerNotWriteable", True)
 
     def __post_init__(self) -> None:
         if not self.broker_name:
@@ -129,6 +143,12 @@ class StoreConfig:
     message_delay_level: str = _option(
         "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     )
+    timer_wheel_enable: bool = _option("timerWheelEnable", True)
+    timer_max_delay_sec: int = _option("timerMaxDelaySec", 259_200, maximum=10**9)
+    # Of the file that is written at a clean stop for an Apache broker, which opens only files of its own size.
+    mapped_file_size_timer_log: int = _option("mappedFileSizeTimerLog", 100 << 20, minimum=4096, maximum=2**31 - 1)
+    # How coarse the times are that an Apache broker wrote into this store; ours are exact, whatever this says.
+    timer_precision_ms: int = _option("timerPrecisionMs", 1000, minimum=1, maximum=60_000)
     # Hours of the day, local time, in which files older than fileReservedTime are deleted.
     delete_when: str = _option("deleteWhen", "04", check=parse_hours)
     file_reserved_time_hours: int = _option("fileReservedTime", 72, minimum=1)
@@ -141,6 +161,8 @@ class StoreConfig:
     disk_space_clean_forcibly_ratio: int = _option("diskSpaceCleanForciblyRatio", 85, maximum=100)
     disk_space_warning_level_ratio: int = _option("diskSpaceWarningLevelRatio", 90, maximum=100)
     clean_file_forcibly_enable: bool = _option("cleanFileForciblyEnable", True)
+    # Ours: what the files of delivery events may take (decision D17); 0 records none, and less than 1 MiB counts as it.
+    max_delivery_event_bytes: int = _option("maxDeliveryEventBytes", 64 << 20)
 
     def __post_init__(self) -> None:
         # Upstream: rounded up to whole 20-byte units.

@@ -22,11 +22,11 @@ everything, and then a new file takes this one's place (D6).
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import threading
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -36,14 +36,16 @@ import msgspec
 
 from . import file_sync
 from .clock import Clock
+from .crc_lines import line_of, text_of
 from .own_files import FILE_MODE, make_directory
 from .service_thread import ServiceThread
 
 logger = logging.getLogger(__name__)
 
-_CRC_BYTES = 9  # eight digits and the blank
 #: Whoever waits longer than this for a sync gets an error; the entry may still become durable.
 WAIT_S = 10.0
+#: Of a journal, which is read at a start as a whole: a larger one is refused there, and what would make it so before.
+MOST_READ_BYTES = 256 << 20
 
 
 class JournalCalls(Protocol):
@@ -75,6 +77,8 @@ class OsJournalCalls:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
 
     def read(self, path: Path) -> bytes:
+        if path.stat().st_size > MOST_READ_BYTES:
+            raise OSError(errno.EFBIG, f"it is larger than {MOST_READ_BYTES >> 20} MiB, so not ours")
         return path.read_bytes()
 
     def pwrite(self, fd: int, data: bytes, position: int) -> int:
@@ -100,17 +104,42 @@ class OsJournalCalls:
         file_sync.sync_directory(path)
 
 
+def write_all(calls: JournalCalls, fd: int, data: bytes, position: int) -> None:
+    """The kernel may take it in pieces. Raises OSError."""
+    done = 0
+    while done < len(data):
+        count = calls.pwrite(fd, data[done:], position + done)
+        if count <= 0:
+            raise OSError(f"{done} of {len(data)} bytes were written")
+        done += count
+
+
+def begin_file(calls: JournalCalls, path: Path, content: bytes) -> int:
+    """A new file in the place of the one at `path`, durable on return; its descriptor. Raises OSError."""
+    fresh = path.with_name(path.name + ".new")
+    fd = calls.open(fresh)
+    try:
+        calls.truncate(fd, 0)
+        write_all(calls, fd, content, 0)
+        calls.fdatasync(fd)
+        calls.rename(fresh, path)
+        calls.sync_directory(path.parent)
+    except OSError:
+        calls.close(fd)
+        raise
+    return fd
+
+
 def encode_entry(entry: dict[str, Any]) -> bytes:
     """The line of one entry, its newline included."""
-    text = msgspec.json.encode(entry)
-    return b"%08x %b\n" % (zlib.crc32(text), text)
+    return line_of(msgspec.json.encode(entry))
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
     """The entry of a line without its newline; None when the line is damaged."""
-    text = line[_CRC_BYTES:]
+    text = text_of(line)
     try:
-        if int(line[: _CRC_BYTES - 1], 16) != zlib.crc32(text):
+        if text is None:
             return None
         entry = json.loads(text)
     except ValueError:
@@ -123,10 +152,17 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 class ConfigJournal(ServiceThread):
     """The thread `config-journal` syncs; any thread appends."""
 
-    def __init__(self, path: Path, calls: JournalCalls | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        calls: JournalCalls | None = None,
+        clock: Clock | None = None,
+        most_bytes: int = MOST_READ_BYTES,
+    ) -> None:
         """Open the journal and read it; a torn last line is cut. Raises OSError."""
         super().__init__("config-journal")
         # Constant after construction.
+        self._most_bytes = most_bytes
         self._calls = OsJournalCalls() if calls is None else calls
         self._clock = clock or Clock()
         self._path = path
@@ -206,8 +242,10 @@ class ConfigJournal(ServiceThread):
         with self._lock:
             if self._broken is not None:
                 raise OSError(self._broken)
+            if self._end + len(line) > self._most_bytes:
+                raise OSError(errno.EFBIG, "it is full until the tables are saved", str(self._path))
             try:
-                self._write_all(self._fd, line, self._end)
+                write_all(self._calls, self._fd, line, self._end)
             except OSError:
                 # Only tidies up: what is left of it is read as a torn tail, or overwritten by the next entry.
                 with suppress(OSError):
@@ -297,27 +335,9 @@ class ConfigJournal(ServiceThread):
     def _begin_new_file(self, content: bytes = b"") -> None:
         """Replace the file by a new one, durable on return. While the thread runs, only after a sync failed: then
         nobody syncs the old one any more."""
-        fresh = self._path.with_name(self._path.name + ".new")
-        fd = self._calls.open(fresh)
-        try:
-            self._calls.truncate(fd, 0)
-            self._write_all(fd, content, 0)
-            self._calls.fdatasync(fd)
-            self._calls.rename(fresh, self._path)
-            self._calls.sync_directory(self._path.parent)
-        except OSError:
-            self._calls.close(fd)
-            raise
+        fd = begin_file(self._calls, self._path, content)
         old, self._fd = self._fd, fd
         self._calls.close(old)
-
-    def _write_all(self, fd: int, data: bytes, position: int) -> None:
-        done = 0
-        while done < len(data):  # the kernel may take it in pieces
-            count = self._calls.pwrite(fd, data[done:], position + done)
-            if count <= 0:
-                raise OSError(f"{done} of {len(data)} bytes were written to {self._path}")
-            done += count
 
     # --- the thread
 

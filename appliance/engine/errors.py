@@ -10,6 +10,7 @@ RocketBoxError
 ├── RemotingError         a call from here to a peer failed
 │   ├── ConnectError      no connection, or it broke before the answer
 │   └── CallTimeout       no answer in time
+├── SqlError              a filter expression is not SQL92 (filter/sql92): where, and why
 ├── CorruptFile           a file does not hold what its format promises
 └── AdminError            something asked of the window cannot be done; the text is for people
     ├── NotFound          there is no such topic, group, message ...
@@ -84,7 +85,8 @@ class AdminError(RocketBoxError):
 
 
 class NotFound(AdminError):
-    """There is no such thing. kind: "topic", "group", "message", "option", "queue". name: as it was asked for."""
+    """There is no such thing. kind: "topic", "group", "message", "option", "queue", "reset". name: as it was asked
+    for."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"There is no {kind} {name}.")

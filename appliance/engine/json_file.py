@@ -15,12 +15,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from . import fastjson, file_sync
-from .errors import CorruptFile
+from .errors import CorruptFile, StartError
 from .own_files import FILE_MODE
 
 logger = logging.getLogger(__name__)
@@ -182,6 +184,23 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any |
             calls.rename(path, _beside(path, ".damaged"))
         calls.sync_directory(path.parent)
     return document
+
+
+def load_at_start(path: Path, take: Callable[[Any], None], calls: FileCalls = OS_FILE_CALLS) -> None:
+    """Hand `take` the document of a file that a start must understand; nothing where there is none.
+
+    take: raises ValueError or msgspec.ValidationError for what the file should not hold. Raises StartError.
+    """
+    try:
+        document = load_json_with_backup(path, calls)
+        if document is not None:
+            take(document)
+    except CorruptFile as error:
+        raise StartError(str(error)) from None
+    except (ValueError, msgspec.ValidationError) as error:
+        raise StartError(f"{path} does not hold what it should: {error}.") from None
+    except OSError as error:
+        raise StartError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def _read(path: Path, calls: FileCalls) -> bytes | None:

@@ -12,7 +12,7 @@ BROKER = frozenset(
     abortFile accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums
     ackThreadPoolQueueCapacity aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond aclEnable
     adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet
-    allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncLearner asyncSendEnable authConfigPath
+    appendAckAsync appendCkAsync asyncLearner asyncSendEnable authConfigPath
     authenticationEnabled authenticationMetadataProvider authenticationProvider authenticationStrategy
     authenticationWhitelist authorizationEnabled authorizationMetadataProvider authorizationProvider
     authorizationStrategy authorizationWhitelist autoDeleteUnusedStats autoMessageVersionOnTopicLen
@@ -39,7 +39,7 @@ BROKER = frozenset(
     disableCallbackExecutor disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart
     diskFallRecorded dispatchCqCacheNum dispatchCqThreads
     dispatchFromSenderThread duplicationEnable enableAsyncReput enableAutoInSyncReplicas enableBatchPush
-    enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap enableCleanExpiredOffset
+    enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCleanExpiredOffset
     enableCompaction enableConsumeQueueExt enableControllerMode enableCreateSysGroup enableDLegerCommitLog
     enableDetailStat enableFastChannelEventProcess enableLmq enableLmqStats enableMixedMessageType
     enableMultiDispatch enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
@@ -47,10 +47,10 @@ BROKER = frozenset(
     enableReconnectForGoAway enableRegisterProducer enableRemoteEscape enableRetryTopicV2 enableRocksDBLog
     enableScheduleAsyncDeliver enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister
     enableSkipLongAwaitingAck enableSlaveActingMaster enableSplitRegistration enabledAppendPropCRC
-    endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter
+    endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
     fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup
-    fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval filterDataCleanTimeSpan filterServerNums
-    filterSupportRetry flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
+    fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval filterServerNums
+    flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
     flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
     flushDelayOffsetInterval flushIntervalCommitLog flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile
     forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold haFlowControlEnable
@@ -62,9 +62,9 @@ BROKER = frozenset(
     litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
     loadBalanceThreadPoolQueueCapacity lockInStrictMode logicQueueForceSwapMapInterval logicQueueSwapMapInterval
     logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold mapedFileSizeCommitLog
-    mapedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
+    mapedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSwapEnable
     mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
-    maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxHaTransferByteInSecond
+    maxConsumeQueueScan maxDelayTime maxHaTransferByteInSecond
     maxLmqConsumeQueueNum maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
     maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs
     messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
@@ -80,7 +80,7 @@ BROKER = frozenset(
     pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout
     putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
     readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange realTimePersistRocksDBConfig
-    recallMessageEnable recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
+    recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
     rejectPullConsumerEnable replicasPerDiskPartition replyThreadPoolQueueCapacity
     retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime
     rocketmqHome rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
@@ -94,17 +94,17 @@ BROKER = frozenset(
     statRocksDBCQIntervalSec statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
     statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum storeCheckpoint storePathBrokerIdentity
     storePathCommitLog storePathConsumeQueue storePathDLedgerCommitLog storePathEpochFile storePathIndex
-    storeReplyMessageEnable storeType subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
+    storeType subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
     syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup
     timerCheckMetricsWhen timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
     timerEnableDisruptor timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum
-    timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
+    timerInterceptDelayLevel timerMetricSmallThreshold timerProgressLogIntervalMs
     timerPutMessageThreadNum timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue
-    timerWarmEnable timerWheelEnable topicQueueLockNum totalReplicas transactionCheckInterval transactionCheckMax
-    transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut
+    timerWarmEnable topicQueueLockNum totalReplicas
+    transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize
     transferMsgByHeap transientStorePoolEnable transientStorePoolSize travelCqFileNumWhenGetMessage
     updateNameServerAddrPeriod useABSLock useEpollNativeSelector usePIDColdCtrStrategy
-    useReentrantLockWhenPutMessage useServerSideResetOffset useStaticSubscription useTLS userCacheExpiredSecond
+    useReentrantLockWhenPutMessage useStaticSubscription useTLS userCacheExpiredSecond
     userCacheMaxNum userCacheRefreshSecond validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue
     waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
     waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage

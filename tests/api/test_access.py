@@ -10,6 +10,7 @@ from appliance.api.api import operations
 from appliance.console import tokens
 from appliance.console.access import ACCESS
 from appliance.console.models import Role, User, now_ms
+from tests.support.engine import pull_fields, records
 
 from .conftest import Caller, answer_of, problem_of
 
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.django_db
 ROLES = ["", *Role.values]
 OPERATIONS = [(one.method, one.route) for one in operations()]
 IDS = [f"{method} {route}" for method, route in OPERATIONS]
-VALUES = {"<topic>": "no-such-topic", "<group>": "no-such-group", "<path:ref>": "0" * 32, "<int:token_id>": "999999"}
+VALUES = {"<topic>": "no-such-topic", "<group>": "no-such-group", "<path:ref>": "0" * 32, "<int:token_id>": "999999",
+          "<job>": "no-such-job", "<act>": "pause"}  # fmt: skip
 
 
 def address_of(route: str) -> str:
@@ -149,6 +151,25 @@ def test_a_pattern_keeps_a_token_to_its_names(by_token, running, topic):
     ]:
         problem_of(caller.ask(method, address, body), 403, "outside_pattern")
     assert running.window.topic_settings("Elsewhere")
+
+
+def test_a_pattern_cuts_a_story_to_its_names(by_token, running, topic):
+    """A group elsewhere took the message and sent it back: who its clients are is none of the token's business."""
+    running.put(topic, b"secret", properties=f"UNIQ_KEY\x01{topic}\x02")
+    for group in ("elsewhere", f"{topic}-mine"):
+        peer = running.join(f"{group}@1", group, topic)
+        answer = peer.ask(11, pull_fields(topic, 0, 0, consumerGroup=group))
+        back = {"group": group, "offset": records(answer.body)[0].physical_offset, "delayLevel": 0,
+                "originMsgId": "x", "originTopic": topic, "unitMode": "false", "maxReconsumeTimes": 16}  # fmt: skip
+        assert peer.ask(36, back).code == 0
+        running.commit(group, topic, 0, 1)
+    told = answer_of(by_token("viewer").get(f"/messages/{topic}/0/0"))
+    assert [one["group"] for one in told["groups"]] == [f"{topic}-mine", "elsewhere"]
+    mine = by_token("viewer", pattern=f"{topic}*").get(f"/messages/{topic}/0/0")
+    assert [one["group"] for one in answer_of(mine)["groups"]] == [f"{topic}-mine"]
+    assert b"elsewhere" not in mine.content
+    kinds = [one["what"] for one in answer_of(mine)["story"]]
+    assert {"born", "stored", "sent_back"} <= set(kinds)
 
 
 def test_a_pattern_cuts_lists_to_its_names(by_token, running, topic):

@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+#: END_TRANSACTION.
+ONE_WAY = (37,)
+
 
 @dataclass(frozen=True)
 class Request:
@@ -103,7 +106,7 @@ class Responder:
                 (meta,) = struct.unpack_from(">I", content)
                 assert meta >> 24 == 0, "not a JSON header"
                 header = json.loads(content[4 : 4 + meta])
-                assert header["flag"] == 0, header
+                assert header["flag"] == (2 if header["code"] in ONE_WAY else 0), header
                 assert header["language"] == "JAVA", header
                 fields = header["extFields"]
                 assert all(isinstance(value, str) for value in fields.values()), header

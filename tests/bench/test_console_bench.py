@@ -30,8 +30,12 @@ def test_a_small_run_prints_its_three_tables(tmp_path):
         "/groups/billing-0005-workers/",
         "/system/audit/",
         "/api/v1/topics",
+        "/dead-letters/",
+        "/dead-letters/billing-0005-workers/",
+        "/api/v1/groups/billing-0005-workers/dead-letters",
     ):
         assert page in pages, "seen and answered with 200"
+    assert any(page.startswith("/replays/") and "progress" in page for page in pages), pages
     refused = re.findall(r"^\| `(\S+ \(\d+\))` \|", done.stdout, re.M)
     assert not refused
     assert re.search(r"^\| p99\.9 \| [\d.]+ \| [\d.]+ \|", done.stdout, re.M)

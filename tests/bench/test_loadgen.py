@@ -16,8 +16,9 @@ import pytest
 
 from bench.build import build
 from tests.bench.responder import Request, Responder, answer, message_id, record
+from tests.support.waiting import wait_for
 
-SEND, BATCH, PULL, HEARTBEAT, MAX_OFFSET, MIN_OFFSET = 310, 320, 11, 34, 30, 31
+SEND, BATCH, PULL, HEARTBEAT, MAX_OFFSET, MIN_OFFSET, END = 310, 320, 11, 34, 30, 31, 37
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +130,43 @@ def test_sends_carry_what_the_java_client_sends(loadgen: Path) -> None:
         assert len(request.body) == 100
     assert len(unique) == 200
     assert {len(key) for key in unique} == {32}
+
+
+@pytest.mark.parametrize("left_open", [False, True])
+def test_each_half_message_is_committed_by_what_its_answer_said(loadgen: Path, left_open: bool) -> None:
+    halves: dict[str, tuple[int, int]] = {}
+
+    def handle(request: Request) -> list[bytes]:
+        if request.code != SEND:
+            return []
+        offset = len(halves)
+        halves[properties(request.fields["i"])["UNIQ_KEY"]] = (offset, offset * 1000 + 0xABC)
+        where = {"msgId": message_id(offset * 1000 + 0xABC), "queueId": request.fields["e"], "queueOffset": offset}
+        return [answer(request, **where)]
+
+    with Responder(handle) as responder:
+        options = ("--topic", "Orders", "--group", "PG", "--queues", 4, "--connections", 3, "--messages", 60)
+        status, result = run(loadgen, responder, "transaction", *options, *(("--open",) if left_open else ()))
+        wanted = 0 if left_open else 60
+        wait_for(lambda: sum(one.code == END for one in responder.requests) == wanted, "the commits")
+    assert (status, result["errors"], result["all_messages"], result["offset_gaps"]) == (0, 0, 60, 0)
+    sends = [request for request in responder.requests if request.code == SEND]
+    for request in sends:
+        found = properties(request.fields["i"])
+        assert (request.fields["f"], found["TRAN_MSG"], found["PGROUP"]) == ("4", "true", "PG")
+    assert {request.fields["e"] for request in sends} == {"0", "1", "2", "3"}
+    ended = set()
+    for request in responder.requests:
+        if request.code == END:
+            fields = dict(request.fields)
+            key = fields.pop("msgId")
+            ended.add(key)
+            assert halves[key] == (int(fields.pop("tranStateTableOffset")), int(fields.pop("commitLogOffset")))
+            assert fields == {
+                "producerGroup": "PG", "commitOrRollback": "8", "fromTransactionCheck": "false", "transactionId": key,
+                "topic": "Orders", "bname": "broker-a",
+            }  # fmt: skip
+    assert len(ended) == wanted
 
 
 def test_no_more_requests_are_outstanding_than_asked_for(loadgen: Path) -> None:

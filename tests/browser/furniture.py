@@ -109,6 +109,10 @@ class Furniture:
         self._member("billing-2@10.0.0.6", "billing", "orders", "paid || sent")
         self._member("wall@10.0.0.7", "wall", "orders", "*", model="BROADCASTING")
         self._member(MARKUP, LONG_GROUP, "payments", MARKUP)
+        self._member("choosy-1@10.0.0.8", "choosy", "payments", MARKUP, kind="SQL92")
+        self._member(
+            "choosy-2@10.0.0.9", "choosy", "orders", f"KEYS = '{MARKUP.replace(chr(39), chr(39) * 2)}'", kind="SQL92"
+        )
         self._member("a-client-with-a-very-long-id-" + "z" * 180, "shipping", "payments", "*").close()
         self._clients.pop()
         for group, offset in (("billing", 3), ("shipping", 1), (LONG_GROUP, 2)):
@@ -116,11 +120,13 @@ class Furniture:
                 fields = {"consumerGroup": group, "topic": "orders", "queueId": queue, "commitOffset": offset}
                 assert self._peer.ask(OFFSET, fields).code == 0
 
-    def _member(self, client: str, group: str, topic: str, expression: str, model: str = "CLUSTERING") -> Peer:
+    def _member(
+        self, client: str, group: str, topic: str, expression: str, model: str = "CLUSTERING", kind: str = "TAG"
+    ) -> Peer:
         peer = Peer(self._broker)
         self._clients.append(peer)
         subscription: dict[str, Any] = {
-            "topic": topic, "subString": expression, "subVersion": 1, "expressionType": "TAG", "tagsSet": [],
+            "topic": topic, "subString": expression, "subVersion": 1, "expressionType": kind, "tagsSet": [],
             "codeSet": [], "classFilterMode": False,
         }  # fmt: skip
         consumer = {
@@ -141,6 +147,7 @@ def pages(ids: dict[str, str]) -> list[str]:
         f"/topics/{LONG_TOPIC}/", "/create/topic/", "/topics/orders/edit/", "/topics/orders/delete/",
         "/groups/", "/groups/?q=no-such", "/groups/billing/", "/groups/shipping/", "/groups/wall/",
         f"/groups/{LONG_GROUP}/", "/create/group/", "/groups/billing/edit/", "/groups/billing/delete/",
+        "/dead-letters/", "/dead-letters/?q=no-such", "/dead-letters/shipping/", "/dead-letters/shipping/replay/",
         "/clients/", "/clients/?q=no-such", "/messages/", "/messages/?topic=payments", "/messages/?topic=never-used",
         "/search/", "/search/?q=nothing-is-called-so", "/search/?q=order-7", "/search/?q=x&topic=no-such",
         "/search/?q=" + quote(MARKUP.replace(" ", "_")), "/messages/?topic=no-such", f"/messages/?topic={LONG_TOPIC}",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -17,9 +18,20 @@ from tests.clients.agents import start_java
 from tests.clients.messages import Message
 from tests.support.directories import shared_directory
 from tests.support.server import Server
+from tests.support.waiting import wait_for
 
 Visit = Callable[..., Page]
-PAGES = ("/", "/topics/", "/groups/", "/clients/", "/messages/", "/system/", "/system/config/", "/system/audit/")
+PAGES = (
+    "/",
+    "/topics/",
+    "/groups/",
+    "/dead-letters/",
+    "/clients/",
+    "/messages/",
+    "/system/",
+    "/system/config/",
+    "/system/audit/",
+)
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 
 
@@ -99,6 +111,85 @@ def test_a_topic_is_created_and_a_message_found_in_it(visit: Visit) -> None:
         assert page.locator("img").count() == 0
 
 
+@contextmanager
+def failing(server: Server, java, group: str, count: int) -> Iterator[list[Message]]:
+    """So many messages of which an official consumer of the group made dead letters; it is gone then."""
+    topic = f"{group}-orders"
+    sent = [Message(b"%s %d" % (group.encode(), number), "paid", (f"order-{number}",)) for number in range(count)]
+    with java.producer(server.namesrv, group=f"{group}-shop") as producer:
+        producer.send(topic, sent)
+        with java.push(server.namesrv, topic, group, fail=-1, max_reconsume=0) as consumer:
+            consumer.wait_for(count, 40)
+            yield sent
+
+
+def rows_of(page: Page, group: str, count: int) -> None:
+    """The page of the group's dead letters, once there are so many."""
+    wait_for(lambda: (page.goto(f"/dead-letters/{group}/"), page.locator("tbody tr").count())[1] == count, group, 40)
+
+
+def test_two_ticked_dead_letters_are_replayed_to_the_group(visit: Visit, server: Server, java) -> None:
+    page = sign_in(visit(locale="en-GB"))
+    with failing(server, java, "billing", 5) as sent:
+        rows_of(page, "billing", 5)
+    page.click("nav >> text=Dead letters")
+    page.click("tbody a >> text=billing")
+    page.click("text=Replay the ticked ones")
+    expect(page.locator("#notices")).to_contain_text("No dead letter is ticked.")
+    ticked = []
+    for row in (1, 3):
+        line = page.locator("form .table tbody tr").nth(row)
+        line.locator("input[type=checkbox]").check()
+        ticked.append(line.locator("td").nth(4).inner_text())
+    page.click("text=Replay the ticked ones")
+    expect(page.locator("main")).to_contain_text("Those that were ticked.")
+    page.click("text=Preview")
+    expect(page.locator("h2")).to_have_text("2 messages would be sent")
+    page.click("text=Start the replay")
+    # It is there before anybody listens; what the group gets next are the copies, and only they.
+    expect(page.locator("#progress .chip.good")).to_have_text("done", timeout=20_000)
+    expect(page.locator("#results tbody .chip.good")).to_have_count(2, timeout=20_000)
+    with java.push(server.namesrv, "billing-orders", "billing") as healthy:
+        came = healthy.wait_for(2, 40)
+        assert sorted(one["body_sha256"] for one in came) == sorted(
+            message.sha256 for message in sent if message.keys[0] in ticked
+        )
+        page.goto("/dead-letters/billing/")
+        expect(page.locator("form .table tbody tr")).to_have_count(5)
+        assert page.locator("form .table tbody td:nth-child(7) >> text=1").count() == 2, "replayed once"
+        assert len(healthy.received) == 2, "exactly the ticked ones"
+
+
+def test_a_replay_of_all_is_paused_and_cancelled(visit: Visit, server: Server, java) -> None:
+    page = sign_in(visit(locale="en-GB"))
+    with failing(server, java, "shipping", 12) as sent:
+        rows_of(page, "shipping", 12)
+    page.click("text=Replay all…")
+    page.fill("#id_rate", "2")
+    page.click("text=Preview")
+    expect(page.locator("h2")).to_have_text("12 messages would be sent")
+    page.click("text=Start the replay")
+    # Every second the page shows how far it is, by itself.
+    expect(page.locator("#progress progress")).not_to_have_attribute("value", "0", timeout=10_000)
+    page.click("text=Pause")
+    expect(page.locator("#progress .chip.warn")).to_have_text("paused")
+    page.click("text=Go on")
+    expect(page.locator("#progress .chip.info")).to_have_text("running")
+    page.click("text=Cancel the replay")
+    expect(page.locator("#progress .chip").first).to_have_text("cancelled")
+    said = page.locator("#progress [role=status]").inner_text()
+    counts = {word: int(number) for word, number in re.findall(r"· ([a-z: ]+?):? (\d+)", said)}
+    replayed = counts["sent"]
+    assert 1 <= replayed < 12, said
+    assert replayed + counts["still to come"] == 12, said
+    with java.push(server.namesrv, "shipping-orders", "shipping") as healthy:
+        came = healthy.wait_for(replayed, 40)
+        assert {one["body_sha256"] for one in came} <= {message.sha256 for message in sent}
+        page.goto("/dead-letters/")
+        expect(page.locator("#replays tbody tr")).to_have_count(2)
+        assert len(healthy.received) == len({one["body_sha256"] for one in came}) == replayed
+
+
 def test_a_viewer_sees_no_button_that_would_be_refused_and_no_body(visit: Visit) -> None:
     admin = sign_in(visit(locale="en-GB"))
     admin.goto("/system/users/new/")
@@ -116,7 +207,7 @@ def test_a_viewer_sees_no_button_that_would_be_refused_and_no_body(visit: Visit)
     expect(page.locator("nav >> text=Users")).to_have_count(0)
     page.goto("/messages/?topic=journey")
     page.click("tbody a >> nth=0")
-    expect(page.locator(".note")).to_contain_text("You may not read message bodies")
+    expect(page.locator(".note.info")).to_contain_text("You may not read message bodies")
     answer = page.goto(page.url + "content/")
     assert answer is not None
     assert answer.status == 403

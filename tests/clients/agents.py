@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -58,6 +59,10 @@ class Agent:
     @property
     def is_java(self) -> bool:
         return self.name.startswith("java")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def begin(self, command: str, **arguments: Any) -> Future[Any]:
         """Send a command; its answer is the future's result, its failure ClientFailed."""
@@ -107,8 +112,12 @@ class Agent:
             return list(self._events.get(of, ()))
 
     def said(self, lines: int = 15) -> str:
-        """The end of the process's stderr."""
-        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+        """The end of the process's stderr; nothing when the test's directories have gone."""
+        try:
+            text = self.log_path.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
 
     def close(self) -> None:
         """End the process; kill it when it does not go. Raises what stopping a producer raised."""
@@ -117,6 +126,18 @@ class Agent:
                 stopping.result(ANSWER_TIMEOUT_S)
         finally:
             self._end()
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is stopped, unlocked or signed off."""
+        self._process.kill()
+        self._process.wait()
+
+    def freeze(self) -> None:
+        """SIGSTOP: its connections stay open, and it does nothing any more until `thaw`."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def _end(self) -> None:
         assert self._process.stdin is not None
@@ -136,11 +157,13 @@ class Agent:
         """A started producer, stopped at the end of the block."""
         name = f"producer-{next(_NUMBERS)}"
         self.do("producer.start", name=name, group=group, namesrv=namesrv, **arguments)
+        producer = Producer(self, name)
         try:
-            yield Producer(self, name)
+            yield producer
         finally:
             # Not waited for: 5.x spends 3 s in it, joining a thread. close() sees that it went well.
-            self._stopping.append(self.begin("producer.stop", name=name))
+            if not producer.abandoned:
+                self._stopping.append(self.begin("producer.stop", name=name))
 
     @contextlib.contextmanager
     def push(
@@ -208,6 +231,11 @@ class Producer:
 
     def __init__(self, agent: Agent, name: str) -> None:
         self._agent, self._name = agent, name
+        self.abandoned = False
+
+    def abandon(self) -> None:
+        """Do not stop it: its process is gone."""
+        self.abandoned = True
 
     def send(self, topic: str, messages: Sequence[Message], how: str = "sync", **arguments: Any) -> list[Json]:
         """Send all, in order; the results as the client gave them (none for one-way, one for a batch)."""
@@ -220,6 +248,44 @@ class Producer:
             **arguments,
         )
         return list(answer["results"])
+
+    def begin_transaction(self, topic: str, message: Message) -> None:
+        """Send a message in a transaction whose local branch may never end; nobody waits for the answer."""
+        self._agent.begin(
+            "producer.send", name=self._name, topic=topic, how="transaction", messages=[message.as_json()]
+        )
+
+    @property
+    def executed(self) -> list[Json]:
+        """The messages whose local branch it was given to run, in order."""
+        return self._said("executed")
+
+    @property
+    def checked(self) -> list[Json]:
+        """The messages that the broker asked it about, in order."""
+        return self._said("checked")
+
+    def wait_for_executed(self, count: int, timeout_s: float = 15.0) -> list[Json]:
+        what = f"{count} local branches"
+        self._agent.wait_for(self._name, lambda _: len(self.executed) >= count, what, timeout_s)
+        return self.executed
+
+    def wait_for_checks(self, message: Message, count: int = 1, timeout_s: float = 15.0) -> list[Json]:
+        """Wait until the broker has asked `count` times about this message; all that it asked about it."""
+        what = f"{count} questions about a transaction"
+        self._agent.wait_for(self._name, lambda _: len(self.checks_of(message)) >= count, what, timeout_s)
+        return self.checks_of(message)
+
+    def checks_of(self, message: Message) -> list[Json]:
+        return [one for one in self.checked if one["body_sha256"] == message.sha256]
+
+    def _said(self, kind: str) -> list[Json]:
+        return [event["message"] for event in self._agent.events(self._name) if event["event"] == kind]
+
+    def recall(self, topic: str, handle: str) -> str:
+        """Take back a message with a time (Java 5.x only); the unique key that the broker answers with."""
+        answer = self._agent.do("producer.recall", name=self._name, topic=topic, handle=handle)
+        return str(answer["unique_key"])
 
 
 class PushConsumer:
@@ -256,6 +322,14 @@ class PushConsumer:
         """Have a Java consumer rebalance now."""
         self._agent.do("push.rebalance", name=self.name)
 
+    def subscribe(self, **arguments: Any) -> None:
+        """Have a Java consumer subscribe its topic otherwise: `expression` or `sql`."""
+        self._agent.do("push.subscribe", name=self.name, topic=self._topic, **arguments)
+
+    def abandon(self) -> None:
+        """Do not stop it: its process is gone, or goes with it."""
+        self._stopped = True
+
     def stop(self) -> None:
         """Stop it, once; all it received is here afterwards."""
         if not self._stopped:
@@ -267,6 +341,8 @@ def _short(event: Json) -> str:
     if event["event"] == "message":
         message = event["message"]
         return f"{message['queue_id']}:{message['queue_offset']}"
+    if event["event"] != "allocated":
+        return f"{event['event']} {event['message']['body_sha256'][:8]}"
     return f"{event['event']} {event['topic']} {[queue['queue_id'] for queue in event['queues']]}"
 
 

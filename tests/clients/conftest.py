@@ -17,6 +17,7 @@ import pytest
 
 from tests.clients.agents import Agent, ClientFailed, start_cpp, start_go, start_java
 from tests.clients.programs import JAVA_VERSIONS
+from tests.clients.stage import LEVELS, AllAtOnce, Clients
 from tests.support.apache import ApacheRocketMQ
 from tests.support.directories import shared_directory
 from tests.support.server import Server
@@ -40,6 +41,16 @@ class Target(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "own: asks for what RocketBox does and Apache RocketMQ does not")
+    config.addinivalue_line("markers", "at_once: goes on beside the others of its file, see tests/clients/stage.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that goes on beside others reports how it went."""
+    if not pyfuncitem.get_closest_marker("at_once"):
+        return None
+    pyfuncitem.funcargs["stage"].outcome(pyfuncitem)
+    return True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -69,6 +80,42 @@ def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
     running = start(request.param, request)
     yield running
     running.close()
+
+
+@pytest.fixture(scope="module")
+def quick(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A server whose delay levels last seconds."""
+    scratch = shared_directory(request, "quick")
+    if AGAINST == "rocketbox":
+        with Server(scratch / "data", environment={"ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": LEVELS}) as server:
+            yield server
+    else:
+        config = {"messageDelayLevel": LEVELS, "recallMessageEnable": "true", "enablePropertyFilter": "true"}
+        with ApacheRocketMQ(AGAINST.removeprefix("apache-"), heap="256m", config=config) as apache:
+            yield apache
+
+
+@pytest.fixture(scope="package")
+def clients(request: pytest.FixtureRequest) -> Iterator[Clients]:
+    """One client process of each kind."""
+    running = Clients(lambda kind: start(kind, request))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def all_at_once(request: pytest.FixtureRequest, quick: Target, clients: Clients) -> Iterator[AllAtOnce]:
+    """The tests of the file that are marked `at_once`, all of them under way."""
+    here = [item for item in request.session.items if item.path == request.path]
+    running = AllAtOnce([item for item in here if item.get_closest_marker("at_once")], quick, clients)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def stage(kind: str, all_at_once: AllAtOnce) -> AllAtOnce:
+    """What a test marked `at_once` is called with is made by AllAtOnce: a Stage."""
+    return all_at_once
 
 
 def start(name: str, request: pytest.FixtureRequest) -> Agent:

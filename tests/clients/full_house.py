@@ -2,7 +2,7 @@
 
     orders    4 queues   billing (Java 5 and 4, by tags), shipping (Go, by a tag), archive (Java, lite pull),
                          auditors (Java, pull), late (offsets only, far behind, a reset that nobody has fetched)
-    notices   2 queues   wall (Java 5 and 4, broadcasting), bulletin (C++)
+    notices   2 queues   wall (Java 5 and 4, broadcasting), bulletin (C++), choosy (Java 5, by a hostile expression)
     sequence  4 queues   ledger (Java 5 and 4, in order: the queues are locked)
     disputed  2 queues   quarrel (Java 5 and 4 subscribe to different tags)
 
@@ -27,6 +27,8 @@ from tests.support.engine import Peer, send_fields
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
+#: Lets everything through, and would do more on a page that took it for markup.
+EXPRESSION = """TAGS IS NOT NULL OR x = '"><script>alert(''1'')</script>' -- {% now %} %(topic)s"""
 USER, PASSWORD = "ada", "correct horse battery"
 LONG_NAME = "a-client-whose-instance-name-is-as-long-as-somebody-thought-that-it-should-be-" + "z" * 80
 #: Deadlines for a machine that has other things to do as well; a quiet one takes 4 s for all of it.
@@ -39,10 +41,11 @@ TOPICS = {"orders": 4, "notices": 2, "sequence": 4, "disputed": 2, "never-used":
 #: group -> its members that stay connected.
 MEMBERS = {
     "billing": 2, "shipping": 1, "archive": 1, "auditors": 1, "wall": 2, "bulletin": 1, "ledger": 2, "quarrel": 2,
+    "choosy": 1,
 }  # fmt: skip
 #: Groups whose queues all have a pull that waits, and how many those are: a broadcast member holds one of its own.
 #: Members that subscribe differently are refused every other pull (25).
-WAITING = {"billing": 4, "shipping": 4, "archive": 4, "wall": 4, "bulletin": 2, "ledger": 4}
+WAITING = {"billing": 4, "shipping": 4, "archive": 4, "wall": 4, "bulletin": 2, "ledger": 4, "choosy": 2}
 #: Groups of producers; the C++ one, which sends as well, says only after 30 s who it is.
 PRODUCERS = ("shop", "shop-4", "shop-go")
 #: The Go producer and consumer are one client, for else the producer's first heartbeat comes after 30 s.
@@ -57,12 +60,16 @@ class Visitor:
     def __init__(self, address: str) -> None:
         self._address = address
         self._cookies: dict[str, str] = {}
-        page = self.get("/login/").text
+        self.fill_in("/login/", username=USER, password=PASSWORD)
+
+    def fill_in(self, address: str, **fields: str) -> str:
+        """Send a page's form; where that leads to."""
+        page = self.get(address).text
         token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
         assert token is not None, page
-        form = {"username": USER, "password": PASSWORD, "csrfmiddlewaretoken": token[1]}
-        answer = self._ask("POST", "/login/", urlencode(form))
+        answer = self._ask("POST", address, urlencode(fields | {"csrfmiddlewaretoken": token[1]}))
         assert answer.status == 302, answer.text
+        return str(answer.headers["Location"])
 
     def get(self, address: str, language: str = "en") -> Answer:
         return self._ask("GET", address, language=language)
@@ -171,6 +178,7 @@ class FullHouse:
         either = " || ".join(TAGS[:2])
         return [
             push("cpp", "cpp-bulletin", "bulletin", "notices"),
+            push("java-5", "choosy-1", "choosy", "notices", sql=EXPRESSION),
             push("java-5", "billing-1", "billing", "orders", expression=either),
             push("java-4", "billing-2", "billing", "orders", expression=either, instance=LONG_NAME),
             push("go", GO_CLIENT, "shipping", "orders", expression=TAGS[2]),
@@ -222,7 +230,11 @@ class FullHouse:
         answer = peer.ask(SEND, send_fields("%DLQ%shipping", 0, "TAGS\x01dead\x02"), b'{"given": "up"}')
         assert answer.code == 0, answer.remark
         self.refs["dead"] = answer.ext_fields["msgId"]
-        self.sent += 1
+        assert peer.ask(SEND, send_fields("%DLQ%late", 0, "TAGS\x01dead\x02"), b"late").code == 0
+        form = {"target": "group", "rate": "10", "max_replays": "3", "step": "apply"}
+        self.refs["replay"] = self.visitor.fill_in("/dead-letters/late/replay/", **form).split("/")[2]
+        # Two that died, and the copy of one.
+        self.sent += 3
         self.hold_a_pull()
 
     def hold_a_pull(self) -> Future[Any]:

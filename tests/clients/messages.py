@@ -25,6 +25,7 @@ class Message:
     flag: int = 0
     order: str | None = None  # hash selectors keep equal ones in one queue
     delay: int = 0  # delay level
+    timer: dict[str, int] = field(default_factory=dict)  # TIMER_DELAY_MS, TIMER_DELAY_SEC or TIMER_DELIVER_MS
 
     @property
     def sha256(self) -> str:
@@ -40,6 +41,8 @@ class Message:
             json["order"] = self.order
         if self.delay:
             json["delay"] = self.delay
+        if self.timer:
+            json["timer"] = self.timer
         return json
 
 

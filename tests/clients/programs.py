@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.apache import VERSIONS as APACHE_VERSIONS
+from tests.support.apache import server_jars
+
 HERE = Path(__file__).resolve().parent
 JAVA_VERSIONS = ("4.9.8", "5.3.3")
 #: The C++ client as a library, with a thin Python face.
@@ -119,3 +122,17 @@ def _run(command: list[str], directory: Path | None = None) -> None:
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
         raise BuildError(f"{' '.join(command)} failed:\n{said}")
+
+
+def build_all() -> None:
+    """What the tests' clients and Apache's servers are made of, so that runs that go on at once need not make it."""
+    for version in JAVA_VERSIONS:
+        java_agent(version)
+    go_agent()
+    cpp_client()
+    for version in APACHE_VERSIONS:
+        server_jars(version)
+
+
+if __name__ == "__main__":
+    build_all()

@@ -9,10 +9,10 @@ import pytest
 
 from appliance.engine import fastjson
 from appliance.engine.protocol.codes import version_name
-from tests.clients.agents import Agent, ClientFailed, Json
+from tests.clients.agents import Agent, Json
 from tests.clients.conftest import Target, create_topic, start, wait_for_clients
 from tests.clients.messages import TAGS, Message, assert_each_once, assert_in_order, places
-from tests.support.engine import Peer, pull_fields, records
+from tests.support.engine import Peer
 
 #: Its rebalance runs every 10 s, and a new member's first one only then.
 REBALANCE_S = 25
@@ -51,19 +51,6 @@ def texts(count: int, order: int = 1, size: int = 0) -> list[Message]:
         )
         for number in range(count)
     ]
-
-
-def stored(target: Target, topic: str, queues: int) -> list[Json]:
-    """What the broker holds, in the words of a client."""
-    peer = Peer(target.broker)
-    found = []
-    try:
-        for queue_id in range(queues):
-            for record in records(peer.ask(11, pull_fields(topic, queue_id, 0)).body):
-                found.append({"queue_id": queue_id, "queue_offset": record.queue_offset, "record": record})
-    finally:
-        peer.close()
-    return found
 
 
 @pytest.mark.parametrize("how", ["sync", "async", "oneway"])
@@ -198,16 +185,6 @@ def test_a_group_goes_on_where_it_stopped(
             )
     again = set(places(before)) & set(places(consumer.received))
     assert len(again) <= 4, f"came again: {again}"
-
-
-@pytest.mark.own
-def test_a_delayed_message_is_refused_and_not_stored(
-    agent: Agent, target: Target, new_topic: Callable[..., str]
-) -> None:
-    topic = new_topic(queues=1)
-    with agent.producer(target.namesrv) as producer, pytest.raises(ClientFailed):
-        producer.send(topic, [Message(b"later", delay=3)])
-    assert stored(target, topic, 1) == []
 
 
 def test_a_consumer_gives_its_own_account(

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.clients.agents import Agent, ClientFailed
+from tests.clients.agents import Agent
 from tests.clients.conftest import Target, create_topic, start, wait_for_clients
 from tests.clients.messages import (
     TAGS,
-    Message,
     assert_delivered,
     assert_each_once,
     places,
@@ -100,23 +99,6 @@ def test_the_go_admin_creates_lists_and_deletes_a_topic(agent: Agent, target: Ta
     assert agent.do("admin.groups", namesrv=target.namesrv, broker=target.broker)
     agent.do("admin.delete_topic", namesrv=target.namesrv, broker=target.broker, topic=topic)
     wait_for_clients(lambda: topic not in agent.do("admin.topics", namesrv=target.namesrv), f"{topic} is gone")
-
-
-@pytest.mark.own
-def test_a_delayed_message_of_go_is_refused(
-    agent: Agent, target: Target, new_topic: Callable[..., str], group: str
-) -> None:
-    topic = new_topic(queues=1)
-    with agent.producer(target.namesrv) as producer:
-        with pytest.raises(ClientFailed) as refused:
-            producer.send(topic, [Message(b"later", delay=3)])
-        assert refused.value.code == 13
-        acks = producer.send(topic, [Message(b"now")])
-    assert places(acks) == [(0, 0)], "something was stored before it"
-    with agent.push(target.namesrv, topic, group) as consumer:
-        consumer.wait_for(1)
-        consumer.stop()
-        assert_delivered([Message(b"now")], acks, consumer.received)
 
 
 def test_go_and_java_understand_each_other(

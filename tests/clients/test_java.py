@@ -267,22 +267,3 @@ def test_the_vip_port_takes_sends_and_pulls(
         consumer.wait_for(len(messages))
         consumer.stop()
         assert_delivered(messages, acks, consumer.received)
-
-
-@pytest.mark.own
-@pytest.mark.parametrize("kind", ["delayed", "transactional"])
-def test_what_is_not_there_yet_is_refused_and_nothing_is_stored(
-    agent: Agent, target: Target, new_topic: Callable[..., str], pull: Client, kind: str
-) -> None:
-    topic = new_topic(queues=1)
-    delayed = kind == "delayed"
-    with agent.producer(target.namesrv, transactional=not delayed) as producer:
-        with pytest.raises(ClientFailed) as refused:
-            producer.send(
-                topic, [Message(b"later", delay=3 if delayed else 0)], how="sync" if delayed else "transaction"
-            )
-        assert refused.value.code == 13
-        producer.send(topic, [Message(b"now")])
-    [queue] = pull("queues", topic=topic)
-    found = pull("pull", queue=queue, offset=0)
-    assert [message["body_sha256"] for message in found["messages"]] == [Message(b"now").sha256]

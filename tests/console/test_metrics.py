@@ -11,7 +11,8 @@ NAMES = {
     "messages_pulled_total", "bytes_pulled_total", "pulls_found_total", "pulls_missed_total", "parked_pulls",
     "commit_log_min_offset", "commit_log_published_offset", "commit_log_unsynced_bytes", "commit_log_writable",
     "commit_log_files", "index_files", "index_behind_bytes", "disk_used_ratio", "commit_log_files_deleted_total",
-    "queue_files_deleted_total", "namesrv_topics", "namesrv_brokers",
+    "queue_files_deleted_total", "namesrv_topics", "namesrv_brokers", "rocketmq_half_messages",
+    "rocketmq_commit_messages_total", "rocketmq_rollback_messages_total",
 }  # fmt: skip
 
 
@@ -30,7 +31,8 @@ def test_every_number_of_the_engine_is_a_sample(client, broker, topic):
     broker.send_test_message(topic, b"two")
     found = samples(client)
     assert set(found) == {
-        f"rocketbox_{name}" for name in (*broker.metrics(), 'build_info{version="0.1.0"}', "uptime_seconds")
+        name if name.startswith("rocketmq_") else f"rocketbox_{name}"
+        for name in (*broker.metrics(), 'build_info{version="0.1.0"}', "uptime_seconds")
     }
     assert int(found["rocketbox_messages_put_total"]) == int(before["rocketbox_messages_put_total"]) + 2
     assert int(found["rocketbox_bytes_put_total"]) > int(before["rocketbox_bytes_put_total"])
@@ -63,6 +65,7 @@ def test_the_build_and_the_time_since_the_start_are_told_without_a_broker_too(cl
         ({"a_total": 1}, "# TYPE rocketbox_a_total counter\nrocketbox_a_total 1\n"),
         ({"a": 1.5}, "# TYPE rocketbox_a gauge\nrocketbox_a 1.5\n"),
         ({"a.b-c": True}, "# TYPE rocketbox_a_b_c gauge\nrocketbox_a_b_c 1\n"),
+        ({"rocketmq_a_total": 1}, "# TYPE rocketmq_a_total counter\nrocketmq_a_total 1\n"),
         ({"big": 2**60}, f"# TYPE rocketbox_big gauge\nrocketbox_big {2**60}\n"),
         (
             {'d{k="x"}': 1, "e": 2, 'd{k="y"}': 3},

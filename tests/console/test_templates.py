@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from django.template.loader import render_to_string
 
+from appliance.engine.window.sentences import say
+
 ROOT = Path(__file__).parents[2] / "templates"
 TEMPLATES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.html"))
 LONGEST_LINE = 160
@@ -34,7 +36,7 @@ def test_no_script_or_style_stands_in_the_page_itself(name):
         ("groups/_behind.html", lambda n: {"row": {"lag": n, "lag_ms": None}}, "1 message behind", "2 messages behind"),
         (
             "message/_why.html",
-            lambda n: {"one": {"state": "waiting", "ahead": n, "clients": 1}},
+            lambda n: {"one": {"state": "waiting", "ahead": n, "why": say("not_reached", count=n)}},
             "1 message ahead of it",
             "2 messages ahead of it",
         ),

@@ -91,6 +91,7 @@ class Crashes:
             following.open()
             recovered = following.recovered()
             judge(expected, recovered, killed=mode == "all")
+            following.go_on()
         except Violation as error:
             raise Violation(f"{error} (life {life.seed}, crash at {index}, {mode})") from None
         except Exception as error:

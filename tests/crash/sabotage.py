@@ -98,6 +98,47 @@ def unlink_in_any_order(life: Life) -> None:
     cleaner._take_first = take_two
 
 
+def save_undurable_progress(life: Life) -> None:
+    """A delayed message counts as delivered when its copy is published."""
+    if hasattr(life, "progress"):
+        life.progress._durable = lambda: 1 << 62
+
+
+def save_what_is_under_way(life: Life) -> None:
+    """A delayed message counts as delivered when it was handed over."""
+    if not hasattr(life, "delivery"):
+        return
+    submit = life.delivery._submit
+
+    def submit_and_count(level, messages, offsets, begin, first_ms) -> bool:
+        done = submit(level, messages, offsets, begin, first_ms)
+        life.progress.reached(level.number, level.position, -1)
+        return done
+
+    life.delivery._submit = submit_and_count
+
+
+def forget_undurable_timers(life: Life) -> None:
+    """A timer is done with when its copy was stored, durable or not."""
+    if hasattr(life, "index"):
+        life.index._durable = lambda: 1 << 60
+
+
+def announce_targets_late(life: Life) -> None:
+    """A replay's journal says where the target ended only once copies are there."""
+    life.late = True
+
+
+def resume_without_reading(life: Life) -> None:
+    """A resumed replay does not look for what is stored already."""
+    life.blind = True
+
+
+def journal_before_sync(life: Life) -> None:
+    """A replay's journal is ahead of the durable log."""
+    life.hasty = True
+
+
 SABOTAGES = [
     acknowledge_before_sync,
     forget_directories,
@@ -108,4 +149,7 @@ SABOTAGES = [
 ]
 #: These need the broker's tables beside the store.
 SERVICE_SABOTAGES = [delete_young_files, unlink_in_any_order]
+REPLAY_SABOTAGES = [announce_targets_late, resume_without_reading, journal_before_sync]
 TABLE_SABOTAGES = [forget_the_journal, forget_directories]
+TIMER_SABOTAGES = [forget_undurable_timers]
+DELAY_SABOTAGES = [save_undurable_progress, save_what_is_under_way]

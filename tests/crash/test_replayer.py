@@ -7,10 +7,20 @@ import pytest
 
 from tests.crash.broker_life import BrokerLife
 from tests.crash.crashes import Crashes
+from tests.crash.delay_life import DelayLife
 from tests.crash.life import Life, Violation
-from tests.crash.sabotage import SABOTAGES, SERVICE_SABOTAGES, TABLE_SABOTAGES
-from tests.crash.send_life import SendLife
+from tests.crash.replay_life import ReplayLife
+from tests.crash.sabotage import (
+    DELAY_SABOTAGES,
+    REPLAY_SABOTAGES,
+    SABOTAGES,
+    SERVICE_SABOTAGES,
+    TABLE_SABOTAGES,
+    TIMER_SABOTAGES,
+)
+from tests.crash.send_life import SendBackLife, SendLife
 from tests.crash.services_life import ServicesLife
+from tests.crash.timer_life import TimerLife
 
 #: `make torture` runs this many times as many lives.
 TIMES = 15 if os.environ.get("ROCKETBOX_TORTURE") else 1
@@ -23,8 +33,15 @@ LIVES = {
     "broker": (BrokerLife, False, 2, 3_000),
     "broker, faulty disk": (BrokerLife, True, 1, 2_000),
     "hostile sends": (SendLife, False, 6, 4_000),
+    "delays": (DelayLife, False, 2, 2_000),
+    "delays, faulty disk": (DelayLife, True, 1, 1_000),
+    "timers": (TimerLife, False, 1, 1_000),
+    "timers, faulty disk": (TimerLife, True, 1, 1_000),
+    "sent back": (SendBackLife, False, 2, 4_000),
     "services": (ServicesLife, False, 1, 6_000),
     "services, faulty disk": (ServicesLife, True, 1, 1_000),
+    "replay": (ReplayLife, False, 2, 2_000),
+    "replay, faulty disk": (ReplayLife, True, 1, 1_000),
 }
 
 
@@ -68,3 +85,21 @@ def test_a_sabotaged_broker_is_found_out(sabotage):
 def test_a_sabotaged_service_is_found_out(sabotage):
     with pytest.raises(Violation):
         run_lives(Crashes(sabotage, ServicesLife), "sabotage", 6, 40)
+
+
+@pytest.mark.parametrize("sabotage", DELAY_SABOTAGES, ids=lambda sabotage: sabotage.__name__)
+def test_a_sabotaged_delivery_is_found_out(sabotage):
+    with pytest.raises(Violation):
+        run_lives(Crashes(sabotage, DelayLife), "sabotage", 6, 40)
+
+
+@pytest.mark.parametrize("sabotage", TIMER_SABOTAGES, ids=lambda sabotage: sabotage.__name__)
+def test_sabotaged_timers_are_found_out(sabotage):
+    with pytest.raises(Violation):
+        run_lives(Crashes(sabotage, TimerLife), "sabotage", 6, 40)
+
+
+@pytest.mark.parametrize("sabotage", REPLAY_SABOTAGES, ids=lambda sabotage: sabotage.__name__)
+def test_a_sabotaged_replay_is_found_out(sabotage):
+    with pytest.raises(Violation):
+        run_lives(Crashes(sabotage, ReplayLife), "sabotage", 6, 40)

@@ -161,6 +161,7 @@ def test_a_store_from_before_the_mark_is_ours(data_dir):
         "rocketbox/deleted-topics.json",
         "rocketbox/format",
         "rocketbox/queue-ledger-00000001",
+        "rocketbox/settled-delays",
     ],
 )
 def test_a_file_of_no_bytes_is_as_good_as_none(data_dir, name):

@@ -369,3 +369,26 @@ def test_an_entry_nobody_waits_for_after_all_is_synced_when_its_table_is_saved(c
     journal.saved("topics", ticket)
     journal.wait_durable(ticket)
     assert calls.syncs == 1
+
+
+def test_a_file_too_large_to_be_a_journal_is_not_read(tmp_path):
+    path = tmp_path / "config.journal"
+    with open(path, "wb") as file:
+        file.truncate(1 << 42)
+    with pytest.raises(OSError, match="not ours"):
+        ConfigJournal(path)
+
+
+def test_a_full_one_takes_nothing_until_its_tables_are_saved(path):
+    line = len(encode_entry(entry("T0")))
+    journal = ConfigJournal(path, most_bytes=3 * line)
+    for number in range(3):
+        journal.append(entry(f"T{number}"), wake=False)
+    with pytest.raises(OSError, match="full until the tables are saved"):
+        journal.append(entry("T3"))
+    assert path.stat().st_size == 3 * line
+    journal.work()
+    journal.saved("topics", journal.written)
+    journal.append(entry("T4"), wake=False)
+    assert journal.stop()
+    assert names(ConfigJournal(path)) == ["T4"]

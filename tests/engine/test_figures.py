@@ -35,6 +35,7 @@ def watched(tmp_path, monkeypatch) -> Iterator[WatchedEngine]:
     watched = WatchedEngine(engine, clock, monkeypatch)
     try:
         watched.send(topic="Warm")
+        watched.delay()
         watched.send()
         watched.ask(200, {}, b'{"groupName":"CG"}')
         watched.ask(15, {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 0})
@@ -84,9 +85,13 @@ RUNTIME = [
         happens.a_producer_that_back_pressure_stops, "sendThreadPoolQueueSize sendThreadPoolQueueHeadWaitTimeMills"
     ),
     Mover(happens.a_minute, "runtime"),
+    Mover(happens.a_delayed_message, "scheduleMessageOffset_3"),
+    Mover(happens.a_delay_that_ends, "scheduleMessageOffset_3"),
+    Mover(happens.a_timed_message, "timerCongestNum"),
+    Mover(happens.a_second_of_timers, "timerEnqueueTps timerDequeueTps"),
 ]  # fmt: skip
 
-_NO_TIMER = "delayed messages are refused: there is no timer wheel"
+_NO_TIMER = "there is no timer wheel: how late messages come is timed_messages_late_seconds"
 _NO_LITE = "lite pulls wait in one queue with all others"
 _NO_ACK = "POP is not served: nobody acknowledges single messages"
 _NO_TRANSACTIONS = "transactions are refused"
@@ -101,9 +106,6 @@ STAND_STILL = {
     "sendThreadPoolQueueCapacity": "sends have no queue: who has to wait is not read from",
     "timerReadBehind": _NO_TIMER,
     "timerOffsetBehind": _NO_TIMER,
-    "timerCongestNum": _NO_TIMER,
-    "timerEnqueueTps": _NO_TIMER,
-    "timerDequeueTps": _NO_TIMER,
     "litePullThreadPoolQueueSize": _NO_LITE,
     "litePullThreadPoolQueueCapacity": _NO_LITE,
     "litePullThreadPoolQueueHeadWaitTimeMills": _NO_LITE,
@@ -124,6 +126,7 @@ METRICS = [
     Mover(happens.a_new_topic, "topics consume_queues namesrv_topics"),
     Mover(happens.a_pull, "messages_pulled_total bytes_pulled_total pulls_found_total"),
     Mover(happens.an_empty_pull, "pulls_missed_total"),
+    Mover(happens.a_pull_by_expression, "messages_judged_total"),
     Mover(happens.a_log_that_grows, "commit_log_files"),
     Mover(happens.a_log_file_that_expired, "commit_log_min_offset"),
     Mover(happens.files_that_make_room, "commit_log_files_deleted_total queue_files_deleted_total"),
@@ -136,6 +139,23 @@ METRICS = [
     Mover(happens.a_group, "subscription_groups"),
     Mover(happens.a_parked_pull, "parked_pulls"),
     Mover(happens.another_broker, "namesrv_brokers"),
+    Mover(happens.a_delayed_message, "delayed_messages_waiting"),
+    Mover(happens.a_delay_that_ends, "delayed_messages_delivered_total delayed_messages_late_seconds"),
+    Mover(happens.a_delay_whose_topic_is_gone, "delayed_messages_given_up_total"),
+    Mover(happens.a_timed_message, "timed_messages_waiting"),
+    Mover(happens.a_time_that_comes, "timed_messages_delivered_total timed_messages_late_seconds"),
+    Mover(happens.a_timed_message_that_is_cancelled, "timed_messages_cancelled_total"),
+    Mover(happens.a_timed_message_whose_topic_is_gone, "timed_messages_given_up_total"),
+    Mover(happens.a_roll, "timed_messages_rolled_total"),
+    Mover(happens.a_delivery_that_is_noted, "delivery_events_written_total"),
+    Mover(happens.a_delivery_that_the_disk_refuses, "delivery_events_lost_total"),
+    Mover(happens.a_dead_letter, "messages_sent_back_total dead_letters_total"),
+    Mover(happens.a_half_message, "rocketmq_half_messages half_messages_oldest_seconds"),
+    Mover(happens.transactions_that_end, "rocketmq_commit_messages_total rocketmq_rollback_messages_total"),
+    Mover(happens.a_producer_that_is_asked, "transaction_checks_total"),
+    Mover(happens.a_producer_that_is_not_there, "half_messages_without_producer"),
+    Mover(happens.a_transaction_that_nobody_decides, "half_messages_discarded_total"),
+    Mover(happens.a_half_message_that_is_lost, "half_messages_lost_total"),
 ]
 PROGRESS = [
     Mover(happens.a_message, "brokerOffset"),
@@ -147,6 +167,7 @@ STATISTICS = [
     Mover(happens.a_second_of_traffic, "statsMinute.sum statsMinute.tps"),
     Mover(happens.a_minute_of_silence, "statsMinute.avgpt"),
 ]
+SENT_BACK = [Mover(happens.a_dead_letter, "SNDBCK_PUT_NUMS")]
 OVERVIEW = [
     Mover(happens.a_second_of_traffic, "in_rate out_rate in_bytes_rate out_bytes_rate sampled_at_ms"),
     Mover(happens.a_message, "put_total log_bytes behind"),
@@ -182,6 +203,7 @@ GROUP_ROW = [
     Mover(happens.a_second_of_traffic, "out_rate"),
     Mover(happens.members_that_disagree, "conflict"),
     Mover(happens.a_retry, "retries"),
+    Mover(happens.a_dead_letter, "dead_letters"),
 ]
 SYSTEM = [
     Mover(happens.a_message, "log_bytes"),
@@ -203,6 +225,7 @@ SOURCES: dict[str, tuple[Callable[[WatchedEngine], dict[str, Any]], list[Mover],
         STATISTICS,
         {f"{span}.{name}": _SHORT_SPANS for span in ("statsDay", "statsHour") for name in ("avgpt", "sum", "tps")},
     ),
+    "315 of a group": (WatchedEngine.sent_back, SENT_BACK, {}),
     "metrics": (WatchedEngine.metrics, METRICS, {f'hot_path_info{{twin="{CHOICE.name}"}}': _NAME}),
     "overview": (
         WatchedEngine.overview,
@@ -237,7 +260,6 @@ SOURCES: dict[str, tuple[Callable[[WatchedEngine], dict[str, Any]], list[Mover],
             "name": _NAME,
             "system": _NAME,
             "lag_ms": "an age: it moves by itself",
-            "dead_letters": "messages of a topic, counted as those are; clients may not send there",
         },
     ),
     "system": (

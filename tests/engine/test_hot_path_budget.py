@@ -12,6 +12,7 @@ import pytest
 from appliance.engine.broker.processors.pull import PullProcessor
 from appliance.engine.broker.processors.send import SendProcessor
 from appliance.engine.protocol.command import RemotingCommand, encode_command
+from appliance.engine.remoting import connection
 from appliance.engine.remoting.connection import Connection
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
 
@@ -51,8 +52,11 @@ class Counter:
 
 
 @pytest.fixture
-def rig(tmp_path):
+def rig(tmp_path, monkeypatch):
     """An engine whose loop has ended, so that this thread may stand in for it, and a connection to it."""
+    # One turn takes all, however slow the machine is: nothing here gives another.
+    monkeypatch.setattr(connection, "TURN_S", 3600.0)
+    monkeypatch.setattr(connection, "LONG_TICK_S", 7200.0)
     engine = start_engine(tmp_path)
     peer = Peer(engine.broker_address)
     assert peer.ask(310, send_fields("Budget", properties=UNIQ), b"x").code == 0

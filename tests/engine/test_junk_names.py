@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import struct
+import time
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ import msgspec
 import pytest
 
 from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.protocol.recall_handle import encode_recall_handle
 from appliance.engine.wire_audit import STEM
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
 
@@ -82,6 +84,9 @@ LONG_SEND = {
 BATCH = struct.pack(">iiiii", 23, 0, 0, 0, 1) + b"x" + struct.pack(">h", 0)
 BETWEEN = {"beginTimestamp": "0", "endTimestamp": str(1 << 40)}
 
+RECALL = encode_recall_handle(
+    T, "broker-a", time.time_ns() // 1_000_000 + 3_600_000, "7F00000100000000000000000000000A"
+)
 #: code -> (fields, body: None, bytes, JSON, or an option text as a dict with the key "options").
 BROKER: dict[int, tuple[dict[str, str], Any]] = {
     10: (LONG_SEND, b"x"),
@@ -106,6 +111,8 @@ BROKER: dict[int, tuple[dict[str, str], Any]] = {
     35: ({"clientID": "walker", "producerGroup": "WalkGone", "consumerGroup": "WalkGone"}, None),
     36: ({"offset": "0", "group": G, "delayLevel": "0", "originMsgId": "x", "originTopic": T,
           "maxReconsumeTimes": "16"}, None),
+    37: ({"producerGroup": G, "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8",
+          "fromTransactionCheck": "false", "msgId": "x", "transactionId": "x"}, None),
     38: ({"consumerGroup": G}, None),
     41: ({}, LOCK),
     42: ({}, LOCK),
@@ -134,6 +141,11 @@ BROKER: dict[int, tuple[dict[str, str], Any]] = {
     316: ({}, None),
     317: ({"isOrder": "false"}, None),
     320: (send_fields(T, m="true"), BATCH),
+    324: ({"producerGroup": "WalkProducer", "topic": T, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
+           "queueId": "0", "sysFlag": "0", "bornTimestamp": "0", "flag": "0", "properties": "REPLY_TO_CLIENT\x01gone"},
+          b"x"),
+    325: (send_fields(T, properties="REPLY_TO_CLIENT\x01gone"), b"x"),
+    323: ({"msgId": "0" * 32}, None),
     321: (QUEUE | {"index": "0", "count": "1", "consumerGroup": G}, None),
     328: ({}, None),
     329: ({}, None),
@@ -142,6 +154,7 @@ BROKER: dict[int, tuple[dict[str, str], Any]] = {
     351: ({"topic": T}, None),
     352: ({"group": "WalkMade"}, None),
     361: (pull_fields(T, 0, 0, consumerGroup=G, sysFlag=5), None),
+    370: ({"topic": T, "recallHandle": RECALL, "producerGroup": "P"}, None),
     907: ({}, None),
 }  # fmt: skip
 REGISTRATION = {
@@ -326,7 +339,20 @@ def test_nothing_of_what_cannot_be_a_name_is_kept(engine):
             for code, (ext, body) in table.items():
                 answer = walker.ask(code, ext, encoded(body))
                 assert answer is not None, code
-                fine = {12: 22, 36: 1, 223: 1, 307: 1, 309: 1, 315: 1, 11: 21, 361: 21}.get(code, 0)
+                fine = {
+                    12: 22,
+                    36: 1,
+                    37: 1,
+                    223: 1,
+                    307: 1,
+                    309: 1,
+                    315: 1,
+                    323: 1,
+                    324: 1,
+                    325: 1,
+                    11: 21,
+                    361: 21,
+                }.get(code, 0)
                 assert answer.code in (0, fine), (code, answer)
             walker.close()
     come_back(client, member)

@@ -259,7 +259,7 @@ def test_every_administrative_code_is_refused_from_elsewhere_on_every_port(start
             assert "10.0.0.5" in str(answer.remark)
             asked += 1
         peer.close()
-    assert asked == 13 + 13 + 6
+    assert asked == 14 + 14 + 6
     acts = acts_of(engine, asked)
     assert {act.result for act in acts} == {"refused"}
     assert len(acts) == asked
@@ -371,11 +371,11 @@ def test_what_the_window_does_is_not_written_down_here(start_seen_from):
     assert [act.target for act in acts_of(engine, 1)] == ["Wire"]
 
 
-def test_a_send_and_a_pull_pass_no_gate(start_seen_from):
+def test_what_clients_ask_all_the_time_passes_no_gate(start_seen_from):
     engine = start_seen_from()
     table = engine.server._listeners[0].dispatcher
     assert {getattr(hot, "__name__", "") for hot in table._hot.values()} == {
-        "hot_long", "hot_letters", "hot_pull", "hot_lite_pull",
+        "hot_long", "hot_letters", "hot_pull", "hot_lite_pull", "hot_heartbeat", "hot_send_back",
     }  # fmt: skip
     watched = {code for code, entry in table._handlers.items() if entry.gates}
     assert watched == {code for code in table.codes if KINDS[code] == ADMIN}

@@ -51,6 +51,14 @@ _NO_SUCH_CODE = 31_999
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
+def _ready(sock: socket.socket, events: int, seconds: float) -> int:
+    """What of these has come; `select` takes no descriptor beyond 1,023."""
+    poll = select.poll()
+    poll.register(sock, events)
+    found = poll.poll(seconds * 1000)
+    return found[0][1] if found else 0
+
+
 class Excused(logging.Handler):
     """Every exception that was logged: none is expected, whatever a stranger sends."""
 
@@ -97,7 +105,8 @@ class Stranger:
         deadline = time.monotonic() + ANSWER_S
         answered = False
         while not answered:
-            readable, writable, _ = select.select([self._sock], [self._sock] if left else [], [], 1.0)
+            events = _ready(self._sock, select.POLLIN | (select.POLLOUT if left else 0), 1.0)
+            readable, writable = events & ~select.POLLOUT, events & select.POLLOUT
             assert time.monotonic() < deadline, "no answer"
             try:
                 if writable:
@@ -115,7 +124,7 @@ class Stranger:
                 self.close()
                 assert batch[-1].closes, "closed, though all were frames"
                 return
-            if batch[-1].closes and not left and not answered and not select.select([self._sock], [], [], 0.05)[0]:
+            if batch[-1].closes and not left and not answered and not _ready(self._sock, select.POLLIN, 0.05):
                 self.close()  # it waits for the rest of a frame
                 return
 

@@ -99,7 +99,8 @@ class PullTwin(Twin):
 
     def _outcome(self) -> Outcome:
         found = super()._outcome()
-        pull, offsets = self.broker.pull, self.broker.offsets
+        broker = self.broker
+        pull, offsets = broker.pull, broker.offsets
         found.counters |= {
             "found": pull.found_count,
             "missed": pull.miss_count,
@@ -109,12 +110,14 @@ class PullTwin(Twin):
                 (one.topic, one.group, sorted(one.queues.items()), one.changes) for one in offsets.all()
             ),
             "commits": offsets._commits,
-            "resets": sorted(offsets.resets.items()),
+            "resets": sorted((key, one.target, one.tellings) for key, one in offsets.resets.items()),
             "pulled": sorted(
                 (group, queue.topic, queue.queue_id, offset)
                 for group, queues in offsets.pulled._groups.items()
                 for queue, offset in queues.items()
             ),
+            "deliveries": bytes(broker._recorder.room[: broker._recorder.at]),
+            "told": broker._recorder._definitions,
             "held": pull.long_polling.count,
             "groups": sorted(map(str, self.broker.groups.all())),
             "broken": sorted((queue.topic, queue.queue_id) for queue in self.store.queues.all() if queue.broken),
@@ -238,6 +241,8 @@ def test_usual_pulls_are_answered(come_to, style, code):
     got = come_to([*FORTY, *asked])
     assert got.taken == 19, "Python admits the first one"
     assert got.counters["given"] == sum(min(32, 40 - offset) for offset in range(20))
+    assert len(got.counters["deliveries"]) == 20 * 16, "each answer is noted"
+    assert [one.client for one in got.counters["told"].values()] == ["10.0.0.1:5000"]
     assert come_to([*FORTY, ("files",), *asked]).taken == 19
     assert come_to([*FORTY, ("files",), *FORTY[:5], *asked]).taken == 19
 
@@ -292,10 +297,10 @@ def test_commits_come_with_pulls(come_to):
     assert got.counters["commits"] == 5
 
 
-def test_a_reset_is_told_once(come_to):
+def test_a_reset_is_told_until_it_is_taken_over(come_to):
     steps = [*FORTY, *reads(pull(), pull()), ("reset", "CG", "TopicA", 0, 4), *reads(pull(offset=8), pull(offset=4))]
     got = come_to([*steps, ("reset", "Other", "TopicA", 0, 4), *reads(pull(offset=5))])
-    assert got.taken == 3, "all but the first one, and the one that is told"
+    assert got.taken == 2, "all but the first one, the one that is told, and the one that goes where it was sent"
 
 
 @pytest.mark.parametrize("hold", [{"sysFlag": 6, "suspendTimeoutMillis": 15_000}, {"sysFlag": 4}])

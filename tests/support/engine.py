@@ -26,13 +26,20 @@ ROOMY = {
 }
 
 
-def start_engine(data_dir: Path, broker: dict[str, Any] | None = None, store: dict[str, Any] | None = None) -> Engine:
-    """Broker and name server on free ports; small log files, async flush unless told otherwise."""
+def start_engine(
+    data_dir: Path,
+    broker: dict[str, Any] | None = None,
+    store: dict[str, Any] | None = None,
+    store_dir: str | None = None,
+) -> Engine:
+    """Broker and name server on free ports; small log files, async flush unless told otherwise. store_dir: where the
+    store lies, if not below data_dir."""
     small = {"mapped_file_size_commit_log": 8 << 20, "max_hash_slot_num": 5000, "max_index_num": 20_000}
     store_options = ROOMY | {"flush_disk_type": "ASYNC_FLUSH"} | small | (store or {})
     engine = Engine(
         EngineConfig(
             data_dir=data_dir,
+            store_dir=Path(store_dir or ""),
             broker_port=0,
             namesrv_port=0,
             broker=BrokerConfig(**({"broker_name": "broker-a"} | (broker or {}))),

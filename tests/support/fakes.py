@@ -22,6 +22,7 @@ class FakeConnection:
         self.client_id: str | None = None
         self.language = "JAVA"
         self.version = 0
+        self.told: dict[object, int] = {}
         self.closed = False
         self.unread = False
         self.listening_since = -1e9

@@ -20,13 +20,14 @@ from tests.support.waiting import wait_for
 
 
 class SkippingClock(Clock):
-    """The machine's, and time that is skipped."""
+    """The machine's, and time that is skipped; set_by_ms: how far somebody has set the wall clock forward or back."""
 
     def __init__(self) -> None:
         self.skipped_ms = 0
+        self.set_by_ms = 0
 
     def wall_ms(self) -> int:
-        return super().wall_ms() + self.skipped_ms
+        return super().wall_ms() + self.skipped_ms + self.set_by_ms
 
     def monotonic(self) -> float:
         return super().monotonic() + self.skipped_ms / 1000
@@ -91,6 +92,12 @@ class WatchedEngine:
         spans = msgspec.json.decode(body)
         return {f"{span}.{name}": value for span, figures in spans.items() for name, value in figures.items()}
 
+    def sent_back(self) -> dict[str, Any]:
+        """315 of what a group sent back; nothing is known of it before it has."""
+        answer = self.peer.ask(315, {"statsName": "SNDBCK_PUT_NUMS", "statsKey": "Warm@CG"})
+        minute = msgspec.json.decode(answer.body)["statsMinute"]["sum"] if answer.code == 0 else 0
+        return {"SNDBCK_PUT_NUMS": minute}
+
     def ask(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> RemotingCommand:
         """On a connection of its own: idle ones are closed when time is skipped."""
         connections = self.engine.server.connections
@@ -107,6 +114,18 @@ class WatchedEngine:
 
     def send(self, body: bytes = b"x", topic: str = "T", code: int = 0) -> None:
         assert self.peer.ask(310, send_fields(topic), body).code == code
+
+    def delay(self, topic: str = "Slow") -> None:
+        """A message that comes in 10 s."""
+        assert self.peer.ask(310, send_fields(topic, properties="DELAY\x013\x02"), b"x").code == 0
+
+    def wait(self, delay_ms: int, topic: str = "Timed", properties: str = "") -> None:
+        """A message with a time of its own, which is in the index when this returns."""
+        timers = self.broker.timers
+        before = timers.indexed.queue_offset
+        text = f"TIMER_DELAY_MS\x01{delay_ms}\x02{properties}"
+        assert self.peer.ask(310, send_fields(topic, properties=text), b"x").code == 0
+        wait_for(lambda: timers.indexed.queue_offset > before, "it is in the index")
 
     def pull(self, offset: int = 0) -> None:
         self.peer.ask(11, pull_fields("T", 0, offset))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from appliance.engine.broker.transactions.decisions import NOBODY
 from appliance.engine.remoting.dispatcher import WorkerPool
 from appliance.engine.store.disk import DiskUsage
 from appliance.engine.window import disk_room
+from appliance.engine.window.transactions_snapshots import HalfPlace
 from tests.support.engine import Peer, pull_fields, send_fields
 from tests.support.figures import SkippingClock, WatchedEngine
 from tests.support.waiting import wait_for
@@ -21,6 +24,81 @@ DAY_MS = 24 * 3600 * 1000
 @contextmanager
 def a_message(watched: WatchedEngine) -> Iterator[None]:
     watched.send(b"longer than the first one")
+    yield
+
+
+@contextmanager
+def a_delayed_message(watched: WatchedEngine) -> Iterator[None]:
+    watched.delay()
+    yield
+
+
+@contextmanager
+def a_delay_that_ends(watched: WatchedEngine) -> Iterator[None]:
+    watched.clock.skipped_ms += 11_000
+    wait_for(lambda: watched.broker.deliver_delayed.delivered, "the message is delivered")
+    yield
+
+
+@contextmanager
+def a_delay_whose_topic_is_gone(watched: WatchedEngine) -> Iterator[None]:
+    watched.delay("Going")
+    watched.broker.topics.delete("Going")
+    watched.clock.skipped_ms += 11_000
+    wait_for(lambda: sum(watched.broker.deliver_delayed.given_up.values()), "the message is given up")
+    yield
+
+
+@contextmanager
+def a_timed_message(watched: WatchedEngine) -> Iterator[None]:
+    watched.wait(3_000_000)
+    yield
+
+
+@contextmanager
+def a_time_that_comes(watched: WatchedEngine) -> Iterator[None]:
+    watched.wait(10_000)
+    watched.clock.skipped_ms += 11_000
+    wait_for(lambda: watched.broker.deliver_timers.delivered, "the message is delivered")
+    wait_for(lambda: watched.broker.deliver_timers.late_ms, "it was late")
+    yield
+
+
+@contextmanager
+def a_second_of_timers(watched: WatchedEngine) -> Iterator[None]:
+    watched.on_loop(watched.broker.stats.sample)
+    watched.wait(20)
+    wait_for(lambda: watched.broker.deliver_timers.delivered, "the message is delivered")
+    watched.clock.skipped_ms += 1000
+    watched.on_loop(watched.broker.stats.sample)
+    yield
+
+
+@contextmanager
+def a_timed_message_that_is_cancelled(watched: WatchedEngine) -> Iterator[None]:
+    at = watched.clock.wall_ms() + 10_000
+    time = f"TIMER_DELIVER_MS\x01{at}\x02"
+    for text in ("UNIQ_KEY\x01K\x02", "TIMER_DEL_UNIQKEY\x01Timed+K\x02"):
+        assert watched.peer.ask(310, send_fields("Timed", properties=time + text), b"x").code == 0
+    watched.clock.skipped_ms += 12_000
+    wait_for(lambda: watched.broker.deliver_timers.cancelled, "the mark has taken it out")
+    yield
+
+
+@contextmanager
+def a_timed_message_whose_topic_is_gone(watched: WatchedEngine) -> Iterator[None]:
+    watched.wait(10_000, "GoingToo")
+    watched.broker.topics.delete("GoingToo")
+    watched.clock.skipped_ms += 11_000
+    wait_for(lambda: sum(watched.broker.deliver_timers.given_up.values()), "the message is given up")
+    yield
+
+
+@contextmanager
+def a_roll(watched: WatchedEngine) -> Iterator[None]:
+    watched.wait(3_000_000)
+    watched.broker.roll_timers.keep(watched.store.log.written)
+    wait_for(lambda: watched.broker.roll_timers.rolled, "it is stored once more")
     yield
 
 
@@ -36,6 +114,35 @@ def a_new_topic(watched: WatchedEngine) -> Iterator[None]:
 def a_pull(watched: WatchedEngine) -> Iterator[None]:
     watched.send()
     watched.pull()
+    yield
+
+
+@contextmanager
+def a_pull_by_expression(watched: WatchedEngine) -> Iterator[None]:
+    watched.send()
+    watched.peer.ask(11, pull_fields("T", 0, 0, expressionType="SQL92", subscription="price > 5"))
+    yield
+
+
+@contextmanager
+def a_delivery_that_is_noted(watched: WatchedEngine) -> Iterator[None]:
+    before = watched.broker.delivery_events.written
+    watched.send()
+    watched.pull()
+    watched.on_loop(watched.broker._recorder.hand_over)
+    wait_for(lambda: watched.broker.delivery_events.written > before, "it is in a file")
+    yield
+
+
+@contextmanager
+def a_delivery_that_the_disk_refuses(watched: WatchedEngine) -> Iterator[None]:
+    watched.send()
+    a_file_in_the_way = watched.engine.config.data_dir / "rocketbox" / "deliveries"
+    assert not a_file_in_the_way.exists(), "nothing was pulled yet"
+    a_file_in_the_way.write_bytes(b"")
+    watched.pull()
+    watched.on_loop(watched.broker._recorder.hand_over)
+    wait_for(lambda: watched.broker.delivery_events.dropped > 0, "it is dropped")
     yield
 
 
@@ -290,6 +397,15 @@ def a_retry(watched: WatchedEngine) -> Iterator[None]:
 
 
 @contextmanager
+def a_dead_letter(watched: WatchedEngine) -> Iterator[None]:
+    """A message that its consumer sends back for good."""
+    place = watched.store.log.min_offset
+    watched.ask(36, {"offset": place, "group": "CG", "originTopic": "Warm", "delayLevel": -1})
+    watched.sample()
+    yield
+
+
+@contextmanager
 def a_commit(watched: WatchedEngine) -> Iterator[None]:
     watched.ask(15, {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 1})
     yield
@@ -318,3 +434,62 @@ def a_check_that_fails(watched: WatchedEngine) -> Iterator[None]:
     watched.engine.wire_audit.failure = "No space left on device"
     yield
     watched.engine.wire_audit.failure = None
+
+
+def _half(watched: WatchedEngine, group: str = "PG") -> tuple[int, Peer]:
+    """A half message, and a producer that may be asked about it; its offset in the half queue."""
+    peer = Peer(str(watched.engine.broker_address))
+    peer.ask(34, {}, json.dumps({"clientID": "p", "producerDataSet": [{"groupName": "PG"}]}).encode())
+    sent = watched.engine.window.send_test_message("T", b"x", half_of=group)
+    return sent.queue_offset, peer
+
+
+@contextmanager
+def a_half_message(watched: WatchedEngine) -> Iterator[None]:
+    _, peer = _half(watched)
+    watched.clock.skipped_ms += 1000  # it gets older
+    yield
+    peer.close()
+
+
+@contextmanager
+def transactions_that_end(watched: WatchedEngine) -> Iterator[None]:
+    for action in ("commit", "roll_back"):
+        offset, peer = _half(watched)
+        watched.engine.window.act_on_transactions(action, [HalfPlace(offset)], reason="a test")
+        peer.close()
+    yield
+
+
+@contextmanager
+def a_producer_that_is_asked(watched: WatchedEngine) -> Iterator[None]:
+    offset, peer = _half(watched)
+    watched.engine.window.act_on_transactions("check", [HalfPlace(offset)])
+    yield
+    peer.close()
+
+
+@contextmanager
+def a_producer_that_is_not_there(watched: WatchedEngine) -> Iterator[None]:
+    _half(watched, "Nobody")[1].close()
+    watched.clock.skipped_ms += 60_000
+    wait_for(lambda: watched.broker.open_halves.parked_groups(), "it waits for a producer")
+    yield
+
+
+@contextmanager
+def a_transaction_that_nobody_decides(watched: WatchedEngine) -> Iterator[None]:
+    offset, peer = _half(watched)
+    half = watched.broker.transaction_acts.half_at(offset)
+    assert half is not None
+    watched.on_loop(lambda: watched.broker.decisions.discard(half, 15, NOBODY))
+    yield
+    peer.close()
+
+
+@contextmanager
+def a_half_message_that_is_lost(watched: WatchedEngine) -> Iterator[None]:
+    offset, peer = _half(watched)
+    watched.on_loop(lambda: watched.broker.decisions.forget(offset))
+    yield
+    peer.close()

@@ -20,8 +20,8 @@ def request(code, opaque=1, body=b"", codec=0, flag=0, **ext):
 class Rig:
     """A server with a few handlers, and peers that are closed with it."""
 
-    def __init__(self):
-        self.loop = EventLoop()
+    def __init__(self, clock=None):
+        self.loop = EventLoop(clock)
         self.server = RemotingServer(self.loop)
         self.pools = {}
         self.seen = []

@@ -7,13 +7,20 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.engine.broker.delays.levels import DelayLevels
 from appliance.engine.broker.groups import SubscriptionGroupManager
+from appliance.engine.broker.processors.cold_records import ColdRecords
 from appliance.engine.broker.processors.send import SendAnswers, SendProcessor
+from appliance.engine.broker.processors.send_back import SendBackProcessor
 from appliance.engine.broker.queue_locks import RebalanceLockManager
 from appliance.engine.broker.sending.admission import SendAdmission
+from appliance.engine.broker.sending.own_appends import OwnAppends
 from appliance.engine.broker.sending.properties import SendProperties
 from appliance.engine.broker.sending.retry_policy import RetryPolicy
+from appliance.engine.broker.sending.send_back import SendBackPath
+from appliance.engine.broker.sending.send_back_counts import SendBackCounts
 from appliance.engine.broker.sending.send_path import SendPath
+from appliance.engine.broker.timers.waiting import TimerRules, WaitingPlaces
 from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig
@@ -21,7 +28,9 @@ from appliance.engine.protocol.command import RemotingCommand, encode_command
 from appliance.engine.protocol.message_id import UniqueKeys
 from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.store.message_store import MessageStore
+from appliance.engine.store.queues.consume_queue import ENTRY, ConsumeQueue
 from tests.support.batches import encode_member
+from tests.support.fakes import InlineLoop, InlinePool
 
 #: Long names of a send's letters, for code 10.
 LONG = {
@@ -130,15 +139,53 @@ class Sender:
         self._dispatcher = Dispatcher({})
         config = BrokerConfig()
         keys = UniqueKeys(bytes(4), 1, 1, 0)
+        levels = DelayLevels(store.settings.delay_levels_ms)
         retry_policy = RetryPolicy(topics, groups, RebalanceLockManager(FakeClock()))
         path = SendPath(
             store,
             SendAdmission(topics, store.queues, retry_policy, lambda: config.broker_permission),
-            SendProperties(config.region_id, config.cluster_name, config.trace_on, keys),
+            SendProperties(
+                config.region_id,
+                config.cluster_name,
+                config.trace_on,
+                keys,
+                WaitingPlaces(levels, TimerRules(), lambda: 0),
+            ),
+            levels,
             4 << 20,
+            lambda: 0,
+            config.broker_name,
         )
         self.processor = SendProcessor(path, SendAnswers(store.store_host, config.region_id, config.trace_on))
         self.processor.register(self._dispatcher)
+        appends = OwnAppends(store, topics.get, levels, store.scheduler.call_soon, lambda: True, lambda: 0)
+        self.counts = SendBackCounts(FakeClock())
+        back = SendBackPath(appends, retry_policy, levels, lambda: config.broker_permission, self.counts)
+        records = ColdRecords(store.records, InlinePool(), InlineLoop())  # type: ignore[arg-type]
+        SendBackProcessor(back, records).register(self._dispatcher)
+
+    def send_back(self, fields: dict[str, str], version: int = 479) -> tuple[int, list[int]]:
+        """36: (code, physical offset of the copy), as `send`."""
+        peer: Any = NoPeer(bytes(8))
+        request = RemotingCommand(36, opaque=6, version=version, ext_fields=fields)
+        staged = len(self._store.tick.acks)
+        self._dispatcher.dispatch_request(peer, request)
+        if peer.answers:
+            assert len(peer.answers) == 1
+            assert len(self._store.tick.acks) == staged
+            return peer.answers[0].code, []
+        reply_to, outcome = self._store.tick.acks[-1]
+        assert len(self._store.tick.acks) == staged + 1
+        reply_to.put_ended(outcome)
+        assert [answer.code for answer in peer.answers] == [0]
+        return outcome.code, list(outcome.physical_offsets)
+
+    def last_touched(self) -> tuple[ConsumeQueue, int]:
+        """The queue of what was staged last, and its physical offset."""
+        tick = self._store.tick
+        place = tick.last_offset
+        (queue,) = (one for one in tick.touched if ENTRY.unpack_from(one.tail, len(one.tail) - ENTRY.size)[0] == place)
+        return queue, place
 
     def send(self, send: HostileSend, born_host: bytes) -> tuple[int, list[int]]:
         """(code, physical offsets): staged in the current tick and code 0, or refused with a code."""

@@ -1,11 +1,13 @@
 """`rocketbox serve` around an engine that does what a test asks for: the process alone is tested with it.
 
 FAKE_ENGINE holds one word: "" (behaves), "refuse" (StartError), "slow-start" (2 s), "slow-stop" (1 s), "stuck-stop"
-(never stops), "crash" (an exception in start). FAKE_ENGINE_LOG names a file that receives a line for each step.
+(never stops), "stuck-thread" (all but a thread stops), "crash" (an exception in start). FAKE_ENGINE_LOG names a file
+that receives a line for each step.
 """
 
 import os
 import sys
+import threading
 import time
 import types
 
@@ -41,6 +43,8 @@ class Engine:
             raise RuntimeError("a mistake of ours")
         if BEHAVIOUR == "slow-start":
             time.sleep(2)
+        if BEHAVIOUR == "stuck-thread":
+            threading.Thread(target=time.sleep, args=[60], name="stuck", daemon=True).start()
         note("started")
 
     def stop(self) -> None:

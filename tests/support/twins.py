@@ -356,7 +356,8 @@ class Twin:
 
     def do_options(self, trace_on: bool, max_message_size: int) -> None:
         """Options of sends were changed."""
-        self._on_loop(lambda: self.broker._take_send_options(trace_on, max_message_size))
+        options = BrokerConfig(trace_on=trace_on)
+        self._on_loop(lambda: self.broker._take_send_options(options, max_message_size))
 
     # --- what comes of them
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
@@ -54,9 +55,11 @@ def topic_messages(
 def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_key: IdempotencyKey) -> HttpResponse:
     """Send a test message exactly like a client's; the answer comes once consumers can read it."""
     auth.require_access(request, topic)
+    if body.half_of:
+        auth.require_access(request, body.half_of)
     send = lambda: runtime.window().send_test_message(  # noqa: E731
         topic, body.body_bytes(), tags=body.tags, keys=body.keys, properties=body.properties, queue_id=body.queue_id,
-        by=by(request),
+        delay_level=body.delay_level, deliver_at_ms=body.deliver_at_ms, half_of=body.half_of, by=by(request),
     )  # fmt: skip
     noted = lambda sent: {"offset_id": sent.offset_id, "queue_id": sent.queue_id}  # noqa: E731
     act = lambda: SentOut.model_validate(audited(request, "message.send", topic, send, noted))  # noqa: E731
@@ -105,14 +108,19 @@ def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096,
 
 @router.get("/messages/{path:ref}", response=MessageOut)
 def message(request: HttpRequest, ref: str) -> Any:
-    """A message without its body. ref: its offset id (32 or 56 hex digits), or topic/queue/offset."""
+    """A message without its body. ref: its offset id (32 or 56 hex digits), or topic/queue/offset. Of groups and copies
+    that the caller may not access nothing is told."""
+    _reach(request, ref)
     detail = runtime.window().message(ref)
-    auth.require_access(request, detail.row.topic)
-    return detail
+    return replace(
+        detail,
+        story=tuple(line for line in detail.story if all(auth.may_access(request, name) for name in line.names)),
+        groups=tuple(auth.accessible(request, detail.groups, "group")),
+    )
 
 
 def _reach(request: HttpRequest, ref: str) -> str:
     """The message's place, for the audit log; an offset id says no topic. Refuses what is beyond a token's pattern."""
-    row = runtime.window().message(ref).row
+    row = runtime.window().message(ref, story=False).row
     auth.require_access(request, row.topic)
     return f"{row.topic}/{row.queue_id}/{row.queue_offset}"

@@ -61,7 +61,9 @@ class GroupForm(SettingsForm):
     retry_max_times = forms.IntegerField(
         label=gettext_lazy("Retries before a dead letter"),
         min_value=-1,
-        help_text=gettext_lazy("For messages that consumers send back. This version does not accept those yet."),
+        help_text=gettext_lazy(
+            "Sent back once more, a message becomes a dead letter. A limit that the client sends goes first."
+        ),
     )
     retry_queue_nums = forms.IntegerField(label=gettext_lazy("Retry queues"), min_value=0)
 

@@ -27,7 +27,13 @@ def message(request: HttpRequest, ref: str) -> HttpResponse:
     """What happened to it and who has it; no body."""
     detail = runtime.window().message(ref)
     properties = sorted(detail.properties.items())
-    context = {"detail": detail, "row": detail.row, "tab": "story", "properties": properties}
+    context = {
+        "detail": detail,
+        "row": detail.row,
+        "tab": "story",
+        "properties": properties,
+        "place": _place(detail.row),
+    }
     return render(request, "message/story.html", context)
 
 
@@ -36,7 +42,7 @@ def message(request: HttpRequest, ref: str) -> HttpResponse:
 def message_content(request: HttpRequest, ref: str) -> HttpResponse:
     """Its body, decoded by its sys flag, as JSON, text, hex or base64: what it is when `as` does not say."""
     admin = runtime.window()
-    detail = admin.message(ref)
+    detail = admin.message(ref, story=False)
     body = admin.message_body(ref, SHOWN_BYTES)
     audit(request, "message.read", _place(detail.row))
     forms = [form for form in FORMS if getattr(body, form) is not None]
@@ -52,7 +58,7 @@ def message_content(request: HttpRequest, ref: str) -> HttpResponse:
 def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
     """The record as it lies in the log."""
     admin = runtime.window()
-    detail = admin.message(ref)
+    detail = admin.message(ref, story=False)
     audit(request, "message.read_raw", _place(detail.row))
     context = {"detail": detail, "row": detail.row, "tab": "raw", "raw": admin.message_raw(ref)}
     return render(request, "message/raw.html", context)
@@ -63,7 +69,7 @@ def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
 def message_download(request: HttpRequest, ref: str) -> HttpResponse:
     """The body as stored, for a file."""
     admin = runtime.window()
-    row = admin.message(ref).row
+    row = admin.message(ref, story=False).row
     body = admin.message_bytes(ref)
     audit(request, "message.export", _place(row))
     response = HttpResponse(body, content_type="application/octet-stream")

@@ -10,6 +10,8 @@ from django.views.decorators.http import require_safe
 
 from ... import __version__, runtime
 
+#: Apache's own exporter names figures so.
+UPSTREAM = "rocketmq_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -26,7 +28,8 @@ async def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def prometheus_text(numbers: Mapping[str, float]) -> str:
-    """One sample a line, prefixed `rocketbox_`; names that end in `_total` are counters, all others gauges.
+    """One sample a line, prefixed `rocketbox_` unless the name is upstream's (`rocketmq_...`); names that end in
+    `_total` are counters, all others gauges.
 
     numbers: name, or name and labels as Prometheus writes them (`disk_bytes{kind="log"}`), to value. Samples of one
     name stay together, as the format demands.
@@ -34,7 +37,9 @@ def prometheus_text(numbers: Mapping[str, float]) -> str:
     families: dict[str, list[str]] = {}
     for name, value in numbers.items():
         family, brace, labels = name.partition("{")
-        family = "rocketbox_" + re.sub(r"[^a-zA-Z0-9_]", "_", family)
+        family = re.sub(r"[^a-zA-Z0-9_]", "_", family)
+        if not family.startswith(UPSTREAM):
+            family = "rocketbox_" + family
         families.setdefault(family, []).append(f"{family}{brace}{labels} {_number(value)}")
     lines = []
     for family, samples in families.items():

@@ -39,12 +39,8 @@ CONSEQUENCES = {
         "Messages of one queue are consumed in order, one at a time. Producers choose the queue, by order number for "
         "example; one message that fails holds up those behind it."
     ),
-    "DELAY": gettext_lazy(
-        "For messages that are delivered later. This version does not store them: sends with a delay are refused."
-    ),
-    "TRANSACTION": gettext_lazy(
-        "For messages that become visible when the producer's own transaction commits. This version refuses them."
-    ),
+    "DELAY": gettext_lazy("For messages that are delivered later: the delay level of a message says when."),
+    "TRANSACTION": gettext_lazy("For messages that become visible when the producer's own transaction commits."),
     "UNSPECIFIED": gettext_lazy(
         "No type is stored, as for topics created by older tools; the broker treats it as normal."
     ),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ..clock import Clock
-from ..config import EngineConfig, StoreConfig, broker_properties
+from ..config import BrokerConfig, EngineConfig, StoreConfig, broker_properties
 from ..config_journal import ConfigJournal
 from ..errors import StartError
 from ..loop_calls import run_on_loop
@@ -33,10 +33,27 @@ from ..store.queues.consume_queue_table import descriptors_below
 from ..wire_gate import Act
 from .cleaning_service import CleaningService
 from .clients import ClientManager
+from .delays.delivery import DeliverDelayed
+from .delays.early import EarlyActs
+from .delays.levels import DelayLevels
+from .delays.progress import FILE_NAME as DELAY_PROGRESS
+from .delays.progress import DelayProgress, SaveDelays
+from .delays.settled import NAME as SETTLED_DELAYS
+from .delays.settled import SettledDelays, is_in_log
+from .deliveries.history import DeliveryReader
+from .deliveries.recorder import DeliveryRecorder
+from .deliveries.ring import DeliveryRing
+from .deliveries.service import PERIOD_S as HAND_OVER_S
+from .deliveries.service import DeliveryService
 from .durability import Durability
+from .filters.consumer_filters import FILE_NAME as FILTERS_FILE
+from .filters.consumer_filters import ConsumerFilters
 from .group_service import SubscriptionGroupService
 from .groups import SubscriptionGroupManager
+from .member_questions import MemberQuestions
 from .movements import SampledMovements
+from .offset_resets.journal import ResetJournal
+from .offset_resets.service import OffsetResets
 from .offsets import ConsumerOffsetManager
 from .processors.admin_broker import AdminBrokerProcessor
 from .processors.admin_clients import AdminClientsProcessor
@@ -46,23 +63,52 @@ from .processors.admin_progress import AdminProgressProcessor
 from .processors.admin_topics import AdminTopicsProcessor
 from .processors.cleaning import CleaningProcessor
 from .processors.client import ClientProcessor
+from .processors.cold_records import ColdRecords
 from .processors.consumer import ConsumerProcessor
 from .processors.pull import PullProcessor
 from .processors.query import QueryMessageProcessor
 from .processors.queue_offsets import QueueOffsetProcessor
+from .processors.recall import RecallProcessor
+from .processors.reply import ReplyProcessor
+from .processors.resume_half import ResumeHalfProcessor
 from .processors.send import SendAnswers, SendProcessor
 from .processors.send_back import SendBackProcessor
+from .processors.transaction import TransactionProcessor
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
+from .replay.service import ReplayService
 from .sampler import Sampler
 from .sending.admission import SendAdmission
 from .sending.own_appends import OwnAppends
 from .sending.properties import SendProperties
 from .sending.retry_policy import RetryPolicy
+from .sending.send_back import SendBackPath
+from .sending.send_back_counts import SendBackCounts
 from .sending.send_path import SendPath
 from .stats import SAMPLE_S, BrokerStats
+from .timers.apache_files import read_checkpoint
+from .timers.claims import Claims
+from .timers.delivery import DeliverTimers
+from .timers.early import EarlyTimerActs
+from .timers.look import ScheduleLook
+from .timers.recall import RecallPath
+from .timers.rolling import RollTimers
+from .timers.saving import SaveTimers
+from .timers.schedule import DIRECTORY as TIMERS
+from .timers.schedule import TimerIndex
+from .timers.waiting import TimerRules, WaitingPlaces
 from .topic_service import TopicService
 from .topics import TopicConfigManager
+from .transactions.admin_acts import AdminActs
+from .transactions.admin_journal import DecisionJournal
+from .transactions.check import CheckSettings, CheckTransactions
+from .transactions.check_counts import CheckCountsFile
+from .transactions.decisions import Decisions
+from .transactions.half_appends import HalfAppends
+from .transactions.open_halves import OpenHalves
+from .transactions.records import TransactionRecords
+from .transactions.resolved import ResolvedTransactions
+from .transactions.resume import ResumeDiscarded
 from .wire_acts import broker_acts
 
 logger = logging.getLogger(__name__)
@@ -97,6 +143,10 @@ def _store_settings(store: StoreConfig, delay_levels_ms: list[int], queue_descri
         index_entries=store.max_index_num,
         queue_descriptors=queue_descriptors,
     )
+
+
+def _timer_rules(store: StoreConfig) -> TimerRules:
+    return TimerRules(store.timer_wheel_enable, store.timer_max_delay_sec, store.timer_precision_ms)
 
 
 class Processor(Protocol):
@@ -151,17 +201,20 @@ class Broker:
         self.address = network.address
         self._pools = pools
         self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold", clock=clock))
+        self._filter_pool = pools.setdefault("pull-filter", WorkerPool("pull-filter", clock=clock))
         # Replaced whole by _take_options(), on the thread of the pool "admin".
         self._config = options.config
         self._open_store(server, network)
         self._load_tables(network)
         self._build_data_path(server, network)
         self._build_services(server)
-        self._processors = self._make_processors(server, options)
+        self._processors = self._make_processors(server, options, network)
         server.on_close(self._connection_closed)
+        loop.at_tick_end(self.decisions.end_tick)
         loop.at_tick_end(self.store.end_tick)
         loop.call_every(SAMPLE_S, self.stats.sample)
         loop.call_every(_SCAN_EXPIRED_S, self._scan_expired)
+        loop.call_every(HAND_OVER_S, self._recorder.hand_over)
         options.on_change(self._take_options)
 
     @property
@@ -203,7 +256,13 @@ class Broker:
         self.offsets = ConsumerOffsetManager(
             directory / "consumerOffset.json", lambda: self._config.broker.flush_consumer_offset_interval_ms, clock
         )
-        self.clients = ClientManager(broker, self.groups, clock, self._loop.call_soon)
+        self.filters = ConsumerFilters(directory / FILTERS_FILE, broker, clock)
+        self.clients = ClientManager(broker, self.groups, clock, self._loop.call_soon, self.filters)
+        path = self._config.data_dir / "rocketbox" / "offset-resets.journal"
+        try:
+            self._reset_journal = ResetJournal(path, clock)
+        except OSError as error:
+            raise StartError(f"{path} cannot be opened: {error.strerror}.") from None
         self.locks = RebalanceLockManager(clock)
         self.registration = Registration(
             self._config,
@@ -220,23 +279,32 @@ class Broker:
         config, loop, host = self._config, self._loop, network.store_host
         broker = config.broker
         keys = UniqueKeys(host[:4], os.getpid(), hash(network.address), _month_start_ms(self._clock.wall_ms()))
-        self.send_properties = SendProperties(broker.region_id, broker.cluster_name, broker.trace_on, keys)
+        self.delay_levels = levels = DelayLevels(self.store.settings.delay_levels_ms)
+        self.waiting_places = places = WaitingPlaces(levels, _timer_rules(config.store), self._clock.wall_ms)
+        self.send_properties = SendProperties(broker.region_id, broker.cluster_name, broker.trace_on, keys, places)
+        self._retry_policy = RetryPolicy(self.topics, self.groups, self.locks)
+        self.send_backs = SendBackCounts(self._clock)
         self.send_path = SendPath(
             self.store,
-            SendAdmission(
-                self.topics,
-                self.store.queues,
-                RetryPolicy(self.topics, self.groups, self.locks),
-                lambda: self._config.broker.broker_permission,
-            ),
+            SendAdmission(self.topics, self.store.queues, self._retry_policy, self._permission),
             self.send_properties,
+            levels,
             config.store.max_message_size,
+            self._clock.wall_ms,
+            broker.broker_name,
         )
         self.send_answers = SendAnswers(host, broker.region_id, broker.trace_on)
         self.send = SendProcessor(
             self.send_path, self.send_answers, self.send_path.runs(loop, self.topics, self.send_answers)
         )
-        self.own_appends = OwnAppends(self.store, self.topics.get, loop.call_soon, lambda: loop.alive)
+        self.own_appends = OwnAppends(
+            self.store, self.topics.get, levels, loop.call_soon, lambda: loop.alive, self._clock.wall_ms
+        )
+        self.timer_claims = Claims()
+        self._build_delays(levels)
+        self._build_timers()
+        self._build_transactions(network)
+        self._build_delivery_events()
         self.pull = PullProcessor(
             self.store,
             self.topics,
@@ -246,9 +314,13 @@ class Broker:
             config.broker,
             loop,
             self._cold_pool,
+            self._filter_pool,
+            self.filters,
             network.ip,
             server.flush_dirty,
+            self._recorder,
         )
+        self.filters.on_change = self.pull.answer_held
         self.durability = Durability(
             self.store,
             loop,
@@ -256,18 +328,232 @@ class Broker:
             self.pull.long_polling.notify,
         )
 
+    def _report_settled(self, reason: str) -> None:
+        """What is wrong with the list of delayed messages that were handled early."""
+        logger.error("settled delays: %s", reason)
+        try:
+            self.store.files.report("file", f"rocketbox/{SETTLED_DELAYS}", reason)
+        except OSError as error:
+            logger.error("settled delays: the finding cannot be kept: %s", error)
+
+    def _build_delays(self, levels: DelayLevels) -> None:
+        """Delivery of delayed messages, and what is kept of it. Raises StartError."""
+        self.delay_progress = DelayProgress(
+            self._config_dir / DELAY_PROGRESS, lambda: self.store.log.durable, self._clock
+        )
+        self.settled_delays = settled = SettledDelays(
+            self.store.paths.own / SETTLED_DELAYS, self.store.disk, self._report_settled
+        )
+        settled.load(lambda one: is_in_log(one, self.store.records))
+        self.deliver_delayed = DeliverDelayed(
+            self.store,
+            self.own_appends,
+            levels.delays_ms,
+            self.delay_progress,
+            self.topics.get,
+            settled,
+            self._clock,
+        )
+        self.early_acts = EarlyActs(
+            self.store,
+            self.own_appends,
+            settled,
+            self.deliver_delayed.delivered_to,
+            self.topics.get,
+            self._retry_policy.dead_letters_of,
+            self._clock,
+        )
+        self.save_delays = SaveDelays(self.delay_progress)
+        # The store stops them when its log is durable to the end: then all that was delivered may be saved.
+        self.store.services += [self.deliver_delayed, self.save_delays]
+
+    def _build_timers(self) -> None:
+        """Delivery of messages that wait for a time of their own, and what is kept of them."""
+        store = self.store
+        self.timers = TimerIndex(store.paths.own / TIMERS, store.disk, lambda: store.log.durable)
+        self.deliver_timers = DeliverTimers(
+            store,
+            self.own_appends,
+            self.timers,
+            self.topics.get,
+            self._timer_precision_ms,
+            lambda: read_checkpoint(store.disk, store.paths.root),
+            self.timer_claims,
+            self._clock,
+        )
+        self.waiting_places.on_timer = self.deliver_timers.expect
+        self.save_timers = SaveTimers(
+            self.timers,
+            store.paths.root,
+            store.disk,
+            lambda: store.log.min_offset,
+            lambda: self.deliver_timers.is_ready,
+            self._clock,
+            self.look_at_timers,
+            self._config.store.mapped_file_size_timer_log,
+        )
+        self.roll_timers = roll = RollTimers(
+            store,
+            self.own_appends,
+            self.timers,
+            lambda: self.deliver_timers.is_ready,
+            self._timer_precision_ms,
+            self._kept_ms,
+            self._clock,
+        )
+        self.deliver_timers.chores.append(roll.chore)
+        self.save_timers.roll = roll
+        roll.on_asked, roll.on_wanted = self.save_timers.wakeup, self.deliver_timers.wakeup
+        store.cleaner.keepers.append(roll.keep)
+        store.services += [self.deliver_timers, self.save_timers]
+        self.early_timer_acts = EarlyTimerActs(
+            store,
+            self.own_appends,
+            self.timer_claims,
+            self.look_at_timers,
+            lambda: self.timers.indexed.queue_offset,
+            self.topics.get,
+            self._timer_precision_ms,
+            self._clock,
+            self.deliver_timers.wakeup,
+        )
+
+    def _build_transactions(self, network: Network) -> None:
+        """Half messages: which are open, how they end, and who asks about them."""
+        self.open_halves = OpenHalves()
+        self.decisions = Decisions(
+            self.store, self.own_appends, self.open_halves, self.topics, self.waiting_places, self._clock.wall_ms
+        )
+        self.check_transactions = CheckTransactions(
+            self.store,
+            self.open_halves,
+            self.decisions,
+            self.clients,
+            self.offsets,
+            self._loop,
+            self._config.broker.broker_name,
+            self.check_settings,
+            self._clock,
+        )
+        self.send_path.on_half = self.check_transactions.stored
+        self._no_halves = f"the broker[{network.ip}] sending transaction message is forbidden"
+        self.send_path.no_halves = self._no_halves if self._config.broker.reject_transaction_message else None
+        self.clients.on_producers = self.check_transactions.producers_came
+        self.store.cleaner.keepers.append(self.check_transactions.keeps)
+        self.check_transactions.begin()
+        self.half_appends = HalfAppends(
+            self.store, self.own_appends, self.check_transactions.stored, self._loop.call_soon
+        )
+        self.resume_discarded = ResumeDiscarded(self.store, self.half_appends)
+        self._build_transaction_records()
+
+    def _build_transaction_records(self) -> None:
+        """How transactions ended, and what administrators do about them. Raises StartError."""
+        directory, disk = self.store.paths.own / "transactions", self.store.disk
+        self.resolved = ResolvedTransactions(directory / "resolved", disk)
+        self.decisions.on_ended = self.resolved.note
+        path = directory / "decisions.journal"
+        try:
+            journal = DecisionJournal(path, self._clock)
+        except OSError as error:
+            raise StartError(f"{path} cannot be opened: {error.strerror or error}.") from None
+        self.transaction_acts = AdminActs(
+            self.store,
+            self.open_halves,
+            self.decisions,
+            self.check_transactions,
+            self.resume_discarded,
+            journal,
+            self._loop.call_soon,
+            self._clock,
+        )
+        self.transaction_records = TransactionRecords(
+            self.store,
+            self.open_halves,
+            self.check_transactions,
+            self.resolved,
+            CheckCountsFile(directory / "checks", disk),
+            self.transaction_acts,
+            self._clock,
+        )
+        self.check_transactions.remembered = self.transaction_records.remembered
+
+    def check_settings(self) -> CheckSettings:
+        broker = self._config.broker
+        return CheckSettings(
+            broker.transaction_time_out_ms,
+            broker.transaction_check_interval_ms,
+            broker.transaction_check_max,
+            self._kept_ms(),
+        )
+
+    def look_at_timers(self) -> ScheduleLook:
+        """What waits for a time of its own, now."""
+        return ScheduleLook(self.timers, self.store.disk, self.store.log, self._timer_precision_ms)
+
+    def _timer_precision_ms(self) -> int:
+        return self._config.store.timer_precision_ms
+
+    def _kept_ms(self) -> int:
+        """How long messages are kept, now."""
+        return self._config.store.file_reserved_time_hours * 3_600_000
+
+    def _permission(self) -> int:
+        """The broker's own, now."""
+        return self._config.broker.broker_permission
+
+    def _build_delivery_events(self) -> None:
+        """Who notes which answers carried messages, who keeps that, and who finds it again (D17)."""
+        budget, published = self._config.store.max_delivery_event_bytes, lambda: self.store.publication.published
+        ring = DeliveryRing(self._config.data_dir / "rocketbox" / "deliveries", self.store.disk)
+        self._recorder = DeliveryRecorder(self._loop, published, budget > 0)
+        self.delivery_events = DeliveryService(
+            self._recorder, ring, lambda: self._config.store.max_delivery_event_bytes, published, self._clock
+        )
+        self.delivery_history = DeliveryReader(ring)
+
     def _build_services(self, server: RemotingServer) -> None:
         """What wire and window both ask."""
-        self.stats = BrokerStats(self.store, self.pull, server, self._pools, self._clock)
+        self.stats = BrokerStats(
+            self.store, self.pull, server, self._pools, self.deliver_delayed, self.deliver_timers, self._clock
+        )
         self.sampler = Sampler(self.store, self.offsets, self.pull)
         self.topic_service = TopicService(self.topics, self.offsets, self.store, self.registration)
         self.group_service = SubscriptionGroupService(self.groups, self.offsets)
         self.cleaning = CleaningService(self.store, self.topics)
+        self.replays = ReplayService(
+            self.store.paths.own / "replay", self.store, self.own_appends, self.topics, self.groups, self._clock
+        )
+        self.offset_resets = OffsetResets(
+            self.store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.clients,
+            self.pull.long_polling,
+            self._loop,
+            self._reset_journal,
+            self._clock,
+        )
+        self.offset_resets.restore()
 
-    def _make_processors(self, server: RemotingServer, options: RunningOptions) -> list[Processor]:
+    def _make_processors(self, server: RemotingServer, options: RunningOptions, network: Network) -> list[Processor]:
         config, loop, clock = self._config, self._loop, self._clock
         name = config.broker.broker_name
+        peers = PeerRequests(loop, server)
+        self.member_questions = MemberQuestions(
+            self.clients,
+            self.groups,
+            peers,
+            loop,
+            name,
+            lambda physical: found.data if (found := self.store.records.get(physical)) else None,
+        )
+        records = ColdRecords(self.store.records, self._cold_pool, loop)
         self._query = QueryMessageProcessor(self.store, config.broker, config.store)
+        self._client = ClientProcessor(
+            self.clients, self.groups, self.topics, loop.call_soon, self._filter_pool, config.broker
+        )
         progress = AdminProgressProcessor(
             self.store,
             self.topics,
@@ -277,7 +563,7 @@ class Broker:
             name,
             self.address,
             clock,
-            SampledMovements(self.sampler),
+            SampledMovements(self.sampler, self.send_backs),
         )
         self._admin_broker = AdminBrokerProcessor(
             config,
@@ -289,34 +575,59 @@ class Broker:
         )
         return [
             self.send,
+            ReplyProcessor(
+                self.send_path,
+                self.send_answers,
+                self.clients,
+                peers,
+                network.store_host,
+                lambda: self._config.broker.store_reply_message_enable,
+                clock,
+            ),
             self.pull,
             QueueOffsetProcessor(self.store),
             self._query,
-            ClientProcessor(self.clients, self.groups, self.topics, loop.call_soon),
+            self._client,
             ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),
-            SendBackProcessor(),
+            SendBackProcessor(
+                SendBackPath(
+                    self.own_appends, self._retry_policy, self.delay_levels, self._permission, self.send_backs
+                ),
+                records,
+            ),
+            TransactionProcessor(self.decisions, self.check_transactions, records, clock.monotonic),
+            RecallProcessor(
+                RecallPath(
+                    self.own_appends,
+                    self.timer_claims,
+                    self.topics.get,
+                    lambda: self._config.broker,
+                    lambda: self._config.store.timer_max_delay_sec * 1000,
+                    clock.wall_ms,
+                ),
+                config.broker.region_id,
+            ),
             AdminTopicsProcessor(self.topics, self.topic_service),
             AdminGroupsProcessor(self.groups, self.group_service),
             self._admin_broker,
             CleaningProcessor(self.cleaning),
+            ResumeHalfProcessor(self.resume_discarded),
             progress,
             AdminClientsProcessor(
                 self.clients,
-                self.groups,
-                PeerRequests(loop, server),
+                peers,
+                self.member_questions,
                 loop,
-                name,
-                lambda physical: found.data if (found := self.store.records.get(physical)) else None,
             ),
             AdminOffsetsProcessor(
-                self.store,
+                self.offset_resets,
                 self.topics,
                 self.groups,
                 self.offsets,
                 self.clients,
-                self.pull.long_polling,
-                loop,
                 name,
+                lambda: self._config.broker.use_server_side_reset_offset,
+                loop,
             ),
         ]
 
@@ -327,13 +638,17 @@ class Broker:
         self.topics.take_options(broker)
         self.groups.take_options(broker)
         self.clients.take_options(broker)
+        self.filters.take_options(broker)
+        self._client.take_options(broker)
         self.registration.take_options(broker)
         self.pull.take_options(broker)
         self._query.take_options(broker, store)
         settings = self.store.settings
         self.store.settings = _store_settings(store, settings.delay_levels_ms, settings.queue_descriptors)
         self.store.cleaner.options = store
-        self._loop.call_soon(lambda: self._take_send_options(broker.trace_on, store.max_message_size))
+        self.waiting_places.rules = _timer_rules(store)
+        self._loop.call_soon(lambda: self._take_send_options(broker, store.max_message_size))
+        self._recorder.switch(store.max_delivery_event_bytes > 0)
         self.offsets.save_soon()
         if broker.auto_create_topic_enable and self.topics.get(TEMPLATE_TOPIC) is None:
             self.topics.wait_durable(self.topics.add_template())
@@ -343,8 +658,10 @@ class Broker:
             self.registration.register_all()
         self._admin_broker.take_options(config)
 
-    def _take_send_options(self, trace_on: bool, max_message_size: int) -> None:
+    def _take_send_options(self, broker: BrokerConfig, max_message_size: int) -> None:
         """On remoting-io."""
+        trace_on = broker.trace_on
+        self.send_path.no_halves = self._no_halves if broker.reject_transaction_message else None
         self.send_path.max_message_size = max_message_size
         self.send_properties.take_trace(trace_on)
         self.send_answers.take_trace(trace_on)
@@ -366,8 +683,13 @@ class Broker:
         self.offsets.start()
         self.topics.start()
         self.groups.start()
+        self.filters.start()
         self.store.start()
         self.sampler.start()
+        self.delivery_events.start()
+        self.replays.start()
+        self.check_transactions.start()
+        self.transaction_records.start()
         self.registration.start()
 
     def _connection_closed(self, conn: Connection) -> None:
@@ -376,6 +698,7 @@ class Broker:
 
     def _scan_expired(self) -> None:
         self.clients.scan_expired()
+        self.filters.clean()
         self._cold_pool.submit(lambda: self.offsets.pulled.trim(self.groups.get))
 
     # --- stopping, in the order the engine calls it
@@ -383,6 +706,10 @@ class Broker:
     def unregister(self, deadline_s: float) -> None:
         """Stop counting, and tell the name servers, so that clients stop coming."""
         self.sampler.stop(2.0)
+        self.replays.stop(2.0)
+        self.deliver_delayed.stop(2.0)
+        self.deliver_timers.stop(2.0)
+        self.check_transactions.stop(2.0)
         self.registration.unregister(deadline_s)
 
     def answer_everything(self, deadline_s: float) -> None:
@@ -403,12 +730,17 @@ class Broker:
     def stop(self) -> None:
         """Persist and close; the loop has ended."""
         self.pull.close()
+        self.delivery_events.stop()
+        self.transaction_records.stop()
         self.registration.stop()
         self.offsets.stop()
+        self._reset_journal.close()
         self.topics.stop()
         self.groups.stop()
+        self.filters.stop()
         self.journal.stop()
         self.store.stop()
+        self.settled_delays.close()
 
     def queues_failure(self) -> str | None:
         """Why the queue files cannot be written, if so."""
@@ -423,5 +755,10 @@ class Broker:
             "index": self.store.index.failure,
             "configuration": self.journal.failure or self.topics.failure or self.groups.failure,
             "offsets": self.offsets.failure,
+            "filters": self.filters.failure,
+            "replay": self.replays.failure,
+            "timers": self.save_timers.failure or self.deliver_timers.failure or self.roll_timers.failure,
+            "transactions": self.check_transactions.failure,
+            "delays": self.save_delays.failure or self.deliver_delayed.failure,
         }
         return {name: {"ok": failure is None, "detail": failure or "well"} for name, failure in failures.items()}

@@ -16,10 +16,10 @@ import msgspec
 
 from ..clock import Clock
 from ..config_journal import ConfigJournal
-from ..errors import CorruptFile, RefusedRequest, StartError
+from ..errors import RefusedRequest
 from ..fastjson import encode_pretty, encode_text, pretty_document
 from ..hotpath import TableState
-from ..json_file import OS_FILE_CALLS, FileCalls, load_json_with_backup, save_json_atomically
+from ..json_file import OS_FILE_CALLS, FileCalls, load_at_start, save_json_atomically
 from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion
 from .table_saver import TableSaver
@@ -111,17 +111,7 @@ class ConfigTable(TableState, Generic[T]):
 
     def load(self, from_the_start: dict[str, T]) -> None:
         """Read the file and the journal, then add what every broker has and they lack. Raises StartError."""
-        try:
-            document = load_json_with_backup(self._path, self._files)
-        except CorruptFile as error:
-            raise StartError(str(error)) from None
-        except OSError as error:
-            raise StartError(f"{self._path} cannot be read: {error.strerror}.") from None
-        if document is not None:
-            try:
-                self._take_document(document)
-            except (ValueError, msgspec.ValidationError) as error:
-                raise StartError(f"{self._path} does not hold what it should: {error}.") from None
+        load_at_start(self._path, self._take_document, self._files)
         self._replay()
         for name, config in from_the_start.items():
             if name not in self._configs:

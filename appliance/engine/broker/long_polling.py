@@ -42,9 +42,16 @@ class LongPolling:
     """
 
     def __init__(
-        self, loop: EventLoop, resume: Callable[[PullRequest], None], flush_answers: Callable[[], None]
+        self,
+        loop: EventLoop,
+        resume: Callable[[PullRequest], None],
+        flush_answers: Callable[[], None],
+        finds_something: Callable[[PullRequest, ConsumeQueue], bool],
     ) -> None:
+        """finds_something: whether to wake a pull with a filter that looks at records, now that some came; it may say
+        so later, with `wake`, and moves the pull's offset on."""
         self._loop = loop
+        self._finds_something = finds_something
         self._resume = resume
         self._flush_answers = flush_answers
         self._waiting: dict[ConsumeQueue, dict[PullRequest, None]] = {}
@@ -117,6 +124,10 @@ class LongPolling:
         """A queue's held pulls, in the order they came."""
         return list(self._waiting.get(queue, ()))
 
+    def count_at(self, queue: ConsumeQueue) -> int:
+        """How many pulls are held at a queue."""
+        return len(self._waiting.get(queue, ()))
+
     def notify(self, touched: Iterable[ConsumeQueue]) -> None:
         """A tick was published: wake the pulls of its queues that would find something."""
         if not self.count:
@@ -178,9 +189,14 @@ class LongPolling:
         except Exception:
             request.conn.fail()
 
-    @staticmethod
-    def _matches(request: PullRequest, queue: ConsumeQueue) -> bool:
+    def wake(self, request: PullRequest) -> None:
+        """Answer a held pull now: something was found for it."""
+        self._wake(request)
+
+    def _matches(self, request: PullRequest, queue: ConsumeQueue) -> bool:
         """Whether an entry the pull has not seen carries one of its tags; moves its offset behind those that do not."""
+        if request.wanted.reads_records:
+            return self._finds_something(request, queue)
         codes = request.wanted.codes
         if codes is None or request.offset < queue.tail_base:
             return True

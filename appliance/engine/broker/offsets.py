@@ -10,19 +10,23 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..clock import Clock
-from ..errors import CorruptFile, StartError
 from ..fastjson import encode_pretty, encode_text, pretty_document
-from ..json_file import OS_FILE_CALLS, FileCalls, load_json_with_backup, save_json_atomically
+from ..json_file import OS_FILE_CALLS, FileCalls, load_at_start, save_json_atomically
 from ..protocol.data_version import DataVersion
+from ..protocol.names import CHECK_GROUP
+from .offset_resets.pending import GroupMove, PendingResets
 from .pull_offsets import PullOffsets
 from .table_saver import TableSaver
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: 5.x bumps the version every so many commits (consumerOffsetUpdateVersionStep).
 VERSION_STEP = 500
@@ -69,8 +73,12 @@ class ConsumerOffsetManager:
         # Each step on the dict is one C call; nobody needs a lock.
         self._table: dict[str, QueueOffsets] = {}
         self.data_version = DataVersion(self._clock.wall_ms())
-        #: Owned by remoting-io: (group, topic, queue id) -> offset the next pull is to be answered with.
-        self.resets: dict[tuple[str, str, int], int] = {}
+        #: Offsets that administrators moved, until members have taken them over; its table by its short name.
+        self.pending = PendingResets(self._clock)
+        self.resets = self.pending.table
+        #: Called by the saving thread when the file is saved: (moves that were over before, what was removed before:
+        #: ("topic" or "group", name)). May raise OSError, and is then called with them again.
+        self.after_save: Callable[[list[tuple[int, str, int]], list[tuple[str, str]]], None] = lambda over, gone: None
         #: How far groups have pulled; not in the file.
         self.pulled = PullOffsets()
         # Counted by remoting-io.
@@ -80,19 +88,9 @@ class ConsumerOffsetManager:
         self._save_lock = threading.Lock()
         self._saved_commits = 0
         self._removed = False
-        self._load()
-
-    def _load(self) -> None:
-        try:
-            document = load_json_with_backup(self._path, self._files)
-            if document is not None:
-                self._take(document)
-        except CorruptFile as error:
-            raise StartError(str(error)) from None
-        except ValueError as error:
-            raise StartError(f"{self._path} does not hold what it should: {error}.") from None
-        except OSError as error:
-            raise StartError(f"{self._path} cannot be read: {error.strerror}.") from None
+        # Any thread; each step is one C call.
+        self._gone: deque[tuple[str, str]] = deque()
+        load_at_start(self._path, self._take, self._files)
 
     def _take(self, document: Any) -> None:
         """groupTopicMap says nothing new and is not read."""
@@ -123,12 +121,20 @@ class ConsumerOffsetManager:
         return -1 if entry is None else entry.queues.get(queue_id, -1)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Remember an offset; a lower one than before counts, too (a reset). What fits no queue is dropped.
+        """Remember an offset; a lower one than before counts, too (a reset). What fits no queue is dropped, and what
+        others say of a group whose offsets are the broker's own.
 
         False when it is not kept since the table is full.
         """
-        if not 0 <= queue_id <= _QUEUE_ID_MAX or not 0 <= offset <= _OFFSET_MAX:
+        if not 0 <= queue_id <= _QUEUE_ID_MAX or not 0 <= offset <= _OFFSET_MAX or group == CHECK_GROUP:
             return True
+        return self._keep(group, topic, queue_id, offset)
+
+    def commit_own(self, topic: str, offset: int) -> None:
+        """How far the broker is with half messages, or their op messages: a start relies on it."""
+        self._keep(CHECK_GROUP, topic, 0, offset)
+
+    def _keep(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         key = f"{topic}@{group}"
         entry = self._table.get(key)
         if entry is None:
@@ -153,14 +159,39 @@ class ConsumerOffsetManager:
             self._told_at = now
             logger.error("offsets: %d entries are there, %s is not kept", len(self._table), key)
 
-    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset against whatever members are doing: it holds until one of them has pulled there.
+    def reset(self, group: str, topic: str, queue_id: int, offset: int, reset_id: int = 0) -> None:
+        """Set an offset against whatever members are doing: it holds until one of them has taken it over.
 
-        It is kept however full the table is: only an administrator comes here.
+        It is kept however full the table is: only an administrator comes here. reset_id: its act in the journal.
         """
         self._table.setdefault(f"{topic}@{group}", QueueOffsets(topic, group))
         self.commit(group, topic, queue_id, offset)
-        self.resets[group, topic, queue_id] = offset
+        self.pending.arm((group, topic, queue_id), offset, reset_id)
+
+    def reset_all(self, move: GroupMove) -> None:
+        """The same of many queues at once, a fraction of a microsecond each."""
+        group = move.group
+        for topic, queues in move.targets.items():
+            entry = self._table.setdefault(f"{topic}@{group}", QueueOffsets(topic, group))
+            entry.queues.update(queues)
+            entry.changes += 1
+            self._commits += 1
+        self.pending.table.update(move.pending)
+        for topic, queue_id in move.forgotten:
+            self.forget(group, topic, queue_id)
+
+    def forget(self, group: str, topic: str, queue_id: int) -> None:
+        """The group has no offset of the queue, as before its first commit."""
+        self.pending.end((group, topic, queue_id))
+        entry = self._table.get(f"{topic}@{group}")
+        if entry is not None and entry.queues.pop(queue_id, None) is not None:
+            entry.changes += 1
+            self._commits += 1
+
+    def queues_of(self, group: str, topic: str) -> dict[int, int]:
+        """A copy of a group's offsets of a topic."""
+        entry = self._table.get(f"{topic}@{group}")
+        return {} if entry is None else entry.queues.copy()
 
     # --- any thread
 
@@ -175,18 +206,20 @@ class ConsumerOffsetManager:
     def remove_topic(self, topic: str) -> None:
         """Forget every group's offsets of a topic."""
         self._remove([entry for entry in self.all() if entry.topic == topic])
+        self._gone.append(("topic", topic))
         self.pulled.remove_topic(topic)
 
     def remove_group(self, group: str) -> None:
         """Forget a group's offsets."""
         self._remove([entry for entry in self.all() if entry.group == group])
+        self._gone.append(("group", group))
 
     def _remove(self, entries: list[QueueOffsets]) -> None:
         for entry in entries:
             key = f"{entry.topic}@{entry.group}"
             self._table.pop(key, None)
             for reset in [reset for reset in list(self.resets) if reset[:2] == (entry.group, entry.topic)]:
-                self.resets.pop(reset, None)
+                self.pending.end(reset)
             logger.info("offsets: removed %s", key)
         if entries:
             self._removed = True
@@ -212,16 +245,26 @@ class ConsumerOffsetManager:
     def persist(self) -> None:
         """Rewrite the file if an offset changed since the last time; durable when this returns. Raises OSError."""
         with self._save_lock:
-            commits = self._commits
-            if commits == self._saved_commits and not self._removed:
-                return
-            removed, self._removed = self._removed, False
+            over, gone = _drained(self.pending.over), _drained(self._gone)
             try:
-                save_json_atomically(self._path, self._document(), self._files)
+                self._save()
+                self.after_save(over, gone)
             except BaseException:
-                self._removed = removed
+                self.pending.over.extendleft(reversed(over))
+                self._gone.extendleft(reversed(gone))
                 raise
-            self._saved_commits = commits
+
+    def _save(self) -> None:
+        commits = self._commits
+        if commits == self._saved_commits and not self._removed:
+            return
+        removed, self._removed = self._removed, False
+        try:
+            save_json_atomically(self._path, self._document(), self._files)
+        except BaseException:
+            self._removed = removed
+            raise
+        self._saved_commits = commits
 
     def document(self) -> bytes:
         """What the file would hold now."""
@@ -239,6 +282,11 @@ class ConsumerOffsetManager:
                 ("offsetTable", map(_encoded, table)),
             )
         )
+
+
+def _drained(waiting: deque[T]) -> list[T]:
+    """What waits there now, taken out."""
+    return [waiting.popleft() for _ in range(len(waiting))]
 
 
 def _encoded(entry: QueueOffsets) -> bytes:

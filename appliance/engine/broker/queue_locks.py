@@ -109,6 +109,13 @@ class RebalanceLockManager:
             client_id, ends = self._groups.get(group, {}).get(queue, ("", 0.0))
         return client_id if ends > self._clock.monotonic() else None
 
+    def leases(self, group: str) -> dict[MessageQueue, tuple[str, float]]:
+        """What is leased now: queue -> (client id, seconds that its lease still has)."""
+        now = self._clock.monotonic()
+        with self._lock:
+            locks = dict(self._groups.get(group, {}))
+        return {queue: (client_id, ends - now) for queue, (client_id, ends) in locks.items() if ends > now}
+
     def _sweep_locked(self, now: float) -> None:
         """Drop leases that ran out: they are free anyway. One step of a round; the next comes with the next lock."""
         if not self._to_sweep:

@@ -90,6 +90,7 @@ class Sampler(ServiceThread):
         self._entries: list[QueueOffsets] = []
         self._entry_changes: list[int] = []
         self._committed: dict[QueueOffsets, dict[int, int]] = {}
+        self._queue_moved_at: dict[QueueOffsets, dict[int, float]] = {}
         self.slowest_ms = 0.0
 
     def run(self) -> None:
@@ -172,6 +173,7 @@ class Sampler(ServiceThread):
             alive = set(entries)
             for entry in [entry for entry in self._committed if entry not in alive]:
                 del self._committed[entry]
+                self._queue_moved_at.pop(entry, None)
                 moves = self.pairs.pop((entry.topic, entry.group), None)
                 if moves is not None:
                     self._forget(moves)
@@ -192,10 +194,14 @@ class Sampler(ServiceThread):
         if before is None:
             return
         moved = 0
+        moved_at: dict[int, float] = {}
         for queue_id, offset in queues.items():
             last = before.get(queue_id)
             if last is not None and offset > last:
                 moved += offset - last
+                moved_at[queue_id] = now
+        if moved_at:
+            self._queue_moved_at.setdefault(entry, {}).update(moved_at)
         self._moved(moves, moved, now)
 
     def _moved(self, moves: RecentMoves, by: int, now: float) -> None:
@@ -226,6 +232,10 @@ class Sampler(ServiceThread):
             moves.rest()
 
     # --- any thread
+
+    def queue_moved_at(self, entry: QueueOffsets, queue_id: int) -> float:
+        """When a committed offset was last seen to go on, in monotonic seconds; the sampler's start if it was not."""
+        return self._queue_moved_at.get(entry, {}).get(queue_id, self.started_at)
 
     def span(self, samples: int = RATE_SAMPLES) -> tuple[int, float]:
         """(steps, seconds) between the last sample and the one `samples` before it; (0, 0.0) before there are two."""

@@ -15,8 +15,10 @@ from ..clock import Clock
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from ..store.message_store import MessageStore
+from .delays.delivery import DeliverDelayed
 from .processors.pull import PullProcessor
 from .processors.query import POOL as QUERY_POOL
+from .timers.delivery import DeliverTimers
 
 SAMPLE_S = 10.0
 _WINDOWS = (1, 6, 60)
@@ -28,6 +30,8 @@ class _Sample(NamedTuple):
     found: int
     miss: int
     transferred: int
+    timed: int
+    timed_out: int
 
 
 class BrokerStats:
@@ -39,10 +43,14 @@ class BrokerStats:
         pull: PullProcessor,
         server: RemotingServer,
         pools: Mapping[str, WorkerPool],
+        delivery: DeliverDelayed,
+        timers: DeliverTimers,
         clock: Clock,
     ) -> None:
         # Constant after construction.
         self._store = store
+        self._delivery = delivery
+        self._timers = timers
         self._pull = pull
         self._server = server
         self._pools = pools
@@ -59,7 +67,9 @@ class BrokerStats:
         """Remember the totals of now; at a new day also as the morning's."""
         pull = self._pull
         put, got = self._store.put_count, pull.message_count
-        self._samples.append(_Sample(self._clock.monotonic(), put, pull.found_count, pull.miss_count, got))
+        timed, timed_out = self._timers.index.indexed.queue_offset, self._timers.delivered
+        now = self._clock.monotonic()
+        self._samples.append(_Sample(now, put, pull.found_count, pull.miss_count, got, timed, timed_out))
         day = time.localtime(self._clock.wall_ms() / 1000).tm_yday
         if day != self._day:
             self._day = day
@@ -118,7 +128,14 @@ class BrokerStats:
             "earliestMessageTimeStamp": str(store.earliest_time_ms()),
             "dispatchBehindBytes": str(store.index.behind),  # queue entries are made with the append
             "remainHowManyDataToFlush": _size(log.written - log.durable),
+            "timerCongestNum": str(self._timers.pending),
+            "timerEnqueueTps": self._rates("timed").split()[0],
+            "timerDequeueTps": self._rates("timed_out").split()[0],
             **self._waiting(),
+            **{
+                f"scheduleMessageOffset_{level}": f"{delivered},{end}"
+                for level, (delivered, end) in self._delivery.offsets().items()
+            },
         }
 
     def _waiting(self) -> dict[str, str]:

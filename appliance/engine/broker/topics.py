@@ -31,6 +31,7 @@ from ..protocol.names import (
     PERM_WRITE,
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
+    TIMER_TOPIC,
     is_legal_group,
     topic_name_error,
 )
@@ -289,7 +290,7 @@ def _topics_from_the_start(config: BrokerConfig) -> dict[str, TopicConfig]:
         new_topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
         new_topic(HALF_TOPIC, 1, _READ_WRITE),
         new_topic(OP_HALF_TOPIC, 1, _READ_WRITE),
-        new_topic("rmq_sys_wheel_timer", 1, _READ_WRITE),
+        new_topic(TIMER_TOPIC, 1, _READ_WRITE),
     ]
     if config.auto_create_topic_enable:
         topics.append(_template(config))

@@ -97,6 +97,7 @@ def broker_acts(
         code.CONSUME_MESSAGE_DIRECTLY: Act(
             "message.consume", _field("consumerGroup", "clientId"), told=("msgId", "topic")
         ),
+        code.RESUME_CHECK_HALF_MESSAGE: Act("transaction.resume", _field("msgId")),
     }
 
 

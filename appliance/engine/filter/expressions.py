@@ -7,10 +7,61 @@ from collections.abc import Callable
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
 from .message_filter import MessageFilter
+from .sql92 import SqlError
+from .sql_filter import QUICK_CHARS, TooManyExpressions, known_filter, sql_filter
 from .tags import tag_filter
 
-#: Type -> what makes a filter of an expression. None, "": of clients that do not say.
-FILTERS: dict[str | None, Callable[[str | None], MessageFilter]] = {None: tag_filter, "": tag_filter, "TAG": tag_filter}
+SQL92 = "SQL92"
+#: Types that mean tags. None, "": of clients that do not say.
+TAG_TYPES: frozenset[str | None] = frozenset((None, "", "TAG"))
+#: Type -> what makes a filter of an expression.
+FILTERS: dict[str | None, Callable[[str | None], MessageFilter]] = {
+    **dict.fromkeys(TAG_TYPES, tag_filter),
+    SQL92: sql_filter,
+}
+
+
+class NotCompiled(Exception):
+    """Making the filter of an expression may take long: `make_filter` is to be called in a pool first."""
+
+    def __init__(self, kind: str, expression: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.expression = expression
+
+
+def make_filter(kind: str | None, expression: str | None) -> MessageFilter:
+    """The filter of an expression, whatever that takes. Refuses with 1 a type that there is none of, with 23 what does
+    not compile, with 2 while too many are in use."""
+    make = FILTERS.get(kind)
+    if make is None:
+        raise not_supported(kind)
+    try:
+        return make(expression)
+    except SqlError as error:
+        raise RefusedRequest(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+    except TooManyExpressions as error:
+        raise RefusedRequest(ResponseCode.SYSTEM_BUSY, str(error)) from None
+
+
+def quick_filter(kind: str | None, expression: str | None) -> MessageFilter:
+    """As `make_filter`, for the I/O thread. Raises NotCompiled for a text that is new and long."""
+    if kind == SQL92 and not is_quick(expression or ""):
+        raise NotCompiled(kind, expression or "")
+    return make_filter(kind, expression)
+
+
+def is_quick(expression: str) -> bool:
+    """Whether an SQL92 expression is known already, or so short that it takes next to nothing."""
+    return len(expression) <= QUICK_CHARS or is_known(expression)
+
+
+def is_known(expression: str) -> bool:
+    """Whether an SQL92 expression was compiled lately, or found to be wrong."""
+    try:
+        return known_filter(expression) is not None
+    except SqlError:
+        return True
 
 
 def not_supported(expression_type: str | None) -> RefusedRequest:

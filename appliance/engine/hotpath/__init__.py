@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         AdmissionState,
         AnswersState,
         AppenderState,
+        DeliveryState,
         LoopState,
         PeerState,
         QueueState,
@@ -50,7 +51,7 @@ else:
     StageState, TableState, TickState = twin.StageState, twin.TableState, twin.TickState
     Keys, link_entries, put_keys = twin.Keys, twin.link_entries, twin.put_keys
     scan_keys, take_back = twin.scan_keys, twin.take_back
-    AnswersState = twin.AnswersState
+    AnswersState, DeliveryState = twin.AnswersState, twin.DeliveryState
 
 #: Whether this process uses the compiled twin.
 COMPILED = not WHY_PURE
@@ -62,6 +63,8 @@ SendRuns: Any = getattr(twin, "SendRuns", None)
 PullRuns: Any = getattr(twin, "PullRuns", None)
 #: `pick_entries` of store/message_reader.py.
 pick_entries: Any = getattr(twin, "pick_entries", None)
+#: What an expression sees of the records of queue entries, read without the GIL.
+values_of: Any = getattr(twin, "values_of", None)
 #: How much of a file the page cache holds.
 cached_pages: Any = getattr(twin, "cached_pages", None)
 #: Takes the usual frames of a read.
@@ -78,6 +81,7 @@ __all__ = [
     "AdmissionState",
     "AnswersState",
     "AppenderState",
+    "DeliveryState",
     "FrameRunner",
     "Keys",
     "LoopState",
@@ -97,4 +101,5 @@ __all__ = [
     "put_keys",
     "scan_keys",
     "take_back",
+    "values_of",
 ]

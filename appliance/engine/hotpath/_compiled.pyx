@@ -16,7 +16,7 @@ cdef extern from *:
     """
     const unsigned long ROCKETBOX_SOURCES
 
-INTERFACE = 2
+INTERFACE = 3
 #: What `building.mark_of_sources` said when this was built.
 SOURCES = ROCKETBOX_SOURCES
 
@@ -28,3 +28,4 @@ include "pull.pxi"
 include "frames.pxi"
 include "sockets.pxi"
 include "index.pxi"
+include "filter.pxi"

@@ -39,6 +39,10 @@ cdef enum: PULL_HEAD_BYTES = 640
 cdef enum: PULL_NUMBERS = 6
 # What one sendmsg takes, the header included. Linux: IOV_MAX.
 cdef enum: PULL_MOST_PIECES = 1024
+# A delivery event, and what one has room for: broker/deliveries/event_format.py.
+cdef enum: PULL_EVENT = 16
+cdef enum: PULL_MOST_COUNT = 0xFFFF
+cdef long long PULL_MOST_OFFSET = (<long long>1 << 47) - 1
 
 
 cdef struct PullRun:
@@ -316,6 +320,7 @@ cdef class PullRuns:
     cdef object _commit, _note
     cdef object _path_pull, _new_request
     cdef AnswersState _answers
+    cdef DeliveryState _deliveries
     cdef LoopState _loop
     cdef object _buffer
     cdef char* _bytes
@@ -347,7 +352,8 @@ cdef class PullRuns:
         self._blocks, self._deletions, self._deletions_seen = {}, parts.deletions, parts.deletions[0]
         self._resets, self._commit, self._note = parts.resets, parts.commit, parts.note
         self._path_pull, self._new_request = parts.pull, parts.new_request
-        self._answers, self._loop = parts.answers, parts.loop
+        self._answers, self._loop, self._deliveries = parts.answers, parts.loop, parts.deliveries
+        assert PyByteArray_GET_SIZE(self._deliveries.room) % PULL_EVENT == 0
         self._buffer = parts.buffer
         # The view keeps its bytes where they are as long as it is there; to hold it a second time would serve nothing.
         PyObject_GetBuffer(self._buffer, &view, PyBUF_WRITABLE)
@@ -367,6 +373,10 @@ cdef class PullRuns:
         self._lite = options.lite_pull_message_enable
         self._long_polling = options.long_polling_enable
         self._short_ms = options.short_polling_time_ms
+
+    def forget_plans(self):
+        """What was learned may not hold with other options. On remoting-io."""
+        self._plans.clear()
 
     # --- plans
 
@@ -653,12 +663,38 @@ cdef class PullRuns:
         put_u32(<byte*>into + 4, <uint32_t>(at - 8))
         return at
 
-    cdef int _served(self, PullPlan plan, queue, long long next_offset, const Picked* picked) except -1:
+    cdef int _served(
+        self, PeerState conn, PullPlan plan, queue, long long next_offset, const Picked* picked
+    ) except -1:
         """It is certain that the answer leaves now."""
         self._note(plan.group_name, queue, next_offset)
         self._answers.found_count += 1
         self._answers.message_count += picked.count
         self._answers.message_bytes += picked.size
+        if self._deliveries.on:
+            self._tell(conn, plan, next_offset - picked.scanned, picked.scanned)
+        return 0
+
+    cdef int _tell(self, PeerState conn, PullPlan plan, long long first, long long count) except -1:
+        """As DeliveryRecorder.record."""
+        cdef DeliveryState events = self._deliveries
+        cdef void* known = PyDict_GetItem(conn.told, plan)
+        cdef long long number = -1
+        cdef byte* at
+        if known != NULL:
+            number = <object>known
+        if number < events.first_number or count > PULL_MOST_COUNT or first > PULL_MOST_OFFSET:
+            events.record_unusual(
+                conn, plan, plan.group_name, plan.topic_name, plan.queue_id, plan.wanted, first, count
+            )
+            return 0
+        if events.at + PULL_EVENT > PyByteArray_GET_SIZE(events.room):
+            events.hand_over()
+        at = <byte*>PyByteArray_AS_STRING(events.room) + events.at
+        put_u32(at, <uint32_t>number)
+        put_u32(at + 4, <uint32_t>self._loop.wall_ms)
+        put_i64(at + 8, first << 16 | count)
+        events.at += PULL_EVENT
         return 0
 
     cdef bint _send(
@@ -675,12 +711,12 @@ cdef class PullRuns:
         if picked.run_count == 1 and picked.size >= PULL_SENDFILE_FROM:
             place = self._log.resident(runs[0].offset, runs[0].size)
             if place is not None:
-                self._served(plan, queue, next_offset, picked)
+                self._served(conn, plan, queue, next_offset, picked)
                 self._send_file(conn, head, head_bytes, place[0], place[1], picked.size)
                 return True
         if not self._read_records(picked):
             return False
-        self._served(plan, queue, next_offset, picked)
+        self._served(conn, plan, queue, next_offset, picked)
         self._send_pieces(conn, head, head_bytes, picked)
         return True
 

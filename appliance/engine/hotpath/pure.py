@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..remoting.event_loop import EventLoop
 
 #: Both twins say this number; it changes with every change of what one of them offers to the rest of the engine.
-INTERFACE = 2
+INTERFACE = 3
 
 
 class LoopState:
@@ -98,7 +98,8 @@ class ServerState:
 
 
 class PeerState:
-    """Of a connection: what it is to be sent, and whether it is read from."""
+    """Of a connection: what it is to be sent, and whether it is read from. told: of what it pulls -> the number that
+    delivery events call it by."""
 
     __slots__ = (
         "_mask",
@@ -115,6 +116,7 @@ class PeerState:
         "full",
         "halted",
         "last_active",
+        "told",
     )
 
     _mask: int
@@ -131,6 +133,7 @@ class PeerState:
     full: bool
     halted: bool
     last_active: float
+    told: dict[Any, int]
 
 
 class AnswersState:
@@ -140,3 +143,13 @@ class AnswersState:
     miss_count: int
     message_count: int
     message_bytes: int
+
+
+class DeliveryState:
+    """Of the recorder of deliveries. room: where events are packed; `at` bytes of it are taken. first_number: lower
+    ones mean nothing any more. on: whether anything is recorded."""
+
+    room: bytearray
+    at: int
+    first_number: int
+    on: bool

@@ -59,6 +59,7 @@ cdef class PeerState:
     cdef public bint full
     cdef public bint halted
     cdef public double last_active
+    cdef public dict told
 
 
 cdef class TableState:
@@ -68,3 +69,10 @@ cdef class TableState:
 cdef class AdmissionState:
     cdef public long long generation
     cdef public dict routes
+
+
+cdef class DeliveryState:
+    cdef public bytearray room
+    cdef public long long at
+    cdef public long long first_number
+    cdef public bint on

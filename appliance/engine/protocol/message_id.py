@@ -19,6 +19,11 @@ from __future__ import annotations
 
 import ipaddress
 import struct
+from functools import lru_cache
+
+#: Hosts that are remembered as text: one log names the same few again and again, and making the text costs more than
+#: all else of a record.
+_HOSTS_KEPT = 1024
 
 
 def encode_host(host: str, port: int) -> bytes:
@@ -32,6 +37,7 @@ def encode_host(host: str, port: int) -> bytes:
     return address.packed + struct.pack(">i", port)
 
 
+@lru_cache(_HOSTS_KEPT)
 def decode_host(raw: bytes) -> tuple[str, int]:
     """(address, port) of 8 or 20 bytes, the reverse of `encode_host`."""
     return str(ipaddress.ip_address(raw[:-4])), int.from_bytes(raw[-4:], "big")

@@ -24,22 +24,17 @@ CLIENT_ID_MAX_LENGTH = 512
 #: Ours; a host name has at most as many.
 BROKER_NAME_MAX_LENGTH = 255
 
-# Set by brokers.
-RETRY_TOPIC = "RETRY_TOPIC"  # the topic that a message in %RETRY% or %DLQ% was first consumed from
-REAL_TOPIC = "REAL_TOPIC"  # the topic of a message that waits in a system topic
-MSG_REGION = "MSG_REGION"
-TRACE_SWITCH = "TRACE_ON"
-CLUSTER = "CLUSTER"
-POP_CK = "POP_CK"  # the checkpoint by which a POP consumer acknowledges
-TRANSIENT_PREFIX = "__RMQ.TRANSIENT."  # properties that are never stored
 RETRY_PREFIX = "%RETRY%"  # and a group: messages it could not consume, to be consumed again
 DLQ_PREFIX = "%DLQ%"  # and a group: messages it could not consume after the last retry
 TEMPLATE_TOPIC = "TBW102"  # its settings are those of topics that are made by a send
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"  # messages of open transactions
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # which of those are decided
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # delayed messages, a queue for each level
+TIMER_TOPIC = "rmq_sys_wheel_timer"  # messages that wait for a time of their own
 #: Every Java client names this producer group in its heartbeats. Consumers do, too: they send messages back with it.
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+#: Under this group Apache keeps how far it has read half messages and their op messages, and so do we.
+CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 
 #: Clients may not send to these.
 NO_SEND_TOPICS = frozenset(
@@ -47,6 +42,7 @@ NO_SEND_TOPICS = frozenset(
         SCHEDULE_TOPIC,
         HALF_TOPIC,
         OP_HALF_TOPIC,
+        TIMER_TOPIC,  # not so with Apache: what is sent there would be stored in any topic at all
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",

@@ -18,21 +18,37 @@ KEYS = "KEYS"  # words between blanks; the key index finds the message by each
 TAGS = "TAGS"  # one tag; its `java_hash` is the tag code of the queue entry
 UNIQUE_KEY = "UNIQ_KEY"  # see `message_id`; the key index finds the message by it, too
 TRANSACTION_PREPARED = "TRAN_MSG"  # "true": a half message
+PRODUCER_GROUP = "PGROUP"  # of a half message: the group of who sent it
+CHECK_IMMUNITY_TIME = "CHECK_IMMUNITY_TIME_IN_SECONDS"  # of a half message: nobody is asked about it before
 DELAY_TIME_LEVEL = "DELAY"  # a number from 1 on: one of `messageDelayLevel`
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"  # seconds from now
 TIMER_DELAY_MS = "TIMER_DELAY_MS"  # milliseconds from now
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"  # wall ms
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"  # the unique key of a delayed message that is recalled
 INNER_NUM = "INNER_NUM"  # how many messages a record of Apache's batch queues holds
-#: Each of them delays a message, or recalls a delayed one.
-DELAY_NAMES = (DELAY_TIME_LEVEL, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DEL_UNIQKEY)
+#: Each of them delays a message by a timer, or recalls a delayed one.
+TIMER_NAMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DEL_UNIQKEY)
 
 # Set by brokers.
 RETRY_TOPIC = "RETRY_TOPIC"  # of a message in %RETRY% or %DLQ%: the topic it was sent to
 REAL_TOPIC = "REAL_TOPIC"  # of a message that waits in a system topic: the topic it is for
+REAL_QUEUE_ID = "REAL_QID"  # and the queue of that topic
+TRANSACTION_ID = "__transactionId__"  # of a half message and its committed copy: the unique key
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"  # of a half message: how often its producers were asked
+PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"  # of a half message that was stored again: its first offset
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"  # of a message in %RETRY% or %DLQ%: the offset id of the one first consumed
+WAIT_STORE = "WAIT"  # "false": the sender does not wait for the sync
 MSG_REGION = "MSG_REGION"  # the broker's `regionId`
 TRACE_SWITCH = "TRACE_ON"  # whether clients may write traces
 CLUSTER = "CLUSTER"  # the broker's `brokerClusterName`
+TIMER_OUT_MS = "TIMER_OUT_MS"  # of a message that waits for its time: wall ms, what it asked for less the precision
+TIMER_ENQUEUE_MS = (
+    "TIMER_ENQUEUE_MS"  # of a message whose time came, or that was stored once more: since when it waited
+)
+TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"  # and when the broker stored it so: wall ms
+TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"  # how often it was stored once more while it waited
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"  # of a request and its reply: the client id of who asked
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"  # of a reply as it is pushed: the broker's wall ms
 POP_CK = "POP_CK"  # the checkpoint with which a POP consumer acknowledges
 TRANSIENT_PREFIX = "__RMQ.TRANSIENT."  # properties of such names are not stored
 
@@ -49,7 +65,7 @@ def decode_properties(text: str) -> dict[str, str]:
 
 def encode_properties(properties: dict[str, str]) -> str:
     """The text of a map, with 0x02 behind each pair. Names and values hold neither separator."""
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 def find_property(text: str, name: str) -> str | None:

@@ -117,6 +117,25 @@ def store_time_ms(head: bytes) -> int:
     return int.from_bytes(head[at : at + 8], "big")
 
 
+def body_length_at(data: bytes, at: int = 0) -> int:
+    """Where the length of the body stands, for the record that begins at `data[at]`; its last fixed field."""
+    flags = data[at + 39]  # the sys flag's last byte
+    return at + 84 + (12 if flags & SYS_BORN_IPV6 else 0) + (12 if flags & SYS_STORE_IPV6 else 0)
+
+
+def topic_at(head: bytes) -> int:
+    """Where in a record its topic's length stands, behind the body; from its first 112 bytes."""
+    fixed = _LAYOUT_OF_FLAGS[int.from_bytes(head[36:40], "big") & SYS_HOSTS_IPV6].fixed.size
+    return fixed + int.from_bytes(head[fixed - 4 : fixed], "big")
+
+
+def hosts(data: bytes) -> tuple[bytes, bytes]:
+    """(born host, store host) of a whole record, as it holds them: 8 or 20 bytes each."""
+    flags = data[39]  # the sys flag's last byte
+    born_end = 68 if flags & SYS_BORN_IPV6 else STORE_TIME_AT
+    return data[48:born_end], data[born_end + 8 : born_end + (28 if flags & SYS_STORE_IPV6 else 16)]
+
+
 def body_crc(body: bytes | memoryview) -> int:
     """CRC-32 with bit 31 cleared, as Apache stores it; 0 for an empty body."""
     return crc32(body) & 0x7FFFFFFF

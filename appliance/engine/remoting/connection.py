@@ -9,6 +9,11 @@ of a partial frame is kept, in one of two ways:
 Frames are dispatched in their order. While the peer's outbox is full, or back-pressure stops its sends, the frames
 behind are held as the bytes they came in and nothing more is read (`halted`).
 
+A read may hold thousands of small requests, and each may take a twentieth of a millisecond. So a connection has turns:
+when frames that Python handles have taken TURN_S, those behind them are held, too, and go on when the others that wait
+for a turn have had theirs (`server.go_on_soon`). Sends and pulls that the compiled twin takes cost a twentieth of that;
+they are bounded by the size of a read.
+
 Everything here belongs to the remoting-io thread except `respond`, `answer`, `send_command` and `close`, which any
 thread may call.
 """
@@ -43,6 +48,11 @@ _OWN_BUFFER_BYTES = 64 * 1024
 #: That buffer has at most this size until so much of the frame has arrived, and then the frame's size: allocating 16
 #: MiB takes the I/O thread 1 to 15 ms, which nobody may cause by sending eight bytes.
 _TRUSTED_BYTES = 128 * 1024
+
+#: How long a connection's frames keep the I/O thread before those of others are looked at; one frame more may follow.
+TURN_S = 0.0005
+#: When a tick has taken so long, a turn is one frame: hundreds of connections may have something to read at once.
+LONG_TICK_S = 0.002
 
 _PREFIX = struct.Struct(">iI")
 _LENGTH = struct.Struct(">i")
@@ -212,7 +222,7 @@ class Connection(Outbox):
 
     def _consume(self, view: memoryview, end: int, position: int = 0) -> int:
         """Dispatch the whole frames from `view[position]` on; return where the first partial one begins, or where it
-        halted.
+        halted, as at the end of this turn.
 
         A length that no frame can have is refused as soon as it has arrived, before the rest. While back-pressure stops
         producers, this halts at the first send, even at the beginning of one. Everything that the peer wrote behind
@@ -220,6 +230,8 @@ class Connection(Outbox):
         knows how much of what follows is sends.
         """
         dispatch = self.dispatcher.dispatch
+        now = self._server.loop.clock.monotonic
+        turn_ends = 0.0
         producers_held = self._server.producers_held
         runner = None if producers_held else self.dispatcher.runner
         while end - position >= 8:
@@ -237,8 +249,14 @@ class Connection(Outbox):
                 return position
             if stop > end:
                 break
+            if not turn_ends:
+                turn_ends = now()
+                if turn_ends - self._server.loop.monotonic < LONG_TICK_S:
+                    turn_ends += TURN_S
             dispatch(self, view, position + 8, stop, meta)
             position = stop
+            if not self.halted and position < end and now() >= turn_ends:
+                self.halted = True  # until what follows is held
             if self.halted:
                 return position
         if 4 <= end - position < 8:
@@ -297,14 +315,16 @@ class Connection(Outbox):
     # --- received, but not to be dispatched yet
 
     def _hold(self, view: memoryview) -> None:
-        """Keep frames until the peer has taken its answers, or back-pressure ends; nothing is read meanwhile."""
+        """Keep frames until the peer has taken its answers, back-pressure ends, or its next turn comes; nothing is
+        read meanwhile."""
         self._held = view
         self._server.account_partial(self, view.nbytes)
         if not self.closed:
             self._settle()
 
-    def _go_on(self) -> None:
-        """There may be room again: build the answers that wait, then dispatch the frames that were held."""
+    def go_on(self) -> None:
+        """There may be room again, or it is this peer's turn: build the answers that wait, then dispatch the frames
+        that were held."""
         self._going_on = False
         if self.closed:
             return

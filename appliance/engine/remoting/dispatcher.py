@@ -53,8 +53,18 @@ _FIELD_BYTES = 200
 
 #: The header's first bytes tell the code: `{"code":310,"ext...` - 12 bytes reach behind the comma of 3 digits.
 _HOT_PREFIX_BYTES = 12
+#: What carries messages.
+SEND_CODES = frozenset(
+    (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    )
+)
 #: What stores messages: back-pressure stops these and nothing else.
-SEND_CODES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
+STORING_CODES = SEND_CODES | {RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
 #: A header in an unusual form may be this long, or have as many fields as follows: each is an object on the I/O thread.
 _MANY_FIELDS_BYTES = 64 * 1024
 _MANY_FIELDS = 4096
@@ -64,7 +74,7 @@ def _hot_prefix(code: int) -> bytes:
     return (b'{"code":%d,"extFields' % code)[:_HOT_PREFIX_BYTES]
 
 
-_SEND_PREFIXES = frozenset(_hot_prefix(code) for code in SEND_CODES)
+_STORING_PREFIXES = frozenset(_hot_prefix(code) for code in STORING_CODES)
 
 
 #: The remark of SYSTEM_BUSY for what a pool has no room for; clients know it.
@@ -291,13 +301,13 @@ class Dispatcher:
         codec = meta >> 24
         if codec == CODEC_JSON:
             prefix = bytes(view[header : min(header + _HOT_PREFIX_BYTES, end)])
-            if prefix in _SEND_PREFIXES:
+            if prefix in _STORING_PREFIXES:
                 return True
             if prefix in self._hot:
                 return False
         body = header + (meta & 0xFFFFFF)
         found: Peeked | None = peek(codec, view[header:body]) if whole and body <= end else None
-        return found is not None and found.code in SEND_CODES
+        return found is not None and found.code in STORING_CODES
 
     def dispatch_request(self, conn: Connection, request: RemotingCommand, header_bytes: int = 0) -> None:
         """Handle a decoded request, inline or in its pool."""

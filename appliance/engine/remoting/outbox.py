@@ -63,6 +63,9 @@ class OutboxServer(Protocol):
     def account_outbox(self, conn: Outbox, change: int) -> None:
         """Count bytes in the outboxes of all peers."""
 
+    def go_on_soon(self, conn: Outbox) -> None:
+        """Call `go_on` when it is this peer's turn."""
+
 
 class Outbox(PeerState):
     """What is to be sent to one peer.
@@ -96,6 +99,7 @@ class Outbox(PeerState):
         self.full = False
         self.halted = False
         self.dirty = False
+        self.told = {}
         self.last_active = self.listening_since = server.loop.monotonic
         self._held: memoryview | None = None  # frames that were received and must not be dispatched yet
         self._held_back = False  # they begin with a send, which back-pressure stops
@@ -255,7 +259,7 @@ class Outbox(PeerState):
         self._look_for_room()
         if not self.halted and not self._going_on and self._has_more():
             self._going_on = True
-            self._server.loop.call_soon(self._go_on)
+            self._server.go_on_soon(self)
         mask = WRITABLE if self._out else 0
         if not (self.halted or self._going_on or self._held is not None or self._server.reading_paused):
             mask |= READABLE
@@ -340,7 +344,8 @@ class Outbox(PeerState):
         while waiting and not self.full and not self._in_pool and not self.closed:
             waiting.popleft()()
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """There may be something to go on with."""
         raise NotImplementedError
 
     def _close(self) -> None:

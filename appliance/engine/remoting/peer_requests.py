@@ -1,4 +1,4 @@
-"""Requests that the broker sends to a client (221, 307, 309), and the answers to them.
+"""Requests that the broker sends to a client (221, 307, 309, 326), and the answers to them.
 
 Source: RocketMQ `NettyRemotingAbstract.responseTable`.
 """
@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..errors import FrameError
 from ..protocol.command import RemotingCommand
 from .event_loop import EventLoop, Timer
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Called with the answer, or with None when none came in time or the connection closed.
+#: Called with the answer, or with None when none came in time, the connection closed, or the request is too large.
 Done = Callable[[RemotingCommand | None], None]
 
 #: Ours: requests that may wait for their answer at once, to all clients together.
@@ -50,7 +51,20 @@ class PeerRequests:
         timer = self._loop.call_later(timeout_s, expired)
         self._waiting.setdefault(conn, {})[opaque] = (done, timer)
         self._count += 1
-        conn.send_command(command)
+        try:
+            conn.send_command(command)
+        except FrameError as error:  # a question as long as a frame, and what the broker adds
+            logger.warning("peer: a request cannot be sent code=%d to=%s: %s", command.code, conn.remote_host, error)
+            self._finish(conn, opaque, None)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their answer."""
+        return self._count
+
+    def waiting_of(self, conn: Connection) -> int:
+        """Those of them that were sent to this peer."""
+        return len(self._waiting.get(conn, ()))
 
     def _finish(self, conn: Connection, opaque: int, answer: RemotingCommand | None) -> bool:
         """Call `done`; False when no request of this opaque waits."""

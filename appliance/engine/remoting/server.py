@@ -12,6 +12,7 @@ import resource
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from ..errors import StartError
@@ -36,8 +37,12 @@ PARTIAL_TOTAL_BYTES = 256 * 1024 * 1024
 OUTBOX_TOTAL_BYTES = 256 * 1024 * 1024
 #: A peer whose outbox is full must take something within this time; the same as it may be idle.
 STUCK_SECONDS = IDLE_SECONDS
-#: What one read takes while back-pressure stops producers, since what is behind the first send has to be kept.
+#: What one read takes while back-pressure stops producers, since what is behind the first send has to be kept; and
+#: while so many bytes wait to be dispatched that other reads might not fit in PARTIAL_TOTAL_BYTES.
 PRESSURE_READ_BYTES = 16 * 1024
+MANY_PARTIAL_BYTES = PARTIAL_TOTAL_BYTES // 4
+#: What the turns of all connections take of a tick, and one turn more.
+TURNS_S = 0.0005
 #: Descriptors that peers do not get: for queue files (twice 1,024), log files, tables and HTTP. At most half of all.
 RESERVED_DESCRIPTORS = 3072
 #: How often the log says that peers find no descriptor, at most.
@@ -142,6 +147,9 @@ class RemotingServer(ServerState):
         #: Called with each answer to a request that we sent. Set before the loop runs.
         self.on_answer: Callable[[Connection, RemotingCommand], None] = lambda conn, answer: None
         self._partial_total = 0
+        # Who waits for a turn, in order.
+        self._turns: deque[Outbox] = deque()
+        self._turns_due = False
         # Connections with frames that were not dispatched, by the bit length of how many bytes: so one of the largest
         # is found without looking at all of them.
         self._partials: list[dict[Connection, None]] = [{} for _ in range(64)]
@@ -193,6 +201,29 @@ class RemotingServer(ServerState):
             except Exception:
                 logger.exception("server: a listener for closed connections failed for=%s", conn.remote_host)
 
+    def go_on_soon(self, conn: Outbox) -> None:
+        """Give this connection a turn, in this tick or a later one: whoever asked before it comes first."""
+        self._turns.append(conn)
+        self._have_turns()
+
+    def _have_turns(self) -> None:
+        if self._turns and not self._turns_due:
+            self._turns_due = True
+            self.loop.call_soon(self._give_turns)
+
+    def _give_turns(self) -> None:
+        """A turn for each that waits, as far as a tick's time goes; then sends and whatever else came are looked at."""
+        now = self.loop.clock.monotonic
+        end = now() + TURNS_S
+        try:
+            for _ in range(len(self._turns)):
+                self._turns.popleft().go_on()
+                if now() >= end:
+                    break
+        finally:
+            self._turns_due = False
+            self._have_turns()
+
     def flush_dirty(self) -> None:
         """Send what this tick answered, one send for each connection."""
         while self.dirty:
@@ -210,10 +241,14 @@ class RemotingServer(ServerState):
         """Back-pressure, while too many bytes wait for their sync (D6): a connection that sends a message waits, with
         everything it sent behind that message. Consumers, heartbeats and the name server go on."""
         self.producers_held = held
-        self.read_bytes = PRESSURE_READ_BYTES if held else 0
+        self._bound_reads()
         if not held:
             # Not at once: the caller may be in the middle of a tick's end, or of another peer's frames.
             self.loop.call_soon(self._let_producers_go)
+
+    def _bound_reads(self) -> None:
+        scarce = self.producers_held or self._partial_total > MANY_PARTIAL_BYTES
+        self.read_bytes = PRESSURE_READ_BYTES if scarce else 0
 
     def held_producers(self) -> Waiting:
         """Producers that back-pressure stops now. Any thread."""
@@ -237,6 +272,7 @@ class RemotingServer(ServerState):
     def account_partial(self, conn: Connection, change: int) -> None:
         """Count bytes of partial frames; beyond the bound, close one of the largest others (D13)."""
         self._partial_total += change
+        self._bound_reads()
         magnitude = conn.partial_bytes.bit_length()
         if magnitude != conn.partial_magnitude:
             if conn.partial_magnitude:

@@ -123,10 +123,10 @@ class Appender(AppenderState):
         tick.last_offset = physical
         return physical
 
-    def next_store_ms(self) -> int:
+    def next_store_ms(self, wall_ms: int = 0) -> int:
         """The store time of what is put next in this tick: the wall clock's, never before that of an earlier record,
-        as searches by time rely on it."""
-        now = self.scheduler.wall_ms
+        as searches by time rely on it. wall_ms: a look at the clock that is later than the tick's."""
+        now = max(wall_ms, self.scheduler.wall_ms)
         if now > self.store_ms:
             self.store_ms = now
         return self.store_ms

@@ -1,4 +1,5 @@
-"""Queue entries for a pull whose queue file is not in the page cache, or where nobody can tell (D2).
+"""Queue entries for a pull whose queue file is not in the page cache, or where nobody can tell (D2), and for a filter
+that has many records to read.
 
 What was read here is handed to `MessageStore.get`: to look into the page cache once more would go round for ever where
 the file system cannot tell what it holds, or memory is so short that it is gone again.
@@ -8,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import CorruptFile, QueueBroken
+from ..errors import QueueBroken
 from ..filter.message_filter import EVERYTHING, MessageFilter
-from ..protocol.properties import decode_properties
-from ..protocol.record import decode_record
 from .log.commit_log import CommitLog
-from .queues.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue
+from .queues.consume_queue import ENTRY, ConsumeQueue
 from .queues.consume_queue_table import ConsumeQueueTable
 from .queues.queue_extension import QueueExtension, is_address
+from .settling import Settling
 
-#: Lets the entries through that `ColdReader` found to be wanted by a filter that reads records.
-SETTLED = MessageFilter(frozenset((1,)))
 #: Queue files kept open: pulls of what is cold mostly go on where the last one ended.
 _DESCRIPTORS = 64
 
@@ -38,13 +36,15 @@ class ColdReader:
         self._scan_count = scan_count
         self._files = queues.new_files(_DESCRIPTORS)
         self._extension = extension
+        self.settling = Settling(log.read, log.property_values if log.reads_values else None)
 
     def entries(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: MessageFilter = EVERYTHING) -> bytes:
         """What `get` with the same arguments looks through, from `offset` on; fewer where the file ends.
 
         Empty where there is nothing to read now: the queue is being rebuilt, or has been deleted. Addresses of
-        extension units are the tag codes that lie there. For a filter that reads records the tag code is 1 where it
-        matches, and 0 where it does not. Raises OSError when the disk fails.
+        extension units are the tag codes that lie there. For a filter that reads records the tag code is its verdict
+        (`settling`), and there are no more entries behind `max_count` that are wanted. Raises OSError when the disk
+        fails.
         """
         count = self._scan_count(max_count, wanted)
         try:
@@ -53,7 +53,9 @@ class ColdReader:
             return b""
         if wanted.codes is not None:
             entries = self._with_codes(queue, entries)
-        return self._settled(entries, wanted) if wanted.reads_records else entries
+        if wanted.reads_records:
+            return self.settling.settle(entries, wanted, max_count) or b""
+        return entries
 
     def _with_codes(self, queue: ConsumeQueue, entries: bytes) -> bytes:
         changed: bytearray | None = None
@@ -64,23 +66,6 @@ class ColdReader:
                     changed = changed or bytearray(entries)
                     ENTRY.pack_into(changed, number * ENTRY.size, physical, size, unit.tag_code)
         return entries if changed is None else bytes(changed)
-
-    def _settled(self, entries: bytes, wanted: MessageFilter) -> bytes:
-        settled = bytearray(entries)
-        for number, (physical, size, code) in enumerate(ENTRY.iter_unpack(entries)):
-            matches = wanted.codes is None or code in wanted.codes or is_address(code)
-            if matches and 0 < size < HOLE_SIZE:
-                matches = self._matches(wanted, physical, size)
-            ENTRY.pack_into(settled, number * ENTRY.size, physical, size, int(matches))
-        return bytes(settled)
-
-    def _matches(self, wanted: MessageFilter, physical: int, size: int) -> bool:
-        """What cannot be told, of a record that has expired or is damaged, is left to who reads it next."""
-        try:
-            record = decode_record(self._log.read(physical, size), check_crc=False)
-        except CorruptFile:
-            return True
-        return wanted.matches(decode_properties(record.properties))
 
     def close(self) -> None:
         self._files.close()

@@ -14,13 +14,12 @@ Source: RocketMQ `CommitLog.checkMessageAndReturnSize`, `CommitLogDispatcherBuil
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from ..protocol.names import SCHEDULE_TOPIC
 from ..protocol.properties import DELAY_TIME_LEVEL, KEYS, UNIQUE_KEY, decode_properties, find_property, java_hash
 from ..protocol.record import SYS_COMMIT, SYS_INNER_BATCH, SYS_ROLLBACK, SYS_TRANSACTION_MASK, Record
 from .queues.consume_queue import ENTRY
-
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]+)([smhd])\Z", re.ASCII)
@@ -92,14 +91,20 @@ def properties_tag_code(properties: str) -> int:
     return tag_code(tag) if code is None else code
 
 
-def entry_tag_code(record: Record, delay_levels_ms: list[int]) -> int:
+def entry_tag_code(record: Record, delay_levels_ms: Sequence[int]) -> int:
     """The tag code of a record's entry; in the schedule topic the time its delay ends."""
     if record.topic == SCHEDULE_TOPIC:
-        level = find_property(record.properties, DELAY_TIME_LEVEL)
-        if level is not None and level.isascii() and level.isdigit() and int(level) > 0:
-            index = min(int(level), len(delay_levels_ms)) - 1
-            return record.store_time_ms + (delay_levels_ms[index] if index >= 0 else 1000)
+        return waiting_tag_code(record.properties, record.store_time_ms, delay_levels_ms)
     return properties_tag_code(record.properties)
+
+
+def waiting_tag_code(properties: str, store_ms: int, delay_levels_ms: Sequence[int]) -> int:
+    """The tag code of a record of the schedule topic: when its delay ends, wall ms."""
+    level = (find_property(properties, DELAY_TIME_LEVEL) or "").removeprefix("+")  # so Apache's stores may say it
+    if level.isascii() and level.isdigit() and len(level) <= 32 and int(level) > 0:
+        index = min(int(level), len(delay_levels_ms)) - 1
+        return store_ms + (delay_levels_ms[index] if index >= 0 else 1000)
+    return properties_tag_code(properties)
 
 
 def has_keys(sys_flag: int) -> bool:

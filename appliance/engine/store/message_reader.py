@@ -8,13 +8,19 @@ from functools import partial
 from ..filter.message_filter import EVERYTHING, MessageFilter
 from ..hotpath import pick_entries as pick_compiled
 from ..protocol.record import store_time_ms
-from .cold_reader import SETTLED
 from .log.commit_log import CommitLog
 from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
 from .queues.consume_queue_table import ConsumeQueueTable
 from .queues.queue_extension import MIN_CODE, QueueExtension
 from .results import GetResult, GetStatus
 from .settings import StoreSettings
+from .settling import SETTLED, Settling
+
+#: Records that the I/O thread judges for one pull, and their bytes: in 0.1 ms, about. Their properties: an expression
+#: that is not costly may look through them twenty times, 0.4 ms.
+_RECORDS_AT_ONCE = 16
+_BYTES_AT_ONCE = 64 * 1024
+_PROPERTY_BYTES_AT_ONCE = 8 * 1024
 
 #: What was picked: (physical offset, size) of adjacent records; how many match and their bytes; how many entries were
 #: looked through; whether some of them have no record any more; whether one has no size.
@@ -42,6 +48,7 @@ class MessageReader:
         self._published = published
         # Owned by remoting-io.
         self._extension = extension
+        self.settling = Settling(self._read_now, most_bytes=_PROPERTY_BYTES_AT_ONCE)
 
     def scan_count(self, max_count: int, wanted: MessageFilter) -> int:
         """How many entries a read looks through at most: no more than an answer may hold, whatever was asked for."""
@@ -57,8 +64,9 @@ class MessageReader:
     ) -> GetResult | None:
         """Find up to `max_count` messages of a queue from `offset` that are wanted.
 
-        Never waits for the disk: None says that the queue's file is not in the page cache, or that records are to be
-        read for the filter. Then a ColdReader reads the entries for `read`, and the answer is not None.
+        Never waits for the disk: None says that the queue's file is not in the page cache, or that more records are to
+        be read for the filter than take next to no time. Then a ColdReader reads the entries for `read`, and the answer
+        is not None.
         Source: RocketMQ `DefaultMessageStore.getMessage`; statuses and limits of 5.3.3.
         """
         if queue is None:
@@ -74,6 +82,8 @@ class MessageReader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [], 0, 0)
         settings = self._settings()
         if wanted.reads_records:
+            if read is None:
+                read = self._settled_now(queue, offset, max_count, wanted)
             if not read:
                 return None if read is None else _nothing_yet(queue, offset)
             return self._select(queue, offset, max_count, SETTLED.codes, read, settings)
@@ -99,6 +109,23 @@ class MessageReader:
             if scan > in_files and len(found) == in_files * ENTRY_BYTES:
                 entries += queue.tail_entries(queue.tail_base, scan - in_files)
         return self._select(queue, offset, max_count, wanted.codes, entries, settings)
+
+    def _settled_now(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: MessageFilter) -> bytes | None:
+        """The verdicts on the last few records of a queue, which have just come and are in the page cache."""
+        if wanted.costly or offset < queue.tail_base or queue.max_offset - offset > _RECORDS_AT_ONCE:
+            return None
+        entries = queue.tail_entries(offset, _RECORDS_AT_ONCE)
+        if sum(split_entries(entries, len(entries) // ENTRY_BYTES)[1]) > _BYTES_AT_ONCE:
+            return None
+        return self.settling.settle(entries, wanted, max_count)
+
+    def _read_now(self, offset: int, size: int) -> bytes | None:
+        """Bytes of the log from the page cache, for `settling`."""
+        segment = self._log.segment_at(offset)
+        if segment is None:
+            return b""
+        data = bytearray(min(size, segment.end - offset))
+        return bytes(data) if self._log.read_nowait(offset, memoryview(data)) else None
 
     def _select(
         self,

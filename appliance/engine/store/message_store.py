@@ -115,6 +115,8 @@ class MessageStore(Appender):
         # As attributes, so that a pull pays for no call between them.
         self.get = reader.get
         self._scan_count = reader.scan_count
+        #: Judges records on remoting-io for filters that look at them.
+        self.settling = reader.settling
         self.find_queue = reader.find_queue
         self.offset_range = reader.offset_range
         self.min_offset = reader.min_offset

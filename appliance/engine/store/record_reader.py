@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import CorruptFile
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 _READ_BYTES = 4096
 #: Up to the store time behind a 20-byte born host.
 _HEAD_BYTES = 76
+#: Reading, checking and copying more than this takes the I/O thread too long (D10).
+LONGEST_READ_AT_ONCE = 256 * 1024
 
 
 class StoredRecord(NamedTuple):
@@ -55,15 +58,42 @@ class RecordReader:
         self._log = log
         self._publication = publication
 
-    def find(self, physical: int, size: int | None = None) -> StoredRecord | Missing:
-        """The record that begins at a physical offset. size: what its queue entry says; another one is no record."""
+    def find(
+        self, physical: int, size: int | None = None, read: Callable[[int, int], bytes] | None = None
+    ) -> StoredRecord | Missing:
+        """The record that begins at a physical offset. size: what its queue entry says; another one is no record. read:
+        gives bytes of the log as `CommitLog.read` does, for those who read several at once."""
+        found = self._find(physical, size, read or self._log.read)
+        assert found is not None, "a read that may wait brings something"
+        return found
+
+    def find_now(self, physical: int) -> StoredRecord | Missing | None:
+        """As `find`, without waiting for the disk: None when the record is not in the page cache, or is so long that
+        it is better read elsewhere. On remoting-io."""
+        return self._find(physical, None, self._read_now)
+
+    def _read_now(self, physical: int, size: int) -> bytes | None:
+        segment = self._log.segment_at(physical)
+        if segment is None:
+            return b""
+        if size > LONGEST_READ_AT_ONCE:
+            return None
+        data = bytearray(min(size, segment.end - physical))
+        return bytes(data) if self._log.read_nowait(physical, memoryview(data)) else None
+
+    def _find(
+        self, physical: int, size: int | None, read: Callable[[int, int], bytes | None]
+    ) -> StoredRecord | Missing | None:
+        """read: bytes of the log; None says that nothing can be told now."""
         room = self._publication.published - physical
         if physical < self._log.min_offset:
             return Missing.EXPIRED
         if room <= 0 or (size is not None and size > room):
             return Missing.NOT_PUBLISHED
         try:
-            data = self._log.read(physical, min(size or _READ_BYTES, room))
+            data = read(physical, min(size or _READ_BYTES, room))
+            if data is None:
+                return None
             if len(data) < FIXED_BYTES:
                 return Missing.EXPIRED if physical < self._log.min_offset else Missing.NO_RECORD
             length, magic = SIZE_MAGIC.unpack_from(data)
@@ -72,7 +102,9 @@ class RecordReader:
             if int.from_bytes(data[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big") != physical:
                 return Missing.NO_RECORD
             if length > len(data):
-                data = self._log.read(physical, length)
+                data = read(physical, length)
+                if data is None:
+                    return None
             record = decode_record(data, check_crc=False)
         except CorruptFile:
             return Missing.NO_RECORD

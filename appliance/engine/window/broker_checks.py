@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ..broker.registration import Registration
@@ -23,11 +23,28 @@ _MENDED = ("torn", "queue", "queues")
 _INDEX_BEHIND_BYTES = 256 * 1024 * 1024
 
 
-class Table(Protocol):
-    """Something that is saved in a file of its own."""
+class Failing(Protocol):
+    """A part that says why it cannot do its work, such as saving a file, while it cannot."""
 
     @property
     def failure(self) -> str | None: ...
+
+
+class Recording(Protocol):
+    """What writes delivery events. dropped: events that the disk did not take."""
+
+    failure: str | None
+    dropped: int
+
+
+class TransactionRecording(Protocol):
+    """What writes down how transactions end. lost: ends that are not kept."""
+
+    @property
+    def failure(self) -> str | None: ...
+
+    @property
+    def lost(self) -> int: ...
 
 
 class BrokerChecks:
@@ -36,18 +53,29 @@ class BrokerChecks:
     def __init__(
         self,
         store: MessageStore,
-        tables: Mapping[str, Table],
+        tables: Mapping[str, Failing],
         queues_failure: Callable[[], str | None],
         registration: Registration,
         options: Options,
+        delivery_events: Recording,
+        delayed: Sequence[Failing],
+        replays: Failing,
+        transactions: Failing,
+        transaction_records: TransactionRecording,
     ) -> None:
-        """tables: by the name that the sentence calls them."""
+        """tables: by the name that the sentence calls them. delayed: who delivers messages that wait. replays: who
+        keeps replay jobs. transactions: who asks how they end."""
         # Constant after construction.
         self._store = store
         self._tables = tables
         self._queues_failure = queues_failure
         self._registration = registration
         self._options = options
+        self._delivery_events = delivery_events
+        self._replays = replays
+        self._delayed = delayed
+        self._transactions = transactions
+        self._transaction_records = transaction_records
         # (time and size of the file, what it holds); replaced, never changed.
         self._findings_read: tuple[tuple[int, int], list[Finding]] = ((0, 0), [])
 
@@ -74,7 +102,42 @@ class BrokerChecks:
         synchronous = self._store.settings.synchronous
         flush = say("sync_flush" if synchronous else "async_flush")
         found.append(s.Check("flush", "ok" if synchronous else "warning", flush))
-        return [*found, self._disk(), self._cleaning(), self._findings(), *self._name_servers()]
+        return [
+            *found,
+            self._delays(),
+            self._open_transactions(),
+            self._replay(),
+            self._disk(),
+            self._cleaning(),
+            self._recording(),
+            self._findings(),
+            *self._name_servers(),
+        ]
+
+    def _delays(self) -> s.Check:
+        """Whether delayed messages come when they are due."""
+        failures = [service.failure for service in self._delayed if service.failure is not None]
+        if failures:
+            return s.Check("delays", "failed", say("delays_failing", reason=failures[0]))
+        return s.Check("delays", "ok", say("delays_delivered"))
+
+    def _open_transactions(self) -> s.Check:
+        """Whether it is known which transactions are open, so that they can end."""
+        failure = self._transactions.failure
+        if failure is not None:
+            return s.Check("transactions", "failed", say("transactions_failing", reason=failure))
+        records = self._transaction_records
+        if records.failure is not None:
+            text = say("transactions_unrecorded", count=records.lost, reason=records.failure)
+            return s.Check("transactions", "warning", text)
+        return s.Check("transactions", "ok", say("transactions_checked"))
+
+    def _replay(self) -> s.Check:
+        """Whether replay jobs can be kept; no message is lost by that."""
+        failure = self._replays.failure
+        if failure is not None:
+            return s.Check("replay", "failed", say("replay_failing", reason=failure))
+        return s.Check("replay", "ok", say("replay_well"))
 
     def _index(self) -> s.Check:
         index = self._store.index
@@ -85,6 +148,15 @@ class BrokerChecks:
         if index.behind > _INDEX_BEHIND_BYTES:
             return s.Check("index", "warning", say("index_behind", size=index.behind))
         return s.Check("index", "ok", say("index_current"))
+
+    def _recording(self) -> s.Check:
+        """Whether messages' stories will tell of deliveries. Nothing else suffers, so /readyz does not ask."""
+        events = self._delivery_events
+        if events.failure is not None:
+            failing = say("deliveries_failing", count=events.dropped, reason=events.failure)
+            return s.Check("deliveries", "failed", failing)
+        on = self._options.config.store.max_delivery_event_bytes > 0
+        return s.Check("deliveries", "ok", say("deliveries_recorded" if on else "deliveries_off"))
 
     def _findings(self) -> s.Check:
         """What was cut, quarantined, set aside or altered, as far as it is news."""

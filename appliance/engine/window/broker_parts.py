@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ..broker.broker import Broker
 from ..broker.sampler import Sampler
@@ -11,10 +12,13 @@ from ..namesrv.namesrv import NameServer
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from .admin_pool import POOL, AdminPool
-from .broker_checks import BrokerChecks, Table
+from .asking import Asking
+from .broker_checks import BrokerChecks, Failing
 from .charts import Charts
 from .checks import Checks
 from .client_views import ClientViews
+from .dead_letters import DeadLetterViews
+from .diagnosis import GroupDiagnosis
 from .disk_room import DiskRoom
 from .figures import TrafficFigures, broker_metrics
 from .group_commands import GroupCommands
@@ -23,17 +27,27 @@ from .lag import ConsumerLag
 from .live import BrokerSource, LiveFrames
 from .look_ahead import LookAhead
 from .measures import Measures
+from .message_copies import MessageCopies
+from .message_story import MessageStories
 from .messages import MessageViews
 from .needs import Needs
+from .offset_commands import OffsetCommands
 from .options import OptionCommands, Options
 from .overview import OverviewView, Standing
+from .replay_jobs import ReplayCommands
 from .retention import RetentionPart
 from .search import SearchViews
 from .sending import TestSender
+from .stuck_transactions import StuckTransactions
 from .system import SystemView
 from .system_snapshots import SystemInfo
 from .topic_commands import TopicCommands
 from .topic_views import TopicViews
+from .transactions import TransactionViews
+from .transactions_commands import TransactionCommands
+from .waiting import WaitingViews
+from .waiting_commands import WaitingCommands
+from .waiting_timers import WaitingTimers
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +64,19 @@ class BrokerParts:
     topic_commands: TopicCommands
     groups: GroupViews
     group_commands: GroupCommands
+    offset_commands: OffsetCommands
     clients: ClientViews
+    asking: Asking
+    diagnosis: GroupDiagnosis
     messages: MessageViews
     search: SearchViews
+    dead_letters: DeadLetterViews
+    replays: ReplayCommands
     sender: TestSender
+    waiting: WaitingViews
+    waiting_commands: WaitingCommands
+    transactions: TransactionViews
+    transaction_commands: TransactionCommands
     options: OptionCommands
     retention: RetentionPart
     metrics: Callable[[], dict[str, float]]
@@ -77,14 +100,44 @@ def build(
     lag = ConsumerLag(topics, broker.clients, broker.offsets, sampler.index)
     group_views = GroupViews(groups, store, broker.locks, system.broker_name, lag, sampler, measures)
     clients = ClientViews(broker.clients)
-    messages = MessageViews(topics, store, sampler.index)
-    tables: dict[str, Table] = {"topics": topics, "groups": groups, "offsets": broker.offsets}
-    checks = process_checks.including(BrokerChecks(store, tables, broker.queues_failure, broker.registration, options))
+    offsets = broker.offsets
+    transactions = _transactions(broker)
+    stories = MessageStories(
+        MessageCopies(topics, store),
+        broker.delivery_history,
+        groups.get,
+        topics.get,
+        lambda group, topic, queue_id: offsets.pulled.get(group, store.find_queue(topic, queue_id)),
+        broker.deliver_delayed.delivered_to,
+        broker.settled_delays.holds,
+        transactions,
+    )
+    messages = MessageViews(topics, store, sampler.index, stories)
+    dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options)
+    checks = process_checks.including(_checks(broker, options))
     disk = DiskRoom(options, sampler)
     traffic = TrafficFigures(store, broker.pull, server, sampler)
-    standing = Standing(lag, group_views, clients, checks, Needs(sampler))
+    stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
+    standing = Standing(lag, group_views, clients, checks, Needs(sampler, stuck))
     live = LiveFrames(BrokerSource(traffic, standing, disk))
     sampler.after_sample.append(live.refresh)
+    waiting = WaitingViews(
+        store,
+        sampler.index,
+        broker.delay_levels,
+        broker.deliver_delayed,
+        broker.settled_delays,
+        topics,
+        groups,
+        lag,
+        WaitingTimers(
+            store,
+            broker.look_at_timers,
+            lambda: broker.deliver_timers.pending,
+            lambda: options.config.store.timer_precision_ms,
+        ),
+        broker.deliver_delayed.clock,
+    )
     parts = BrokerParts(
         sampler=sampler,
         charts=Charts(sampler, topics),
@@ -98,16 +151,97 @@ def build(
         ),
         groups=group_views,
         group_commands=GroupCommands(groups, topics, broker.group_service, pool, lag),
+        offset_commands=OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag),
         clients=clients,
+        asking=Asking(broker.member_questions, messages.record),
+        diagnosis=GroupDiagnosis(groups, store, lag, broker.locks, broker.offsets.pulled, sampler, measures),
         messages=messages,
         search=SearchViews(topics, store, messages),
-        sender=TestSender(topics, broker.own_appends, lambda: broker.send_properties.added, store.store_host, options),
+        dead_letters=dead_letters,
+        replays=ReplayCommands(broker.replays, dead_letters, topics, groups, store),
+        waiting=waiting,
+        waiting_commands=WaitingCommands(waiting, broker.early_acts, broker.early_timer_acts),
+        transactions=transactions,
+        transaction_commands=TransactionCommands(
+            transactions,
+            broker.transaction_acts,
+            partial(_producers, broker),
+            messages.record,
+            store.store_host,
+        ),
         options=OptionCommands(options, topics, pool),
         retention=RetentionPart(store, topics, options, broker.cleaning, pool),
-        metrics=lambda: broker_metrics(store, topics, groups, broker.pull),
+        sender=TestSender(
+            topics,
+            broker.own_appends,
+            lambda: broker.send_properties.added,
+            store.store_host,
+            options,
+            broker.delay_levels,
+            broker.half_appends,
+            broker.waiting_places,
+        ),
+        metrics=lambda: broker_metrics(
+            store,
+            topics,
+            groups,
+            broker.pull,
+            broker.deliver_delayed,
+            broker.send_backs,
+            broker.send_path,
+            broker.delivery_events,
+            transactions.counts,
+            broker.check_transactions.clock.wall_ms,
+            broker.deliver_timers,
+            broker.roll_timers,
+        ),
         system=lambda: system.snapshot(store, broker.registration),
     )
     return parts, checks
+
+
+def _producers(broker: Broker, group: str) -> int:
+    """Members of a producer group that are connected."""
+    return len(broker.clients.producer_channels(group))
+
+
+def _transactions(broker: Broker) -> TransactionViews:
+    return TransactionViews(
+        broker.store,
+        broker.open_halves,
+        broker.check_transactions,
+        partial(_producers, broker),
+        broker.topics,
+        broker.resolved,
+        broker.transaction_acts.journal,
+        broker.resume_discarded,
+        lambda: broker.decisions.counts,
+        broker.check_settings,
+        broker.check_transactions.clock,
+    )
+
+
+def _checks(broker: Broker, options: Options) -> BrokerChecks:
+    tables: dict[str, Failing] = {
+        "topics": broker.topics,
+        "groups": broker.groups,
+        "offsets": broker.offsets,
+        "filters": broker.filters,
+        "delays": broker.save_delays,
+        "timers": broker.save_timers,
+    }
+    return BrokerChecks(
+        broker.store,
+        tables,
+        broker.queues_failure,
+        broker.registration,
+        options,
+        broker.delivery_events,
+        (broker.deliver_delayed, broker.deliver_timers, broker.roll_timers),
+        broker.replays,
+        broker.check_transactions,
+        broker.transaction_records,
+    )
 
 
 def _forget_route(namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> Callable[[str], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..broker.clients import ClientChannel, ClientManager, ConsumerGroupInfo
+from ..filter.expressions import TAG_TYPES
 from ..protocol.codes import version_name
 from ..protocol.names import INNER_PRODUCER_GROUP
 from ..remoting.connection import Connection
@@ -40,7 +41,7 @@ def conflicts_of(members: tuple[s.GroupClient, ...]) -> tuple[s.SubscriptionConf
         versions: dict[tuple[str, str] | None, list[s.GroupClient]] = {}
         for member in known:
             wanted = next((one for one in member.subscriptions or () if one.topic == topic), None)
-            key = None if wanted is None else (_same(wanted.expression), wanted.kind)
+            key = None if wanted is None else (_same(wanted.expression, wanted.kind), wanted.kind)
             versions.setdefault(key, []).append(member)
         if len(versions) > 1:
             found.append(
@@ -57,9 +58,9 @@ def conflicts_of(members: tuple[s.GroupClient, ...]) -> tuple[s.SubscriptionConf
     return tuple(found)
 
 
-def _same(expression: str) -> str:
+def _same(expression: str, kind: str | None) -> str:
     """Tags in order: "b || a" wants what "a||b" wants."""
-    if "||" not in expression:
+    if kind not in TAG_TYPES or "||" not in expression:
         return expression
     return " || ".join(sorted(part.strip() for part in expression.split("||") if part.strip()))
 

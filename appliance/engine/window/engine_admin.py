@@ -7,21 +7,26 @@ below. What a method returns is in `snapshots.py` and `message_snapshots.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
+from ..broker.offset_resets.targets import Target
 from ..errors import InvalidInput
+from . import asking_snapshots as asking
+from . import diagnosis_snapshots as diagnosis
 from . import message_snapshots as m
+from . import replay_snapshots as r
 from . import snapshots as s
 from .bodies import view_body
-from .process_window import ProcessWindow
+from .offset_snapshots import OffsetReset
 from .retention import Retention
 from .sentences import say
 from .topic_views import route_of, settings_of
+from .transactions_window import TransactionsWindow
 
 
-class EngineAdmin(ProcessWindow):
+class EngineAdmin(TransactionsWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers
@@ -186,6 +191,69 @@ class EngineAdmin(ProcessWindow):
         """
         return self._running().group_commands.delete(name, revision, offsets, force, dry_run, by)
 
+    def diagnosis(self, name: str) -> diagnosis.Diagnosis:
+        """What is wrong with a group as far as the broker's own records tell, each finding with its numbers.
+
+        What was looked at and found in order, or could not be told, is listed as well. `diagnosis.KINDS` has the kinds,
+        and the thresholds beside it their reasons. NotFound.
+        """
+        return self._running().diagnosis.of(name)
+
+    # --- offsets
+
+    def reset_offsets(
+        self,
+        group: str,
+        topic: str | Sequence[str],
+        to: Target,
+        *,
+        queue_id: int | None = None,
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
+    ) -> OffsetReset:
+        """Move a group's offsets of a topic, or of several (its %RETRY% topic, too), as one act: all queues or none.
+
+        to: `Earliest()`, `Latest()`, `AtTime(ms)`, `Exactly({queue: offset})` or `Shift(n)` of
+        `broker.offset_resets.targets`. queue_id: that queue only. Durable when it returns; connected members are told
+        at once and start over from there (Java 5.x and C++ in a second, 4.9 and Go in some 11 s), and what they report
+        of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict when there was
+        another reset since, or it would come to other queues or offsets. The group's own progress does not matter.
+
+        Offsets that expired, and shifts over an end, go to the nearest there is, and the queue's `note` says so.
+        NotFound (group, topic, queue), InvalidInput (to: outside of the queue; group: it consumes by broadcast),
+        Unavailable (a queue's files are being rebuilt), Conflict.
+        """
+        return self._running().offset_commands.reset(group, topic, to, queue_id, revision, dry_run, by)
+
+    def clone_offsets(
+        self,
+        source: str,
+        target: str,
+        topic: str | None = None,
+        *,
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
+    ) -> OffsetReset:
+        """Have `target` go on where `source` is, in a topic or in all that it has offsets of. As `reset_offsets`."""
+        return self._running().offset_commands.clone(source, target, topic, revision, dry_run, by)
+
+    def offset_resets(self, group: str) -> tuple[OffsetReset, ...]:
+        """What was done to a group's offsets in the last 24 h, over the wire, too; the newest first. NotFound."""
+        return self._running().offset_commands.of_group(group)
+
+    def undo_reset(
+        self, reset_id: int, *, revision: str | None = None, dry_run: bool = False, by: str = ""
+    ) -> OffsetReset:
+        """Move the queues of a reset, clone or undo back to where they were, as one act of its own.
+
+        `move.before` is where the queue is now, and `note` says when that is not where it had been sent. A queue that
+        had no offset has none again, unless somebody has gone on from there. NotFound (reset; also after 24 h),
+        Conflict (taken back before; none of its queues is there any more; revision), InvalidInput as `reset_offsets`.
+        """
+        return self._running().offset_commands.undo(reset_id, revision, dry_run, by)
+
     # --- clients
 
     def clients(
@@ -209,6 +277,22 @@ class EngineAdmin(ProcessWindow):
     def client(self, client_id: str) -> tuple[s.ClientRow, ...]:
         """The connections of one client id; a client may have several. Empty when none is connected."""
         return tuple(row for row in self._running().clients.all() if row.client_id == client_id)
+
+    def running_info(self, group: str, client_id: str, *, stack: bool = False, by: str = "") -> asking.RunningInfo:
+        """What a connected consumer says of itself: its queues, rates and settings; with its threads if `stack`.
+
+        Asks the client and blocks up to 12 s. by: who asked, for the log. NotFound (client: it is no connected member
+        of the group), Unavailable (its version is too old, it does not answer within 10 s, or unreadably).
+        """
+        return self._running().asking.running_info(group, client_id, stack, by)
+
+    def consume_directly(self, group: str, client_id: str, ref: str, *, by: str = "") -> asking.DirectConsumption:
+        """Have a connected consumer consume one message now, whatever the group's offsets say; they stay.
+
+        ref: as for `message`. It is consumed once more, so ask before: for an audit log. Errors as `running_info`, and
+        NotFound (message), InvalidInput (ref). Unavailable does not say that it was not consumed.
+        """
+        return self._running().asking.consume_directly(group, client_id, ref, by)
 
     # --- messages
 
@@ -252,13 +336,15 @@ class EngineAdmin(ProcessWindow):
         """
         return self._running().search.page(text, topic, from_ms, to_ms, cursor, limit, may_see)
 
-    def message(self, ref: str) -> m.MessageDetail:
+    def message(self, ref: str, story: bool = True) -> m.MessageDetail:
         """One message: ref is an offset id (32 or 56 hex digits) or `topic/queue/offset`. No body.
 
+        story: also what happened to it and to its copies, and which group has it; that asks the key index, the files of
+        delivery events and the groups' offsets, for less than a second.
         InvalidInput when ref is neither; NotFound when no message is there (any more).
         """
         parts = self._running()
-        return parts.messages.detail(ref, parts.lag.snapshot())
+        return parts.messages.detail(ref, parts.lag.snapshot() if story else None)
 
     def message_body(self, ref: str, max_bytes: int = 65_536) -> m.BodyView:
         """Its body, decompressed and shown as JSON, text, hex and base64; at most `max_bytes` (1 MiB) of it.
@@ -287,17 +373,110 @@ class EngineAdmin(ProcessWindow):
         keys: Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
         queue_id: int | None = None,
+        delay_level: int = 0,
+        deliver_at_ms: int | None = None,
+        half_of: str = "",
         timeout_s: float = 10.0,
         by: str = "",
     ) -> m.SentMessage:
         """Send one message on the same path as a client's; returns when it was published (durable in sync flush).
 
-        Blocks up to `timeout_s`. queue_id None: the broker picks one. NotFound (topic), InvalidInput, Unavailable when
-        the log is read-only, too many are under way, or the time is over (it may have been stored then).
+        Blocks up to `timeout_s`. queue_id None: the broker picks one. delay_level: one of `messageDelayLevel`, 0 for
+        none. deliver_at_ms: a time of its own instead, wall ms; one that has passed is now. With either the answer says
+        where the message waits. half_of: a producer group; the message is a half message of it then, whose transaction
+        is left open on purpose: its producers are asked about it. NotFound (topic), InvalidInput, Unavailable when the
+        log is read-only, too many are under way, or the time is over (it may have been stored then).
         """
         return self._running().sender.send(
-            topic, body, tags, tuple(keys), dict(properties or {}), queue_id, timeout_s, by
+            topic,
+            body,
+            tags,
+            tuple(keys),
+            dict(properties or {}),
+            queue_id,
+            delay_level,
+            deliver_at_ms,
+            half_of,
+            timeout_s,
+            by,
         )
+
+    # --- dead letters and their replay
+
+    def dead_letter_groups(self, q: str = "", sort: str = "-count", page: int = 1, page_size: int = 50) -> s.Page:
+        """A page of DeadLetterGroup: the groups that have dead letters, those of deleted groups too.
+
+        q: part of the name. sort: group, count; "-" before it for the largest first.
+        """
+        return self._running().dead_letters.groups(q, sort, page, page_size)
+
+    def dead_letters(
+        self,
+        group: str,
+        *,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> r.DeadLetterPage:
+        """A page of a group's dead letters that died in [from_ms, to_ms], newest first, over a snapshot as `messages`.
+
+        No bodies: `message_body(row.row.offset_id)`. NotFound (group; its dead letter topic), InvalidInput.
+        """
+        return self._running().dead_letters.page(group, from_ms, to_ms, cursor, limit)
+
+    def start_replay(
+        self,
+        group: str,
+        *,
+        target: str = "group",
+        topic: str | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        offsets: Iterable[tuple[int, int]] | None = None,
+        rate: int = 100,
+        max_replays: int = 3,
+        dry_run: bool = False,
+        by: str = "",
+    ) -> r.ReplayPlan:
+        """Send dead letters of a group again, as a job that survives restarts; it is durable when this returns.
+
+        target: "group" (only this group gets them, through its retry topic, at once and as at the first try),
+        "original" (each to the topic it was sent to: every group there gets it), "topic" (to `topic`). Which: all there
+        are now; those that died in [from_ms, to_ms]; or `offsets`, (queue id, offset) of at most 10,000. rate: messages
+        a second, 1 to 10,000. max_replays: messages that were replayed so often are skipped (1 to 1,000). The dead
+        letters stay where they are. dry_run: only look, for two seconds at most. by: who asked. NotFound (group,
+        topic), InvalidInput (field), Conflict (a job of this group is not finished), Unavailable.
+        """
+        return self._running().replays.start(
+            group, target, topic, from_ms, to_ms, offsets, rate, max_replays, dry_run, by
+        )
+
+    def replay_jobs(self, group: str | None = None) -> r.ReplayJobs:
+        """All jobs, or those of one group, and those whose journal cannot be read."""
+        return self._running().replays.jobs(group)
+
+    def replay_job(self, job: str) -> r.ReplayJob:
+        """One job as it is now. NotFound; Unavailable when its journal cannot be read."""
+        return self._running().replays.job(job)
+
+    def replay_results(
+        self, job: str, *, result: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> r.ReplayResultPage:
+        """What became of each message of a job. result: only those of this kind. limit: 1 to 500."""
+        return self._running().replays.results(job, result, cursor, limit)
+
+    def pause_replay(self, job: str, *, by: str = "") -> r.ReplayJob:
+        """Stop sending; when this returns, nothing is sent any more. NotFound, Conflict (it is not running)."""
+        return self._running().replays.pause(job, by)
+
+    def resume_replay(self, job: str, *, by: str = "") -> r.ReplayJob:
+        """Have a paused job go on. NotFound, Conflict (it is not paused), Unavailable (its journal)."""
+        return self._running().replays.resume(job, by)
+
+    def cancel_replay(self, job: str, *, by: str = "") -> r.ReplayJob:
+        """End a job for good; what was sent stays sent. NotFound, Conflict (it has ended)."""
+        return self._running().replays.cancel(job, by)
 
     # --- options and retention
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from .sentences import Sentence
 
 
@@ -52,25 +53,80 @@ class MessagePage:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryState:
-    """Where one group stands with one message. state: "consumed" (its offset is past it), "waiting" (ahead: so many
-    messages before it), "filtered" (its subscription excludes the tag), "unknown" (why says the reason)."""
+    """Where one group stands with one message.
+
+    state: "consumed" (its offset is past it), "delivered" (to a client, its offset is not past it yet), "waiting"
+    (ahead: so many messages before it), "delayed" (not due yet), "retrying" (sent back, waits at a level), "dead",
+    "filtered" (its subscription keeps it out), "uncommitted" (a transaction that was not committed, or not yet) or
+    "unknown". why: what the broker knows that by, or the reason.
+
+    place: "topic/queue/offset" of the copy that this is about: the newest one on the group's way. committed: the
+    group's offset of that queue. deliveries: answers that carried it or a copy, as far as they are kept; the last one
+    left at delivered_at_ms for the client delivered_to. level, due_ms: of a copy that waits.
+    """
 
     group: str
     state: str
+    place: str
     committed: int | None
     ahead: int | None
     subscription: str | None
     clients: int
-    why: Sentence | None
+    deliveries: int
+    delivered_at_ms: int | None
+    delivered_to: str | None
+    level: int | None
+    due_ms: int | None
+    why: Sentence
 
 
 @dataclass(frozen=True, slots=True)
 class StoryLine:
-    """One thing that happened to a message. what: "born", "stored", "retried" or "dead"; detail: names for the page."""
+    """One thing that happened to a message or a copy of it. at_ms: None where the broker cannot know it.
+
+    what, and the names in detail (place, "topic/queue/offset", and offset_id besides where it is stored there):
+
+    born        host; by the producer's clock
+    stored      times (retries before it)
+    delayed     level, due_ms, target (topic), waits (still)
+    due         its copy went where it was to go
+    delivered   group, client, count (times in a row), last_ms, certain
+    sent_back   group, times (this retry's number), level, due_ms, target, waits
+    retried     group, times; it is in the group's retry topic
+    dead        group, times
+    replayed    job, replays (this one included), group where it went back to one
+    half        group (its producers'), target (topic), checks (0; more in one of Apache's); a half message
+    open        group, target, checks, max_checks, next_check_ms, waits_for_producer, producers (connected),
+                half_place, half_offset_id
+    committed   group, target, half_place, half_offset_id; by, client, admin, reason, checks, age_ms as in
+                `ResolvedTransaction` where that is kept
+    rolled_back, discarded, lost   as committed
+    set_aside   group, target, checks; the copy of a discarded half message
+    ended       group, target, half_place, half_offset_id; how is not known any more
+    passed      group, offset: the group's offset is past it
+    """
 
     at_ms: int | None
     what: str
     detail: dict[str, object]
+
+    @property
+    def names(self) -> set[str]:
+        """The topics and groups it tells of; a retry or dead letter topic counts as its group."""
+        topic = self.detail.get("target") or str(self.detail.get("place", "")).rsplit("/", 2)[0]
+        named = {self.detail.get("group"), str(topic).removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)}
+        return {str(name) for name in named if name}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """story: in its order. notes: what may be missing from it. deliveries_since_ms: how far back deliveries are kept,
+    where that is not back to the message; None when none are."""
+
+    story: tuple[StoryLine, ...]
+    notes: tuple[Sentence, ...]
+    deliveries_since_ms: int | None
+    groups: tuple[DeliveryState, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +134,7 @@ class MessageDetail:
     """One message without its body. compression: "zlib", "lz4", "zstd" by its sys flag, None for none.
 
     properties: as stored, the broker's own included. transaction: "none", "prepared", "committed", "rolled back".
+    story, story_notes, deliveries_since_ms, groups: as in Told; empty when only the record was asked for.
     """
 
     row: MessageRow
@@ -91,6 +148,8 @@ class MessageDetail:
     transaction: str
     prepared_transaction_offset: int
     story: tuple[StoryLine, ...]
+    story_notes: tuple[Sentence, ...]
+    deliveries_since_ms: int | None
     groups: tuple[DeliveryState, ...]
 
 

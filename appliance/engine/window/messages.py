@@ -10,8 +10,8 @@ from __future__ import annotations
 import heapq
 import time
 import zlib
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from ..broker.queue_index import QueueIndex
 from ..broker.topics import TopicConfigManager
@@ -25,7 +25,7 @@ from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from . import message_snapshots as m
 from .lag import LagSnapshot
 from .measures import Budget
-from .message_story import detail_of
+from .message_story import MessageStories, detail_of
 from .queue_reader import QueueReader
 from .raw_record import raw_of
 from .sentences import say
@@ -70,11 +70,14 @@ def cursor_of(text: str, topic: str) -> Cursor:
 class MessageViews:
     """Any thread; reads in the caller's."""
 
-    def __init__(self, topics: TopicConfigManager, store: MessageStore, index: QueueIndex) -> None:
+    def __init__(
+        self, topics: TopicConfigManager, store: MessageStore, index: QueueIndex, stories: MessageStories
+    ) -> None:
         # Constant after construction.
         self._topics = topics
         self._store = store
         self._index = index
+        self._stories = stories
 
     # --- by time
 
@@ -87,7 +90,9 @@ class MessageViews:
         newest_first: bool,
         cursor_text: str | None,
         limit: int,
+        make_row: Callable[[Record], Any] | None = None,
     ) -> m.MessagePage:
+        """make_row: what a page holds of each record; MessageRow unless told otherwise."""
         begin = time.monotonic()
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
@@ -98,7 +103,7 @@ class MessageViews:
                 cursor = self._begin(topic, queue_id, from_ms, to_ms, newest_first, reader)
             else:
                 cursor = cursor_of(cursor_text, topic)
-            rows, cursor, skipped, truncated = self._walk(topic, cursor, limit, reader)
+            rows, cursor, skipped, truncated = self._walk(topic, cursor, limit, reader, make_row or row_of)
             return m.MessagePage(
                 rows=tuple(rows),
                 next_cursor=encode_cursor(cursor) if cursor.seen < cursor.total else None,
@@ -150,7 +155,7 @@ class MessageViews:
         )
 
     def _walk(
-        self, topic: str, cursor: Cursor, limit: int, reader: QueueReader
+        self, topic: str, cursor: Cursor, limit: int, reader: QueueReader, make_row: Callable[[Record], Any]
     ) -> tuple[list[m.MessageRow], Cursor, int, bool]:
         """(rows, where it stands then, entries skipped, whether time ran out)."""
         budget = Budget(PAGE_BUDGET_MS)
@@ -172,7 +177,7 @@ class MessageViews:
             if found is None:
                 skipped += 1
             else:
-                rows.append(row_of(found[0]))
+                rows.append(make_row(found[0]))
             truncated = budget.spent
         # At the end of the walk everything was seen, also what retention took away meanwhile.
         seen = cursor.total if ended else min(cursor.total, cursor.seen + seen)
@@ -212,9 +217,10 @@ class MessageViews:
             return None
         return found
 
-    def detail(self, ref: str, lag: LagSnapshot) -> m.MessageDetail:
+    def detail(self, ref: str, lag: LagSnapshot | None) -> m.MessageDetail:
+        """lag: None when only the record is asked for, and not its story."""
         record, _ = self.record(ref)
-        return detail_of(record, row_of(record), lag)
+        return detail_of(record, row_of(record), None if lag is None else self._stories.tell(record, lag))
 
     def raw(self, ref: str, dump_bytes: int) -> m.RawRecord:
         if not 0 <= dump_bytes <= 1 << 16:

@@ -11,6 +11,7 @@ from . import snapshots as s
 from .client_views import conflicts_of, members_of
 from .lag import LagSnapshot
 from .sentences import say
+from .stuck_transactions import StuckTransactions
 
 #: A group that is behind and whose offsets have not moved for so long is called stuck.
 STUCK_MINUTES = 5
@@ -25,8 +26,10 @@ _LEVELS = {"act": 0, "stuck": 1, "watch": 2}
 class Needs:
     """Any thread."""
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: Sampler, transactions: StuckTransactions) -> None:
+        # Constant after construction.
         self._sampler = sampler
+        self._transactions = transactions
 
     def of(self, progress: LagSnapshot, checks: tuple[s.Check, ...]) -> tuple[s.Need, ...]:
         """What the checks and the groups' progress show."""
@@ -35,6 +38,7 @@ class Needs:
             for check in checks
             if check.level == "failed" or (check.level == "warning" and check.name in _WARNINGS)
         ]
+        found += self._transactions.needs()
         for topic, queues in progress.queues.items():
             if topic.startswith(DLQ_PREFIX):
                 count = sum(queue.max_offset - queue.min_offset for queue in queues)

@@ -44,14 +44,30 @@ HOT = frozenset(
         ("broker", "shortPollingTimeMills"),  # PullProcessor._pull
         ("broker", "notifyConsumerIdsChangedEnable"),  # ClientManager._notify
         ("broker", "litePullMessageEnable"),  # PullProcessor.hot_lite_pull, handle_pull
+        ("broker", "enablePropertyFilter"),  # PullAdmission, ClientProcessor.handle_check_config
+        ("broker", "filterSupportRetry"),  # PullAdmission.admit
+        ("broker", "filterDataCleanTimeSpan"),  # ConsumerFilters.clean
         ("broker", "brokerPermission"),  # PullProcessor._pull, SendProcessor's routes, TableText
         ("broker", "defaultQueryMaxNum"),  # QueryMessageProcessor.handle_query
         ("broker", "flushConsumerOffsetInterval"),  # TableSaver.run
+        ("broker", "useServerSideResetOffset"),  # AdminOffsetsProcessor.handle_reset
         ("broker", "registerBrokerTimeoutMills"),  # NameServerLink
+        ("broker", "storeReplyMessageEnable"),  # ReplyProcessor.handle_reply
+        ("broker", "rejectTransactionMessage"),  # SendPath.no_halves
+        ("broker", "transactionTimeOut"),  # CheckTransactions
+        ("broker", "transactionCheckInterval"),  # CheckTransactions
+        ("broker", "transactionCheckMax"),  # CheckTransactions
+        ("broker", "recallMessageEnable"),  # RecallPath
+        ("broker", "allowRecallWhenBrokerNotWriteable"),  # RecallPath
         ("broker", "traceOn"),  # SendProcessor.take_options
+        ("store", "timerMaxDelaySec"),  # WaitingPlaces, RecallPath
         ("store", "maxMessageSize"),  # SendProcessor.take_options
         ("store", "maxMsgsNumBatch"),  # QueryMessageProcessor.handle_query
         ("store", "syncFlushTimeout"),  # Durability
+        # WaitingPlaces.rules; DeliverTimers and RollTimers ask for the last one.
+        ("store", "timerMaxDelaySec"),
+        ("store", "timerWheelEnable"),
+        ("store", "timerPrecisionMs"),
         # MessageReader, by way of StoreSettings.
         ("store", "accessMessageInMemoryMaxRatio"),
         ("store", "maxFilterMessageSize"),
@@ -71,6 +87,7 @@ HOT = frozenset(
         ("store", "diskSpaceWarningLevelRatio"),
         ("store", "fileReservedTime"),
         ("store", "redeleteHangedFileInterval"),
+        ("store", "maxDeliveryEventBytes"),  # DeliveryRecorder.on, DeliveryService.work
     )
 )
 #: Anyone on the port may change these while the broker runs: narrower than what a configuration may say. Option ->
@@ -89,6 +106,7 @@ RUNNING_LIMITS: dict[tuple[str, str], tuple[int, int]] = {
     ("broker", "flushConsumerOffsetInterval"): (100, 600_000),
     ("broker", "registerBrokerTimeoutMills"): (100, 600_000),
     ("store", "syncFlushTimeout"): (100, 600_000),
+    ("store", "maxDeliveryEventBytes"): (0, 16 << 30),
 }
 
 

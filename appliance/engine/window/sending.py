@@ -8,18 +8,25 @@ import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
 
+from ..broker.delays.levels import DelayLevels, Place, make_wait, queue_of_level
 from ..broker.sending.own_appends import OwnAppends, OwnMessage
+from ..broker.timers.waiting import WaitingPlaces
 from ..broker.topics import TopicConfigManager
-from ..errors import InvalidInput, NotFound, Unavailable
+from ..broker.transactions.half import HALF_QUEUE, make_half
+from ..broker.transactions.half_appends import HalfAppends
+from ..errors import InvalidInput, NotFound, RefusedRequest, Unavailable
 from ..protocol.codes import ResponseCode
 from ..protocol.message_id import encode_offset_id
-from ..protocol.names import NO_SEND_TOPICS, PERM_WRITE
+from ..protocol.names import HALF_TOPIC, NO_SEND_TOPICS, PERM_WRITE, SCHEDULE_TOPIC, is_legal_group
 from ..protocol.properties import (
     KEYS,
     MAX_PROPERTIES_BYTES,
     NAME_SEPARATOR,
     PAIR_SEPARATOR,
+    PRODUCER_GROUP,
     TAGS,
+    TIMER_DELIVER_MS,
+    TRANSACTION_PREPARED,
     UNIQUE_KEY,
     encode_properties,
 )
@@ -55,6 +62,9 @@ class TestSender:
         added: Callable[[], dict[str, str]],
         store_host: bytes,
         options: Options,
+        levels: DelayLevels,
+        halves: HalfAppends,
+        places: WaitingPlaces,
     ) -> None:
         """added: the properties that the broker adds to every message."""
         # Constant after construction.
@@ -63,6 +73,9 @@ class TestSender:
         self._added = added
         self._store_host = store_host
         self._options = options
+        self._levels = levels
+        self._halves = halves
+        self._places = places
 
     def send(
         self,
@@ -72,22 +85,43 @@ class TestSender:
         keys: tuple[str, ...],
         properties: dict[str, str],
         queue_id: int | None,
+        delay_level: int,
+        deliver_at_ms: int | None,
+        half_of: str,
         timeout_s: float,
         by: str,
     ) -> SentMessage:
         begin = time.monotonic()
         queues = self._check(topic, body, queue_id)
-        own = _properties(tags, keys, properties)
+        own = _properties(tags, keys, properties) | self._added()
+        place = Place(topic, secrets.randbelow(queues) if queue_id is None else queue_id)
+        if not 0 <= delay_level <= self._levels.highest:
+            raise InvalidInput(
+                "delay_level", say("out_of_range", field="delay_level", low=0, high=self._levels.highest)
+            )
+        if delay_level and deliver_at_ms is not None:
+            raise InvalidInput("deliver_at_ms", say("level_or_time"))
+        if half_of:
+            self._make_half(own, half_of, delay_level > 0 or deliver_at_ms is not None, place)
+            place = Place(HALF_TOPIC, HALF_QUEUE)
+        elif delay_level:
+            make_wait(own, delay_level, place)
+            place = Place(SCHEDULE_TOPIC, queue_of_level(delay_level))
+        elif deliver_at_ms is not None:
+            place = self._at_a_time(own, place, deliver_at_ms)
         message = OwnMessage(
-            topic,
-            secrets.randbelow(queues) if queue_id is None else queue_id,
+            place.topic,
+            place.queue_id,
             body,
-            encode_properties(own | self._added()),
+            encode_properties(own),
             own[UNIQUE_KEY],
             born_ms=int(time.time() * 1000),
         )
         try:
-            [outcome] = self._appends.submit((message,)).result(timeout_s)
+            if half_of:
+                outcome = self._halves.append(message, timeout_s)
+            else:
+                [outcome] = self._appends.submit((message,)).result(timeout_s)
         except FutureTimeout:
             raise Unavailable(say("no_answer_in_time", seconds=round(timeout_s))) from None
         if outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE:
@@ -103,13 +137,34 @@ class TestSender:
         )
         return SentMessage(
             status="SEND_OK" if outcome.code == ResponseCode.SUCCESS else "FLUSH_DISK_TIMEOUT",
-            topic=topic,
+            topic=place.topic,
             queue_id=outcome.queue_id,
             queue_offset=outcome.queue_offset,
             unique_id=outcome.unique_key,
             offset_id=encode_offset_id(self._store_host, outcome.physical_offsets[0]),
             took_ms=(time.monotonic() - begin) * 1000,
         )
+
+    def _make_half(self, own: dict[str, str], group: str, waits: bool, target: Place) -> None:
+        """Write into a message's properties that it is a half message, of this producer group."""
+        if waits:
+            raise InvalidInput("half_of", say("half_no_delay"))
+        if not is_legal_group(group):
+            raise InvalidInput("half_of", say("half_bad_group"))
+        if self._options.config.broker.reject_transaction_message:
+            raise InvalidInput("half_of", say("half_rejected"), ResponseCode.NO_PERMISSION)
+        own[TRANSACTION_PREPARED] = "true"
+        own[PRODUCER_GROUP] = group
+        make_half(own, target)
+
+    def _at_a_time(self, own: dict[str, str], place: Place, deliver_at_ms: int) -> Place:
+        """Where it waits until then; `place` itself when that has passed."""
+        own[TIMER_DELIVER_MS] = str(deliver_at_ms)
+        try:
+            waits = self._places.place_of(own, place)
+        except RefusedRequest as refusal:
+            raise InvalidInput("deliver_at_ms", refusal.remark, refusal.code) from None
+        return place if waits is None else waits.place
 
     def _check(self, topic: str, body: bytes, queue_id: int | None) -> int:
         """How many queues may be sent to; raises AdminError for what cannot be sent."""

@@ -34,7 +34,8 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class Need:
     """Something that needs a person. level: "act" before "stuck" before "watch". kind, name: what it is about
-    ("group", "topic", "system"; "groups": several) and which one."""
+    ("group", "topic", "system", "transactions" of a producer group or "" for several; "groups": several) and which
+    one."""
 
     level: str
     kind: str

@@ -20,9 +20,6 @@ from .lag import ConsumerLag, LagSnapshot
 from .sentences import Sentence, say
 from .topic_views import kind_of
 
-#: What the send path refuses so far.
-NOT_SERVED = frozenset(("DELAY", "TRANSACTION"))
-
 
 class TopicCommands:
     """Any thread; waits in the caller's. See EngineAdmin for arguments and errors."""
@@ -159,8 +156,6 @@ def _consumers_lost(topic: str, lag: LagSnapshot) -> tuple[list[Sentence], list[
 def _warnings(config: TopicConfig, known: TopicConfig) -> list[Sentence]:
     found = []
     kind = kind_of(config)
-    if kind in NOT_SERVED:
-        found.append(say("type_not_served", kind=kind))
     if kind == "FIFO" or config.order:
         found.append(say("order_one_queue"))
     if config.write_queue_nums < known.write_queue_nums:

@@ -10,11 +10,13 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 import zlib
 
-from rocketmq.client import Message, Producer, PullConsumer, PushConsumer
-from rocketmq.ffi import MessageModel
+from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
+from rocketmq.exceptions import ffi_check
+from rocketmq.ffi import MessageModel, dll
 
 # Whatever the library prints must not mix with the answers.
 OUT = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -22,7 +24,13 @@ os.dup2(2, 1)
 
 LOCK = threading.Lock()
 CLIENTS = {}
-SHOWN = ("number", "city")  # properties are readable by name only
+# Properties are readable by name only.
+SHOWN = (
+    "number", "city", "DELAY", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "UNIQ_KEY",
+    "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_OUT_MS",
+    "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME",
+)  # fmt: skip
+SUCCESS, LATER = 0, 1  # what a listener of the library returns
 
 
 def say(**line):
@@ -40,6 +48,8 @@ def message_of(topic, json_message):
         message.set_keys(" ".join(json_message["keys"]))
     for name, value in json_message["properties"].items():
         message.set_property(name, value)
+    for name, value in json_message.get("timer", {}).items():
+        message.set_property(name, str(value))
     if json_message.get("delay"):
         message.set_delay_time_level(json_message["delay"])
     return message
@@ -61,6 +71,8 @@ def received(message):
         "body_sha256": hashlib.sha256(message.body).hexdigest(),
         "properties": {name: text(message.get_property(name)) for name in SHOWN if message.get_property(name)},
         "reconsume_times": message.reconsume_times,
+        "store_at_ms": message.store_timestamp,
+        "at_ms": int(time.time() * 1000),
     }
 
 
@@ -125,9 +137,26 @@ def start_push(name, group, namesrv, topic, expression="*", orderly=False, model
     consumer = PushConsumer(group, orderly=orderly, message_model=MessageModel[model])
     consumer.set_namesrv_addr(namesrv)
     consumer.set_instance_name(arguments.get("instance", name))
-    consumer.subscribe(topic, lambda message: say(event="message", of=name, message=received(message)), expression)
+    ffi_check(dll.Subscribe(consumer._handle, topic.encode(), expression.encode()))
+    # Not the package's `subscribe`: what raises there is given to the library as a success.
+    consumer._register_callback(listener(name, arguments.get("fail", 0), arguments.get("hold_ms", 0)))
     consumer.start()
     CLIENTS[name] = consumer
+
+
+def listener(name, fail, hold_ms):
+    """Fails `fail` times (-1: always) with a message, counted by body, and takes `hold_ms` for each."""
+    failures = {}
+
+    def listen(_, handle):
+        came = received(RecvMessage(handle))
+        say(event="message", of=name, message=came)
+        time.sleep(hold_ms / 1000)
+        with LOCK:
+            failures[came["body_sha256"]] = failures.get(came["body_sha256"], 0) + 1
+            return LATER if fail < 0 or failures[came["body_sha256"]] <= fail else SUCCESS
+
+    return listen
 
 
 def start_pull(name, group, namesrv, **_):

@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 )
@@ -45,7 +47,11 @@ func (a arguments) namesrv() primitive.NamesrvAddr {
 	return primitive.NamesrvAddr{a.text("namesrv", "")}
 }
 
-// messages makes {"body": base64, "tags", "keys", "properties", "flag", "delay", "order"} into messages of "topic".
+func (a arguments) trace() *primitive.TraceConfig {
+	return &primitive.TraceConfig{GroupName: "trace", Access: primitive.Local, NamesrvAddrs: a.namesrv()}
+}
+
+// messages makes {"body": base64, "tags", "keys", "properties", "flag", "delay", "timer", "order"} into messages of "topic".
 func (a arguments) messages() ([]*primitive.Message, error) {
 	list, _ := a["messages"].([]interface{})
 	messages := make([]*primitive.Message, 0, len(list))
@@ -72,8 +78,13 @@ func (a arguments) messages() ([]*primitive.Message, error) {
 		if order := json.text("order", ""); order != "" {
 			message.WithShardingKey(order)
 		}
-		if level := json.number("delay", 0); level > 0 {
+		if level := json.number("delay", 0); level != 0 {
 			message.WithDelayTimeLevel(int(level))
+		}
+		if timer, ok := json["timer"].(map[string]interface{}); ok {
+			for name, value := range timer {
+				message.WithProperty(name, strconv.FormatInt(int64(value.(float64)), 10))
+			}
 		}
 		message.Flag = int32(json.number("flag", 0))
 		messages = append(messages, message)
@@ -89,12 +100,13 @@ func sent(result *primitive.SendResult) map[string]interface{} {
 		primitive.SendSlaveNotAvailable: "SLAVE_NOT_AVAILABLE",
 	}[result.Status]
 	return map[string]interface{}{
-		"status":        status,
-		"msg_id":        result.MsgID,
-		"offset_msg_id": result.OffsetMsgID,
-		"broker":        result.MessageQueue.BrokerName,
-		"queue_id":      result.MessageQueue.QueueId,
-		"queue_offset":  result.QueueOffset,
+		"status":         status,
+		"msg_id":         result.MsgID,
+		"offset_msg_id":  result.OffsetMsgID,
+		"broker":         result.MessageQueue.BrokerName,
+		"queue_id":       result.MessageQueue.QueueId,
+		"queue_offset":   result.QueueOffset,
+		"transaction_id": result.TransactionID,
 	}
 }
 
@@ -121,12 +133,15 @@ func received(message *primitive.MessageExt) map[string]interface{} {
 		"body_sha256":     hash(message.Body),
 		"body_bytes":      len(message.Body),
 		"sys_flag":        message.SysFlag,
+		"transaction_id":  message.TransactionId,
+		"prepared_offset": message.PreparedTransactionOffset,
 		"store_bytes":     message.StoreSize,
 		"born_at_ms":      message.BornTimestamp,
 		"store_at_ms":     message.StoreTimestamp,
 		"born_host":       message.BornHost,
 		"store_host":      message.StoreHost,
 		"reconsume_times": message.ReconsumeTimes,
+		"at_ms":           time.Now().UnixMilli(),
 	}
 }
 

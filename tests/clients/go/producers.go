@@ -18,6 +18,9 @@ func init() {
 	commands["producer.stop"] = func(args arguments) (interface{}, error) {
 		found, ok := producers.LoadAndDelete(args.text("name", ""))
 		if !ok {
+			if found, ok := transactional.LoadAndDelete(args.text("name", "")); ok {
+				return nil, found.(rocketmq.TransactionProducer).Shutdown()
+			}
 			return nil, fmt.Errorf("no producer %v", args["name"])
 		}
 		return nil, found.(rocketmq.Producer).Shutdown()
@@ -26,6 +29,10 @@ func init() {
 }
 
 func newProducer(args arguments) (rocketmq.Producer, error) {
+	return rocketmq.NewProducer(producerOptions(args)...)
+}
+
+func producerOptions(args arguments) []producer.Option {
 	options := []producer.Option{
 		producer.WithNameServer(args.namesrv()),
 		producer.WithGroupName(args.text("group", "")),
@@ -33,16 +40,25 @@ func newProducer(args arguments) (rocketmq.Producer, error) {
 		producer.WithRetry(int(args.number("retries", 2))),
 		producer.WithVIPChannel(args.flag("vip")),
 	}
+	if namespace := args.text("namespace", ""); namespace != "" {
+		options = append(options, producer.WithNamespace(namespace))
+	}
+	if args.flag("trace") {
+		options = append(options, producer.WithTrace(args.trace()))
+	}
 	if args.flag("ordered") {
 		options = append(options, producer.WithQueueSelector(producer.NewHashQueueSelector()))
 	}
 	if args.flag("manual") {
 		options = append(options, producer.WithQueueSelector(producer.NewManualQueueSelector()))
 	}
-	return rocketmq.NewProducer(options...)
+	return options
 }
 
 func startProducer(args arguments) (interface{}, error) {
+	if args.flag("transactional") {
+		return startTransactional(args)
+	}
 	started, err := newProducer(args)
 	if err != nil {
 		return nil, err
@@ -51,9 +67,12 @@ func startProducer(args arguments) (interface{}, error) {
 	return nil, started.Start()
 }
 
-// send sends "messages" in the order given; "how" is sync, async, oneway, batch, ordered or queue. The queue selector
+// send sends "messages" in the order given; "how" is sync, async, oneway, batch, ordered, queue or transaction. The queue selector
 // of this library belongs to the producer: start it with "ordered" (by hash) or "manual" (by queue).
 func send(args arguments) (interface{}, error) {
+	if args.text("how", "") == "transaction" {
+		return sendInTransaction(args)
+	}
 	found, ok := producers.Load(args.text("name", ""))
 	if !ok {
 		return nil, fmt.Errorf("no producer %v", args["name"])

@@ -42,6 +42,15 @@ func startPush(args arguments) (interface{}, error) {
 		consumer.WithVIPChannel(args.flag("vip")),
 		consumer.WithConsumeGoroutineNums(4),
 	}
+	if namespace := args.text("namespace", ""); namespace != "" {
+		options = append(options, consumer.WithNamespace(namespace))
+	}
+	if most := args.number("max_reconsume", -1); most >= 0 {
+		options = append(options, consumer.WithMaxReconsumeTimes(int32(most)))
+	}
+	if args.flag("trace") {
+		options = append(options, consumer.WithTrace(args.trace()))
+	}
 	if args.text("model", "CLUSTERING") == "BROADCASTING" {
 		options = append(options, consumer.WithConsumerModel(consumer.BroadCasting))
 	}
@@ -53,13 +62,17 @@ func startPush(args arguments) (interface{}, error) {
 		return nil, err
 	}
 	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: args.text("expression", "*")}
-	report := func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+	if sql := args.text("sql", ""); sql != "" {
+		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: sql}
+	}
+	conduct := newConduct(args)
+	listen := func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		for _, message := range messages {
 			event("message", name, map[string]interface{}{"message": received(message)})
 		}
-		return consumer.ConsumeSuccess, nil
+		return conduct.result(ctx, messages)
 	}
-	if err := push.Subscribe(args.text("topic", ""), selector, report); err != nil {
+	if err := push.Subscribe(args.text("topic", ""), selector, listen); err != nil {
 		return nil, err
 	}
 	pushConsumers.Store(name, push)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from appliance.engine.broker.clients import ClientManager
+from appliance.engine.broker.filters.consumer_filters import ConsumerFilters
 from appliance.engine.broker.group_service import SubscriptionGroupService
 from appliance.engine.broker.groups import SubscriptionGroupManager
 from appliance.engine.broker.offsets import ConsumerOffsetManager
@@ -86,7 +87,8 @@ class BrokerDesk:
         self.topics = TopicConfigManager(config_dir / "topics.json", self.config, self.journal, clock)
         self.groups = SubscriptionGroupManager(config_dir / "subscriptionGroup.json", self.config, self.journal, clock)
         self.offsets = ConsumerOffsetManager(config_dir / "consumerOffset.json", 5000, clock)
-        self.clients = ClientManager(self.config, self.groups, clock, lambda call: call())
+        self.filters = ConsumerFilters(config_dir / "consumerFilter.json", self.config, clock)
+        self.clients = ClientManager(self.config, self.groups, clock, lambda call: call(), self.filters)
         self.locks = RebalanceLockManager(clock)
         self.store = FakeStore()
         self.name_servers = FakeNameServers()
@@ -97,7 +99,14 @@ class BrokerDesk:
         self.later: list[Callable[[], None]] = []
         self.dispatcher = Dispatcher({"admin": InlinePool()})  # type: ignore[dict-item]
         for processor in (
-            ClientProcessor(self.clients, self.groups, self.topics, self.later.append),
+            ClientProcessor(
+                self.clients,
+                self.groups,
+                self.topics,
+                self.later.append,
+                InlinePool(),  # type: ignore[arg-type]
+                self.config,
+            ),
             ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),  # type: ignore[arg-type]
             AdminTopicsProcessor(self.topics, self.topic_service),
             AdminGroupsProcessor(self.groups, self.group_service),

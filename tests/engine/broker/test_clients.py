@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.fakes import FakeConnection
 
-from .conftest import consumer, subscription
+from .conftest import BrokerDesk, consumer, subscription
 
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
 
@@ -348,20 +348,37 @@ def test_the_connection_knows_its_client(desk):
 
 
 @pytest.mark.parametrize(
-    ("data", "code"),
+    ("data", "code", "remark"),
     [
-        ({"topic": "T", "subString": "a > 1", "expressionType": "SQL92"}, 1),
-        ({"topic": "T", "subString": "A", "expressionType": "TAG"}, 0),
-        ({"topic": "T", "subString": "A"}, 0),
-        (None, 1),
-        (5, 1),
+        ({"topic": "T", "subString": "a > 1", "expressionType": "SQL92"}, 0, None),
+        (
+            {"topic": "T", "subString": "a > 1 AND\n b BETWEEN 3 AND", "expressionType": "SQL92"},
+            23,
+            "Expected a property, a literal, NOT or (, the expression ends (line 2, column 16)",
+        ),
+        (
+            {"topic": "T", "subString": "a > 1", "expressionType": "Class"},
+            1,
+            "The broker does not support consumer to filter message by Class",
+        ),
+        ({"topic": "T", "subString": "A", "expressionType": "TAG"}, 0, None),
+        ({"topic": "T", "subString": "A"}, 0, None),
+        (None, 1, "the body has no subscriptionData"),
+        (5, 1, None),
     ],
 )
-def test_tags_can_be_filtered_sql_cannot_yet(desk, data, code):
+def test_a_client_asks_whether_its_expression_is_one(desk, data, code, remark):
     answer = desk.ask(46, body={"clientId": "c", "group": "g", "subscriptionData": data})
     assert answer.code == code
-    if isinstance(data, dict) and code:
-        assert answer.remark == "The broker does not support consumer to filter message by SQL92"
+    assert remark is None or answer.remark == remark
+
+
+def test_sql_may_be_switched_off(tmp_path, clock):
+    desk = BrokerDesk(tmp_path / "off", clock, enable_property_filter=False)
+    for expression in ("a > 1", "a >"):
+        data = {"topic": "T", "subString": expression, "expressionType": "SQL92"}
+        answer = desk.ask(46, body={"clientId": "c", "group": "g", "subscriptionData": data})
+        assert (answer.code, answer.remark) == (1, "The broker does not support consumer to filter message by SQL92")
 
 
 def test_who_asks_for_members_says_of_what(desk):

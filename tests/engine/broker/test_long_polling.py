@@ -63,7 +63,7 @@ def pull_at(queue: ConsumeQueue, conn: Connection, opaque: int, group: str = "g"
 
 
 def polling_on(loop: Clock, resume: Callable[[PullRequest], None]) -> LongPolling:
-    return LongPolling(loop, resume, lambda: None)  # type: ignore[arg-type]
+    return LongPolling(loop, resume, lambda: None, lambda request, queue: True)  # type: ignore[arg-type]
 
 
 def listed(polling: LongPolling, conn: Connection) -> list[PullRequest]:
@@ -251,7 +251,12 @@ def test_senders_hear_before_many_are_woken_and_not_for_a_few():
     peers = Peers(1)
     queue, others = ConsumeQueue("T", 0), ConsumeQueue("T", 1)
     order: list[object] = []
-    polling = LongPolling(peers.loop, lambda request: order.append(request.opaque), lambda: order.append("sent"))  # type: ignore[arg-type]
+    polling = LongPolling(
+        peers.loop,  # type: ignore[arg-type]
+        lambda request: order.append(request.opaque),
+        lambda: order.append("sent"),
+        lambda request, queue: True,
+    )
     for number in range(33):
         polling.hold(pull_at(queue, peers.all[0], number), 500)
     polling.hold(pull_at(others, peers.all[0], 99), 500)

@@ -91,8 +91,8 @@ def test_refusals_in_5_3_3s_words(peer, topic):
     assert pull(peer, topic, 0, queueId=-1).code == ResponseCode.INVALID_PARAMETER
     answer = pull(peer, topic, 0, sysFlag=0, consumerGroup="NeverSeen")
     assert (answer.code, answer.remark.split("\n")[0]) == (24, "the consumer's group info not exist")
-    answer = pull(peer, topic, 0, expressionType="SQL92", subscription="a > 1")
-    assert (answer.code, answer.remark) == (1, "The broker does not support consumer to filter message by SQL92")
+    answer = pull(peer, topic, 0, expressionType="Class", subscription="a > 1")
+    assert (answer.code, answer.remark) == (1, "The broker does not support consumer to filter message by Class")
     fields = pull_fields(topic, 0, 0)
     del fields["queueOffset"]
     answer = peer.ask(11, fields)

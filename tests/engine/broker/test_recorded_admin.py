@@ -111,6 +111,9 @@ def test_a_reset_reaches_a_parked_pull_and_outlives_late_commits(engine, peer):
     assert peer.ask(14, late).ext_fields["offset"] == "0"
     assert consumer.ask(11, pull | {"queueId": 1, "queueOffset": 9, "sysFlag": 7, "commitOffset": 9}).code == 21
     assert peer.ask(14, late).ext_fields["offset"] == "0"
+    # Not before it pulls where it was sent.
+    assert peer.ask(15, late).remark == "Offset has been previously reset"
+    assert consumer.ask(11, pull | {"queueId": 1, "queueOffset": 0, "sysFlag": 4}).code == 19
     assert peer.ask(15, late).remark is None
     assert peer.ask(14, late).ext_fields["offset"] == "9"
     # To an offset of one queue; out of the queue it is refused.

@@ -321,6 +321,7 @@ def test_reading_and_writing_go_on_while_files_go(engine, store, gauge):
         thread.join(20)
     assert failures == []
     assert store.cleaner.status.failure is None
-    assert store.cleaner.status.log_files_deleted > 5
+    # Before each of them those are asked who may need it; some tenths of a second on a busy machine.
+    assert store.cleaner.status.log_files_deleted > 2
     assert seen[0] > 200
     assert moved[2], "the slow one was never overtaken"

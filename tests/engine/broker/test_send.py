@@ -207,22 +207,6 @@ def test_bodies_and_properties_over_their_limits(peer, topic):
     assert peer.ask(310, send_fields(topic), bytes(262_144)).code == 0
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [
-        "DELAY\x013\x02", "DELAY\x0199\x02", "DELAY\x01soon\x02", "TIMER_DELAY_SEC\x015\x02", "TIMER_DELAY_MS\x015\x02",
-        "TIMER_DELIVER_MS\x011\x02", "TIMER_DEL_UNIQKEY\x01x\x02", "TRAN_MSG\x01true\x02", "TRAN_MSG\x01TRUE\x02",
-    ],
-)  # fmt: skip
-def test_delays_and_transactions_are_refused_and_never_stored(peer, topic, properties):
-    for text in (properties, UNIQ + properties, properties + UNIQ):
-        answer = peer.ask(310, send_fields(topic, properties=text), b"x")
-        refused(answer, ResponseCode.MESSAGE_ILLEGAL, "not supported yet")
-    assert peer.ask(310, send_fields(topic, f=4, properties=UNIQ), b"x").code == ResponseCode.MESSAGE_ILLEGAL
-    assert stored(peer, topic) == []
-    assert peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "CG", "delayLevel": 0}).code == 1
-
-
 def test_a_delay_of_none_is_an_ordinary_message(peer, topic):
     assert peer.ask(310, send_fields(topic, properties=UNIQ + "DELAY\x010\x02"), b"x").code == 0
     assert peer.ask(310, send_fields(topic, properties=UNIQ + "UNDELAYED\x015\x02"), b"y").code == 0
@@ -282,9 +266,11 @@ def test_a_consumer_that_gives_up_sends_to_its_dead_letters(peer):
     assert peer.ask(310, fields, b"dead").code == 0
     [record] = stored(peer, "%DLQ%GiveUp")
     assert (record.body, record.reconsume_times) == (b"dead", 17)
-    assert decode_properties(record.properties)["DELAY"] == "0"
+    assert decode_properties(record.properties)["DELAY"] == "-1"
     again = send_fields("%RETRY%GiveUp", properties=UNIQ + "DELAY\x013\x02", j=2, l=16)
-    assert peer.ask(310, again, b"later").code == ResponseCode.MESSAGE_ILLEGAL, "a delayed retry waits for delays"
+    assert peer.ask(310, again, b"later").code == 0
+    [record] = stored(peer, "SCHEDULE_TOPIC_XXXX", 2)
+    assert (record.body, record.reconsume_times) == (b"later", 2)
     lock = b'{"clientId":"c@1","consumerGroup":"GiveUp","mqSet":[{"brokerName":"broker-a","queueId":0,"topic":"T"}]}'
     assert peer.ask(310, send_fields("T"), b"a queue to hold").code == 0
     assert peer.ask(41, body=lock).code == 0

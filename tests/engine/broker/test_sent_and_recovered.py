@@ -15,9 +15,15 @@ from appliance.engine.config_journal import ConfigJournal
 from appliance.engine.filter.tags import tag_filter
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.message_id import encode_host
-from appliance.engine.protocol.properties import TAGS, find_property
+from appliance.engine.protocol.properties import TAGS, decode_properties, find_property
 from appliance.engine.protocol.record import SYS_INNER_BATCH, decode_record
-from appliance.engine.store.dispatch import entry_tag_code, has_queue_entry, properties_tag_code, tag_code
+from appliance.engine.store.dispatch import (
+    SCHEDULE_TOPIC,
+    entry_tag_code,
+    has_queue_entry,
+    properties_tag_code,
+    tag_code,
+)
 from appliance.engine.store.queues.consume_queue import ENTRY, ENTRY_BYTES
 from appliance.engine.store.results import GetStatus
 from tests.support.directories import shared_directory
@@ -46,6 +52,12 @@ class Rig:
     def send(self, send, born_host=BORN):
         """(code, physical offsets); in a tick of its own."""
         found = self._sender.send(send, born_host)
+        self.store.end_tick()
+        return found
+
+    def send_back(self, fields, version=479):
+        """36 in a tick of its own, as `send`."""
+        found = self._sender.send_back(fields, version)
         self.store.end_tick()
         return found
 
@@ -155,7 +167,10 @@ def test_the_entry_of_every_accepted_send_is_the_one_recovery_would_build(long_l
         return
     assert len(places) == len(send.members)
     store = long_lived.store
-    queue = store.queues.get_or_create("T", send.queue_id)
+    levels = store.settings.delay_levels_ms
+    stored = decode_record(store.log.read(places[0], 1 << 20))
+    queue = store.queues.get_or_create(stored.topic, stored.queue_id)
+    assert stored.topic == SCHEDULE_TOPIC or (stored.topic, stored.queue_id) == ("T", send.queue_id)
     first = queue.max_offset - len(places)
     for offset, (place, (body, _)) in enumerate(zip(places, send.members, strict=True), first):
         entry = store.queues.read_entries(queue, offset, 1)
@@ -163,7 +178,55 @@ def test_the_entry_of_every_accepted_send_is_the_one_recovery_would_build(long_l
         record = decode_record(store.log.read(place, size))
         assert (record.body, record.queue_offset, record.physical_offset) == (body, offset, place)
         assert has_queue_entry(record.sys_flag)
-        assert (physical, tag) == (place, entry_tag_code(record, []))
+        assert (physical, tag) == (place, entry_tag_code(record, levels))
+
+
+short_numbers = st.one_of(st.integers(-3, 25), numbers, st.integers(-(2**33), 2**33)).map(str)
+words = st.one_of(short_numbers, st.sampled_from(["", "soon", "+3", "0x1", "1.5", "\0"]), st.text(max_size=5))
+groups = st.sampled_from(["G", "H", "ns%G", "g" * 121, "bad name", "", "%RETRY%G"])
+send_backs = st.fixed_dictionaries(
+    {"delayLevel": words, "group": groups},
+    optional={"maxReconsumeTimes": words, "unitMode": words, "originTopic": st.text(max_size=5), "originMsgId": words},
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(texts, bodies, numbers, send_backs, st.integers(-1, 1), st.sampled_from([0, 120, 121, 479]), st.booleans())
+def test_the_entry_of_every_copy_sent_back_is_the_one_recovery_would_build(
+    long_lived, properties, body, times, fields, beside, version, ipv6
+):
+    try:
+        code, places = long_lived.send(
+            HostileSend("T", 0, [(body, "")], properties, reconsume_times=times), BORN_IPV6 if ipv6 else BORN
+        )
+    except UnicodeEncodeError:
+        return
+    if code:
+        return
+    store = long_lived.store
+    origin = decode_record(store.log.read(places[0], 1 << 20))
+    end = store.log.written
+    code, copies = long_lived.send_back(fields | {"offset": str(places[0] + beside)}, version)
+    assert code in (0, 1, 26), code
+    if code:
+        assert (store.log.written, store.log.staged) == (end, 0), "refused and stored"
+        return
+    assert (origin.topic, beside) == ("T", 0), "what waits is not sent back, nor is what lies beside a message"
+    copy = decode_record(store.log.read(copies[0], 1 << 20))
+    assert (copy.body, copy.flag, copy.sys_flag) == (origin.body, origin.flag, origin.sys_flag)
+    assert (copy.born_host, copy.born_time_ms) == (origin.born_host, origin.born_time_ms)
+    assert copy.reconsume_times == origin.reconsume_times + 1
+    queue = store.find_queue(copy.topic, copy.queue_id)
+    physical, size, tag = ENTRY.unpack(store.queues.read_entries(queue, copy.queue_offset, 1))
+    assert (physical, size, tag) == (copies[0], copy.size, entry_tag_code(copy, store.settings.delay_levels_ms))
+    own = decode_properties(origin.properties)
+    found = decode_properties(copy.properties)
+    if copy.topic == SCHEDULE_TOPIC:
+        level = int(found["DELAY"])
+        assert (found["REAL_TOPIC"], copy.queue_id) == (f"%RETRY%{fields['group']}", level - 1)
+        assert tag == copy.store_time_ms + store.settings.delay_levels_ms[level - 1]
+    for name in own.keys() - {"DELAY", "WAIT", "REAL_TOPIC", "REAL_QID"}:
+        assert found[name] == own[name]
 
 
 @given(texts)

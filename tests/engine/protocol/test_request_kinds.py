@@ -25,7 +25,7 @@ def test_each_code_of_the_dispatch_tables_is_classified_and_no_other(served):
 def test_what_changes_the_broker_on_purpose_is_administration():
     administration = {code for code, kind in KINDS.items() if kind == ADMIN}
     assert administration == {
-        17, 18, 215, 200, 225, 207, 25, 222, 314, 306, 316, 329, 309,  # the broker
+        17, 18, 215, 200, 225, 207, 25, 222, 314, 306, 316, 329, 309, 323,  # the broker
         100, 102, 205, 327, 216, 318,  # the name server
     }  # fmt: skip
 

@@ -55,6 +55,8 @@ SENDS = {
     "320": (320, send_fields("T", m="true"), BATCH, 0),
     "binary": (310, send_fields("T"), b"message", CODEC_ROCKETMQ),
     "large": (310, send_fields("T"), b"message" * 100_000, 0),
+    "36": (36, {"offset": 0, "group": "CG", "delayLevel": -1}, b"", 0),
+    "binary 36": (36, {"offset": 0, "group": "CG", "delayLevel": -1}, b"", CODEC_ROCKETMQ),
 }
 
 
@@ -83,8 +85,9 @@ def test_a_send_waits_and_is_stored_once_when_the_pressure_has_gone(pressed, nam
     assert consumer.ask(PULL, pull_fields("T", 0, 0)).code == 0
     press(pressed, False)
     assert {producer.receive(5).opaque, producer.receive(5).opaque} == {sent, beat}
-    stored = records(consumer.ask(PULL, pull_fields("T", 0, 1)).body)
-    assert [record.body for record in stored] == [b"message" if code == 320 else body]
+    topic, offset = ("%DLQ%CG", 0) if code == 36 else ("T", 1)
+    stored = records(consumer.ask(PULL, pull_fields(topic, 0, offset)).body)
+    assert [record.body for record in stored] == [{320: b"message", 36: b"before"}.get(code, body)]
     wait_for(lambda: pressed.server._partial_total == 0, "something is still counted")
 
 

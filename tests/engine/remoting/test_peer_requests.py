@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.protocol.command import MAX_FRAME_BYTES, RemotingCommand
 from appliance.engine.remoting import peer_requests
 from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.dispatcher import Dispatcher
@@ -37,3 +37,12 @@ def test_beyond_so_many_open_questions_there_is_no_answer_at_once(conn, monkeypa
     assert sorted(answers) == [(0, None), (1, None), (2, None)]
     requests.ask(conn, RemotingCommand(307), 60, lambda answer: answers.append((3, answer)))
     assert len(answers) == 3
+
+
+def test_a_question_that_fits_no_frame_has_no_answer(conn):
+    conn, requests = conn
+    answers = []
+    requests.ask(conn, RemotingCommand(326, body=bytes(MAX_FRAME_BYTES)), 60, answers.append)
+    assert (answers, requests.waiting, requests.waiting_of(conn)) == ([None], 0, 0)
+    requests.ask(conn, RemotingCommand(326), 60, answers.append)
+    assert (answers, requests.waiting, requests.waiting_of(conn)) == ([None], 1, 1)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from zlib_ng.zlib_ng import crc32
 
+from appliance.engine.broker.offset_resets.records import Line, Move, ResetRecord, encode_line
 from appliance.engine.protocol.record import decode_record
 from appliance.engine.store import findings
 from appliance.engine.store.checkpoint import RecoveryPosition, RecoveryPositionFile
@@ -97,3 +98,11 @@ def test_the_index_files_page(tmp_path):
     file.close()
     assert (tmp_path / "i").read_bytes() == example("index-file.md")
     assert f"`T#K1` has the hash {key_hash('T', 'K1')}" in (PAGES / "index-file.md").read_text()
+
+
+def test_the_offset_resets_page():
+    page = (PAGES / "offset-resets.md").read_bytes()
+    acts = re.findall(rb"```\n(.*?)```", page, re.DOTALL)[-1]
+    moves = (Move("T", 0, 7, 0), Move("T", 1, -1, 3))
+    record = ResetRecord(1700000000000, "reset", "CG", "alice", 1700000000000, "earliest", moves)
+    assert acts == encode_line(Line(reset=record)) + encode_line(Line(over=((1700000000000, "T", 0),)))

@@ -5,7 +5,8 @@ import errno
 import pytest
 
 from appliance.engine.protocol.record import decode_record
-from appliance.engine.store.record_reader import Missing
+from appliance.engine.store.record_reader import LONGEST_READ_AT_ONCE, Missing
+from tests.support.page_cache import refuse_reads_that_never_wait
 from tests.support.store import FailingDisk, StoreUnderTest
 
 
@@ -82,3 +83,27 @@ def test_the_blank_at_a_files_end_is_no_record(store):
     behind = [record.physical_offset + record.size for record in store.records("T", 0) if record.physical_offset < end]
     assert behind[-1] < end
     assert store.store.records.find(behind[-1]) is Missing.NO_RECORD
+
+
+def test_from_the_page_cache_alone_the_same_is_found(store, monkeypatch):
+    short, long = store.put("T", 0, b"x" * 50), store.put("T", 0, b"y" * 9000)
+    store.tick()
+    records = store.store.records
+    for physical in (short, long):
+        assert records.find_now(physical) == records.find(physical) != Missing.NO_RECORD
+    assert records.find_now(short + 1) is Missing.NO_RECORD
+    assert records.find_now(store.store.published) is Missing.NOT_PUBLISHED
+    if not store.store.disk.reads_without_waiting:
+        return  # nobody can tell what is cached: what is recent counts as that
+    refuse_reads_that_never_wait(monkeypatch, errno.EAGAIN)
+    assert records.find_now(short) is None, "nobody knows before the disk was asked"
+    assert records.find(short).record.body == b"x" * 50
+
+
+def test_a_long_record_is_left_to_who_may_wait(tmp_path):
+    under_test = StoreUnderTest(tmp_path, segment_bytes=1 << 20).open()
+    physical = under_test.put("T", 0, b"x" * (LONGEST_READ_AT_ONCE + 1))
+    under_test.tick()
+    assert under_test.store.records.find_now(physical) is None
+    assert len(under_test.store.records.find(physical).record.body) == LONGEST_READ_AT_ONCE + 1
+    under_test.stop()

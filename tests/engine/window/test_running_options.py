@@ -49,12 +49,51 @@ def test_the_largest_message(running):
     assert running.peer().ask(310, send_fields("Orders"), b"x" * 2000).code == 0
 
 
+def test_how_far_ahead_a_time_may_lie_and_whether_there_are_any(running):
+    peer, tomorrow = running.peer(), "TIMER_DELAY_SEC\x0186400\x02"
+    assert peer.ask(310, send_fields("Orders", properties=tomorrow), b"x").code == 0
+    change(running, timerMaxDelaySec=3600)
+    refused = peer.ask(310, send_fields("Orders", properties=tomorrow), b"x")
+    assert (refused.code, "max delay 3600000ms" in refused.remark) == (13, True)
+    change(running, timerMaxDelaySec=100_000_000, timerWheelEnable="false")
+    refused = peer.ask(310, send_fields("Orders", properties=tomorrow), b"x")
+    assert (refused.code, "timerWheelEnable is false" in refused.remark) == (1, True)
+    change(running, timerWheelEnable="true")
+    assert peer.ask(310, send_fields("Orders", properties="TIMER_DELAY_SEC\x0199000000\x02"), b"x").code == 0
+
+
 def test_no_message_may_be_larger_than_a_log_file_takes(make_running):
     running = make_running(store={"mapped_file_size_commit_log": 256 * 1024, "max_message_size": 64 * 1024})
     answer = running.peer().ask(SET, {}, body(maxMessageSize=256 * 1024))
     assert (answer.code, answer.remark) == (29, "maxMessageSize must be a whole number between 1 and 196600.")
     change(running, maxMessageSize=196_600)
     assert running.peer().ask(310, send_fields("Orders"), b"x" * 196_600).code == 0
+
+
+def test_whether_messages_are_taken_back(running):
+    peer = running.peer()
+    assert peer.ask(310, send_fields("Orders"), b"x").code == 0
+    recall = {"topic": "Orders", "recallHandle": "x", "producerGroup": "P"}
+    assert peer.ask(370, recall).code == 604
+    change(running, brokerPermission=4, allowRecallWhenBrokerNotWriteable="false")
+    assert peer.ask(370, recall).code == 14
+    change(running, brokerPermission=6)
+    assert peer.ask(370, recall).code == 604
+    change(running, recallMessageEnable="false")
+    assert peer.ask(370, recall).code == 16
+
+
+def test_the_longest_time(running):
+    peer = running.peer()
+    a_week = send_fields("Orders", properties="TIMER_DELAY_SEC\x01604800\x02")
+    assert peer.ask(310, a_week, b"x").code == 13
+    change(running, timerMaxDelaySec=700_000)
+    answer = peer.ask(310, a_week, b"x")
+    assert answer.code == 0
+    recall = {"topic": "Orders", "recallHandle": answer.ext_fields["recallHandle"], "producerGroup": "P"}
+    assert peer.ask(370, recall).code == 0
+    change(running, timerMaxDelaySec=600_000)
+    assert (peer.ask(370, recall).code, peer.ask(310, a_week, b"x").code) == (604, 13)
 
 
 def test_whether_clients_are_to_trace(running):

@@ -9,6 +9,7 @@ import pytest
 from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.errors import InvalidInput, NotFound, Unavailable
 from tests.support.engine import pull_fields, records
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -154,3 +155,58 @@ def test_a_topic_deleted_in_between_is_not_made_again(orders, monkeypatch):
         orders.window.send_test_message("Gone", b"x")
     assert refused.value.rocketmq_code == 17
     assert orders.engine.broker.topics.get("Gone") is None
+
+
+def test_a_message_with_a_delay_level_waits_and_then_comes(make_running):
+    running = make_running(store={"message_delay_level": "1h 0s"})
+    running.window.create_topic("Orders", read_queues=2, write_queues=2)
+    waits = running.window.send_test_message("Orders", b"later", queue_id=1, delay_level=1)
+    assert (waits.status, waits.topic, waits.queue_id, waits.queue_offset) == ("SEND_OK", "SCHEDULE_TOPIC_XXXX", 0, 0)
+    properties = running.window.message(waits.offset_id).properties
+    assert (properties["DELAY"], properties["REAL_TOPIC"], properties["REAL_QID"]) == ("1", "Orders", "1")
+    running.window.send_test_message("Orders", b"at once", queue_id=1, delay_level=2)
+    peer = running.peer()
+    fields = pull_fields("Orders", 1, 0)
+    wait_for(lambda: records(peer.ask(11, fields).body), "it is due")
+    assert [record.body for record in records(peer.ask(11, fields).body)] == [b"at once"]
+    for level in (-1, 3):
+        with pytest.raises(InvalidInput) as refused:
+            running.window.send_test_message("Orders", b"x", delay_level=level)
+        assert refused.value.field == "delay_level"
+
+
+def test_a_half_message_is_left_open_on_purpose(orders):
+    sent = orders.window.send_test_message("Orders", b"paid", queue_id=1, keys=["k"], half_of="PG", by="alice")
+    assert (sent.topic, sent.queue_id, sent.queue_offset) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
+    [one] = orders.window.open_transactions().rows
+    assert (one.row.offset_id, one.row.unique_id, one.row.keys) == (sent.offset_id, sent.unique_id, ("k",))
+    assert (one.row.topic, one.row.queue_id, one.row.group) == ("Orders", 1, "PG")
+    producer = orders.produce_as("p1", "PG")
+    orders.window.act_on_transactions("check")
+    asked = next(frame for frame in iter(producer.receive, None) if frame.code == 39)
+    fields = {name: asked.ext_fields[name] for name in ("tranStateTableOffset", "commitLogOffset")}
+    end = {"producerGroup": "PG", "commitOrRollback": "8", "fromTransactionCheck": "true"}
+    assert producer.ask(37, fields | end).code == 0
+    [record] = records(orders.peer().ask(11, pull_fields("Orders", 1, 0)).body)
+    assert record.body == b"paid"
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [({"half_of": "no spaces"}, "half_of"), ({"half_of": "x" * 256}, "half_of"),
+     ({"half_of": "PG", "delay_level": 1}, "half_of"),
+     ({"half_of": "PG", "deliver_at_ms": 1 << 42}, "half_of")],
+)  # fmt: skip
+def test_half_messages_that_cannot_be(orders, more, field):
+    with pytest.raises(InvalidInput) as refused:
+        orders.window.send_test_message("Orders", b"x", **more)
+    assert refused.value.field == field
+    assert refused.value.sentence is not None
+
+
+def test_half_messages_are_refused_where_transactions_are(make_running):
+    running = make_running(broker={"reject_transaction_message": True})
+    running.window.create_topic("Orders")
+    with pytest.raises(InvalidInput) as refused:
+        running.window.send_test_message("Orders", b"x", half_of="PG")
+    assert (refused.value.field, refused.value.rocketmq_code) == ("half_of", 16)

@@ -42,9 +42,6 @@ NOT_HERE = {
     "sendThreadPoolQueueCapacity": "0",
     "timerReadBehind": "0",
     "timerOffsetBehind": "0",
-    "timerCongestNum": "0",
-    "timerEnqueueTps": "0.0",
-    "timerDequeueTps": "0.0",
     **{f"{pool}ThreadPoolQueue{figure}": "0" for pool in ("litePull", "ack") for figure in _QUEUE_FIGURES},
 }
 

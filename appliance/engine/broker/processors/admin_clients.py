@@ -7,7 +7,6 @@ Source: RocketMQ 5.3.3 `AdminBrokerProcessor`, `Broker2Client`; texts as recorde
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,24 +23,19 @@ from ...remoting.dispatcher import Dispatcher
 from ...remoting.event_loop import EventLoop
 from ...remoting.peer_requests import PeerRequests
 from ..clients import ClientChannel, ClientManager
-from ..groups import SubscriptionGroupManager
 from ..heartbeat import MAX_POOL_BODY_BYTES, subscription_as_dict
+from ..member_questions import ANSWER_TIMEOUT_S, MemberQuestions
 from ..queue_json import queue_key, queue_table
 
 logger = logging.getLogger(__name__)
 
 POOL = "query"
-RELAY_TIMEOUT_S = 10.0
 STATUS_TIMEOUT_S = 5.0
-#: V3_1_8_SNAPSHOT, V3_0_7_SNAPSHOT: older clients do not know the question.
-_KNOWS_RUNNING_INFO = 62
+#: V3_0_7_SNAPSHOT: older clients do not know the question.
 _KNOWS_STATUS = 28
 
 #: Ours: values in a client's answer to 221 (see `fastjson.loads`); a queue's offset takes four of them in 60 bytes.
 _MAX_STATUS_VALUES = 80_000
-
-#: physical offset -> the record's bytes, None when there is none; may wait for the disk.
-ReadRecord = Callable[[int], bytes | None]
 
 
 class AdminClientsProcessor:
@@ -50,19 +44,15 @@ class AdminClientsProcessor:
     def __init__(
         self,
         clients: ClientManager,
-        groups: SubscriptionGroupManager,
         peers: PeerRequests,
+        questions: MemberQuestions,
         loop: EventLoop,
-        broker_name: str,
-        read_record: ReadRecord,
     ) -> None:
         # Constant after construction.
         self._clients = clients
-        self._groups = groups
         self._peers = peers
+        self._questions = questions
         self._loop = loop
-        self._broker_name = broker_name
-        self._read_record = read_record
 
     def register(self, dispatcher: Dispatcher) -> None:
         self._pool = dispatcher.pool(POOL)
@@ -129,11 +119,10 @@ class AdminClientsProcessor:
     # --- by asking a client
 
     def _member(self, group: str, client_id: str) -> ClientChannel:
-        info = self._clients.consumer_group(group)
-        for channel in [] if info is None else list(info.channels.values()):
-            if channel.client_id == client_id:
-                return channel
-        raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        channel = self._questions.member(group, client_id)
+        if channel is None:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        return channel
 
     def handle_running_info(self, request: RemotingCommand, conn: Connection) -> None:
         """307: a consumer's own account of itself."""
@@ -148,13 +137,10 @@ class AdminClientsProcessor:
             physical = decode_offset_id(require_str(request, "msgId"))[2]
         except ValueError as error:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from None
-        record = self._read_record(physical)
+        record = self._questions.read_record(physical)
         if record is None:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical}")
-        config = self._groups.get(group)
-        fields = request.ext_fields | {"brokerName": self._broker_name}
-        fields.setdefault("groupSysFlag", str(config.group_sys_flag if config else 0))
-        fields.setdefault("topicSysFlag", "0")
+        fields = self._questions.consume_fields(request.ext_fields)
         self._loop.call_soon(lambda: self._relay_found(request, conn, channel, fields, record))
 
     def _relay_found(
@@ -170,7 +156,7 @@ class AdminClientsProcessor:
     ) -> None:
         """Pass the question on; the answer to `conn` is the client's."""
         group, client_id = fields["consumerGroup"], fields["clientId"]
-        if channel.version < _KNOWS_RUNNING_INFO:
+        if self._questions.is_too_old(channel):
             raise RefusedRequest(
                 ResponseCode.SYSTEM_ERROR,
                 f"The Consumer <{client_id}> Version <{channel.version}> too low to finish, "
@@ -179,14 +165,13 @@ class AdminClientsProcessor:
 
         def done(answer: RemotingCommand | None) -> None:
             if answer is None:
-                text = f"consumer <{group}> <{client_id}> Timeout: no answer in {RELAY_TIMEOUT_S:g} s"
+                text = f"consumer <{group}> <{client_id}> Timeout: no answer in {ANSWER_TIMEOUT_S:g} s"
                 reply = RemotingCommand.response(ResponseCode.CONSUME_MSG_TIMEOUT, text)
             else:
                 reply = RemotingCommand.response(answer.code, answer.remark, answer.ext_fields, answer.body)
             conn.respond(request, reply)
 
-        question = RemotingCommand(request.code, ext_fields=dict(fields), body=body)
-        self._peers.ask(channel.conn, question, RELAY_TIMEOUT_S, done)
+        self._questions.ask(channel, request.code, dict(fields), body, done)
 
     def handle_status(self, request: RemotingCommand, conn: Connection) -> None:
         """223: the offsets every member of a group holds of a topic; `clientAddr` (a client id) asks that one only."""

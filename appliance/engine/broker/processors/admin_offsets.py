@@ -1,113 +1,180 @@
 """Offsets moved by administrators: 222 resets a group, 314 copies one group's to another, 43 hands the table out.
 
-A reset is the group's offset at once, and every member's next pull of the queue is answered with it (21): parked pulls
-are answered right away, and what members still report of before (15) does not count until then.
-Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resetOffsetInner`, `ConsumerOffsetManager.assignResetOffset`.
+A reset is an act of `offset_resets/service.py`: the group's offset at once, and what its members learn of with their
+next pull (21). With useServerSideResetOffset off members are asked to move instead (220), as 4.9 does.
+Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resetOffsetInner`, `Broker2Client.resetOffset`.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections.abc import Callable
+from itertools import islice
+
+import msgspec
 
 from ...errors import RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
-from ...protocol.command import RemotingCommand
+from ...protocol.command import FLAG_ONEWAY, RemotingCommand, encode_command
 from ...protocol.fields import optional_bool, optional_int, optional_long, require_long, require_str
 from ...protocol.names import is_legal_group
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...remoting.event_loop import EventLoop
-from ...store.message_store import MessageStore
-from ...store.time_search import Boundary, TimeSearch
 from ..clients import ClientManager
 from ..groups import SubscriptionGroupManager
-from ..long_polling import LongPolling
+from ..offset_resets.service import OffsetResets
+from ..offset_resets.targets import AtTime, Exactly, Latest, PlannedMove, Target, text_of
 from ..offsets import ConsumerOffsetManager
 from ..queue_json import queue_key, queue_table
+from ..topic_config import TopicConfig
 from ..topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
-#: Searches by time read the log.
-POOL = "query"
+#: Acts one after the other, with those of the window and with deletions.
+POOL = "admin"
+#: The table is encoded while others administer.
+TABLE_POOL = "query"
+#: V3_0_7_SNAPSHOT: older clients do not know 220.
+_KNOWS_RESET = 28
+#: So many members are asked in one tick.
+MEMBERS_A_TICK = 50
+
+_opaques = itertools.count()
 
 
 class AdminOffsetsProcessor:
-    """Looks up on the pool's thread, changes on remoting-io."""
+    """On the pool's thread. server_side: whether the broker moves offsets itself, now."""
 
     def __init__(
         self,
-        store: MessageStore,
+        resets: OffsetResets,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         offsets: ConsumerOffsetManager,
         clients: ClientManager,
-        long_polling: LongPolling,
-        loop: EventLoop,
         broker_name: str,
+        server_side: Callable[[], bool],
+        loop: EventLoop,
     ) -> None:
         # Constant after construction.
-        self._store = store
+        self._resets = resets
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._clients = clients
-        self._long_polling = long_polling
-        self._loop = loop
         self._broker_name = broker_name
-        self._search = TimeSearch(store.queues, store.records)
+        self._server_side = server_side
+        self._loop = loop
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.handle_reset, POOL)
         dispatcher.add(RequestCode.CLONE_GROUP_OFFSET, self.handle_clone, POOL)
-        dispatcher.add(RequestCode.GET_ALL_CONSUMER_OFFSET, self.handle_all, POOL)
+        dispatcher.add(RequestCode.GET_ALL_CONSUMER_OFFSET, self.handle_all, TABLE_POOL)
 
-    def handle_reset(self, request: RemotingCommand, conn: Connection) -> None:
-        """222: to an offset, to a time, or (timestamp -1) to the end; of one queue or of all. Answered on the loop."""
+    def handle_reset(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """222: to an offset, to a time, or (timestamp -1) to the end; of one queue or of all."""
         topic, group = require_str(request, "topic"), require_str(request, "group")
         time_ms = require_long(request, "timestamp")
         queue_id, offset = optional_int(request, "queueId", -1), optional_long(request, "offset", -1)
         config = self._topics.get(topic)
         if config is None:
             raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        to_time: Target = Latest() if time_ms < 0 else AtTime(time_ms)
+        if not self._server_side():
+            force = optional_bool(request, "isForce", False)
+            return self._have_clients_move(config, group, to_time, time_ms, force)
         if self._groups.get(group) is None:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         if queue_id >= config.read_queue_nums:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"Topic {topic} has no queue {queue_id} to read")
-        targets = {}
-        for number in range(config.read_queue_nums) if queue_id < 0 else (queue_id,):
-            targets[number] = self._target(topic, number, offset, time_ms)
-
-        def apply() -> None:
-            for number, target in targets.items():
-                self._offsets.reset(group, topic, number, target)
-                queue = self._store.find_queue(topic, number)
-                if queue is not None:
-                    self._offsets.pulled.forget(group, queue)
-                    self._long_polling.release(queue, group)
-            logger.info("admin: offsets reset group=%s topic=%s to=%s by=%s", group, topic, targets, conn.remote_host)
-            table = queue_table(
-                (queue_key(self._broker_name, topic, number), b"%d" % target) for number, target in targets.items()
+        if self._resets.is_broadcasting(group):
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR, f"Group {group} consumes by broadcast: its members keep their offsets"
             )
-            body = b'{"offsetTable":%b}' % table
-            conn.respond(request, RemotingCommand.response(ResponseCode.SUCCESS, body=body))
-
-        self._loop.call_soon(apply)
-
-    def _target(self, topic: str, queue_id: int, offset: int, time_ms: int) -> int:
-        low, high = self._store.offset_range(topic, queue_id)
-        if offset >= 0:
-            if not low <= offset <= high:
+        one = queue_id if queue_id >= 0 else None
+        to = to_time if offset < 0 else Exactly(dict.fromkeys(range(config.read_queue_nums), offset))
+        planned = self._resets.plan(group, topic, to, one)
+        for move in planned:
+            if move.is_beyond:
                 raise RefusedRequest(
-                    ResponseCode.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{low}-{high}]"
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {offset} not in consume queue range [{move.low}-{move.high}]",
                 )
-            return offset
-        return high if time_ms < 0 else self._search.offset_at(topic, queue_id, time_ms, Boundary.LOWER)
+        self._resets.apply("reset", group, planned, conn.remote_host, text_of(to))
+        return self._table_of(planned)
 
-    def handle_clone(self, request: RemotingCommand, conn: Connection) -> None:
+    def _table_of(self, planned: list[PlannedMove]) -> RemotingCommand:
+        table = queue_table(self._entries(planned))
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=b'{"offsetTable":%b}' % table)
+
+    def _entries(self, planned: list[PlannedMove]) -> list[tuple[bytes, bytes]]:
+        return [(queue_key(self._broker_name, move.topic, move.queue_id), b"%d" % move.target) for move in planned]
+
+    def _have_clients_move(
+        self, config: TopicConfig, group: str, to: Target, time_ms: int, force: bool
+    ) -> RemotingCommand:
+        """Ask every member to move (220); it does so in 10 s and then commits. No offset changes before."""
+        topic = config.topic_name
+        planned = []
+        for move in self._resets.plan(group, topic, to):
+            if move.before < 0:
+                raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
+            planned.append(move if force else move._replace(target=min(move.target, move.before)))
+        info = self._clients.consumer_group(group)
+        members = [] if info is None else list(info.channels.values())
+        if not members:
+            raise RefusedRequest(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {time_ms}",
+            )
+        for member in members:
+            if member.version < _KNOWS_RESET:
+                raise RefusedRequest(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client does not support this feature. version={member.version}",
+                )
+        table = b'{"offsetTable":%b}' % queue_table(self._entries(planned))
+        rows = [
+            {"brokerName": self._broker_name, "offset": move.target, "queueId": move.queue_id, "topic": topic}
+            for move in planned
+        ]
+        listed = msgspec.json.encode({"offsetTable": rows})
+        fields = {"topic": topic, "group": group, "timestamp": str(time_ms), "isForce": str(force).lower()}
+
+        # One frame for all that speak the same, so that many members share its bytes.
+        for_cpp, for_others = self._asking(fields, listed), self._asking(fields, table)
+        left = iter(members)
+
+        def ask() -> None:
+            some = list(islice(left, MEMBERS_A_TICK))
+            for member in some:
+                member.conn.send(for_cpp if member.language == "CPP" else for_others)
+            if some:
+                self._loop.call_soon(ask)
+
+        self._loop.call_soon(ask)
+        logger.info("admin: %d members of %s are asked to move in %s to %s", len(members), group, topic, text_of(to))
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=table)
+
+    @staticmethod
+    def _asking(fields: dict[str, str], body: bytes) -> bytes:
+        return encode_command(
+            RemotingCommand(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                opaque=next(_opaques) & 0x7FFFFFFF,
+                flag=FLAG_ONEWAY,
+                ext_fields=fields,
+                body=body,
+            )
+        )
+
+    def handle_clone(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """314: `destGroup` continues where `srcGroup` is, in one topic or in all that it subscribes.
 
-        The group is made if it may be, 26 if not: Apache keeps offsets of any name. Answered on the loop.
+        The group is made if it may be, 26 if not: Apache keeps offsets of any name.
         """
         source, target = require_str(request, "srcGroup"), require_str(request, "destGroup")
         if not is_legal_group(target):
@@ -115,36 +182,15 @@ class AdminOffsetsProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"the group name {target[:300]!r} is illegal, allowing only ^[%|a-zA-Z0-9_-]+$",
             )
-        topic = request.ext_fields.get("topic") or ""
+        topic = request.ext_fields.get("topic") or None
         offline = optional_bool(request, "offline", False)
-        info = self._clients.consumer_group(source)
-        found: list[tuple[str, dict[int, int]]] = []
-        for entry in self._offsets.all():
-            if entry.group != source or (topic and entry.topic != topic):
-                continue
-            if self._topics.get(entry.topic) is None:
-                continue
-            if not offline and info is not None and info.subscriptions and entry.topic not in info.subscriptions:
-                continue
-            found.append((entry.topic, entry.queues.copy()))
-
-        def apply() -> None:
-            conn.respond(request, self._clone(target, found))
-
-        self._loop.call_soon(apply)
-
-    def _clone(self, target: str, found: list[tuple[str, dict[int, int]]]) -> RemotingCommand:
-        """On remoting-io."""
-        try:
-            if self._groups.find(target) is None:
-                raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {target} does not exist")
-        except RefusedRequest as refusal:
-            return RemotingCommand.response(refusal.code, str(refusal))
-        for topic, queues in found:
-            for queue_id, offset in queues.items():
-                if not self._offsets.commit(target, topic, queue_id, offset):
-                    remark = f"not all of it is kept: the offsets of {topic} would be more than there may be"
-                    return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, remark)
+        planned = self._resets.plan_clone(source, target, topic, subscribed_only=not offline)
+        if self._groups.get(target) is None:
+            self._resets.on_loop(lambda: self._groups.find(target))
+        if self._groups.get(target) is None:
+            raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {target} does not exist")
+        if planned:
+            self._resets.apply("clone", target, planned, conn.remote_host, source)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_all(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:

@@ -33,7 +33,7 @@ POOL = "query"
 MAX_ENTRIES = 10_000
 #: The window of 315 and of `consumeTps`.
 MINUTE_S = 60
-_STATISTICS = ("TOPIC_PUT_NUMS", "GROUP_GET_NUMS")
+_STATISTICS = ("TOPIC_PUT_NUMS", "GROUP_GET_NUMS", "SNDBCK_PUT_NUMS")
 _NOTHING = {"avgpt": 0.0, "sum": 0, "tps": 0.0}
 
 
@@ -45,6 +45,9 @@ class Movements(Protocol):
 
     def consumed_from(self, topic: str, group: str, seconds: int) -> int | None:
         """Offsets a group went on by in a topic."""
+
+    def sent_back(self, topic: str, group: str) -> int | None:
+        """Messages of a topic that a group sent back in the last minute."""
 
 
 class Progress(NamedTuple):
@@ -147,7 +150,6 @@ class AdminProgressProcessor:
         if queue is None or not data:
             return RemotingCommand.response(ResponseCode.SUCCESS, f"Index {index} of {queue_id}@{topic} is not exist!")
         found: dict[str, Any] = {
-            "filterData": "null",
             "maxQueueIndex": queue.max_offset,
             "minQueueIndex": queue.min_offset,
             "queueData": [
@@ -155,10 +157,14 @@ class AdminProgressProcessor:
                 for physical, size, code in unpack_entries(data)
             ],
         }
-        info = self._clients.consumer_group(group)
-        subscription = None if info is None else info.subscriptions.get(topic)
-        if subscription is not None:
-            found["subscriptionData"] = subscription_as_dict(subscription)
+        if group:
+            info = self._clients.consumer_group(group)
+            subscription = None if info is None else info.subscriptions.get(topic)
+            if subscription is None:
+                found["filterData"] = f"{group}@{topic} is not online!"
+            else:
+                found["filterData"] = "null"
+                found["subscriptionData"] = subscription_as_dict(subscription)
         return _json(found)
 
     # --- groups
@@ -268,6 +274,8 @@ class AdminProgressProcessor:
             moved = self._movements.put_into(topic, MINUTE_S)
         elif name == _STATISTICS[1] and group:
             moved = self._movements.consumed_from(topic, group, MINUTE_S)
+        elif name == _STATISTICS[2] and group:
+            moved = self._movements.sent_back(topic, group)
         if moved is None:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
         minute = {"avgpt": 1.0 if moved else 0.0, "sum": moved, "tps": _rate(moved)}

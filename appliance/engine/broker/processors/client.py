@@ -8,30 +8,37 @@ Source: RocketMQ 5.3.3 `ClientManageProcessor`.
 from __future__ import annotations
 
 import logging
+import struct
+import time
 from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
+from ...config import BrokerConfig
 from ...errors import RefusedRequest
-from ...filter.expressions import FILTERS, not_supported
-from ...protocol.codes import RequestCode, ResponseCode
+from ...filter.expressions import FILTERS, SQL92, TAG_TYPES, is_known, is_quick, make_filter, not_supported
+from ...filter.message_filter import MessageFilter
+from ...filter.sql_filter import QUICK_CHARS
+from ...protocol.codes import VERSION, RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import require_str
 from ...protocol.names import PERM_READ, PERM_WRITE, RETRY_PREFIX, is_legal_group
 from ...remoting.connection import Connection
-from ...remoting.dispatcher import Dispatcher
+from ...remoting.dispatcher import Dispatcher, WorkerPool
 from ..clients import Client, ClientManager
 from ..config_table import TooMany
 from ..groups import SubscriptionGroupManager
 from ..heartbeat import CheckClientBody, ConsumerData, HeartbeatData, decode_body
 from ..heartbeat_bounds import (
+    MOST_EXPRESSION_CHARS,
     MOST_GROUPS_OF_A_CONNECTION,
     MOST_SUBSCRIPTION_BYTES_OF_A_CONNECTION,
     check_heartbeat,
     too_many_groups,
     too_much_subscribed,
 )
+from ..topic_config import I32
 from ..topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
@@ -43,15 +50,35 @@ _SLICE = 100
 _KNOWN, _JOINED, _MADE = 1, 5, 15
 #: So many entries are one slice, whatever they cost: what nearly every client has.
 _FEW = 6
+#: What a heartbeat takes of the pool at a time, and one expression more: pulls wait there, too.
+_COMPILING_S = 0.01
 #: Bodies of the heartbeats that wait for their next slice, all together; another one then is answered with 2, and the
 #: client sends the next in 30 s. 10,000 clients with 30 groups each may begin at once.
 MOST_WAITING_BYTES = 64 * 1024 * 1024
 
 
+class _BeatHeader(msgspec.Struct, gc=False):
+    """What of a heartbeat's header matters."""
+
+    opaque: I32
+    flag: I32 = 0
+    version: I32 = 0
+    language: str = ""
+
+
+_decode_beat = msgspec.json.Decoder(_BeatHeader).decode
+_PREFIX = struct.Struct(">ii")
+#: The header of the answer to a client without V2, with a place for the opaque.
+_SAID_AGAIN = (
+    b'{"code":0,"extFields":{"IS_SUPPORT_HEART_BEAT_V2":"true","IS_SUB_CHANGE":"true"},"flag":1,"language":"JAVA",'
+    b'"opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+)
+
+
 class _Heartbeat:
     """One that is being taken; `at` counts the entries that are done, consumers first."""
 
-    __slots__ = ("at", "conn", "data", "full_wanted", "mark", "request", "size", "who")
+    __slots__ = ("at", "compiled", "conn", "data", "full_wanted", "mark", "request", "size", "who")
 
     def __init__(self, request: RemotingCommand, conn: Connection, data: HeartbeatData, who: Client, mark: int) -> None:
         self.request = request
@@ -61,6 +88,7 @@ class _Heartbeat:
         self.mark = mark
         self.size = len(request.body)
         self.at = 0
+        self.compiled: dict[str, MessageFilter | RefusedRequest] = {}
         self.full_wanted = data.heartbeat_fingerprint == 0  # recorded: always said to a client without V2
 
 
@@ -73,23 +101,52 @@ class ClientProcessor:
         groups: SubscriptionGroupManager,
         topics: TopicConfigManager,
         later: Callable[[Callable[[], None]], None],
+        pool: WorkerPool,
+        config: BrokerConfig,
     ) -> None:
-        """later: runs a function on this thread in the next tick."""
+        """later: runs a function on this thread in the next tick. pool: compiles expressions that take long."""
         # Constant after construction.
         self._clients = clients
         self._groups = groups
         self._topics = topics
         self._later = later
+        self._pool = pool
+        # Replaced whole by take_options().
+        self._config = config
         # Those not done in their first slice: one slice a tick, of one after the other.
         self._waiting: deque[_Heartbeat] = deque()
         self._waiting_for: set[Connection] = set()
         self._waiting_bytes = 0
 
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        self._config = config
+
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.HEART_BEAT, self.handle_heartbeat)
+        dispatcher.add_hot(RequestCode.HEART_BEAT, self.hot_heartbeat)
         dispatcher.add(RequestCode.UNREGISTER_CLIENT, self.handle_unregister)
         dispatcher.add(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.handle_consumer_list)
         dispatcher.add(RequestCode.CHECK_CLIENT_CONFIG, self.handle_check_config)
+
+    def _generation(self) -> int:
+        """Counts changes of topics and groups."""
+        return self._topics.generation + self._groups.generation
+
+    def hot_heartbeat(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
+        """One that says what the last one said, which nearly all do; False for another."""
+        try:
+            beat = _decode_beat(view[header:body])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return False
+        if beat.flag or beat.version != conn.version or beat.language != conn.language or conn in self._waiting_for:
+            return False
+        if not self._clients.heard_again(conn, hash(bytes(view[body:end])), self._generation()):
+            return False
+        answer = _SAID_AGAIN % beat.opaque
+        size = len(answer)
+        conn.send(_PREFIX.pack(size + 4, size) + answer)
+        return True
 
     def handle_heartbeat(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
         """Register what the client holds. A group that may not be made is left out, as 5.3.3 does.
@@ -107,9 +164,15 @@ class ClientProcessor:
         if self._waiting_for and conn in self._waiting_for:
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "the last heartbeat of this client is still being taken")
         who = Client(data.client_id, request.language, request.version)
+        if conn.client_id != who.client_id:
+            conn.told.clear()  # it was called something else
         conn.client_id, conn.language, conn.version = who
+        if new := _to_be_compiled(data):
+            self._compile_first(_Heartbeat(request, conn, data, who, mark), new)
+            return None
         if len(data.consumer_data_set) + len(data.producer_data_set) <= _FEW:
             full_wanted = data.heartbeat_fingerprint == 0
+            generation = self._generation()
             for consumer in data.consumer_data_set:
                 if self._make_group(consumer):
                     full_wanted |= self._clients.register_consumer(
@@ -118,19 +181,64 @@ class ClientProcessor:
             for producer in data.producer_data_set:
                 if is_legal_group(producer.group_name):
                     self._clients.register_producer(conn, who, producer.group_name)
-            self._clients.heard(conn, mark)
+            again = None
+            if data.heartbeat_fingerprint == 0:  # else the answer depends on the other members
+                again = (
+                    {consumer.group_name for consumer in data.consumer_data_set},
+                    {producer.group_name for producer in data.producer_data_set},
+                )
+            self._clients.heard(conn, mark, again, generation)
             return _taken(full_wanted)
         beat = _Heartbeat(request, conn, data, who, mark)
         if not self._take_slice(beat):
-            if self._waiting_bytes + beat.size > MOST_WAITING_BYTES:
-                raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many heartbeats of new clients at once, try again")
-            if not self._waiting:
-                self._later(self._continue)
-            self._waiting.append(beat)
-            self._waiting_for.add(conn)
-            self._waiting_bytes += beat.size
+            self._let_wait(beat)
+            self._resume(beat)
             return None
         return self._done(beat)
+
+    def _let_wait(self, beat: _Heartbeat) -> None:
+        """Count a heartbeat that is not done yet, or refuse it with 2."""
+        if self._waiting_bytes + beat.size > MOST_WAITING_BYTES:
+            raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many heartbeats of new clients at once, try again")
+        self._waiting_for.add(beat.conn)
+        self._waiting_bytes += beat.size
+
+    def _resume(self, beat: _Heartbeat) -> None:
+        """Have the next slice of a heartbeat that waits taken in its turn."""
+        if not self._waiting:
+            self._later(self._continue)
+        self._waiting.append(beat)
+
+    def _compile_first(self, beat: _Heartbeat, expressions: dict[str, str]) -> None:
+        """Have new expressions compiled in the pool before the heartbeat is taken. expressions: to their types."""
+        conn = beat.conn
+        self._let_wait(beat)
+
+        rest = deque(expressions.items())
+
+        def go_on() -> bool:
+            """Have the pool compile a slice, behind the others that wait there; False when it has no room."""
+            return self._pool.submit(compile_some, beat.size, conn)
+
+        def compile_some() -> None:
+            ends = time.monotonic() + _COMPILING_S
+            goes_on = False
+            try:
+                while rest and not conn.closed and not goes_on:
+                    expression, kind = rest.popleft()
+                    try:
+                        beat.compiled[expression] = make_filter(kind, expression)
+                    except RefusedRequest as refusal:
+                        beat.compiled[expression] = refusal
+                    goes_on = bool(rest) and time.monotonic() >= ends and go_on()
+            finally:  # whatever happens, it does not wait any more
+                if not goes_on:
+                    conn.post(lambda: self._resume(beat), 0)
+
+        if not go_on():
+            self._waiting_for.discard(conn)
+            self._waiting_bytes -= beat.size
+            raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many expressions of new clients at once, try again")
 
     def _check_room(self, conn: Connection, data: HeartbeatData, size: int) -> None:
         """Refuse with 1 what would make one connection hold more than its share. size: the body's."""
@@ -161,7 +269,7 @@ class ClientProcessor:
             joined = consumer.group_name not in in_consumers
             if self._make_group(consumer):
                 beat.full_wanted |= clients.register_consumer(
-                    conn, beat.who, consumer, data.heartbeat_fingerprint, data.without_sub
+                    conn, beat.who, consumer, data.heartbeat_fingerprint, data.without_sub, beat.compiled
                 )
             if self._topics.generation + self._groups.generation != made:
                 cost += _MADE
@@ -238,14 +346,47 @@ class ClientProcessor:
         body = msgspec.json.encode({"consumerIdList": info.client_ids()})
         return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
 
-    def handle_check_config(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """Whether the broker can filter as a consumer wants: by tags. There is no compiler for SQL92 yet."""
+    def handle_check_config(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
+        """Whether the broker can filter as a consumer wants; 23 says what is wrong with an expression, and where."""
         data = decode_body(request.body, CheckClientBody).subscription_data
         if data is None:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "the body has no subscriptionData")
-        if data.expression_type not in FILTERS:
-            raise not_supported(data.expression_type)
-        return RemotingCommand.response(ResponseCode.SUCCESS)
+        kind, expression = data.expression_type, data.sub_string
+        if kind in TAG_TYPES:
+            return RemotingCommand.response(ResponseCode.SUCCESS)
+        if kind not in FILTERS or not self._config.enable_property_filter:
+            raise not_supported(kind)
+        if len(expression) > MOST_EXPRESSION_CHARS:
+            raise RefusedRequest(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"the expression has more than {MOST_EXPRESSION_CHARS} characters",
+            )
+        if is_quick(expression):
+            make_filter(kind, expression)
+            return RemotingCommand.response(ResponseCode.SUCCESS)
+
+        def compile_it() -> None:
+            try:
+                make_filter(kind, expression)
+                answer = RemotingCommand.response(ResponseCode.SUCCESS)
+            except RefusedRequest as refusal:
+                answer = RemotingCommand.response(refusal.code, refusal.remark)
+            conn.post(lambda: conn.respond(request, answer), 0)
+
+        if not self._pool.submit(compile_it, len(request.body), conn):
+            raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many expressions of new clients at once, try again")
+        return None
+
+
+def _to_be_compiled(data: HeartbeatData) -> dict[str, str]:
+    """The heartbeat's expressions that are neither tags nor known, to their types, if they take long together."""
+    found: dict[str, str] = {}
+    for consumer in data.consumer_data_set:
+        for wanted in consumer.subscription_data_set:
+            kind, expression = wanted.expression_type, wanted.sub_string
+            if kind == SQL92 and expression not in found and not is_known(expression):
+                found[expression] = kind
+    return found if sum(map(len, found)) + len(found) * 50 > QUICK_CHARS else {}
 
 
 def _taken(full_wanted: bool) -> RemotingCommand:

@@ -15,7 +15,7 @@ from ...errors import QueueBroken, RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import optional_bool, require_int, require_long, require_str
-from ...protocol.names import is_legal_derived_topic, is_legal_group, is_plain_name
+from ...protocol.names import CHECK_GROUP, is_legal_derived_topic, is_legal_group, is_plain_name
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...store.message_store import MessageStore
@@ -60,6 +60,8 @@ class ConsumerProcessor:
         group, topic = require_str(request, "consumerGroup"), require_str(request, "topic")
         queue_id = require_int(request, "queueId")
         offset = self._offsets.get(group, topic, queue_id)
+        if self._offsets.resets:
+            self._offsets.pending.asked((group, topic, queue_id))
         if offset < 0:
             if not optional_bool(request, "setZeroIfNotFound", True):
                 raise RefusedRequest(
@@ -83,6 +85,8 @@ class ConsumerProcessor:
         """Take the client's progress; a lower offset is accepted, as upstream does."""
         group, topic = require_str(request, "consumerGroup"), require_str(request, "topic")
         queue_id, offset = require_int(request, "queueId"), require_long(request, "commitOffset")
+        if group == CHECK_GROUP:  # ours: Apache believes it, and forgets half messages
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, f"the offsets of group[{group}] are the broker's own")
         if self._groups.get(group) is None:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._topics.get(topic) is None:

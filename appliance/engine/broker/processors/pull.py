@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import RefusedRequest
+from ...filter.expressions import NotCompiled, make_filter
 from ...hotpath import PullRuns
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import FLAG_ONEWAY, RemotingCommand
@@ -20,8 +21,8 @@ from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher, WorkerPool
 from ...remoting.event_loop import EventLoop
 from ...store.message_store import MessageStore
-from ..pulling.admission import Forbidden, ForbiddenType, PullAdmission
-from ..pulling.cold_pulls import ColdPulls
+from ..pulling.admission import PARSE_FAILED, Forbidden, ForbiddenType, PullAdmission
+from ..pulling.cold_pulls import COLD_PULL_BYTES, ColdPulls, overloaded
 from ..pulling.compiled import PullParts
 from ..pulling.fields import COMMIT_OFFSET, SUSPEND, PullFields, decode_pull, fields_of
 from ..pulling.pull_path import PullPath
@@ -31,13 +32,16 @@ from .pull_answers import FOUND_HEADER, PullAnswers
 if TYPE_CHECKING:
     from ...config import BrokerConfig
     from ..clients import ClientManager
+    from ..deliveries.recorder import DeliveryRecorder
+    from ..filters.consumer_filters import ConsumerFilters
     from ..groups import SubscriptionGroupManager
     from ..offsets import ConsumerOffsetManager
     from ..topics import TopicConfigManager
 
 
 class PullProcessor:
-    """Owned by remoting-io; `cold` is the pool that may wait for the disk."""
+    """Owned by remoting-io; `cold` is the pool that may wait for the disk, `filtering` the one that reads records for
+    filters and compiles long expressions."""
 
     def __init__(
         self,
@@ -49,20 +53,29 @@ class PullProcessor:
         config: BrokerConfig,
         loop: EventLoop,
         cold: WorkerPool,
+        filtering: WorkerPool,
+        filters: ConsumerFilters,
         advertised_ip: str,
         flush_answers: Callable[[], None],
+        deliveries: DeliveryRecorder,
     ) -> None:
         # Constant after construction.
+        self._loop = loop
         self._offsets = offsets
         self._advertised_ip = advertised_ip
         self._cold = ColdPulls(cold, store.new_cold_reader(), store.log)
-        self._admission = PullAdmission(topics, groups, clients)
-        self._path = PullPath(store, offsets, loop, self._cold, flush_answers)
-        self._answers = PullAnswers(store.log, self._cold)
+        self._filter_pool = filtering
+        self._filtering = ColdPulls(filtering, store.new_cold_reader(), store.log)
+        self._admission = PullAdmission(topics, groups, clients, filters, config)
+        self._path = PullPath(store, offsets, loop, self._cold, self._filtering, flush_answers)
+        self._path.refusal_of = self._admission.refusal_of
+        self._answers = PullAnswers(store.log, self._cold, deliveries)
         self.long_polling = self._path.long_polling
         #: Serves pulls before anything here does; None in the pure twin.
         self.compiled = (
-            None if PullRuns is None else PullRuns(self._parts(store, topics, groups, clients, config, loop))
+            None
+            if PullRuns is None
+            else PullRuns(self._parts(store, topics, groups, clients, config, loop, deliveries))
         )
         if self.compiled is not None:
             self._path.answer_woken = self.compiled.answer_woken
@@ -72,8 +85,10 @@ class PullProcessor:
     def take_options(self, config: BrokerConfig) -> None:
         """Options were changed: these count from now on. Any thread."""
         self._config = config
+        self._admission.take_options(config)
         if self.compiled is not None:
             self.compiled.take_options(config)
+            self._loop.call_soon(self.compiled.forget_plans)
 
     def _parts(
         self,
@@ -83,6 +98,7 @@ class PullProcessor:
         clients: ClientManager,
         config: BrokerConfig,
         loop: EventLoop,
+        deliveries: DeliveryRecorder,
     ) -> PullParts:
         return PullParts(
             options=config,
@@ -100,6 +116,7 @@ class PullProcessor:
             commit=self._offsets.commit,
             note=self._offsets.pulled.note,
             answers=self._answers,
+            deliveries=deliveries,
             head=FOUND_HEADER,
             buffer=self._answers.buffer,
             new_request=PullRequest,
@@ -117,6 +134,7 @@ class PullProcessor:
     def close(self) -> None:
         """When the loop and the pool have ended."""
         self._cold.close()
+        self._filtering.close()
 
     def hot_pull(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
         try:
@@ -154,19 +172,56 @@ class PullProcessor:
         except RefusedRequest as refusal:
             answers.refuse(conn, opaque, refusal)
             return
-        if self.compiled is not None:
+        except NotCompiled as found:
+            self._compile_first(found, conn, opaque, fields)
+            return
+        if self.compiled is not None and not request.wanted.reads_records:
             self.compiled.learn(fields, request)
         offsets = self._offsets
         if offsets.resets and self._path.answer_reset(request):
             return
-        if fields.sys_flag & COMMIT_OFFSET:
+        # What is committed of a queue whose offset is being moved is what the member knew before.
+        moving = offsets.resets and (fields.group, fields.topic, fields.queue_id) in offsets.resets
+        if fields.sys_flag & COMMIT_OFFSET and not moving:
             offsets.commit(fields.group, fields.topic, fields.queue_id, fields.commit_offset)
         hold_ms = 0
         if fields.sys_flag & SUSPEND:
             hold_ms = fields.suspend_ms if config.long_polling_enable else config.short_polling_time_ms
         self._path.pull(request, hold_ms)
 
+    def answer_held(self, topic: str, group: str) -> None:
+        """A group wants something else of a topic: its held pulls are answered, so that it asks with the new filter."""
+        self._path.answer_held(topic, group)
+
+    def _compile_first(self, what: NotCompiled, conn: Connection, opaque: int, fields: PullFields) -> None:
+        """Have a long expression compiled in the pool, and then do what the pull asks."""
+
+        def compile_it() -> None:
+            refusal = None
+            try:
+                # Held until the pull has been served: it is known so long.
+                made: object = make_filter(what.kind, what.expression)
+            except RefusedRequest as error:
+                made, refusal = None, error
+            conn.post(lambda: again(made, refusal), 0)
+
+        def again(made: object, refusal: RefusedRequest | None) -> None:
+            if conn.closed:
+                return
+            if refusal is not None:
+                self._answers.refuse(conn, opaque, RefusedRequest(refusal.code, f"{PARSE_FAILED}: {refusal.remark}"))
+            else:
+                self._pull(conn, opaque, fields)
+
+        if not self._filter_pool.submit(compile_it, COLD_PULL_BYTES, conn):
+            self._answers.refuse(conn, opaque, overloaded())
+
     # --- figures, for anyone
+
+    @property
+    def judged_count(self) -> int:
+        """Records that filters which read them were asked about."""
+        return self._filtering.judged + self._path.judged_now
 
     @property
     def found_count(self) -> int:

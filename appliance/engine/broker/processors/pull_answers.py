@@ -7,6 +7,7 @@ sendmsg. What is not cached is read by the pool first. Nothing is built for a pe
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 from ...errors import RefusedRequest
 from ...hotpath import AnswersState
@@ -18,6 +19,9 @@ from ...store.results import GetResult, GetStatus
 from ..pulling.admission import Forbidden
 from ..pulling.cold_pulls import ColdPulls
 from ..pulling.request import PullRequest
+
+if TYPE_CHECKING:
+    from ..deliveries.recorder import DeliveryRecorder
 
 #: Holds one answer: 256 KiB of records and the last message that passes the limit, mostly.
 _READ_BUFFER_BYTES = 1024 * 1024
@@ -41,10 +45,11 @@ FOUND_HEADER = tuple(_HEADER.replace(b"%d", b"0", 2).replace(b"%b", GetStatus.FO
 class PullAnswers(AnswersState):
     """The `reply_to` of pulls that came as frames. Owned by remoting-io; the figures may be read by anyone."""
 
-    def __init__(self, log: CommitLog, cold: ColdPulls) -> None:
+    def __init__(self, log: CommitLog, cold: ColdPulls, deliveries: DeliveryRecorder) -> None:
         # Constant after construction.
         self._log = log
         self._cold = cold
+        self._deliveries = deliveries
         # Owned by remoting-io.
         self.buffer = memoryview(bytearray(_READ_BUFFER_BYTES))
         self.found_count = 0
@@ -88,26 +93,28 @@ class PullAnswers(AnswersState):
         if len(runs) == 1 and size >= _SENDFILE_FROM_BYTES:
             place = self._log.resident(*runs[0])
             if place is not None and conn.send_file(head, *place, size):
-                self._count(result)
+                self._count(request, result)
                 return
         parts = self._read(result)
         if parts is None:
-            self._cold.read_records(request, result, lambda body: self._send_read(conn, head, result, body))
+            self._cold.read_records(request, result, lambda body: self._send_read(request, head, result, body))
             return
-        self._count(result)
+        self._count(request, result)
         parts.insert(0, head)
         conn.send_now(parts, len(head) + size)
 
-    def _send_read(self, conn: Connection, head: bytes, result: GetResult, body: bytes) -> None:
+    def _send_read(self, request: PullRequest, head: bytes, result: GetResult, body: bytes) -> None:
         """Send what the pool read; the head's length may be of more than is left."""
-        self._count(result)
+        self._count(request, result)
         prefix = _PREFIX.pack(len(head) - 4 + len(body), len(head) - 8)
-        conn.send_parts([prefix, head[8:], body], len(head) + len(body))
+        request.conn.send_parts([prefix, head[8:], body], len(head) + len(body))
 
-    def _count(self, result: GetResult) -> None:
+    def _count(self, request: PullRequest, result: GetResult) -> None:
+        """It is certain that the answer leaves now."""
         self.found_count += 1
         self.message_count += result.message_count
         self.message_bytes += result.size
+        self._deliveries.record(request, result.next_offset)
 
     def _read(self, result: GetResult) -> list[bytes | memoryview] | None:
         """The records from the page cache, in the shared buffer; None when some are not there."""

@@ -16,7 +16,7 @@ from ...protocol.codes import VERSION, RequestCode
 from ...protocol.command import FLAG_ONEWAY, RemotingCommand
 from ...protocol.properties import MSG_REGION, TRACE_SWITCH
 from ...remoting.connection import Connection
-from ...remoting.dispatcher import SEND_CODES, Dispatcher
+from ...remoting.dispatcher import Dispatcher
 from ..sending.fields import decode_letters, decode_long, fields_of
 from ..sending.outcome import PutOutcome
 from ..sending.send_path import SendPath
@@ -61,7 +61,11 @@ class SendAnswers:
         return b",".join([self._host_hex + b"%016X"] * len(physical_offsets)) % tuple(physical_offsets)
 
     def refusal(self, outcome: PutOutcome) -> RemotingCommand:
-        return RemotingCommand.response(outcome.code, outcome.reason, dict(self._always))
+        return self.plain(outcome.code, outcome.reason)
+
+    def plain(self, code: int, remark: str | None) -> RemotingCommand:
+        """An answer with what each of them has."""
+        return RemotingCommand.response(code, remark, dict(self._always))
 
 
 class SendReply(msgspec.Struct, gc=False):
@@ -89,10 +93,17 @@ class SendReply(msgspec.Struct, gc=False):
                 header = answers.stored % (
                     outcome.code, outcome.queue_id, quoted, ids, outcome.queue_offset, self.opaque,
                 )  # fmt: skip
+            if outcome.recall_handle:
+                header = _with_handle(header, outcome.recall_handle)
             size = len(header)
             self.conn.send(_PREFIX.pack(size + 4, size) + header)
         except Exception:  # costs this peer its connection, and nobody else of the tick an answer
             self.conn.fail()
+
+
+def _with_handle(header: bytes, recall_handle: str) -> bytes:
+    """An answer's header with what takes the message back: Base64. No value before that place holds a quote."""
+    return header.replace(b',"queueOffset":"', b',"recallHandle":"%b","queueOffset":"' % recall_handle.encode(), 1)
 
 
 class SendProcessor:
@@ -112,7 +123,7 @@ class SendProcessor:
         dispatcher.add_hot(RequestCode.SEND_MESSAGE, self.hot_long)
         dispatcher.add_hot(RequestCode.SEND_MESSAGE_V2, self.hot_letters)
         dispatcher.add_hot(RequestCode.SEND_BATCH_MESSAGE, self.hot_letters)
-        for code in SEND_CODES:
+        for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
             dispatcher.add_runs(code, self._runs)
 
     def take_options(self) -> None:

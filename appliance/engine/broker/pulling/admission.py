@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...config import BrokerConfig
 from ...errors import RefusedRequest
-from ...filter.expressions import FILTERS, not_supported
+from ...filter.expressions import FILTERS, TAG_TYPES, not_supported, quick_filter
+from ...filter.message_filter import MessageFilter
 from ...protocol.codes import FAQ_HINT, ResponseCode
-from ...protocol.names import PERM_READ
+from ...protocol.names import PERM_READ, RETRY_PREFIX
 from ...remoting.connection import Connection
 from ..topic_config import refuse_batch_queues
 from .fields import SUBSCRIPTION, PullFields
@@ -15,9 +17,12 @@ from .request import PullRequest, ReplyTo
 
 if TYPE_CHECKING:
     from ..clients import ClientManager
+    from ..filters.consumer_filters import ConsumerFilters
     from ..groups import SubscriptionGroupConfig, SubscriptionGroupManager
     from ..topics import TopicConfigManager
 
+#: Apache's words for a pull with an expression that is none; ours say why and where behind them.
+PARSE_FAILED = "parse the consumer's subscription failed"
 #: The client's limit, whatever it asks for.
 _MAX_COUNT = 1024 * 1024
 
@@ -47,14 +52,24 @@ class PullAdmission:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         clients: ClientManager,
+        filters: ConsumerFilters,
+        config: BrokerConfig,
     ) -> None:
         # Constant after construction.
         self._topics = topics
         self._groups = groups
         self._clients = clients
+        self._filters = filters
+        # Replaced whole by take_options().
+        self._config = config
+
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        self._config = config
 
     def admit(self, reply_to: ReplyTo, conn: Connection, opaque: int, fields: PullFields) -> PullRequest:
-        """The request that the fields make; raises RefusedRequest for one that is not served."""
+        """The request that the fields make; raises RefusedRequest for one that is not served, NotCompiled for one with
+        an expression that a pool has to compile first."""
         group = self._groups.find(fields.group)
         if group is None:
             raise RefusedRequest(
@@ -62,7 +77,7 @@ class PullAdmission:
                 f"subscription group [{fields.group}] does not exist, {FAQ_HINT}",
             )
         if not group.consume_enable:
-            raise Forbidden(f"subscription group no permission, {fields.group}", ForbiddenType.GROUP)
+            raise _switched_off(fields.group)
         topic = self._topics.get(fields.topic)
         if topic is None:
             raise RefusedRequest(
@@ -79,21 +94,39 @@ class PullAdmission:
                 f"queueId[{queue_id}] is illegal, topic:[{fields.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{conn.remote_host}]",
             )
-        if fields.sys_flag & SUBSCRIPTION:
-            expression, kind = fields.subscription, fields.expression_type
-        else:
-            expression, kind = self._subscribed(fields, group)
-        if kind not in FILTERS:
-            raise not_supported(kind)
+        wanted = self._own_filter(fields) if fields.sys_flag & SUBSCRIPTION else self._subscribed(fields, group)
+        if self._config.filter_support_retry and fields.topic == RETRY_PREFIX + fields.group:
+            wanted = self._filters.of_retries(fields.group, wanted)
         max_count = fields.max_count
         if max_count > _MAX_COUNT:
             max_count = _MAX_COUNT
-        return PullRequest(
-            reply_to, conn, opaque, group, topic, queue_id, fields.offset, max_count, FILTERS[kind](expression)
-        )
+        return PullRequest(reply_to, conn, opaque, group, topic, queue_id, fields.offset, max_count, wanted)
 
-    def _subscribed(self, fields: PullFields, group: SubscriptionGroupConfig) -> tuple[str | None, str | None]:
-        """(expression, type) the group's heartbeats said."""
+    def refusal_of(self, request: PullRequest) -> RefusedRequest | None:
+        """Why a pull that was held is not served any more: its group was switched off meanwhile."""
+        admitted = request.group
+        group = self._groups.get(admitted.group_name)
+        if group is admitted or group is None or group.consume_enable:
+            return None
+        return _switched_off(admitted.group_name)
+
+    def _own_filter(self, fields: PullFields) -> MessageFilter:
+        """Of what the pull itself says. Apache answers an expression that does not compile with all messages."""
+        kind = fields.expression_type
+        if kind not in TAG_TYPES:
+            if kind not in FILTERS or not self._config.enable_property_filter:
+                raise not_supported(kind)
+            if not fields.subscription:
+                raise RefusedRequest(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
+        try:
+            return quick_filter(kind, fields.subscription)
+        except RefusedRequest as refusal:
+            if refusal.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+                raise
+            raise RefusedRequest(refusal.code, f"{PARSE_FAILED}: {refusal.remark}") from None
+
+    def _subscribed(self, fields: PullFields, group: SubscriptionGroupConfig) -> MessageFilter:
+        """Of what the group's heartbeats said."""
         info = self._clients.consumer_group(fields.group)
         if info is None:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ_HINT}")
@@ -109,4 +142,21 @@ class PullAdmission:
             )
         if subscription.sub_version < fields.sub_version:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        return subscription.sub_string, subscription.expression_type
+        kind = subscription.expression_type
+        if kind in TAG_TYPES:
+            return quick_filter(kind, subscription.sub_string)
+        data = self._filters.get(fields.topic, fields.group)
+        if data is None:
+            raise RefusedRequest(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if data.client_version < fields.sub_version:
+            raise RefusedRequest(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+        if kind not in FILTERS or not self._config.enable_property_filter:
+            raise not_supported(kind)
+        return self._filters.filter_of(data)
+
+
+def _switched_off(group: str) -> Forbidden:
+    return Forbidden(f"subscription group no permission, {group}", ForbiddenType.GROUP)

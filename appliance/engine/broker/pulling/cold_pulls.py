@@ -1,4 +1,5 @@
-"""What pulls read from the disk, in the pool `pull-cold`: reads never wait on remoting-io (D2).
+"""What pulls read from the disk, in the pool `pull-cold`: reads never wait on remoting-io (D2). The pool `pull-filter`
+does the same for filters that look at records.
 
 Whatever happens there, the peer hears of it: what was read goes to `then` on remoting-io, a disk that fails and a pool
 that is full are refusals, and an error of ours costs the connection (`WorkerPool.run`, `Outbox.post`).
@@ -44,6 +45,11 @@ class ColdPulls:
         """When the loop and the pool have ended."""
         self._reader.close()
 
+    @property
+    def judged(self) -> int:
+        """Records judged for filters that look at them."""
+        return self._reader.settling.scanned
+
     def read_entries(self, request: PullRequest, queue: ConsumeQueue, then: Callable[[bytes], None]) -> None:
         """Read the entries that the pull looks through."""
 
@@ -51,6 +57,24 @@ class ColdPulls:
             return self._reader.entries(queue, request.offset, request.max_count, request.wanted)
 
         self._submit(request, read, then)
+
+    def look_ahead(self, request: PullRequest, queue: ConsumeQueue, then: Callable[[bytes | None], None]) -> bool:
+        """As `read_entries`, for a pull that stays held meanwhile: None when the disk does not give them. False when
+        there is no room; then nothing is called."""
+        conn, offset = request.conn, request.offset
+
+        def job() -> None:
+            data: bytes | None = None
+            if request.bucket:
+                try:
+                    data = self._reader.entries(queue, offset, request.max_count, request.wanted)
+                except OSError as error:
+                    logger.error("pull: the disk cannot be read for %r: %s", request, error)
+                except Exception:  # of ours: the pull waits on, and is answered when its time is over
+                    logger.exception("pull: looking ahead failed for %r", request)
+            conn.post(lambda: then(data), 0)
+
+        return self._pool.submit(job, COLD_PULL_BYTES, conn, answered=False)
 
     def read_records(self, request: PullRequest, result: GetResult, then: Callable[[bytes], None]) -> None:
         """Read the records that were found; what has expired since is left out."""

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ...store.queues.queue_files import QueueFiles
     from ...store.settings import StoreSettings
     from ..clients import ConsumerGroupInfo
+    from ..deliveries.recorder import DeliveryRecorder
     from ..group_config import SubscriptionGroupConfig
+    from ..offset_resets.pending import Pending
     from ..processors.pull_answers import PullAnswers
     from ..topic_config import TopicConfig
     from .request import PullRequest
@@ -24,7 +26,8 @@ class PullParts(NamedTuple):
 
     files, deletions: of the queues; deletions[0] grows when files go or are replaced. resets, commit, note: of the
     consumers' offsets. answers, head, buffer: who renders what is found, the answer's header where it is cut at its six
-    numbers, and where records are read to. pull: serves what is not answered at once.
+    numbers, and where records are read to. deliveries: notes what was answered. pull: serves what is not answered at
+    once.
     """
 
     options: BrokerConfig
@@ -38,10 +41,11 @@ class PullParts(NamedTuple):
     files: QueueFiles
     deletions: list[int]
     log: CommitLog
-    resets: dict[tuple[str, str, int], int]
+    resets: dict[tuple[str, str, int], Pending]
     commit: Callable[[str, str, int, int], bool]
     note: Callable[[str, ConsumeQueue | None, int], None]
     answers: PullAnswers
+    deliveries: DeliveryRecorder
     head: tuple[bytes, ...]
     buffer: memoryview
     new_request: Callable[..., PullRequest]

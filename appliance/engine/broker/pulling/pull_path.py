@@ -5,6 +5,7 @@ The outcome goes to the request's `reply_to`. Nothing here knows how an answer l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from ...errors import RefusedRequest
@@ -18,6 +19,13 @@ from ..offsets import ConsumerOffsetManager
 from .cold_pulls import ColdPulls, overloaded
 from .request import PullRequest
 
+#: Held pulls of one queue that are looked through for those of a group.
+_MOST_ANSWERED = 200
+#: Records that a tick judges for held pulls, and for how long, one pull more. For the others the pool looks.
+_JUDGED_A_TICK = 64
+_JUDGING_S = 0.0005
+#: Of a held pull: what came was not for it.
+_NOTHING_THERE = ""
 #: How often a pull is read for in the pool when its queue is another one each time the entries come back.
 _COLD_TRIES = 3
 
@@ -31,16 +39,26 @@ class PullPath:
         offsets: ConsumerOffsetManager,
         loop: EventLoop,
         cold: ColdPulls,
+        filtering: ColdPulls,
         flush_answers: Callable[[], None],
     ) -> None:
+        """cold, filtering: read what is not at hand, for filters that look at records and for all others."""
         # Constant after construction.
         self._store = store
+        self._loop = loop
         self._offsets = offsets
         self._cold = cold
+        self._filtering = filtering
         self._pulled = offsets.pulled.note
         #: The compiled twin's, for those that find messages; set before the loop runs.
         self.answer_woken: Callable[[PullRequest], bool] | None = None
-        self.long_polling = LongPolling(loop, self._resume, flush_answers)
+        #: Why a pull that was held may not be served any more; set before the loop runs.
+        self.refusal_of: Callable[[PullRequest], RefusedRequest | None] = lambda request: None
+        self.long_polling = LongPolling(loop, self._resume, flush_answers, self._finds_something)
+        # Owned by remoting-io: held pulls for which the pool looks at records, and whether more came meanwhile.
+        self._looked_at: dict[PullRequest, bool] = {}
+        # The tick that is, how many records had been judged before it, and how long it has judged for held pulls.
+        self._tick = self._judged_before = self._judging_s = 0.0
 
     def pull(self, request: PullRequest, hold_ms: int = 0) -> None:
         """Answer it, hold it for at most `hold_ms`, or have the disk read for it."""
@@ -72,15 +90,69 @@ class PullPath:
         if conn.full:  # what it asked for before comes first
             conn.when_room(lambda: self._resume(request))
             return
+        if (refusal := self.refusal_of(request)) is not None:
+            request.reply_to.refused(request, refusal)
+            return
         if self._offsets.resets and self.answer_reset(request):
             return
         if request.plan is None or self.answer_woken is None or not self.answer_woken(request):
             self.pull(request)
 
+    @property
+    def judged_now(self) -> int:
+        """Records judged on remoting-io."""
+        return self._store.settling.scanned
+
+    def _finds_something(self, request: PullRequest, queue: ConsumeQueue) -> bool:
+        """Whether one of the messages that have come is for a held pull whose filter looks at records; moves its offset
+        behind those that are not. False also while the pool looks at them: it wakes the pull."""
+        if request in self._looked_at:
+            self._looked_at[request] = True
+            return False
+        if self._loop.monotonic != self._tick:
+            self._tick, self._judged_before, self._judging_s = self._loop.monotonic, self.judged_now, 0.0
+        if self.judged_now - self._judged_before < _JUDGED_A_TICK and self._judging_s < _JUDGING_S:
+            begun = time.monotonic()
+            result = self._store.get(queue, request.offset, request.max_count, request.wanted)
+            self._judging_s += time.monotonic() - begun
+            if result is not None:
+                return self._moved_on(request, result) != _NOTHING_THERE
+        self._looked_at[request] = False
+        if not self._filtering.look_ahead(request, queue, lambda entries: self._looked(request, queue, entries)):
+            del self._looked_at[request]
+            return True  # it is told that there is no room
+        return False
+
+    def _moved_on(self, request: PullRequest, result: GetResult) -> str:
+        """Take over that nothing was found, if so; the status of what was."""
+        if result.status != GetStatus.NO_MATCHED_MESSAGE:
+            return result.status
+        request.offset = result.next_offset
+        return _NOTHING_THERE
+
+    def _looked(self, request: PullRequest, queue: ConsumeQueue, entries: bytes | None) -> None:
+        """The pool has looked for a held pull."""
+        more_came = self._looked_at.pop(request)
+        if not request.bucket or entries is None:
+            return  # answered meanwhile; or it waits, what it asks for cannot be read
+        result = self._store.get(queue, request.offset, request.max_count, request.wanted, entries)
+        assert result is not None, "what was read is an answer"
+        if result.status == GetStatus.OFFSET_OVERFLOW_ONE and not more_came:
+            return  # the queue's files are being built anew; who did it wakes the pull
+        found = self._moved_on(request, result) != _NOTHING_THERE
+        if found or (request.offset < queue.max_offset and self._finds_something(request, queue)):
+            self.long_polling.wake(request)
+
+    def answer_held(self, topic: str, group: str) -> None:
+        """Answer a group's held pulls of a topic with what there is now. Where strangers hold very many they stay."""
+        for queue in self._store.queues.of_topic(topic):
+            if self.long_polling.count_at(queue) <= _MOST_ANSWERED:
+                self.long_polling.release(queue, group)
+
     def answer_reset(self, request: PullRequest) -> bool:
         """An administrator moved the group's offset: say where to, instead of what was asked for; False otherwise."""
         topic, queue_id = request.topic.topic_name, request.queue_id
-        offset = self._offsets.resets.pop((request.group.group_name, topic, queue_id), None)
+        offset = self._offsets.pending.answer((request.group.group_name, topic, queue_id), request.offset)
         if offset is None:
             return False
         low, high = self._store.offset_range(topic, queue_id)
@@ -109,7 +181,8 @@ class PullPath:
             else:
                 request.reply_to.refused(request, overloaded())
 
-        self._cold.read_entries(request, queue, look)
+        cold = self._filtering if request.wanted.reads_records else self._cold
+        cold.read_entries(request, queue, look)
 
 
 def _code_of(status: str, offset: int) -> int:

@@ -34,11 +34,13 @@ def topic_field(topic: str) -> bytes:
 class TopicRoute:
     """What sends to one topic need, resolved once per change of the topic table."""
 
-    __slots__ = ("is_retry", "queues", "text", "topic", "topic_field", "write_queues")
+    __slots__ = ("given_up", "is_retry", "queues", "text", "topic", "topic_field", "write_queues")
 
     def __init__(self, topic: str, queue_count: int, write_queues: int, text: str) -> None:
         self.topic = topic
         self.is_retry = topic.startswith(RETRY_PREFIX)
+        #: It was sent to a retry topic, and goes to the dead letters.
+        self.given_up = False
         self.topic_field = topic_field(topic)
         self.queues: list[ConsumeQueue | None] = [None] * queue_count
         self.write_queues = write_queues
@@ -82,6 +84,7 @@ class SendAdmission(AdmissionState):
             )
             if dead is not None:
                 route, queue_id = TopicRoute(dead.topic_name, 1, 1, str(dead)), 0
+                route.given_up = True
         if queue_id < 0:
             queue_id = random.randrange(max(1, route.write_queues))
         if queue_id >= len(route.queues):

@@ -14,9 +14,10 @@ from zlib_ng.zlib_ng import crc32
 from ...errors import MessageTooLarge, RefusedRequest
 from ...protocol.codes import ResponseCode
 from ...protocol.properties import (
-    DELAY_NAMES,
+    DELAY_TIME_LEVEL,
     INNER_NUM,
     MAX_PROPERTIES_BYTES,
+    TIMER_NAMES,
     TRANSACTION_PREPARED,
     decode_properties,
     encode_properties,
@@ -108,7 +109,7 @@ class MemberLook:
             raise _refused("properties are not UTF-8") from None
         if "DELAY" in text or "TIMER_" in text or "TRAN_MSG" in text or "INNER_NUM" in text:
             names = decode_properties(text)
-            if TRANSACTION_PREPARED in names or any(name in names for name in DELAY_NAMES):
+            if TRANSACTION_PREPARED in names or any(name in names for name in (DELAY_TIME_LEVEL, *TIMER_NAMES)):
                 raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed or half messages")
             if INNER_NUM in names:
                 raise _refused("a message is a batch of its own")

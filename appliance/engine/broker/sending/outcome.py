@@ -7,6 +7,7 @@ Source: RocketMQ `PutMessageResult`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 import msgspec
@@ -19,7 +20,7 @@ class PutOutcome(msgspec.Struct, gc=False):
 
     code: SUCCESS; FLUSH_DISK_TIMEOUT (stored, not yet known to be durable); any other says that nothing is promised,
     and `reason` why. Where it is stored: queue_offset, of the first message; physical_offsets, one a message;
-    unique_key, of the message or as the batch as a whole has it.
+    unique_key, of the message or as the batch as a whole has it; recall_handle, of one that waits for its time.
     """
 
     code: int
@@ -28,6 +29,12 @@ class PutOutcome(msgspec.Struct, gc=False):
     physical_offsets: Sequence[int] = ()
     unique_key: str = ""
     reason: str = ""
+    recall_handle: str = ""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it is in the log, durable or soon."""
+        return self.code in (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 class ReplyTo(Protocol):
@@ -35,6 +42,17 @@ class ReplyTo(Protocol):
 
     def put_ended(self, outcome: PutOutcome) -> None:
         """Called once, on remoting-io: at once when it is refused, else when its tick is published or has failed."""
+
+
+class Awaited:
+    """Who waits for a put on another thread."""
+
+    def __init__(self) -> None:
+        self.future: Future[PutOutcome] = Future()
+
+    def put_ended(self, outcome: PutOutcome) -> None:
+        if not self.future.done():
+            self.future.set_result(outcome)
 
 
 def refused(code: int, reason: str) -> PutOutcome:

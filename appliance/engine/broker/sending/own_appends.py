@@ -14,11 +14,13 @@ import msgspec
 
 from ...errors import MessageTooLarge, RefusedRequest, StoreBroken, Unavailable
 from ...protocol.codes import ResponseCode
-from ...store.dispatch import properties_tag_code
+from ...protocol.record import Record
+from ...store.dispatch import SCHEDULE_TOPIC, properties_tag_code, waiting_tag_code
 from ...store.message_store import MessageStore
+from ..delays.levels import DelayLevels, Place
 from ..topic_config import TopicConfig, refuse_batch_queues
 from .admission import topic_field
-from .outcome import PutOutcome, refused, store_unavailable
+from .outcome import PutOutcome, ReplyTo, refused, store_unavailable
 from .properties import checked_bytes
 
 #: Batches under way at a time; more are refused, so that nothing piles up before a slow disk.
@@ -29,7 +31,8 @@ MAX_BATCH_BYTES = 1024 * 1024
 
 
 class OwnMessage(msgspec.Struct, frozen=True):
-    """One message, complete: `properties` are stored as they are.
+    """One message, complete: `properties` are stored as they are. One that is to wait names the schedule topic, the
+    queue of its level, and has what `delays.levels.make_wait` writes.
 
     born_host: 8 or 20 bytes, see `message_id.encode_host`; empty for the broker's own address. Times in ms.
     """
@@ -45,6 +48,33 @@ class OwnMessage(msgspec.Struct, frozen=True):
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+
+
+def copy_of(
+    record: Record,
+    born_host: bytes,
+    place: Place,
+    properties: str,
+    unique_key: str,
+    reconsume_times: int,
+    sys_flag: int | None = None,
+    prepared_transaction_offset: int = 0,
+) -> OwnMessage:
+    """A stored message to be stored once more, at `place`: its body and birth are the same, and its flags, unless
+    another sys flag is given."""
+    return OwnMessage(
+        place.topic,
+        place.queue_id,
+        record.body,
+        properties,
+        unique_key,
+        record.born_time_ms,
+        born_host,
+        record.flag,
+        record.sys_flag if sys_flag is None else sys_flag,
+        reconsume_times,
+        prepared_transaction_offset,
+    )
 
 
 class _Batch:
@@ -87,14 +117,19 @@ class OwnAppends:
         self,
         store: MessageStore,
         find_topic: Callable[[str], TopicConfig | None],
+        levels: DelayLevels,
         call_soon: Callable[[Callable[[], None]], None],
         alive: Callable[[], bool],
+        wall_ms: Callable[[], int],
     ) -> None:
+        """wall_ms: as SendPath's."""
         # Constant after construction.
         self._store = store
         self._find_topic = find_topic
+        self._levels = levels
         self._call_soon = call_soon
         self._alive = alive
+        self._wall_ms = wall_ms
         # Each is under way; add and discard are one C call each.
         self._pending: set[_Batch] = set()
 
@@ -117,23 +152,30 @@ class OwnAppends:
         return batch.future
 
     def _stage(self, batch: _Batch) -> None:
+        # Now, and not when the tick began: what was due in between must not look as if it came early.
+        self._store.next_store_ms(self._wall_ms())
         for index, message in enumerate(batch.messages):
             try:
-                outcome = self._put(message)
-            except RefusedRequest as refusal:
-                batch.put_ended(index, refused(refusal.code, refusal.remark))
-            except (MessageTooLarge, struct.error) as error:
-                batch.put_ended(index, refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}"))
-            except StoreBroken as error:
-                batch.put_ended(index, store_unavailable(str(error)))
-                if self._store.log.broken is not None:
-                    self._store.fail_tick(str(error))
+                self.put(message, _Place(batch, index))
             except Exception as error:
                 if not batch.future.done():
                     batch.future.set_exception(error)
                 raise
-            else:
-                self._store.tick.acks.append((_Place(batch, index), outcome))
+
+    def put(self, message: OwnMessage, reply_to: ReplyTo) -> None:
+        """On remoting-io: stage one message, or say why not."""
+        try:
+            outcome = self._put(message)
+        except RefusedRequest as refusal:
+            reply_to.put_ended(refused(refusal.code, refusal.remark))
+        except (MessageTooLarge, struct.error) as error:
+            reply_to.put_ended(refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}"))
+        except StoreBroken as error:
+            reply_to.put_ended(store_unavailable(str(error)))
+            if self._store.log.broken is not None:
+                self._store.fail_tick(str(error))
+        else:
+            self._store.tick.acks.append((reply_to, outcome))
 
     def _put(self, message: OwnMessage) -> PutOutcome:
         """Stage one message. Its topic may have gone since it was made."""
@@ -142,9 +184,15 @@ class OwnAppends:
         if topic is None:
             raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"topic[{message.topic}] not exist")
         refuse_batch_queues(topic)
-        if not 0 <= message.queue_id < max(topic.read_queue_nums, topic.write_queue_nums):
-            raise RefusedRequest(ResponseCode.INVALID_PARAMETER, f"{topic} has no queue {message.queue_id}")
         properties = checked_bytes(message.properties)
+        if message.topic == SCHEDULE_TOPIC:  # which has a queue for each level, whatever its settings say
+            queues = self._levels.highest
+            code = waiting_tag_code(message.properties, store.next_store_ms(self._wall_ms()), self._levels.delays_ms)
+        else:
+            queues = max(topic.read_queue_nums, topic.write_queue_nums)
+            code = properties_tag_code(message.properties)
+        if not 0 <= message.queue_id < queues:
+            raise RefusedRequest(ResponseCode.INVALID_PARAMETER, f"{topic} has no queue {message.queue_id}")
         queue = store.queues.get_or_create(message.topic, message.queue_id)
         offset = queue.next_offset
         physical = store.put(
@@ -152,7 +200,7 @@ class OwnAppends:
             topic_field(message.topic),
             message.body,
             properties,
-            properties_tag_code(message.properties),
+            code,
             message.flag,
             message.sys_flag,
             message.born_ms,

@@ -9,15 +9,15 @@ from __future__ import annotations
 from ...errors import RefusedRequest
 from ...protocol.codes import ResponseCode
 from ...protocol.message_id import UniqueKeys
-from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ...protocol.names import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX, is_legal_group
 from ...protocol.properties import (
     CLUSTER,
-    DELAY_NAMES,
     DELAY_TIME_LEVEL,
     INNER_NUM,
     MAX_PROPERTIES_BYTES,
     MSG_REGION,
     POP_CK,
+    PRODUCER_GROUP,
     TRACE_SWITCH,
     TRANSACTION_PREPARED,
     TRANSIENT_PREFIX,
@@ -27,14 +27,21 @@ from ...protocol.properties import (
 )
 from ...protocol.record import SYS_INNER_BATCH, SYS_TRANSACTION_MASK, UNWRITTEN
 from ...store.dispatch import has_queue_entry, properties_tag_code
+from ..delays.levels import Place
+from ..timers.waiting import ADDED_BYTES, WaitingPlaces, Waits, has_time
+from ..transactions.half import CHECKS_ROOM_BYTES, HALF_QUEUE, make_half
 from .fields import SendFields
 
 #: No ordinary message has one of these. A record with one may have no queue entry (`has_queue_entry`).
 _UNUSUAL_FLAGS = SYS_TRANSACTION_MASK | SYS_INNER_BATCH
 
 
-#: (unique key, properties as stored, tag code of their queue entry). A plain tuple: each send makes one.
-StoredProperties = tuple[str, bytes, int]
+#: Where a half message waits.
+HALF = Waits(Place(HALF_TOPIC, HALF_QUEUE))
+
+#: (unique key, properties as stored, tag code of their queue entry, where the message waits or None). A plain tuple:
+#: each send makes one. In the schedule topic the tag code is another.
+StoredProperties = tuple[str, bytes, int, Waits | None]
 
 
 class IllegalProperties(RefusedRequest):
@@ -47,8 +54,11 @@ class IllegalProperties(RefusedRequest):
 class SendProperties:
     """Owned by remoting-io; `added` may be read by anyone."""
 
-    def __init__(self, region: str, cluster: str, trace_on: bool, unique_keys: UniqueKeys) -> None:
+    def __init__(
+        self, region: str, cluster: str, trace_on: bool, unique_keys: UniqueKeys, places: WaitingPlaces
+    ) -> None:
         # Constant after construction.
+        self._places = places
         self._region = region
         self._cluster = cluster
         self._unique_keys = unique_keys
@@ -60,10 +70,11 @@ class SendProperties:
         self.added = {MSG_REGION: self._region, CLUSTER: self._cluster, TRACE_SWITCH: "true" if on else "false"}
         self.suffix = encode_properties(self.added).encode()
 
-    def stored(self, fields: SendFields, topic: str, store_ms: int) -> StoredProperties:
-        """Complete the properties of a send that goes to `topic`. store_ms: what a unique key is made of.
+    def stored(self, fields: SendFields, topic: str, queue_id: int, store_ms: int) -> StoredProperties:
+        """Complete the properties of a send that goes to a queue of `topic`. store_ms: what a unique key is made of.
 
-        Refuses with 13 what is not served yet, and what after a crash could not be told from something else.
+        Refuses with 13 what is not served yet, a delay that is no number or too long, and what after a crash could not
+        be told from something else.
         """
         text = fields.properties
         at = text.find("UNIQ_KEY\x01")
@@ -76,7 +87,7 @@ class SendProperties:
             or "CLUSTER\x01" in text
             or (text.count("_") > 1 and _has_unusual_name(text))  # UNIQ_KEY has one
         ):
-            return self._by_the_map(fields, topic, store_ms)
+            return self._by_the_map(fields, Place(topic, queue_id), store_ms)
         end = text.find("\x02", at + 9)
         if end < 0:
             key = text[at + 9 :]
@@ -87,33 +98,79 @@ class SendProperties:
         if len(raw) > MAX_PROPERTIES_BYTES:
             raise IllegalProperties
         # The broker's own properties hold no tag.
-        return key, raw, properties_tag_code(text)
+        return key, raw, properties_tag_code(text), None
 
     def new_key(self, store_ms: int, born_ms: int) -> str:
         """A unique key for what came without one."""
         return self._unique_keys.next(store_ms or born_ms)
 
-    def _by_the_map(self, fields: SendFields, topic: str, store_ms: int) -> StoredProperties:
+    def _by_the_map(self, fields: SendFields, target: Place, store_ms: int) -> StoredProperties:
         """The same for any properties at all."""
         found = decode_properties(fields.properties)
-        if found.get(TRANSACTION_PREPARED, "").lower() == "true" or fields.sys_flag & SYS_TRANSACTION_MASK:
-            raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, "transactional messages are not supported yet")
+        is_half = found.get(TRANSACTION_PREPARED, "").lower() == "true" and not fields.topic.startswith(RETRY_PREFIX)
+        if fields.sys_flag & SYS_TRANSACTION_MASK and not is_half:
+            raise RefusedRequest(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "the message is illegal: its sys flag says that it is part of a transaction, its property TRAN_MSG not",
+            )
+        if is_half:
+            if fields.batch or not has_queue_entry(fields.sys_flag & ~SYS_TRANSACTION_MASK) or INNER_NUM in found:
+                raise IllegalProperties
+            group = found.get(PRODUCER_GROUP)
+            if group is None:
+                raise RefusedRequest(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    "the message is illegal: a half message names its producer group in PGROUP",
+                )
+            if not is_legal_group(group):
+                raise RefusedRequest(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"the message is illegal: no producer group, as PGROUP names it, can be called {group[:40]!r}",
+                )
+            return self._half(found, fields, target, store_ms)
         if not has_queue_entry(fields.sys_flag) or INNER_NUM in found:
             raise IllegalProperties  # a batch of 5.x's batch queues, which this topic has not
-        if topic.startswith(DLQ_PREFIX) and fields.topic.startswith(RETRY_PREFIX):
-            found[DELAY_TIME_LEVEL] = "0"  # given up: a dead letter has no delay
-        for name in DELAY_NAMES:
-            level = found.get(name)
-            if level is not None and not (name == DELAY_TIME_LEVEL and _is_no_delay(level)):
-                raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, f"delayed messages ({name}) are not supported yet")
+        given_up = target.topic.startswith(DLQ_PREFIX) and fields.topic.startswith(RETRY_PREFIX)
+        if given_up:
+            found[DELAY_TIME_LEVEL] = "-1"  # as Apache says it here; by way of 36 it says 0
+        waits = None if given_up else self._places.place_of(found, target)
+        if waits is not None and fields.batch:
+            raise IllegalProperties
+        key = self._complete(found, fields, store_ms)
+        text = encode_properties(found)
+        raw = checked_bytes(text)
+        if waits is not None and waits.due_ms:
+            _leave_room(raw)
+        return key, raw, properties_tag_code(text), waits
+
+    def _half(self, found: dict[str, str], fields: SendFields, target: Place, store_ms: int) -> StoredProperties:
+        """Those of a half message. A delay or a time counts when it is committed; one that cannot be kept is refused
+        now, as the message could never be committed."""
+        self._places.place_of(dict(found), target)
+        key = self._complete(found, fields, store_ms)
+        make_half(found, target)
+        text = encode_properties(found)
+        raw = checked_bytes(text)
+        if len(raw) > MAX_PROPERTIES_BYTES - CHECKS_ROOM_BYTES - (ADDED_BYTES if has_time(found) else 0):
+            raise IllegalProperties
+        return key, raw, properties_tag_code(text), HALF
+
+    def _complete(self, found: dict[str, str], fields: SendFields, store_ms: int) -> str:
+        """Take out what is not stored and add what the broker adds; the message's unique key."""
         found.pop(POP_CK, None)
         for name in [name for name in found if name.startswith(TRANSIENT_PREFIX)]:
             del found[name]
         key = found.get(UNIQUE_KEY)
         if key is None:
             key = found[UNIQUE_KEY] = self.new_key(store_ms, fields.born_ms)
-        text = encode_properties(found | self.added)
-        return key, checked_bytes(text), properties_tag_code(text)
+        found |= self.added
+        return key
+
+
+def _leave_room(properties: bytes) -> None:
+    """Refuse what would be too long for its copies."""
+    if len(properties) > MAX_PROPERTIES_BYTES - ADDED_BYTES:
+        raise IllegalProperties
 
 
 def checked_bytes(properties: str) -> bytes:
@@ -147,11 +204,3 @@ def _has_unusual_name(text: str) -> bool:
         or "INNER_NUM\x01" in text
         or TRANSIENT_PREFIX in text
     )
-
-
-def _is_no_delay(level: str) -> bool:
-    """DELAY that means none: 0 or less, as Integer.parseInt reads it."""
-    try:
-        return int(level) <= 0
-    except ValueError:
-        return False

@@ -15,6 +15,8 @@ from ..topics import TopicConfigManager
 
 #: Clients from V3_4_9 on send their own limit of retries.
 _VERSION_WITH_MAX_RECONSUME = 121
+#: A bit of a topic's `topicSysFlag`. Source: `TopicSysFlag.buildSysFlag(false, true)`.
+_SUBSCRIBED_BY_UNITS = 2
 
 
 class RetryPolicy:
@@ -27,9 +29,8 @@ class RetryPolicy:
         self._groups = groups
         self._locks = locks
 
-    def group_of(self, retry_topic: str) -> SubscriptionGroupConfig:
-        """The group that a retry topic belongs to. Refuses with 26 when there is none."""
-        name = retry_topic[len(RETRY_PREFIX) :]
+    def group(self, name: str) -> SubscriptionGroupConfig:
+        """The group, made if it may be. Refuses with 26 when there is none."""
         group = self._groups.find(name)
         if group is None:
             raise RefusedRequest(
@@ -39,8 +40,34 @@ class RetryPolicy:
 
     def retry_topic(self, name: str) -> TopicConfig | None:
         """The retry topic of that name, made if its group exists; None where no topic can be made."""
-        self.group_of(name)  # before its topic is made; Apache makes that all the same
+        self.group(name[len(RETRY_PREFIX) :])  # before its topic is made; Apache makes that all the same
         return self._topics.create_retry_topic(name, 1, PERM_READ | PERM_WRITE)
+
+    def retry_topic_of(self, group: SubscriptionGroupConfig, unit: bool = False) -> TopicConfig:
+        """A group's retry topic, made with as many queues as the group says. Refuses with 1 where it cannot be.
+
+        unit: what is made is marked as subscribed by units.
+        """
+        return self._made(RETRY_PREFIX + group.group_name, group.retry_queue_nums, _SUBSCRIBED_BY_UNITS if unit else 0)
+
+    def dead_letters_of(self, group: str) -> TopicConfig:
+        """The topic of a group's dead letters, made if it is not there. Refuses with 1 where it cannot be."""
+        return self._made(DLQ_PREFIX + group, 1)
+
+    def _made(self, topic: str, queue_nums: int, topic_sys_flag: int = 0) -> TopicConfig:
+        config = self._topics.get(topic) or self._topics.create_retry_topic(
+            topic, queue_nums, PERM_READ | PERM_WRITE, topic_sys_flag=topic_sys_flag
+        )
+        if config is None:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] cannot be created")
+        return config
+
+    @staticmethod
+    def limit_of(group: SubscriptionGroupConfig, max_reconsume_times: int | None, client_version: int) -> int:
+        """How often a message is tried again: as the request says, else as the group does."""
+        if client_version >= _VERSION_WITH_MAX_RECONSUME and max_reconsume_times is not None:
+            return max_reconsume_times
+        return group.retry_max_times
 
     def dead_letter_topic(
         self, retry_topic: str, reconsume_times: int, max_reconsume_times: int | None, client_version: int
@@ -49,15 +76,8 @@ class RetryPolicy:
 
         An ordered consumer sends here only when it gives up; a 4.9 client then says its limit, not one more.
         """
-        group = self.group_of(retry_topic)
-        limit = group.retry_max_times
-        if client_version >= _VERSION_WITH_MAX_RECONSUME and max_reconsume_times is not None:
-            limit = max_reconsume_times
         name = retry_topic[len(RETRY_PREFIX) :]
+        limit = self.limit_of(self.group(name), max_reconsume_times, client_version)
         if reconsume_times <= limit and not self._locks.is_locked(name):
             return None
-        topic = DLQ_PREFIX + name
-        config = self._topics.get(topic) or self._topics.create_retry_topic(topic, 1, PERM_READ | PERM_WRITE)
-        if config is None:
-            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] cannot be created")
-        return config
+        return self.dead_letters_of(name)

@@ -6,6 +6,7 @@ Its outcome goes to whoever waits for it (`ReplyTo`) when the tick is published;
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from zlib_ng.zlib_ng import crc32
@@ -15,13 +16,16 @@ from ...hotpath import SendRuns
 from ...protocol.codes import ResponseCode
 from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ...protocol.properties import find_property
+from ...protocol.recall_handle import encode_recall_handle
+from ...protocol.record import SYS_TRANSACTION_MASK
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
-from .admission import SendAdmission, TopicRoute
+from ..delays.levels import DelayLevels
+from .admission import SendAdmission, TopicRoute, topic_field
 from .batch_body import BatchRecords, MemberLook, Shapes
 from .fields import SendFields
 from .outcome import PutOutcome, ReplyTo, refused, store_unavailable
-from .properties import IllegalProperties, SendProperties
+from .properties import HALF, IllegalProperties, SendProperties
 
 if TYPE_CHECKING:
     from ...remoting.event_loop import EventLoop
@@ -32,14 +36,32 @@ class SendPath:
     """Owned by remoting-io: every method runs there."""
 
     def __init__(
-        self, store: MessageStore, admission: SendAdmission, properties: SendProperties, max_message_size: int
+        self,
+        store: MessageStore,
+        admission: SendAdmission,
+        properties: SendProperties,
+        levels: DelayLevels,
+        max_message_size: int,
+        wall_ms: Callable[[], int],
+        broker_name: str,
     ) -> None:
+        """wall_ms: the clock now, which may be later than when the tick began: no delay is counted from before a
+        message was sent."""
         # Constant after construction.
+        self._broker_name = broker_name
         self._store = store
+        self._levels = levels
+        self._wall_ms = wall_ms
         self._admission = admission
         self._properties = properties
         # Owned by remoting-io.
+        #: Sends to retry topics that became dead letters, since the start.
+        self.dead_letters = 0
         self.max_message_size = max_message_size
+        #: Told of each half message that is staged: its offset in the half queue, its properties.
+        self.on_half: Callable[[int, str], None] = lambda offset, properties: None
+        #: Why half messages are refused, with 16; None when they are taken.
+        self.no_halves: str | None = None
         self._shapes = Shapes()
 
     def runs(self, loop: EventLoop, topics: TopicConfigManager, answers: Any) -> Any:
@@ -63,18 +85,47 @@ class SendPath:
             PutOutcome(ResponseCode.SUCCESS),
         )
 
+    @property
+    def added_properties(self) -> Mapping[str, str]:
+        """What the broker adds to the properties of each message."""
+        return self._properties.added
+
+    def queue_of(self, fields: SendFields, client_version: int, born_host: bytes) -> ConsumeQueue:
+        """Where `put` would put it, with the checks of topic and queue. Raises RefusedRequest."""
+        return self._admission.admit(fields, client_version, born_host)[1]
+
     def put(
-        self, fields: SendFields, client_version: int, born_host: bytes, body: memoryview, reply_to: ReplyTo | None
+        self,
+        fields: SendFields,
+        client_version: int,
+        born_host: bytes,
+        body: memoryview,
+        reply_to: ReplyTo | None,
+        empty_body: bool = False,
     ) -> None:
-        """Stage it, or say why not: nothing was staged then. reply_to: None when nobody waits (a one-way request)."""
+        """Stage it, or say why not: nothing was staged then. reply_to: None when nobody waits (a one-way request).
+
+        empty_body: take a message without a body, which only replies may be.
+        """
         store = self._store
         try:
             route, queue = self._admission.admit(fields, client_version, born_host)
-            if not body or len(body) > self.max_message_size:
+            if (not body and not empty_body) or len(body) > self.max_message_size:
                 raise IllegalProperties
             if fields.batch and route.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                 raise IllegalProperties
-            key, properties, code = self._properties.stored(fields, route.topic, store.store_ms)
+            queue_id = queue.queue_id
+            key, properties, code, waits = self._properties.stored(fields, route.topic, queue_id, store.store_ms)
+            field = route.topic_field
+            sys_flag = fields.sys_flag
+            if waits is not None:
+                if waits is HALF:
+                    if self.no_halves is not None:
+                        raise RefusedRequest(ResponseCode.NO_PERMISSION, self.no_halves)
+                    sys_flag &= ~SYS_TRANSACTION_MASK
+                queue, field = store.queues.get_or_create(*waits.place), topic_field(waits.place.topic)
+                if waits.level:
+                    code = store.next_store_ms(self._wall_ms()) + self._levels.delay_ms(waits.level)
             offset = queue.next_offset
             places = (
                 self._put_batch(queue, route, fields, born_host, body, properties)
@@ -82,12 +133,12 @@ class SendPath:
                 else (
                     store.put(
                         queue,
-                        route.topic_field,
+                        field,
                         body,
                         properties,
                         code,
                         fields.flag,
-                        fields.sys_flag,
+                        sys_flag,
                         fields.born_ms,
                         born_host,
                         fields.reconsume_times,
@@ -108,9 +159,16 @@ class SendPath:
             self._store_broken(str(error), reply_to)
             return
         else:
+            if route.given_up:
+                self.dead_letters += 1
+            if waits is HALF:
+                self.on_half(offset, properties.decode())
             if reply_to is not None:
                 text = fields.properties
-                ended = (reply_to, PutOutcome(0, queue.queue_id, offset, places, key))
+                handle = ""
+                if waits is not None and waits.due_ms and not route.topic.startswith(RETRY_PREFIX):
+                    handle = encode_recall_handle(route.topic, self._broker_name, waits.due_ms - 1, key)
+                ended = (reply_to, PutOutcome(0, queue_id, offset, places, key, recall_handle=handle))
                 if "WAIT\x01false" in text and find_property(text, "WAIT") == "false":
                     store.tick.early.append(ended)
                 else:

@@ -23,10 +23,11 @@ from pathlib import Path
 
 from ...clock import SYSTEM, Clock
 from ...errors import MessageTooLarge, StartError, StoreBroken
-from ...hotpath import StageState
+from ...hotpath import StageState, values_of
 from ...protocol.record import BLANK_BYTES, MAGIC_BLANK, SIZE_MAGIC
 from ..disk import Disk, DiskUsage
 from ..paths import segment_name, segment_offset
+from ..queues.consume_queue import ENTRY_BYTES
 from .segments import WARM_BYTES, Segment, SegmentAllocator
 
 logger = logging.getLogger(__name__)
@@ -322,6 +323,27 @@ class CommitLog(StageState):
             return self._disk.pread(segment.fd, size, offset - segment.start) if size > 0 else b""
         finally:
             segment.release()
+
+    def property_values(self, entries: bytes, first: int, most: int, names: tuple[bytes, ...]) -> list[bytes | None]:
+        """What `filter/projection.py` finds in the records of up to `most` queue entries from the one numbered `first`;
+        fewer where a file ends, none where no file holds the first. May wait for the disk, without the GIL.
+
+        Only where `reads_values`. Raises OSError.
+        """
+        at = first * ENTRY_BYTES
+        segment = self.segment_at(int.from_bytes(entries[at : at + 8], "big", signed=True))
+        if segment is None or not segment.hold():
+            return []
+        try:
+            found: list[bytes | None] = values_of(segment.fd, segment.start, segment.end, entries, first, most, names)
+            return found
+        finally:
+            segment.release()
+
+    @property
+    def reads_values(self) -> bool:
+        """Whether `property_values` may be asked: in the compiled twin, of a disk that is the real one."""
+        return values_of is not None and type(self._disk) is Disk
 
     def read_nowait(self, offset: int, buffer: memoryview) -> bool:
         """Fill `buffer` from the page cache; False when that would have to wait or is not there. On remoting-io.

@@ -62,6 +62,10 @@ class ConsumeQueueTable:
     def all(self) -> list[ConsumeQueue]:
         return list(self._queues.values())
 
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """A topic's queues, a copy."""
+        return list(self._topics.get(topic, ()))
+
     def touch(self, queue: ConsumeQueue) -> None:
         """On remoting-io: the next round notes the queue's minimum offset in the ledger, if something else moves it."""
         if not queue.dirty:

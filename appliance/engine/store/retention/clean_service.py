@@ -4,6 +4,7 @@ Whole log files go, oldest first, never the one being written and never one that
 
     remoting-io takes it off the log -> unlinked -> directory synced -> descriptor released -> on_removed -> queues
 
+Before that its keepers let it go: what waits in it, and has to come once more, was stored again, durably.
 One unlink is synced before the next, so that a crash leaves the log without a gap. Readers that hold the file read on.
 Source: RocketMQ `DefaultMessageStore.CleanCommitLogService`, `CleanConsumeQueueService`.
 """
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 FIRST_AFTER_S = 60.0
 #: Rounds at any hour that one request for cleaning asks for (`MAX_MANUAL_DELETE_FILE_TIMES`).
 REQUESTED_ROUNDS = 20
+#: What waits in files that are to go has so long to be stored once more; then the next round asks again.
+KEPT_S = 5.0
 #: How often topics with a time of their own are looked at.
 TOPICS_EVERY_S = 60.0
 
@@ -86,6 +89,9 @@ class CleanService(ServiceThread):
         self._scheduler = scheduler
         # Set by the owner before start(); values are read at each use.
         self.options = StoreConfig()
+        #: Asked by this thread with the end of files that are to go: why they must stay a little, None when they may
+        #: go. Who says so has what waits in them stored once more, and is asked again.
+        self.keepers: list[Callable[[int], str | None]] = []
         #: Called by this thread with the log's new minimum offset once files are gone.
         self.on_removed: list[Callable[[int], None]] = []
         #: Topic -> hours that its messages are shown, where shorter than fileReservedTime.
@@ -102,6 +108,7 @@ class CleanService(ServiceThread):
         self._leaving: list[Segment] = []
         self._unlinked = False  # the first of _leaving, its directory not synced yet
         self._retry_at = 0.0
+        self._kept_for = ""
         self._first_seen_ms: dict[int, int] = {}
         #: What the queues and `on_removed` were told last.
         self._log_begin = self._told_begin = -1
@@ -236,8 +243,8 @@ class CleanService(ServiceThread):
                 forced,
             )
             wanted = forced
-        for _ in range(wanted):
-            if not self._take_first():
+        for index in range(wanted):
+            if not self._is_let_go(index, wanted) or not self._take_first():
                 break
             deleted += self._unlink_leaving()
             if not self._pause(options.delete_commit_log_files_interval_ms / 1000):
@@ -285,6 +292,26 @@ class CleanService(ServiceThread):
         if self._no_room:
             excess = max(excess, log.room_bytes - usage.free_bytes)
         return -(-excess // size) if excess > 0 else 0
+
+    def _is_let_go(self, index: int, wanted: int) -> bool:
+        """Whether nothing waits in the first file any more. Of all that are wanted it is asked for at once, and waited
+        for a little."""
+        segments = self._log.segments
+        if len(segments) < 2:
+            return False
+        end = segments[min(wanted - index, len(segments) - 1) - 1].end
+        begun = self.clock.monotonic()
+        while True:
+            reasons = [reason for keeper in self.keepers if (reason := keeper(end)) is not None]
+            if not reasons:
+                self._kept_for = ""
+                return True
+            if self.clock.monotonic() - begun > KEPT_S or not self._pause(0.05):
+                break
+        if reasons[0] != self._kept_for:
+            self._kept_for = reasons[0]
+            logger.warning("cleaner: %s stays for now: %s", segments[0].path.name, self._kept_for)
+        return False
 
     def _take_first(self) -> bool:
         """Take the oldest file off the log, on remoting-io; False when it must stay."""

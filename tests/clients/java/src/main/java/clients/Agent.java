@@ -40,6 +40,8 @@ public final class Agent {
         PullConsumers.register(COMMANDS);
         LiteConsumers.register(COMMANDS);
         Admin.register(COMMANDS);
+        RequestReply.register(COMMANDS);
+        Recalls.register(COMMANDS);
         Load.register(COMMANDS);
         Mqadmin.register(COMMANDS);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8), 1 << 20);

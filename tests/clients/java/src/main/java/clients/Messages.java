@@ -19,7 +19,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Messages {
     private Messages() {}
 
-    /** {"body": base64, "tags", "keys": [..], "properties": {..}, "flag", "delay", "transaction"} as a message. */
+    /** {"body": base64, "tags", "keys": [..], "properties": {..}, "flag", "delay", "timer", "transaction"} as a message. */
     static Message message(String topic, JsonObject json) {
         Message message = new Message(topic, Base64.getDecoder().decode(json.get("body").getAsString()));
         if (json.has("tags")) {
@@ -43,7 +43,27 @@ final class Messages {
         if (json.has("delay")) {
             message.setDelayTimeLevel(json.get("delay").getAsInt());
         }
+        if (json.has("timer")) {
+            for (Map.Entry<String, JsonElement> entry : json.getAsJsonObject("timer").entrySet()) {
+                setTimer(message, entry.getKey(), entry.getValue().getAsLong());
+            }
+        }
         return message;
+    }
+
+    /** 4.9 has no methods for times: there they are properties like any other. */
+    private static void setTimer(Message message, String property, long value) {
+        Map<String, String> setters = Map.of(
+                "TIMER_DELAY_MS", "setDelayTimeMs",
+                "TIMER_DELAY_SEC", "setDelayTimeSec",
+                "TIMER_DELIVER_MS", "setDeliverTimeMs");
+        try {
+            Message.class.getMethod(setters.get(property), long.class).invoke(message, value);
+        } catch (NoSuchMethodException old) {
+            message.putUserProperty(property, String.valueOf(value));
+        } catch (ReflectiveOperationException problem) {
+            throw new IllegalStateException(problem);
+        }
     }
 
     static Map<String, Object> sent(SendResult result) {
@@ -54,6 +74,14 @@ final class Messages {
         json.put("broker", result.getMessageQueue().getBrokerName());
         json.put("queue_id", result.getMessageQueue().getQueueId());
         json.put("queue_offset", result.getQueueOffset());
+        json.put("transaction_id", result.getTransactionId());
+        try {
+            json.put("recall_handle", SendResult.class.getMethod("getRecallHandle").invoke(result));
+        } catch (NoSuchMethodException old) {
+            json.put("recall_handle", null);
+        } catch (ReflectiveOperationException problem) {
+            throw new IllegalStateException(problem);
+        }
         return json;
     }
 
@@ -75,12 +103,15 @@ final class Messages {
         json.put("body_sha256", sha256(message.getBody()));
         json.put("body_bytes", message.getBody().length);
         json.put("sys_flag", message.getSysFlag());
+        json.put("transaction_id", message.getTransactionId());
+        json.put("prepared_offset", message.getPreparedTransactionOffset());
         json.put("store_bytes", message.getStoreSize());
         json.put("born_at_ms", message.getBornTimestamp());
         json.put("store_at_ms", message.getStoreTimestamp());
         json.put("born_host", String.valueOf(message.getBornHost()));
         json.put("store_host", String.valueOf(message.getStoreHost()));
         json.put("reconsume_times", message.getReconsumeTimes());
+        json.put("at_ms", System.currentTimeMillis());
         return json;
     }
 

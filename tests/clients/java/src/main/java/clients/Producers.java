@@ -11,14 +11,11 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
-import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
-import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
-import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Producers by name, and every way they send. */
@@ -36,16 +33,22 @@ final class Producers {
     }
 
     static DefaultMQProducer producer(Args args) {
-        DefaultMQProducer producer = PRODUCERS.get(args.text("name"));
+        return named(args.text("name"));
+    }
+
+    static DefaultMQProducer named(String name) {
+        DefaultMQProducer producer = PRODUCERS.get(name);
         if (producer == null) {
-            throw new IllegalArgumentException("no producer " + args.text("name"));
+            throw new IllegalArgumentException("no producer " + name);
         }
         return producer;
     }
 
     private static Object start(Args args) throws Exception {
         DefaultMQProducer producer =
-                args.flag("transactional") ? transactional(args) : new DefaultMQProducer(args.text("group"));
+                args.flag("transactional")
+                        ? Transactions.producer(args)
+                        : new DefaultMQProducer(args.text("group"), args.flag("trace"), null);
         configure(producer, args);
         producer.start();
         PRODUCERS.put(args.text("name"), producer);
@@ -54,6 +57,9 @@ final class Producers {
 
     static void configure(DefaultMQProducer producer, Args args) {
         producer.setNamesrvAddr(args.text("namesrv"));
+        if (args.has("namespace")) {
+            producer.setNamespace(args.text("namespace"));
+        }
         if (args.has("instance")) {
             producer.setInstanceName(args.text("instance"));
         }
@@ -61,22 +67,6 @@ final class Producers {
         producer.setRetryTimesWhenSendFailed((int) args.number("retries", 2));
         producer.setRetryTimesWhenSendAsyncFailed((int) args.number("retries", 2));
         producer.setVipChannelEnabled(args.flag("vip"));
-    }
-
-    private static DefaultMQProducer transactional(Args args) {
-        TransactionMQProducer producer = new TransactionMQProducer(args.text("group"));
-        producer.setTransactionListener(new TransactionListener() {
-            @Override
-            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
-                return LocalTransactionState.COMMIT_MESSAGE;
-            }
-
-            @Override
-            public LocalTransactionState checkLocalTransaction(MessageExt message) {
-                return LocalTransactionState.COMMIT_MESSAGE;
-            }
-        });
-        return producer;
     }
 
     private static Object stop(Args args) {

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -26,15 +27,34 @@ final class PushConsumers {
         commands.put("push.start", PushConsumers::start);
         commands.put("push.stop", PushConsumers::stop);
         commands.put("push.rebalance", PushConsumers::rebalance);
+        commands.put("push.subscribe", PushConsumers::subscribe);
     }
 
     /**
-     * "from": CONSUME_FROM_FIRST_OFFSET and so on; "model": CLUSTERING or BROADCASTING; "sink": a file that takes the
-     * messages as record lines (RecordFile) in place of events.
+     * "from": CONSUME_FROM_FIRST_OFFSET and so on; "model": CLUSTERING or BROADCASTING; "namespace"; "trace": with
+     * message trace; "max_reconsume": maxReconsumeTimes; "suspend_ms": how long an orderly queue rests after a failure;
+     * "batch": how many messages a listener is given at most, "ack": the last of them that it says it has done (ackIndex);
+     * "sql": an SQL92 expression in place of "expression", which is tags; "poll_ms": how often it looks for new topics; "sink": a file that takes the messages as record
+     * lines (RecordFile) in place of events. What the listener does is in Conduct.
      */
     private static Object start(Args args) throws Exception {
         String name = args.text("name");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"), args.flag("trace"), null);
+        if (args.has("namespace")) {
+            consumer.setNamespace(args.text("namespace"));
+        }
+        if (args.has("max_reconsume")) {
+            consumer.setMaxReconsumeTimes((int) args.number("max_reconsume"));
+        }
+        if (args.has("suspend_ms")) {
+            consumer.setSuspendCurrentQueueTimeMillis(args.number("suspend_ms"));
+        }
+        if (args.has("batch")) {
+            consumer.setConsumeMessageBatchMaxSize((int) args.number("batch"));
+        }
+        if (args.has("poll_ms")) {
+            consumer.setPollNameServerInterval((int) args.number("poll_ms"));
+        }
         consumer.setNamesrvAddr(args.text("namesrv"));
         // Broadcasting keeps the instance name, and two in one process would share one client id.
         consumer.setInstanceName(args.text("instance", "DEFAULT"));
@@ -53,20 +73,43 @@ final class PushConsumers {
         if (args.has("sink")) {
             SINKS.put(name, new RecordFile(args.text("sink")));
         }
+        Conduct conduct = new Conduct(args);
         if (args.flag("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 report(name, messages);
-                return ConsumeOrderlyStatus.SUCCESS;
+                return conduct.succeeds(messages)
+                        ? ConsumeOrderlyStatus.SUCCESS
+                        : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
             });
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 report(name, messages);
-                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                context.setDelayLevelWhenNextConsume(conduct.nextLevel);
+                if (args.has("ack")) {
+                    context.setAckIndex((int) args.number("ack"));
+                }
+                return conduct.succeeds(messages)
+                        ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                        : ConsumeConcurrentlyStatus.RECONSUME_LATER;
             });
         }
-        consumer.subscribe(args.text("topic"), args.text("expression", "*"));
+        subscribe(consumer, args);
         CONSUMERS.put(name, consumer);
         consumer.start();
+        return null;
+    }
+
+    private static void subscribe(DefaultMQPushConsumer consumer, Args args) throws Exception {
+        if (args.has("sql")) {
+            consumer.subscribe(args.text("topic"), MessageSelector.bySql(args.text("sql")));
+        } else {
+            consumer.subscribe(args.text("topic"), args.text("expression", "*"));
+        }
+    }
+
+    /** Another expression while it runs. */
+    private static Object subscribe(Args args) throws Exception {
+        subscribe(CONSUMERS.get(args.text("name")), args);
         return null;
     }
 

@@ -1,0 +1,110 @@
+"""A message that waited, made into the copy that is stored where it is to go; and what cannot be delivered.
+
+What delivery of delayed messages and of timers have in common.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...clock import Clock
+from ...few_lines import FewLines
+from ...protocol.names import HALF_TOPIC
+from ...protocol.properties import UNIQUE_KEY, find_property
+from ...protocol.record import body_crc, hosts
+from ...store.record_reader import Missing, StoredRecord
+from ..sending.own_appends import OwnMessage, copy_of
+from ..topic_config import TopicConfig, refuse_batch_queues
+from .levels import Place, queue_for, target_of
+
+logger = logging.getLogger(__name__)
+
+#: Of messages that are given up so many are told of in so long; the others are counted.
+_TOLD, _TELL_S = 10, 10.0
+
+FindTopic = Callable[[str], TopicConfig | None]
+
+
+class GivenUp(Exception):
+    """The message at hand cannot be delivered, now or later. reason: a key of `GivenUpMessages.counts`."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class NotNow(Exception):
+    """The record at hand cannot be read at this moment."""
+
+
+class GivenUpMessages:
+    """Counts messages that are given up, by reason, and tells of some in the log. Belongs to one thread; counts may be
+    read by anyone."""
+
+    def __init__(self, what: str, clock: Clock) -> None:
+        """what: the first word of what is logged."""
+        self._what = what
+        self.counts = {"expired": 0, "damaged": 0, "no topic": 0, "refused": 0, "transaction": 0}
+        self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
+
+    def add(self, where: str, physical: int, reason: str, detail: str) -> None:
+        """where: its place in words. physical: its offset in the log, -1 when that is not known."""
+        self.counts[reason] += 1
+        left_out = self._lines.left_out()
+        if left_out is None:
+            return
+        logger.error(
+            "%s: a message is given up %s at=%d reason=%s: %s (%d more were not told of)",
+            self._what,
+            where,
+            physical,
+            reason,
+            detail,
+            left_out,
+        )
+
+
+def due_copy(found: StoredRecord, waits_in: Place, find_topic: FindTopic, properties: str | None = None) -> OwnMessage:
+    """The copy of a message that waited, for where it is to go. waits_in: where its record has to be from. properties:
+    of the copy, its own when None. Raises GivenUp."""
+    record = found.record
+    if (record.topic, record.queue_id) != waits_in:
+        raise GivenUp("damaged", f"the record is one of {record.topic}-{record.queue_id}")
+    if record.body and body_crc(record.body) != record.body_crc:
+        raise GivenUp("damaged", "its body does not match its CRC")
+    target = target_of(record.properties)
+    if target is None:
+        raise GivenUp("damaged", "it does not say where it is to go")
+    if target.topic == HALF_TOPIC:
+        raise GivenUp("transaction", f"its topic is {target.topic}")
+    return copy_of(
+        record,
+        hosts(found.data)[0],
+        Place(target.topic, _queue_of(target, find_topic)),
+        record.properties if properties is None else properties,
+        find_property(record.properties, UNIQUE_KEY) or "",
+        record.reconsume_times,
+    )
+
+
+def look_at_missing(why: Missing) -> None:
+    """Raises GivenUp for a record that will never be there, NotNow for one that cannot be read."""
+    if why is Missing.EXPIRED:
+        raise GivenUp("expired", why.value)
+    if why is Missing.NO_RECORD:
+        raise GivenUp("damaged", why.value)
+    raise NotNow(why.value)
+
+
+def _queue_of(target: Place, find_topic: FindTopic) -> int:
+    """The message's queue, or where it goes since its topic has fewer queues now."""
+    config = find_topic(target.topic)
+    queue_id = None if config is None else queue_for(target, config)
+    if config is None or queue_id is None:
+        raise GivenUp("no topic", f"topic[{target.topic}] not exist")
+    try:
+        refuse_batch_queues(config)
+    except Exception as error:
+        raise GivenUp("no topic", str(error)) from None
+    return queue_id

@@ -1,0 +1,90 @@
+"""The delay levels, and how a message is made to wait at one of them.
+
+A message that waits is stored in SCHEDULE_TOPIC_XXXX, a queue a level, and says in its properties where it is to go:
+
+    DELAY       its level, from 1 on; never above the highest
+    REAL_TOPIC  the topic it is for
+    REAL_QID    the queue of that topic
+
+The entry's tag code is the time it is due: `dispatch.waiting_tag_code`.
+Source: RocketMQ 5.3.3 `HookUtils.transformDelayLevelMessage`, `ScheduleMessageService`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...errors import RefusedRequest
+from ...protocol.codes import ResponseCode
+from ...protocol.fields import I32_MAX, I32_MIN
+from ...protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from ...protocol.properties import DELAY_TIME_LEVEL, REAL_QUEUE_ID, REAL_TOPIC, find_property
+from ..topic_config import TopicConfig
+
+#: What Integer.parseInt takes.
+_NUMBER = re.compile(r"[+-]?[0-9]{1,32}\Z", re.ASCII)
+
+
+class Place(NamedTuple):
+    """Where a message waits, or where one is to go."""
+
+    topic: str
+    queue_id: int
+
+
+class DelayLevels:
+    """`messageDelayLevel`. Constant after construction."""
+
+    def __init__(self, levels_ms: Sequence[int]) -> None:
+        """levels_ms: of each level, level 1 first."""
+        self.delays_ms = tuple(levels_ms)
+
+    @property
+    def highest(self) -> int:
+        return len(self.delays_ms)
+
+    def delay_ms(self, level: int) -> int:
+        """How long a message of this level waits, in ms; the level is one of ours."""
+        return self.delays_ms[level - 1]
+
+    def level_of(self, text: str | None) -> int:
+        """The level that a DELAY property asks for, 0 for none: never above the highest.
+
+        Refuses with 13 what is no number of 32 bits; 5.3.3 answers 1 and an exception's text, which clients try again.
+        """
+        if text is None:
+            return 0
+        if _NUMBER.match(text) is None or not I32_MIN <= (level := int(text)) <= I32_MAX:
+            raise RefusedRequest(ResponseCode.MESSAGE_ILLEGAL, f"the delay level {text[:40]!r} is no number")
+        return max(0, min(level, self.highest))
+
+
+def make_wait(properties: dict[str, str], level: int, target: Place) -> None:
+    """Write into a message's properties that it waits at `level` and then goes to `target`."""
+    properties[DELAY_TIME_LEVEL] = str(level)
+    properties[REAL_TOPIC] = target.topic
+    properties[REAL_QUEUE_ID] = str(target.queue_id)
+
+
+def target_of(properties: str) -> Place | None:
+    """Where a message that waits is to go, as it says; None when it does not. The topic may have no such queue."""
+    topic, queue_id = find_property(properties, REAL_TOPIC), find_property(properties, REAL_QUEUE_ID) or ""
+    if topic is None or topic in (SCHEDULE_TOPIC, TIMER_TOPIC) or _NUMBER.match(queue_id) is None:
+        return None
+    return Place(topic, int(queue_id))
+
+
+def queue_for(target: Place, config: TopicConfig) -> int | None:
+    """The queue that a message goes to: its own, another one when the topic has fewer by now (always the same); None
+    when it has none at all."""
+    queues = max(config.read_queue_nums, config.write_queue_nums)
+    if not queues:
+        return None
+    return target.queue_id if 0 <= target.queue_id < queues else target.queue_id % (config.read_queue_nums or queues)
+
+
+def queue_of_level(level: int) -> int:
+    """The queue of the schedule topic where messages of a level wait."""
+    return level - 1

@@ -1,0 +1,208 @@
+"""How far each delay level has been delivered: `store/config/delayOffset.json`, as Apache's brokers keep it.
+
+    {"dataVersion":{...},"offsetTable":{1:7,16:0}}      level -> offset in queue level-1 of the next message to deliver
+
+The file never says more than what is durable: a message counts as delivered when its copy in the log is, which in async
+flush is later than the moment when consumers see it. So a crash repeats deliveries and loses none; how many it repeats
+is what was not saved, and a save comes before the oldest of that is a second old.
+Source: RocketMQ 5.3.3 `ScheduleMessageService`, `DelayOffsetSerializeWrapper`; 4.9 knows no `dataVersion`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...clock import SYSTEM, Clock
+from ...fastjson import encode_pretty
+from ...json_file import OS_FILE_CALLS, FileCalls, load_at_start, save_json_atomically
+from ...protocol.data_version import DataVersion
+from ...service_thread import ServiceThread
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "delayOffset.json"
+#: 5.x bumps the version every so many deliveries (delayOffsetUpdateVersionStep).
+VERSION_STEP = 200
+#: What has been delivered is saved when it is so old, if it is durable by then, and looked at this often. With a log
+#: that is synced twice a second and a save that takes a fifth of one, no delivery stays unsaved for a second.
+SAVE_AFTER_S = 0.5
+LOOK_S = 0.1
+#: After a failed save.
+RETRY_S = 1.0
+#: Of a level; more are taken together, which delays the save of the older ones.
+MOST_STEPS = 1000
+_LEVEL_MAX = 1 << 31
+_OFFSET_MAX = (1 << 63) - 1
+
+
+class _Step(NamedTuple):
+    """Messages of a level below `offset` are delivered once the log is durable behind `physical`."""
+
+    offset: int
+    physical: int
+    at: float
+
+
+class DelayProgress:
+    """level -> queue offset below which everything is delivered, discarded or given up.
+
+    `reached` is called by the thread that delivers, `save` by the one that saves; anyone may ask.
+    """
+
+    def __init__(
+        self, path: Path, durable: Callable[[], int], clock: Clock = SYSTEM, files: FileCalls = OS_FILE_CALLS
+    ) -> None:
+        """durable: the log's durable position. Reads the file; raises StartError."""
+        # Constant after construction.
+        self._path = path
+        self._durable = durable
+        self._clock = clock
+        self._files = files
+        #: Called by `reached` when there was nothing to save before.
+        self.on_unsaved: Callable[[], None] = lambda: None
+        #: Called with (level, offset) after a save: nothing below that offset will be asked for again.
+        self.on_saved: Callable[[int, int], None] = lambda level, offset: None
+        # Guarded by _lock.
+        self._lock = threading.Lock()
+        self._reached: dict[int, int] = {}
+        self._durable_to: dict[int, int] = {}
+        self._steps: dict[int, deque[_Step]] = {}
+        self._deliveries = 0
+        # Owned by whoever saves.
+        self._saving = threading.Lock()
+        self._saved: dict[int, int] = {}
+        self.data_version = DataVersion(clock.wall_ms())
+        load_at_start(self._path, self._take, self._files)
+
+    def _take(self, document: Any) -> None:
+        table = document.get("offsetTable") if isinstance(document, dict) else None
+        if not isinstance(document, dict) or not isinstance(table, dict | None):
+            raise ValueError("offsetTable is not an object")
+        for level, offset in (table or {}).items():
+            known = level.isascii() and level.isdecimal() and 0 < int(level) < _LEVEL_MAX
+            if not known or type(offset) is not int or not -_OFFSET_MAX <= offset <= _OFFSET_MAX:
+                raise ValueError(f"offsetTable holds {level!r}:{offset!r}")
+            self._saved[int(level)] = offset
+        self._reached = dict(self._saved)
+        self._durable_to = dict(self._saved)
+        if document.get("dataVersion") is not None:
+            self.data_version = DataVersion.decode(document["dataVersion"])
+
+    # --- delivering
+
+    def of(self, level: int) -> int:
+        """The queue offset of the first message of a level that is not delivered; 0 for a level never seen."""
+        return self._reached.get(level, 0)
+
+    def levels(self) -> list[int]:
+        """The levels that have been seen, lowest first."""
+        return sorted(self._reached.copy())
+
+    def reached(self, level: int, offset: int, physical: int) -> None:
+        """Messages of a level below `offset` are delivered, the last copy of them at `physical` in the log; -1 when
+        none was stored, and what was stored before counts only."""
+        with self._lock:
+            steps = self._steps.setdefault(level, deque())
+            step = _Step(offset, physical, self._clock.monotonic())
+            if steps and (physical < 0 or len(steps) >= MOST_STEPS):
+                last = steps.pop()
+                step = _Step(offset, max(physical, last.physical), last.at)
+            idle = not any(self._steps.values())
+            steps.append(step)
+            self._deliveries += max(0, offset - self._reached.get(level, 0))
+            self._reached[level] = offset
+        if idle:
+            self.on_unsaved()
+
+    # --- saving
+
+    @property
+    def unsaved_s(self) -> float | None:
+        """How old the oldest delivery is that is not in the file; None when all are."""
+        with self._lock:
+            oldest = [steps[0].at for steps in self._steps.values() if steps]
+        return self._clock.monotonic() - min(oldest) if oldest else None
+
+    def save(self) -> bool:
+        """Save what is durable, if that is news; durable when this returns. Raises OSError.
+
+        False when nothing that waits is durable yet.
+        """
+        with self._saving:
+            durable = self._durable()
+            taken: dict[int, list[_Step]] = {}
+            with self._lock:
+                for level, steps in self._steps.items():
+                    ready = taken[level] = []
+                    while steps and steps[0].physical < durable:
+                        ready.append(steps.popleft())
+                    if ready:
+                        self._durable_to[level] = ready[-1].offset
+                table, deliveries = dict(sorted(self._durable_to.items())), self._deliveries
+            if table == self._saved:
+                return not any(self._steps.values())
+            version = self.data_version
+            if deliveries >= VERSION_STEP:
+                version = version.following(self._clock.wall_ms())
+            text = encode_pretty({"dataVersion": version.as_dict(), "offsetTable": table})
+            try:
+                save_json_atomically(self._path, text, self._files)
+            except BaseException:
+                with self._lock:
+                    for level, ready in taken.items():
+                        self._steps[level].extendleft(reversed(ready))
+                raise
+            self.data_version = version
+            with self._lock:
+                self._deliveries -= deliveries if deliveries >= VERSION_STEP else 0
+            moved = [(level, offset) for level, offset in table.items() if self._saved.get(level) != offset]
+            self._saved = table
+        for level, offset in moved:
+            self.on_saved(level, offset)
+        return not any(self._steps.values())
+
+
+class SaveDelays(ServiceThread):
+    """The thread `save-delays`: saves the progress soon after something was delivered, and sleeps while nothing is."""
+
+    def __init__(self, progress: DelayProgress, clock: Clock = SYSTEM) -> None:
+        super().__init__("save-delays", clock)
+        self._progress = progress
+        progress.on_unsaved = self.wakeup
+        #: Why the file could not be saved the last time, if so.
+        self.failure: str | None = None
+
+    def run(self) -> None:
+        while not self.stopped:
+            age = self._progress.unsaved_s
+            if age is None:
+                self.wait(None)
+            elif age < SAVE_AFTER_S:
+                self.wait(SAVE_AFTER_S - age)
+            else:
+                self.save_now()
+                self.wait(LOOK_S if self.failure is None else RETRY_S)
+
+    def save_now(self) -> None:
+        """Save, or log why not; `failure` says so until it works again."""
+        try:
+            self._progress.save()
+        except (OSError, ValueError) as error:
+            text = str(error)
+            if text != self.failure:
+                logger.error("delays: the progress cannot be saved, will try again: %s", text)
+            self.failure = text
+            return
+        self.failure = None
+
+    def stop(self, deadline: float = 5.0) -> bool:
+        """End the thread and save; the log is durable to its end by now, when all is well."""
+        ended = super().stop(deadline)
+        if ended:
+            self.save_now()
+        return ended

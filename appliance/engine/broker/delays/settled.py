@@ -1,0 +1,447 @@
+"""Waiting messages that were handled before they were due: delivered early, made dead letters, dropped.
+
+Entries of SCHEDULE_TOPIC_XXXX are never taken out or changed: Apache may open the directory. So what delivery must
+step over is kept here, in `DATA/rocketbox/settled-delays`; format page: docs/formats/settled-delays.md.
+
+    header 32: "rocketbox settled delays 1\\n", filled with zeros
+    then records of 32: CRC-32 of what follows 4 | level 2 | how 2 | queue offset 8 | physical offset 8 | store time 8
+
+All big-endian; how: 1 delivered early, 2 made a dead letter, 3 dropped. The last three say which message it was: a log
+that was cut, or another one, may hold another message at that place, and that one is delivered.
+
+Delivery and whoever acts on a message exclude each other, in memory:
+
+    delivery                                        somebody who acts
+      end = enter(level, begin, wanted_end)           claim(level, offset)      refused below what delivery entered
+      (begin == end: the first one is claimed: soon)  append the copy, wait until it is durable
+      hands over [begin, end), leaving out those      settle([...])             on the disk when it returns
+        that `holds`; progress passes both            or release(...)           delivery goes on with it
+      trim(level, progress) once that is saved
+
+A crash between the copy and `settle` delivers twice and loses nothing. A record is written only for a message that is
+durable itself, or its place in the queue could be another message's after a power cut: the caller sees to it.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import logging
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from ...store.disk import Disk
+from ...store.dispatch import SCHEDULE_TOPIC
+from ...store.record_reader import Missing, RecordReader
+from .levels import queue_of_level
+
+logger = logging.getLogger(__name__)
+
+NAME = "settled-delays"
+#: Where a file goes whose header is damaged.
+DAMAGED_NAME = NAME + ".damaged"
+RECORD_BYTES = 32
+HEADER = b"rocketbox settled delays 1\n".ljust(RECORD_BYTES, b"\0")
+_BODY = struct.Struct(">HHqqq")
+_CRC = struct.Struct(">I")
+#: Records read at a time.
+_READ_RECORDS = 2048
+#: Records of no use any more that may stay in the file before it is written anew.
+_SPARE_RECORDS = 4096
+#: Of the file: four million records, read in some seconds. A larger one is not ours, and no act makes it larger.
+MOST_BYTES = 128 << 20
+#: A level's offsets lie in blocks of so many, a bit each.
+_BLOCK = 4096
+#: Records that could not be written and wait for the next one that can.
+_OWED_LIMIT = 10_000
+
+
+class How(enum.IntEnum):
+    """What became of a message."""
+
+    DELIVERED = 1
+    DEAD_LETTER = 2
+    DROPPED = 3
+
+
+class Settled(NamedTuple):
+    """One message: its level (from 1 on), its offset in that level's queue, and which record it was."""
+
+    level: int
+    queue_offset: int
+    physical_offset: int
+    store_time_ms: int
+    how: How
+
+
+class Claim(enum.Enum):
+    """Whether somebody may act on a message that waits."""
+
+    YOURS = "yours"
+    DELIVERED = "delivery has it, or had it"
+    SETTLED = "it was handled before"
+    TAKEN = "somebody else acts on it"
+
+
+class _Level:
+    """Of one level. bits: block number -> a bit for each settled offset of it."""
+
+    __slots__ = ("bits", "claimed", "count", "entered", "floor")
+
+    def __init__(self) -> None:
+        self.bits: dict[int, bytearray] = {}
+        self.count = 0
+        self.claimed: set[int] = set()
+        #: Delivery has everything below, or had it.
+        self.entered = 0
+        #: Delivery will not ask below.
+        self.floor = 0
+
+    def has(self, offset: int) -> bool:
+        block = self.bits.get(offset // _BLOCK)
+        return block is not None and bool(block[offset % _BLOCK >> 3] >> (offset & 7) & 1)
+
+    def add(self, offset: int) -> None:
+        if offset >= self.floor and not self.has(offset):
+            block = self.bits.get(offset // _BLOCK)
+            if block is None:
+                block = self.bits[offset // _BLOCK] = bytearray(_BLOCK // 8)
+            block[offset % _BLOCK >> 3] |= 1 << (offset & 7)
+            self.count += 1
+
+    def remove(self, offset: int) -> None:
+        if self.has(offset):
+            self.bits[offset // _BLOCK][offset % _BLOCK >> 3] &= ~(1 << (offset & 7))
+            self.count -= 1
+
+    def cut(self, below: int) -> None:
+        """Forget offsets below."""
+        self.floor = max(self.floor, below)
+        for number in [number for number in self.bits if (number + 1) * _BLOCK <= below]:
+            self.count -= int.from_bytes(self.bits.pop(number), "little").bit_count()
+        block = self.bits.get(below // _BLOCK)
+        if block is not None:
+            rest = int.from_bytes(block, "little")
+            kept = rest >> below % _BLOCK << below % _BLOCK
+            self.count -= rest.bit_count() - kept.bit_count()
+            block[:] = kept.to_bytes(_BLOCK // 8, "little")
+            if not kept:
+                del self.bits[below // _BLOCK]
+
+    def between(self, begin: int, end: int) -> int:
+        """How many in [begin, end)."""
+        if not self.count:
+            return 0
+        found = 0
+        for number in range(begin // _BLOCK, (end - 1) // _BLOCK + 1):
+            block = self.bits.get(number)
+            if block is not None:
+                rest = int.from_bytes(block, "little")
+                first = max(0, begin - number * _BLOCK)
+                rest = rest >> first
+                width = min(_BLOCK, end - number * _BLOCK) - first
+                found += (rest & ((1 << width) - 1)).bit_count()
+        return found
+
+
+class SettledDelays:
+    """Any thread. Memory: a bit for each message settled and not passed by delivery yet, and the blocks around them."""
+
+    def __init__(self, path: Path, disk: Disk, report: Callable[[str], None]) -> None:
+        """report: told in a sentence what was found damaged. Nothing is read before `load`."""
+        # Constant after construction.
+        self._path = path
+        self._disk = disk
+        self._report = report
+        # Guarded by _lock, which is held for arithmetic only.
+        self._lock = threading.Lock()
+        self._levels: dict[int, _Level] = {}
+        # Guarded by _writing; _lock is taken inside.
+        self._writing = threading.Lock()
+        self._fd = -1
+        #: Bytes of the file that are durable; what lies behind them is of a write that failed.
+        self._end = 0
+        #: A sync failed: a new file takes this one's place before anything is added.
+        self._doubtful = False
+        self._owed: list[Settled] = []
+
+    # --- at the start
+
+    def load(self, is_there: Callable[[Settled], bool | None]) -> None:
+        """Read the file, before delivery starts. is_there: as `is_in_log`. A file that cannot be read, or is damaged,
+        is reported, and the messages are delivered."""
+        try:
+            records, damaged, untidy = self._read()
+        except OSError as error:
+            self._report(f"What was handled early of delayed messages cannot be read ({error}); it is delivered again.")
+            self._doubtful = True
+            return
+        by_level: dict[int, list[Settled]] = {}
+        for record in records:
+            by_level.setdefault(record.level, []).append(record)
+        kept: list[Settled] = []
+        strangers = 0
+        for found in by_level.values():
+            # The log's order is the queue's: when one message is where it was, all before it are.
+            found.sort(key=lambda record: record.queue_offset)
+            while found:
+                there = is_there(found[-1])
+                if there:
+                    break
+                if there is None:  # expired, and all before it with it
+                    found.clear()
+                    break
+                found.pop()
+                strangers += 1
+            kept += found
+        for record in kept:
+            self._level(record.level).add(record.queue_offset)
+        if damaged:
+            self._report(
+                f"Records of delayed messages that were handled early are damaged: {damaged}; these messages are "
+                "delivered when they are due."
+            )
+        if strangers:
+            self._report(
+                f"Delayed messages that were handled early are not in the log any more: {strangers}; what is there now "
+                "is delivered."
+            )
+        if untidy or damaged or len(kept) < len(records):
+            try:
+                self._begin_new_file(b"".join(map(encode, kept)))
+            except OSError as error:
+                logger.warning("settled delays: cannot be tidied up path=%s: %s", self._path, error)
+                self._doubtful = True
+
+    def _read(self) -> tuple[list[Settled], int, bool]:
+        """(records, damaged ones, whether anything else is in the file). Opens it if there is one."""
+        disk = self._disk
+        if not disk.exists(self._path):
+            return [], 0, False
+        self._fd = disk.open(self._path)
+        # A process that died may have failed to sync; what is read from here on is relied on.
+        disk.fdatasync(self._fd)
+        disk.forget_cached(self._fd)
+        size = disk.size(self._fd)
+        if not size:
+            return [], 0, True
+        if size > MOST_BYTES or disk.pread(self._fd, RECORD_BYTES, 0) != HEADER:
+            disk.rename(self._path, self._path.with_name(DAMAGED_NAME))
+            return [], max(1, size // RECORD_BYTES - 1), True
+        records: list[Settled] = []
+        pieces = damaged = 0
+        for piece in self._pieces(size):
+            pieces += 1
+            record = decode(piece)
+            if record is not None:
+                records.append(record)
+            elif any(piece):  # zeros are what a crash leaves of a write that nobody was told of
+                damaged += 1
+        self._end = RECORD_BYTES + pieces * RECORD_BYTES
+        if self._end != size:
+            logger.warning("settled delays: torn tail cut path=%s bytes=%d", self._path, size - self._end)
+        return records, damaged, self._end != size or pieces != len(records)
+
+    def _pieces(self, size: int) -> Iterator[bytes]:
+        """The file's whole records."""
+        at = RECORD_BYTES
+        while at + RECORD_BYTES <= size:
+            wanted = min(_READ_RECORDS * RECORD_BYTES, (size - at) // RECORD_BYTES * RECORD_BYTES)
+            data = self._disk.pread(self._fd, wanted, at)
+            if len(data) < RECORD_BYTES:
+                return
+            for begin in range(0, len(data) - RECORD_BYTES + 1, RECORD_BYTES):
+                yield data[begin : begin + RECORD_BYTES]
+            at += len(data) // RECORD_BYTES * RECORD_BYTES
+
+    # --- delivery
+
+    def enter(self, level: int, begin: int, end: int) -> int:
+        """Delivery takes [begin, ...) up to the offset returned, at most `end`: nobody else acts on those from now on.
+        `begin` itself is returned while somebody acts on the first one: ask again soon."""
+        with self._lock:
+            found = self._level(level)
+            if found.claimed:
+                end = min((offset for offset in found.claimed if begin <= offset < end), default=end)
+            found.entered = max(found.entered, end)
+            return end
+
+    def holds(self, level: int, queue_offset: int) -> bool:
+        """Whether delivery steps over this one."""
+        found = self._levels.get(level)
+        return found is not None and found.count > 0 and found.has(queue_offset)
+
+    def between(self, level: int, begin: int, end: int) -> int:
+        """How many of [begin, end) delivery steps over; 0 mostly, and then at once."""
+        found = self._levels.get(level)
+        if found is None or not found.count or begin >= end:
+            return 0
+        with self._lock:
+            return found.between(begin, end)
+
+    def entered(self, level: int) -> int:
+        """Delivery has everything below, or had it."""
+        found = self._levels.get(level)
+        return 0 if found is None else found.entered
+
+    def trim(self, level: int, below: int) -> None:
+        """Delivery is past `below`, also after a crash: forget what lies before it."""
+        with self._lock:
+            found = self._level(level)
+            before = found.count
+            found.cut(below)
+            found.entered = max(found.entered, below)
+            empty = bool(before) and not any(one.count for one in self._levels.values())
+        if empty and self._writing.acquire(blocking=False):
+            try:
+                self._empty()
+            finally:
+                self._writing.release()
+
+    def _empty(self) -> None:
+        with self._lock:
+            if any(one.count for one in self._levels.values()):
+                return
+        if self._fd >= 0 and self._end > RECORD_BYTES and not self._doubtful:
+            with suppress(OSError):  # what stays is below delivery's progress and harms nobody
+                self._disk.truncate(self._fd, RECORD_BYTES)
+                self._end = RECORD_BYTES
+
+    # --- those who act
+
+    def claim(self, level: int, offset: int) -> Claim:
+        """YOURS: delivery waits before this one until it is settled or released."""
+        with self._lock:
+            found = self._level(level)
+            if found.has(offset):
+                return Claim.SETTLED
+            if offset < max(found.entered, found.floor):
+                return Claim.DELIVERED
+            if offset in found.claimed:
+                return Claim.TAKEN
+            found.claimed.add(offset)
+            return Claim.YOURS
+
+    def release(self, level: int, offsets: Iterable[int]) -> None:
+        """Nothing happened to them."""
+        with self._lock:
+            self._level(level).claimed.difference_update(offsets)
+
+    def settle(self, records: Iterable[Settled], for_now: bool = False) -> None:
+        """Those of one's claims that are done, durable when it returns. Blocks for a sync.
+
+        Raises OSError when they cannot be written: they are still claimed then. for_now: settled nevertheless until the
+        process ends, and written with the next that can be: for those whose copy is in the log.
+        """
+        new = list(records)
+        with self._writing:
+            try:
+                self._write([*self._owed, *new])
+                self._owed.clear()
+            except OSError:
+                if not for_now:
+                    raise
+                self._owed += new[: max(0, _OWED_LIMIT - len(self._owed))]
+                self._mark(new)
+                raise
+            self._mark(new)
+
+    def _mark(self, records: list[Settled]) -> None:
+        with self._lock:
+            for record in records:
+                found = self._level(record.level)
+                found.add(record.queue_offset)
+                found.claimed.discard(record.queue_offset)
+
+    def _level(self, level: int) -> _Level:
+        found = self._levels.get(level)
+        if found is None:
+            found = self._levels[level] = _Level()
+        return found
+
+    # --- the file
+
+    def _write(self, records: list[Settled]) -> None:
+        data = b"".join(map(encode, records))
+        live = sum(one.count for one in list(self._levels.values()))
+        if (1 + live) * RECORD_BYTES + len(data) > MOST_BYTES:
+            raise OSError(errno.EFBIG, "too many delayed messages were handled early and are not due yet")
+        spare = self._end // RECORD_BYTES > 2 * live + _SPARE_RECORDS or self._end + len(data) > MOST_BYTES
+        if self._fd < 0 or self._doubtful or spare:
+            self._begin_new_file(b"".join(map(encode, self._live_records())) + data)
+            return
+        try:
+            self._disk.write_all(self._fd, data, self._end)
+        except OSError:
+            try:  # nobody was told that any of them is settled
+                self._disk.truncate(self._fd, self._end)
+                self._disk.fdatasync(self._fd)
+            except OSError:
+                self._doubtful = True
+            raise
+        try:
+            self._disk.fdatasync(self._fd)
+        except OSError:
+            self._doubtful = True  # the page cache may show what the disk does not hold
+            raise
+        self._end += len(data)
+
+    def _live_records(self) -> Iterator[Settled]:
+        """What the file holds durably and delivery has not passed."""
+        if self._fd < 0:
+            return
+        if self._doubtful:
+            self._disk.forget_cached(self._fd)
+        for piece in self._pieces(self._end):
+            record = decode(piece)
+            if record is not None and self.holds(record.level, record.queue_offset):
+                yield record
+
+    def _begin_new_file(self, content: bytes) -> None:
+        """A new file in the old one's place, durable when it returns."""
+        self._disk.replace(self._path, HEADER + content)
+        fd = self._disk.open(self._path)
+        old, self._fd = self._fd, fd
+        self._end = RECORD_BYTES + len(content)
+        self._doubtful = False
+        if old >= 0:
+            self._disk.close(old)
+
+    def close(self) -> None:
+        """After everybody who writes has ended."""
+        with self._writing:
+            if self._fd >= 0:
+                self._disk.close(self._fd)
+                self._fd = -1
+
+
+def is_in_log(settled: Settled, log: RecordReader) -> bool | None:
+    """Whether the log has that message at its place; None when it has expired. An unreadable one is believed."""
+    found = log.find(settled.physical_offset)
+    if isinstance(found, Missing):
+        return None if found is Missing.EXPIRED else found is Missing.UNREADABLE
+    record = found.record
+    place = (record.topic, record.queue_id, record.queue_offset, record.store_time_ms)
+    return place == (SCHEDULE_TOPIC, queue_of_level(settled.level), settled.queue_offset, settled.store_time_ms)
+
+
+def encode(record: Settled) -> bytes:
+    """A record's bytes."""
+    body = _BODY.pack(record.level, record.how, record.queue_offset, record.physical_offset, record.store_time_ms)
+    return _CRC.pack(crc32(body)) + body
+
+
+def decode(data: bytes) -> Settled | None:
+    """The record of these bytes; None when they are damaged."""
+    if len(data) < RECORD_BYTES or _CRC.unpack_from(data)[0] != crc32(data[_CRC.size : RECORD_BYTES]):
+        return None
+    level, how, queue_offset, physical, stored = _BODY.unpack_from(data, _CRC.size)
+    try:
+        return Settled(level, queue_offset, physical, stored, How(how))
+    except ValueError:
+        return None

@@ -1,0 +1,154 @@
+"""How long delayed messages have really waited, whatever somebody does to the wall clock meanwhile.
+
+An entry of the schedule topic says by the wall clock when its message is due: store time and delay. Set that clock
+forward, and everything would be due at once; set it back, and messages wait too long, and those stored from then on
+bear a time that stands still (store times never go back, as searches by time rely on it).
+
+So time is counted here on the wall clock less its jumps, `now_ms`. What an entry's due time means on it depends on when
+its record was stored, which its physical offset tells:
+
+    0 ................. | start ......... | .................. | .................. | checked ...
+      an earlier life     jumps so far: 0   the clock jumped     jumps so far: +1 h   not looked at yet
+      not after           exact             stored at T or       exact                nobody can tell
+      start + delay                         before: T + delay
+
+`look` compares the wall clock with a steady one, often enough that what was stored around a jump is late by less than a
+second, and never early.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+
+from ...clock import Clock
+
+logger = logging.getLogger(__name__)
+
+#: A difference of the two clocks that is more than slewing and rounding: so much, and so much of the time that passed.
+STEP_MS = 20.0
+SLEW = 0.001
+#: Looks closer together say nothing new.
+MIN_LOOK_S = 0.05
+#: So long after a jump a record stamped before it may still be on its way to the log.
+SETTLE_S = 0.1
+#: Store times may be ahead of the wall clock by what two threads' looks at it are apart.
+AHEAD_MS = 5
+#: Spans kept; of more, unsure neighbours are joined: their messages are late by what one span is long.
+MOST_SPANS = 4096
+
+#: (where it begins in the log, the jumps before its records were stored or None, the time when they had all been)
+_Span = tuple[int, int | None, float]
+
+
+class WaitingTime:
+    """Belongs to one thread. All times in ms on the wall clock less its jumps."""
+
+    def __init__(self, clock: Clock, written: Callable[[], int], stamped_ms: Callable[[], int]) -> None:
+        """written: up to where records have been put into the log. stamped_ms: the newest store time."""
+        self._clock = clock
+        self._written = written
+        self._stamped_ms = stamped_ms
+        start = written()
+        self._wall, self._steady = self._read()
+        self._start_ms = float(self._wall)
+        self._jumps = 0
+        self._looked = -math.inf
+        self._unsure_until = -math.inf
+        self._unsure = False
+        #: What lies behind was stored after the last look.
+        self._checked = start
+        self._spans: list[_Span] = [(start, 0, 0.0)]
+        #: Where the spans begin.
+        self._begins = [start]
+        self._start = start
+
+    def _read(self) -> tuple[int, float]:
+        """(wall ms, steady seconds) of one moment: of three looks the one that took least."""
+        best = (math.inf, 0, 0.0)
+        for _ in range(3):
+            before = self._clock.steady()
+            wall = self._clock.wall_ms()
+            took = self._clock.steady() - before
+            if took < best[0]:
+                best = (took, wall, before)
+            if took < 0.001:
+                break
+        return best[1], best[2]
+
+    def now_ms(self) -> float:
+        """The time now. A jump since the last look does not show in it."""
+        return self._wall - self._jumps + (self._clock.steady() - self._steady) * 1000
+
+    @property
+    def jumps_ms(self) -> int:
+        """By what the wall clock had jumped when it was last looked at."""
+        return self._jumps
+
+    def look(self) -> None:
+        """Look at both clocks; at least once a second while anything waits."""
+        if self._clock.steady() - self._looked < MIN_LOOK_S:
+            return
+        # First: what lies below, and what was stamped so, came before the clocks are read.
+        written, stamped = self._written(), self._stamped_ms()
+        wall, steady = self._read()
+        passed = (steady - self._steady) * 1000
+        jump = wall - self._wall - passed
+        if abs(jump) > STEP_MS + passed * SLEW:
+            self._jumps += round(jump)
+            self._unsure_until = steady + SETTLE_S
+            logger.warning(
+                "delays: the clock was set %s by %.3f s", "back" if jump < 0 else "forward", abs(jump) / 1000
+            )
+        if stamped > wall + AHEAD_MS:  # store times stand still until the clock has caught up
+            self._unsure_until = max(self._unsure_until, steady + SETTLE_S)
+        self._wall, self._steady, self._looked = wall, steady, steady
+        unsure = steady < self._unsure_until
+        if unsure or self._unsure:
+            if written > self._checked:
+                self._add((self._checked, None, self.now_ms()))
+            if not unsure:
+                self._add((written, self._jumps, 0.0))
+        self._unsure = unsure
+        self._checked = written
+
+    def _add(self, span: _Span) -> None:
+        if self._spans[-1][0] == span[0]:
+            self._spans[-1] = span
+        else:
+            self._spans.append(span)
+        if len(self._spans) > MOST_SPANS:
+            self._spans = _joined(self._spans)
+        self._begins = [begin for begin, _, _ in self._spans]
+
+    def due_ms(self, physical: int, due_ms: int, delay_ms: int | None) -> float | None:
+        """When the message at a physical offset is due whose entry says `due_ms`; None while nobody can tell.
+
+        delay_ms: of its level, None for a level that is not configured any more.
+        """
+        if physical >= self._checked:
+            return None
+        if physical < self._start:
+            # Stored in an earlier life. The clock that stamped it may have been ahead of ours: it waits once more, and
+            # not until that time comes.
+            return due_ms if delay_ms is None else min(float(due_ms), self._start_ms + delay_ms)
+        _, jumps, stored_ms = self._spans[bisect_right(self._begins, physical) - 1]
+        if jumps is None:
+            return stored_ms + (delay_ms or 0)
+        return float(due_ms - jumps)
+
+
+def _joined(spans: list[_Span]) -> list[_Span]:
+    """Each two unsure neighbours as one, of which is known when the later one had been stored."""
+    found: list[_Span] = []
+    single = False
+    for span in spans:
+        if single and span[1] is None:
+            found[-1] = (found[-1][0], None, span[2])
+            single = False
+        else:
+            found.append(span)
+            single = span[1] is None
+    return found

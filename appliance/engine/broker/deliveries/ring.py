@@ -1,0 +1,197 @@
+"""The files of delivery events: written by one thread, read by any.
+
+    DATA/rocketbox/deliveries/0000000001 ...
+
+The highest number is written; the lowest goes when the budget is used. Nothing is ever synced: a power cut may take the
+last half minute of events, and a file is read up to its first batch that is not whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from ...store.disk import Disk
+from .event_format import (
+    BATCH_HEADER_BYTES,
+    EVENT_BYTES,
+    HEADER_BYTES,
+    MOST_LOST,
+    Definition,
+    FileHeader,
+    decode_header,
+    encode_batch,
+    encode_definitions,
+    encode_header,
+    whole_bytes,
+)
+from .recorder import Taken
+
+logger = logging.getLogger(__name__)
+
+#: The budget is shared by so many files: when one goes, so much of the past goes with it.
+FILES = 16
+#: A smaller budget counts as this one.
+LEAST_BUDGET_BYTES = 1 << 20
+#: Of one file, which is read as a whole; a larger budget has more files. A larger file is not ours.
+MOST_FILE_BYTES = 64 << 20
+_NAME = re.compile(r"[0-9]{10}\Z", re.ASCII)
+
+
+class RingFile(NamedTuple):
+    """A file by its number."""
+
+    number: int
+    path: Path
+
+
+class DeliveryRing:
+    """`write` and `open` belong to one thread."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        # Constant after construction.
+        self.directory = directory
+        self._disk = disk
+        # Owned by the thread that writes.
+        self._fd = -1
+        self._number = 0
+        self._end = 0
+        self._published = 0
+        self._defined: set[int] = set()
+        self._sizes: dict[int, int] = {}
+
+    # --- writing
+
+    def open(self, published: int, wall_ms: int, on: bool = True) -> None:
+        """Go on behind the last whole batch of the newest file. Raises OSError.
+
+        published: of the log as it was recovered. It is written down: messages from there on have not been delivered
+        before, whatever older events of a log that was longer say. on: whether deliveries are recorded; while they are
+        not, and where the last batch says that they were not, the file tells of a gap.
+        """
+        self.close()
+        self._disk.make_directory(self.directory)
+        self._sizes = {file.number: file.path.stat().st_size for file in self.files()}
+        self._number = max(self._sizes, default=0)
+        self._defined, self._published = set(), published
+        if self._number == 0:
+            return
+        path = self._path(self._number)
+        data = read_file(RingFile(self._number, path))
+        if data is None or decode_header(data) is None:
+            return  # the next write begins another file
+        end, lost = whole_bytes(data)
+        gap = MOST_LOST if lost == MOST_LOST or not on else 0
+        fd = self._disk.open(path)
+        try:
+            if end < len(data):
+                logger.info("deliveries: %s: %d bytes behind its last whole batch were cut off", path, len(data) - end)
+                self._disk.truncate(fd, end)
+            mark = encode_batch(published, wall_ms, gap, b"", b"")
+            self._disk.write_all(fd, mark, end)
+        except OSError:
+            self._disk.close(fd)
+            raise
+        self._fd, self._end = fd, end + len(mark)
+        self._sizes[self._number] = self._end
+
+    def write(self, taken: Taken, budget_bytes: int) -> None:
+        """Append what was recorded; the oldest files go for it. Raises OSError."""
+        file_bytes = min(max(budget_bytes, LEAST_BUDGET_BYTES) // FILES, MOST_FILE_BYTES)
+        self._append(taken, memoryview(taken.events), taken.lost, file_bytes)
+        self._keep(max(budget_bytes, LEAST_BUDGET_BYTES) - file_bytes)
+
+    def _append(self, taken: Taken, events: memoryview, lost: int, file_bytes: int) -> None:
+        used = numbers_in(events)
+        batch = self._encode(taken, events, lost, used - self._defined)
+        if self._fd < 0 or self._end + len(batch) > file_bytes:
+            batch = self._encode(taken, events, lost, used)
+            if HEADER_BYTES + len(batch) > file_bytes and len(events) > EVENT_BYTES:
+                middle = len(events) // EVENT_BYTES // 2 * EVENT_BYTES
+                self._append(taken, events[:middle], lost, file_bytes)
+                self._append(taken, events[middle:], 0, file_bytes)
+                return
+            self._begin(taken)
+        self._disk.write_all(self._fd, batch, self._end)
+        self._end += len(batch)
+        self._published = taken.published
+        self._sizes[self._number] = self._end
+        self._defined |= used
+
+    @staticmethod
+    def _encode(taken: Taken, events: memoryview, lost: int, numbers: set[int]) -> bytes:
+        known: dict[int, Definition] = taken.definitions
+        definitions = encode_definitions((number, known[number]) for number in sorted(numbers))
+        return encode_batch(taken.published, taken.wall_ms, lost, definitions, events)
+
+    def _begin(self, taken: Taken) -> None:
+        """Another file, whose first batch defines what it needs."""
+        number = self._number + 1
+        while os.path.lexists(self._path(number)):  # something else of that name
+            number += 1
+        fd = self._disk.open(self._path(number), create=True)
+        try:
+            self._disk.write_all(fd, encode_header(FileHeader(self._published, taken.wall_ms)), 0)
+        except OSError:
+            self._disk.close(fd)
+            raise
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+        self._fd, self._number, self._end, self._defined = fd, number, HEADER_BYTES, set()
+        self._sizes[number] = HEADER_BYTES
+
+    def _keep(self, older_bytes: int) -> None:
+        """Delete the oldest files that the budget has no room for beside the one being written."""
+        older = sum(self._sizes.values()) - self._sizes.get(self._number, 0)
+        for number in sorted(self._sizes):
+            if older <= older_bytes or number == self._number:
+                return
+            try:
+                self._disk.unlink(self._path(number))
+            except FileNotFoundError:
+                pass
+            older -= self._sizes.pop(number)
+
+    def close(self) -> None:
+        """Nothing is owed to the disk."""
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"{number:010d}"
+
+    # --- reading
+
+    def files(self) -> list[RingFile]:
+        """Oldest first; foreign names are left alone, and what is no file."""
+        try:
+            with os.scandir(self.directory) as entries:
+                names = [one.name for one in entries if _NAME.match(one.name) and one.is_file(follow_symlinks=False)]
+        except OSError:
+            return []
+        return sorted(RingFile(int(name), self.directory / name) for name in names)
+
+
+def numbers_in(events: memoryview) -> set[int]:
+    """The numbers that events have. A struct of so many fields would keep all other threads waiting, and `struct`
+    would remember it."""
+    words = set(events.cast("I")[:: EVENT_BYTES // 4]) if events else set()
+    return {int.from_bytes(word.to_bytes(4, sys.byteorder), "big") for word in words}
+
+
+def read_file(file: RingFile) -> bytes | None:
+    """All of it; None when it has gone meanwhile, or is too large to be ours. Raises OSError."""
+    try:
+        if file.path.stat().st_size > MOST_FILE_BYTES:
+            return None
+        return file.path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+assert HEADER_BYTES + BATCH_HEADER_BYTES < LEAST_BUDGET_BYTES // FILES

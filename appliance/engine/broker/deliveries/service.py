@@ -1,0 +1,112 @@
+"""The thread that writes what was recorded of deliveries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...clock import Clock
+from ...service_thread import ServiceThread
+from .event_format import EVENT_BYTES
+from .recorder import DeliveryRecorder, Taken
+from .ring import DeliveryRing
+
+logger = logging.getLogger(__name__)
+
+#: How often the I/O thread hands over what it has recorded: a crash takes this much.
+PERIOD_S = 1.0
+#: After a failed write nothing is tried for so long: what comes meanwhile is dropped.
+RETRY_S = 5.0
+
+
+class DeliveryService(ServiceThread):
+    """The thread `delivery-events`. Owns: the files in DATA/rocketbox/deliveries. Woken by: what was recorded."""
+
+    def __init__(
+        self,
+        recorder: DeliveryRecorder,
+        ring: DeliveryRing,
+        budget_bytes: Callable[[], int],
+        published: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        """published: of the log. budget_bytes: as it is now."""
+        super().__init__("delivery-events", clock)
+        # Constant after construction.
+        self._recorder = recorder
+        self._ring = ring
+        self._budget_bytes = budget_bytes
+        self._recovered = published()
+        recorder.on_taken = self.wakeup
+        # Owned by the thread; figures may be read by anyone.
+        self._opened = False
+        self._retry_at = 0.0
+        self._owed = 0
+        self.failure: str | None = None
+        #: Events that were dropped since the disk did not take them.
+        self.dropped = 0
+        #: Events that are in files since the start.
+        self.written = 0
+
+    @property
+    def lost(self) -> int:
+        """Events that were not kept since the start: neither memory nor disk had room."""
+        return self._recorder.lost + self.dropped
+
+    def run(self) -> None:
+        self._tell_of_a_gap()
+        while not self.stopped:
+            try:
+                self.work()
+            except Exception:
+                logger.exception("deliveries: writing failed")
+            self.wait(None)
+
+    def _tell_of_a_gap(self) -> None:
+        """Files of an earlier start do not look whole when this one records nothing."""
+        if self._budget_bytes() or not self._ring.files():
+            return
+        try:
+            self._ring.open(self._recovered, self.clock.wall_ms(), on=False)
+            self._opened = True
+        except OSError as error:
+            logger.warning("deliveries: that they are not recorded cannot be written down: %s", error)
+
+    def work(self) -> None:
+        """Write what waits. What cannot be written is dropped and counted: nobody waits for it."""
+        waiting = self._recorder.waiting
+        while waiting:
+            taken = waiting.popleft()
+            if self.failure is not None and self.clock.monotonic() < self._retry_at:
+                self._drop(taken)
+                continue
+            try:
+                if not self._opened:
+                    self._ring.open(self._recovered, taken.wall_ms)
+                    self._opened = True
+                self._ring.write(taken._replace(lost=taken.lost + self._owed), self._budget_bytes())
+            except OSError as error:
+                if self.failure is None:
+                    logger.error("deliveries: events are dropped, their files cannot be written: %s", error)
+                self.failure = error.strerror or str(error)
+                self._retry_at = self.clock.monotonic() + RETRY_S
+                self._drop(taken)
+                continue
+            if self.failure is not None:
+                logger.info("deliveries: events are written again; dropped meanwhile: %d", self._owed)
+            self.failure, self._owed = None, 0
+            self.written += len(taken.events) // EVENT_BYTES
+
+    def _drop(self, taken: Taken) -> None:
+        count = len(taken.events) // EVENT_BYTES
+        self._owed += taken.lost + count
+        self.dropped += count
+
+    def stop(self, deadline: float = 5.0) -> bool:
+        """Write the rest. The loop has ended."""
+        ended = super().stop(deadline)
+        if ended:
+            self._recorder.hand_over()
+            self.work()
+            self._ring.close()
+        return ended

@@ -1,0 +1,1 @@
+"""What consumer groups filter by besides tags, as heartbeats say it; `consumerFilter.json` as Apache keeps it."""

@@ -1,0 +1,354 @@
+"""ConsumerFilters: the expressions that groups filter by, `store/config/consumerFilter.json`.
+
+A heartbeat registers what its group wants of a topic, when its version is newer than what is known. When the last
+member of a group has left, or a heartbeat does not name the topic any more, the entry is dead, and after
+filterDataCleanTimeSpan it is forgotten. A thread of the table's own saves what changed every 10 s and at stop; after a
+crash the next heartbeats bring the rest.
+Source: RocketMQ 5.3.3 `ConsumerFilterManager`, `ConsumerFilterData`. Differs: a group that goes over to tags is dead
+here, too; other positions in the file are no reason to throw it away; the table is bounded; what does not compile is
+kept by nobody.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...clock import Clock
+from ...config import BrokerConfig
+from ...errors import CorruptFile, RefusedRequest
+from ...fastjson import encode_pretty, encode_text, pretty_document
+from ...filter.expressions import TAG_TYPES, make_filter, quick_filter
+from ...filter.message_filter import MessageFilter
+from ...json_file import OS_FILE_CALLS, FileCalls, load_json_with_backup, save_json_atomically
+from ...protocol.codes import ResponseCode
+from ..heartbeat import SubscriptionData
+from ..table_saver import TableSaver
+from .bloom import bloom_of
+from .retries import FilterOfRetries
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "consumerFilter.json"
+#: Entries, and the characters of their expressions: strangers can make groups and subscribe topics.
+MOST_ENTRIES = 10_000
+MOST_CHARS = 4 * 1024 * 1024
+_SAVE_S = 10.0
+#: A group that was alive when Apache's broker stopped counts as dead for so long when its file is read.
+_DEAD_BEFORE_START_MS = 30_000
+_TELL_EVERY_S = 10.0
+
+#: Expression -> what compiling it came to.
+Compiled = Mapping[str, MessageFilter | RefusedRequest]
+
+
+class FilterData(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """What one group wants of one topic. client_version: `subVersion` of the subscription, client ms. born_time,
+    dead_time: wall ms; dead when it died after it was born."""
+
+    topic: str
+    consumer_group: str
+    expression: str
+    expression_type: str
+    born_time: int
+    client_version: int
+    dead_time: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        return self.dead_time >= self.born_time
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    """Part of the file."""
+
+    group_filter_data: dict[str, FilterData] = {}
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    """The file, as far as it is read."""
+
+    filter_data_by_topic: dict[str, _Group] = {}
+
+
+class ConsumerFilters:
+    """Owned by remoting-io; `get`, `all` and `of_group` may be asked by any thread."""
+
+    def __init__(
+        self, path: Path, config: BrokerConfig, clock: Clock | None = None, files: FileCalls = OS_FILE_CALLS
+    ) -> None:
+        # Constant after construction.
+        self._path = path
+        self._files = files
+        self._clock = clock or Clock()
+        self._bloom = bloom_of(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
+        self._saver = TableSaver("filters", self.persist, _SAVE_S)
+        #: Called when a group wants something else of a topic than before: (topic, group).
+        self.on_change: Callable[[str, str], None] = lambda topic, group: None
+        # Replaced whole by take_options().
+        self._config = config
+        # Owned by remoting-io: entries by (topic, group), the topics of each group, and the filters of entries that
+        # are alive.
+        self._table: dict[tuple[str, str], FilterData] = {}
+        self._topics: dict[str, set[str]] = {}
+        self._made: dict[tuple[str, str], tuple[str, MessageFilter]] = {}
+        # The dead, in the order in which they died.
+        self._dead: dict[tuple[str, str], None] = {}
+        self._chars = 0
+        self._changes = 0
+        self._told_at = -math.inf
+        # Owned by the saving thread.
+        self._saved_changes = 0
+        self._load()
+
+    def take_options(self, config: BrokerConfig) -> None:
+        """Options were changed: these count from now on. Any thread."""
+        self._config = config
+
+    # --- questions
+
+    def get(self, topic: str, group: str) -> FilterData | None:
+        """What a group wants of a topic, dead or alive."""
+        return self._table.get((topic, group))
+
+    def all(self) -> list[FilterData]:
+        """A copy of the entries, made in one call."""
+        return list(self._table.values())
+
+    def filter_of(self, data: FilterData) -> MessageFilter:
+        """The entry's filter. Raises as `quick_filter`."""
+        key = data.topic, data.consumer_group
+        made = self._made.get(key)
+        if made is None or made[0] != data.expression:
+            made = data.expression, quick_filter(data.expression_type, data.expression)
+            if not data.is_dead:
+                self._made[key] = made
+        return made[1]
+
+    def of_retries(self, group: str, wanted: MessageFilter) -> MessageFilter:
+        """`wanted`, and what the group wants of the topic that a retried message was first sent to."""
+        return FilterOfRetries(wanted, lambda topic: self.get(topic, group))
+
+    # --- what heartbeats say
+
+    def register(self, group: str, wanted: Iterable[SubscriptionData], compiled: Compiled | None = None) -> bool:
+        """Take over what a group's heartbeat says of all its topics. compiled: what was compiled for it before.
+
+        False when there was no room for some of it: the same heartbeat may bring more the next time.
+        """
+        known = self._topics.get(group)
+        filtered = {data.topic: data for data in wanted if data.expression_type not in TAG_TYPES}
+        if not filtered and not known:
+            return True
+        refused = []
+        taken = 0
+        had_room = True
+        for data in filtered.values():
+            if data.sub_string:
+                try:
+                    taken += self._register(group, data, compiled or {})
+                except RefusedRequest as refusal:
+                    had_room &= refusal.code != ResponseCode.SYSTEM_BUSY
+                    refused.append((data.topic, str(refusal)))
+        if taken:
+            some = itertools.islice(filtered.values(), 3)
+            logger.info("filters: taken group=%s count=%d %s", group, taken, [str(data)[:300] for data in some])
+        if refused:  # pulls are told that there is none, 46 what is wrong
+            logger.warning("filters: not taken group=%s count=%d %s", group, len(refused), refused[:3])
+        for topic in [topic for topic in known or () if topic not in filtered]:
+            if self._die(topic, group):
+                self.on_change(topic, group)
+        return had_room
+
+    def _register(self, group: str, data: SubscriptionData, compiled: Compiled) -> bool:
+        """Whether an expression is new. Refuses what is none, and with 2 what there is no room for; what the group
+        wanted before stays then."""
+        key = data.topic, group
+        old = self._table.get(key)
+        if old is not None and data.sub_version <= old.client_version:
+            if data.sub_version == old.client_version and old.is_dead:
+                self._put(key, msgspec.structs.replace(old, dead_time=0))
+            return False
+        if old is not None and (old.expression, old.expression_type) == (data.sub_string, data.expression_type):
+            self._put(key, msgspec.structs.replace(old, client_version=data.sub_version, dead_time=0))
+            return False
+        made = compiled.get(data.sub_string)
+        try:
+            if isinstance(made, RefusedRequest):
+                raise made
+            if made is None:
+                made = make_filter(data.expression_type, data.sub_string)
+        except RefusedRequest as refusal:
+            if refusal.code != ResponseCode.SYSTEM_BUSY:
+                self._remove(key)
+            raise
+        if not self._make_room(key, len(data.sub_string)):
+            self._tell_of_refusal(key)
+            raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many expressions are known")
+        self._made[key] = data.sub_string, made
+        self._put(
+            key,
+            FilterData(
+                topic=data.topic,
+                consumer_group=group,
+                expression=data.sub_string,
+                expression_type=data.expression_type,
+                born_time=self._clock.wall_ms(),
+                client_version=data.sub_version,
+            ),
+        )
+        self.on_change(data.topic, group)
+        return True
+
+    def unregister(self, group: str) -> None:
+        """A group's last member has left."""
+        for topic in list(self._topics.get(group, ())):
+            self._die(topic, group)
+
+    def clean(self) -> None:
+        """Forget what has been dead for filterDataCleanTimeSpan."""
+        before = self._clock.wall_ms() - self._config.filter_data_clean_time_span
+        for key, data in list(self._table.items()):
+            if data.is_dead and data.dead_time <= before:
+                logger.info("filters: forgotten group=%s topic=%s", data.consumer_group, data.topic)
+                self._remove(key)
+
+    def _die(self, topic: str, group: str) -> bool:
+        """False for an entry that is dead already."""
+        key = topic, group
+        data = self._table[key]
+        if data.is_dead:
+            return False
+        self._put(key, msgspec.structs.replace(data, dead_time=self._clock.wall_ms()))
+        self._made.pop(key, None)
+        return True
+
+    def _put(self, key: tuple[str, str], data: FilterData) -> None:
+        old = self._table.get(key)
+        self._chars += len(data.expression) - (0 if old is None else len(old.expression))
+        self._table[key] = data
+        self._dead.pop(key, None)
+        if data.is_dead:
+            self._dead[key] = None
+        self._topics.setdefault(data.consumer_group, set()).add(data.topic)
+        self._changes += 1
+
+    def _remove(self, key: tuple[str, str]) -> None:
+        data = self._table.pop(key, None)
+        if data is None:
+            return
+        self._chars -= len(data.expression)
+        self._made.pop(key, None)
+        self._dead.pop(key, None)
+        topics = self._topics[data.consumer_group]
+        topics.discard(data.topic)
+        if not topics:
+            del self._topics[data.consumer_group]
+        self._changes += 1
+
+    def _make_room(self, key: tuple[str, str], chars: int) -> bool:
+        """Whether an entry with so many characters fits, when those are forgotten that have been dead for longest."""
+        old = self._table.get(key)
+        more = 0
+        if old is None:
+            more = 1
+        else:
+            chars -= len(old.expression)
+        while self._chars + chars > MOST_CHARS or len(self._table) + more > MOST_ENTRIES:
+            dead = next((one for one in self._dead if one != key), None)
+            if dead is None:
+                return False
+            self._remove(dead)
+        return True
+
+    def _tell_of_refusal(self, key: tuple[str, str]) -> None:
+        """Once in a while."""
+        now = self._clock.monotonic()
+        if now - self._told_at >= _TELL_EVERY_S:
+            self._told_at = now
+            logger.error("filters: %d entries are there, that of %s is not kept", len(self._table), key)
+
+    # --- the file
+
+    def start(self) -> None:
+        self._saver.start()
+
+    def stop(self) -> None:
+        """End the thread and save."""
+        self._saver.stop()
+
+    @property
+    def failure(self) -> str | None:
+        """Why the file could not be saved the last time, if so."""
+        return self._saver.failure
+
+    def persist(self) -> None:
+        """Rewrite the file if something changed since the last time; durable when this returns. Raises OSError."""
+        changes = self._changes
+        if changes == self._saved_changes:
+            return
+        save_json_atomically(self._path, self._document(), self._files)
+        self._saved_changes = changes
+
+    def document(self) -> bytes:
+        """What the file would hold now."""
+        return b"".join(self._document())
+
+    def _document(self) -> Iterator[bytes]:
+        topics: dict[str, list[FilterData]] = {}
+        for data in self.all():
+            topics.setdefault(data.topic, []).append(data)
+        return pretty_document((("filterDataByTopic", map(self._encoded, topics.values())),))
+
+    def _encoded(self, entries: list[FilterData]) -> bytes:
+        """A topic's part of the file."""
+        topic = entries[0].topic
+        value = {"groupFilterData": {data.consumer_group: self._as_dict(data) for data in entries}, "topic": topic}
+        return f"{encode_text(topic)}:{encode_pretty(value, 2)}".encode()
+
+    def _as_dict(self, data: FilterData) -> dict[str, Any]:
+        return {
+            "bloomFilterData": {
+                "bitNum": self._bloom.bits,
+                "bitPos": self._bloom.positions_of(data.consumer_group, data.topic),
+            },
+            "bornTime": data.born_time,
+            "clientVersion": data.client_version,
+            "consumerGroup": data.consumer_group,
+            "dead": data.is_dead,
+            "deadTime": data.dead_time,
+            "expression": data.expression,
+            "expressionType": data.expression_type,
+            "topic": data.topic,
+        }
+
+    def _load(self) -> None:
+        """Read the file; a damaged one costs nothing that heartbeats do not bring again."""
+        try:
+            document = load_json_with_backup(self._path, self._files)
+            groups = msgspec.convert(document or {}, _Document, strict=False).filter_data_by_topic
+        except (CorruptFile, ValueError, OSError) as error:
+            logger.error("filters: %s is not read: %s", self._path, error)
+            return
+        now = self._clock.wall_ms()
+        found = []
+        for entries in groups.values():
+            for data in entries.group_filter_data.values():
+                if not data.is_dead:
+                    dead_time = max(now - _DEAD_BEFORE_START_MS, data.born_time)
+                    data = msgspec.structs.replace(data, dead_time=dead_time)
+                found.append(data)
+        found.sort(key=lambda data: data.dead_time)
+        for data in found:
+            key = data.topic, data.consumer_group
+            if self._make_room(key, len(data.expression)):
+                self._put(key, data)
+        self._saved_changes = self._changes
+        if len(self._table) < len(found):
+            logger.warning("filters: of %d entries of %s %d are kept", len(found), self._path, len(self._table))

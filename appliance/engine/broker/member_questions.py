@@ -1,0 +1,74 @@
+"""What is asked of one member of a consumer group: 307 (how is it) and 309 (consume this message now).
+
+Wire and window ask the same way; each makes its own answer of what comes. Questions go out from remoting-io and nothing
+waits for them there.
+Source: RocketMQ 5.3.3 `AdminBrokerProcessor.callConsumer`, `Broker2Client`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..protocol.command import RemotingCommand
+from ..remoting.event_loop import EventLoop
+from ..remoting.peer_requests import Done, PeerRequests
+from .clients import ClientChannel, ClientManager
+from .groups import SubscriptionGroupManager
+
+#: Apache's.
+ANSWER_TIMEOUT_S = 10.0
+#: V3_1_8_SNAPSHOT: older clients do not know the questions.
+_KNOWS_THEM = 62
+
+#: physical offset -> the record's bytes, None when there is none; may wait for the disk.
+ReadRecord = Callable[[int], bytes | None]
+
+
+class MemberQuestions:
+    """Any thread, but for `ask`."""
+
+    def __init__(
+        self,
+        clients: ClientManager,
+        groups: SubscriptionGroupManager,
+        peers: PeerRequests,
+        loop: EventLoop,
+        broker_name: str,
+        read_record: ReadRecord,
+    ) -> None:
+        # Constant after construction.
+        self._clients = clients
+        self._groups = groups
+        self._peers = peers
+        self._loop = loop
+        self._broker_name = broker_name
+        self.read_record = read_record
+
+    def member(self, group: str, client_id: str) -> ClientChannel | None:
+        """The member of a group with this client id, if it is connected."""
+        info = self._clients.consumer_group(group)
+        for channel in [] if info is None else list(info.channels.values()):
+            if channel.client_id == client_id:
+                return channel
+        return None
+
+    @staticmethod
+    def is_too_old(channel: ClientChannel) -> bool:
+        """Whether its client's version does not know these questions."""
+        return channel.version < _KNOWS_THEM
+
+    def consume_fields(self, asked: Mapping[str, str]) -> dict[str, str]:
+        """The header of a 309 for the client, from what was asked of the broker."""
+        config = self._groups.get(asked["consumerGroup"])
+        fields = dict(asked) | {"brokerName": self._broker_name}
+        fields.setdefault("groupSysFlag", str(config.group_sys_flag if config else 0))
+        fields.setdefault("topicSysFlag", "0")
+        return fields
+
+    def ask(self, channel: ClientChannel, code: int, fields: dict[str, str], body: bytes, done: Done) -> None:
+        """Send the question; `done` as in `PeerRequests.ask`. On remoting-io."""
+        self._peers.ask(channel.conn, RemotingCommand(code, ext_fields=fields, body=body), ANSWER_TIMEOUT_S, done)
+
+    def ask_soon(self, channel: ClientChannel, code: int, fields: dict[str, str], body: bytes, done: Done) -> None:
+        """The same from any thread; `done` is called on remoting-io, and never when that has ended."""
+        self._loop.call_soon(lambda: self.ask(channel, code, fields, body, done))

@@ -1,0 +1,230 @@
+"""The journal of offset resets: what was moved in the last day, so that it can be taken back and survives a kill.
+
+`DATA/rocketbox/offset-resets.journal`, one line an act or a note (`records.py`; docs/formats/offset-resets.md). An act
+is written and synced before it is done: a process that ends in between does it at its next start, whole. A note says
+that members took a move over; it is written once the offsets since then are in consumerOffset.json, so until then a
+start does the move again, and the group goes back to where it was sent, never elsewhere.
+
+What is older than a day goes when the file is written anew, as a whole and under the same name.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ...clock import Clock
+from ...config_journal import JournalCalls
+from ...journal_file import JournalFile
+from .records import Line, Move, ResetRecord, decode_line, encode_line
+
+logger = logging.getLogger(__name__)
+
+#: How long an act can be taken back.
+KEPT_MS = 24 * 3600 * 1000
+#: Of the file; beyond it the oldest acts go before their day is over. Some 700,000 moves.
+MOST_BYTES = 32 << 20
+#: The file is written anew when it has grown by so much, and something in it is too old.
+_ANEW_BYTES = 256 << 10
+
+
+class ResetJournal:
+    """Any thread but remoting-io; one at a time."""
+
+    def __init__(
+        self, path: Path, clock: Clock, calls: JournalCalls | None = None, most_bytes: int = MOST_BYTES
+    ) -> None:
+        """Open and read it; a torn last line is cut, a damaged one left out. Raises OSError."""
+        # Constant after construction.
+        self._path = path
+        self._clock = clock
+        self._most_bytes = most_bytes
+        # Held by whoever writes; _lock is taken inside. Owns the file.
+        self._writing = threading.Lock()
+        # Guarded by _lock; changed by whoever holds _writing, too, who may read them without.
+        self._lock = threading.Lock()
+        self._records: dict[int, ResetRecord] = {}
+        #: reset id -> (topic, queue id) that members have not taken over yet; none without any.
+        self._open: dict[int, set[tuple[str, int]]] = {}
+        #: (group, topic, queue id) of the same -> the reset id.
+        self._open_by: dict[tuple[str, str, int], int] = {}
+        #: reset id -> topics that were deleted since.
+        self._gone: dict[int, set[str]] = {}
+        self._last_id = 0
+        self._file = JournalFile("offset resets", path, most_bytes, self._content, calls)
+        self._file.load(self._take_raw)
+        self._size_last_time = self._file.size
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last write failed, if it did."""
+        return self._file.failure
+
+    def _take_raw(self, raw: bytes) -> bool:
+        line = decode_line(raw)
+        if line is None:
+            # It may have been what overtook the moves before it: these are not done again.
+            self._open.clear()
+            self._open_by.clear()
+            return False
+        self._take(line)
+        return True
+
+    def _take(self, line: Line) -> None:
+        if line.reset is not None:
+            record = line.reset
+            self._records[record.id] = record
+            self._last_id = max(self._last_id, record.id)
+            moved = {(move.topic, move.queue_id) for move in record.moves}
+            for place in moved:
+                earlier = self._open_by.get((record.group, *place))
+                if earlier is not None:  # what that has to do with this queue is over
+                    self._close(earlier, place)
+                self._open_by[(record.group, *place)] = record.id
+            if moved:
+                self._open[record.id] = moved
+        for number, topic, queue_id in line.over:
+            self._close(number, (topic, queue_id))
+        for number, topic in line.gone:
+            if number in self._records:
+                self._gone.setdefault(number, set()).add(topic)
+                for place in [place for place in self._open.get(number, ()) if place[0] == topic]:
+                    self._close(number, place)
+
+    def _close(self, number: int, place: tuple[str, int]) -> None:
+        """Nobody has to take over this move any more."""
+        waiting = self._open.get(number)
+        if waiting is None or place not in waiting:
+            return
+        waiting.discard(place)
+        del self._open_by[(self._records[number].group, *place)]
+        if not waiting:
+            del self._open[number]
+
+    # --- reading
+
+    def next_id(self) -> int:
+        """The id of the next act."""
+        with self._lock:
+            return max(self._last_id + 1, self._clock.wall_ms())
+
+    def get(self, number: int) -> ResetRecord | None:
+        with self._lock:
+            return self._records.get(number)
+
+    def of_group(self, group: str) -> list[ResetRecord]:
+        """Its acts that can still be taken back or were, the newest first."""
+        oldest = self._clock.wall_ms() - KEPT_MS
+        with self._lock:
+            found = [r for r in self._records.values() if r.group == group and r.at_ms > oldest]
+        return sorted(found, key=lambda record: -record.id)
+
+    def undone_by(self, number: int) -> int:
+        """The id of the act that took it back; 0 when none did."""
+        with self._lock:
+            return next((record.id for record in self._records.values() if record.undoes == number), 0)
+
+    def gone(self, number: int) -> set[str]:
+        """Its topics that were deleted since."""
+        with self._lock:
+            return set(self._gone.get(number, ()))
+
+    def is_too_old(self, record: ResetRecord) -> bool:
+        return record.at_ms <= self._clock.wall_ms() - KEPT_MS
+
+    def waiting(self, number: int) -> int:
+        """Queues that no member has taken over yet, or that are not yet written down as such."""
+        with self._lock:
+            return len(self._open.get(number, ()))
+
+    def unfinished(self) -> list[tuple[ResetRecord, Move]]:
+        """The moves that no member has taken over, the oldest first."""
+        with self._lock:
+            found = []
+            for number in sorted(self._records):
+                record = self._records[number]
+                waiting = self._open.get(number, set())
+                found += [(record, move) for move in record.moves if (move.topic, move.queue_id) in waiting]
+            return found
+
+    # --- writing
+
+    def append(self, record: ResetRecord) -> None:
+        """Write an act down; durable on return. Raises OSError, and then it is not in the journal."""
+        with self._writing:
+            self._trim()
+            self._add(Line(reset=record))
+
+    def note(self, over: Iterable[tuple[int, str, int]], gone: Iterable[tuple[str, str]] = ()) -> None:
+        """Moves were taken over and their offsets saved; a ("topic", name) or ("group", name) is no more. Durable on
+        return; raises OSError. Afterwards what is too old goes."""
+        with self._writing:
+            known = tuple(place for place in over if place[0] in self._records)
+            lost = tuple(self._lost(gone))
+            if known or lost:
+                self._add(Line(over=known, gone=lost))
+            self._trim()
+
+    def _lost(self, gone: Iterable[tuple[str, str]]) -> Iterator[tuple[int, str]]:
+        """(reset id, topic) of the moves that were of something deleted."""
+        for kind, name in gone:
+            for number, record in self._records.items():
+                if kind == "group" and record.group != name:
+                    continue
+                for topic in {move.topic for move in record.moves}:
+                    if kind == "group" or topic == name:
+                        yield number, topic
+
+    def _add(self, line: Line) -> None:
+        self._file.append(encode_line(line))
+        with self._lock:
+            self._take(line)
+
+    def _trim(self) -> None:
+        """Write the file anew without what is too old, when that is worth it or there is no room."""
+        full = self._file.size > self._most_bytes // 2
+        if not full and self._file.size - self._size_last_time < _ANEW_BYTES:
+            old = next(iter(self._records.values()), None)
+            # A quiet day's acts go, too, though no more than once an hour.
+            if old is None or self._clock.wall_ms() - old.at_ms < KEPT_MS + 3_600_000:
+                return
+        size = self._file.size
+        with self._lock:
+            for number in sorted(self._records):
+                record = self._records[number]
+                if not self.is_too_old(record) and (not full or size <= self._most_bytes // 4):
+                    break
+                size -= len(encode_line(Line(reset=record)))
+                for place in self._open.get(number, ()):
+                    self._open_by.pop((record.group, *place), None)
+                for table in (self._records, self._open, self._gone):
+                    table.pop(number, None)
+        try:
+            self._file.begin_anew()
+        except OSError as error:
+            logger.error("offset resets: the journal cannot be written anew path=%s: %s", self._path, error)
+            return
+        self._size_last_time = self._file.size
+
+    def _content(self) -> bytes:
+        """The file as it would be written now."""
+        lines = []
+        for record in self._records.values():
+            lines.append(encode_line(Line(reset=record)))
+        for number, record in self._records.items():
+            waiting = self._open.get(number, set())
+            over = tuple(
+                (number, move.topic, move.queue_id)
+                for move in record.moves
+                if (move.topic, move.queue_id) not in waiting
+            )
+            gone = tuple((number, topic) for topic in sorted(self._gone.get(number, ())))
+            if over or gone:
+                lines.append(encode_line(Line(over=over, gone=gone)))
+        return b"".join(lines)
+
+    def close(self) -> None:
+        """Nobody writes any more."""
+        self._file.close()

@@ -1,0 +1,319 @@
+"""Moving a group's offsets: one way for requests 222 and 314 and for the window.
+
+Planned on the caller's thread, which may wait for the disk; done on that of the pool "admin", one act after the other:
+
+1. it is looked at once more; remoting-io takes down what the group has, and from here on holds back what members commit
+   of these queues;
+2. the act is written to the journal and synced;
+3. remoting-io moves all of them at once; members are told in slices.
+
+After a failure of 2 nothing has changed. A process that ends between 2 and 3 does 3 at its next start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+
+from ...clock import Clock
+from ...errors import RefusedRequest
+from ...loop_calls import run_on_loop
+from ...protocol.codes import ResponseCode
+from ...remoting.event_loop import EventLoop
+from ...store.message_store import MessageStore
+from ...store.time_search import Boundary, TimeSearch
+from ..clients import ClientManager
+from ..groups import SubscriptionGroupManager
+from ..heartbeat import BROADCASTING
+from ..long_polling import LongPolling
+from ..offsets import ConsumerOffsetManager
+from ..topics import TopicConfigManager
+from .journal import KEPT_MS, ResetJournal
+from .pending import MOST_PENDING, GroupMove, Key, Pending
+from .records import NONE, Move, ResetRecord
+from .targets import AtTime, Earliest, Exactly, Latest, PlannedMove, Target, within
+
+logger = logging.getLogger(__name__)
+
+#: Of one act. More would stop the I/O thread for milliseconds; with these it is two.
+MOST_QUEUES = 4096
+#: Parked pulls' queues that a tick looks at.
+_STEP = 50
+#: 4.9 and Go clients let go of a queue 10 s after they were told, and take it again at their next rebalance: told to
+#: make one then, they need not wait 20 s for it.
+_NUDGES_S = (10.2, 11.5, 15.0)
+#: Queues of which members are told within this time share their nudges.
+_TOGETHER_S = 0.5
+
+
+class OffsetResets:
+    """See the head of the file."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        clients: ClientManager,
+        long_polling: LongPolling,
+        loop: EventLoop,
+        journal: ResetJournal,
+        clock: Clock,
+    ) -> None:
+        # Constant after construction.
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._long_polling = long_polling
+        self._loop = loop
+        self.journal = journal
+        self._clock = clock
+        # Owned by remoting-io: group -> monotonic s of when it was last told, and nudges were arranged for.
+        self._told_at: dict[str, float] = {}
+        offsets.pending.on_told = self._nudge_later
+        offsets.after_save = self._offsets_saved
+
+    def restore(self) -> None:
+        """Before anything is served: do what the journal has and nobody took over. Topics and groups are known."""
+        count = 0
+        for record, move in self.journal.unfinished():
+            if self._topics.get(move.topic) is None or self._groups.get(record.group) is None:
+                continue
+            if self.journal.is_too_old(record):
+                self._offsets.pending.over.append((record.id, move.topic, move.queue_id))
+                continue
+            self._offsets.reset_all(_ready(record, [move]))
+            if move.target == NONE:
+                self._offsets.pending.over.append((record.id, move.topic, move.queue_id))
+            count += 1
+        if count:
+            logger.info("offsets: %d queues were moved before the last stop and are not taken over yet", count)
+
+    # --- planning, any thread that may wait for the disk
+
+    def is_broadcasting(self, group: str) -> bool:
+        """Its members keep their offsets themselves."""
+        info = self._clients.consumer_group(group)
+        return info is not None and info.message_model == BROADCASTING
+
+    def plan(self, group: str, topic: str, to: Target, queue_id: int | None = None) -> list[PlannedMove]:
+        """Each queue of the topic (or the one), whether it moves or not; empty when there is no such topic or queue.
+
+        Raises QueueBroken while a queue is being rebuilt and the target is a time.
+        """
+        config = self._topics.get(topic)
+        count = 0 if config is None else config.read_queue_nums
+        ids: Iterable[int] = range(count) if queue_id is None else range(count)[queue_id : queue_id + 1]
+        search = TimeSearch(self._store.queues, self._store.records)
+        try:
+            return [move for number in ids if (move := self._planned(search, group, topic, number, to)) is not None]
+        finally:
+            search.close()
+
+    def _planned(self, search: TimeSearch, group: str, topic: str, queue_id: int, to: Target) -> PlannedMove | None:
+        before = self._offsets.get(group, topic, queue_id)
+        found = search.offset_at(topic, queue_id, to.ms, Boundary.LOWER) if isinstance(to, AtTime) else 0
+        low, high = self._store.offset_range(topic, queue_id)
+        if isinstance(to, Earliest):
+            asked = low
+        elif isinstance(to, Latest):
+            asked = high
+        elif isinstance(to, AtTime):
+            asked = within(found, low, high)
+        elif isinstance(to, Exactly):
+            if queue_id not in to.offsets:
+                return None
+            asked = to.offsets[queue_id]
+        else:
+            if before == NONE:
+                return None
+            asked = before + to.by
+        return PlannedMove(topic, queue_id, before, asked, min(max(asked, low), high), low, high)
+
+    def plan_clone(self, source: str, target: str, topic: str | None, subscribed_only: bool) -> list[PlannedMove]:
+        """The offsets that `source` has, for `target`; subscribed_only: of topics that the source's members want."""
+        info = self._clients.consumer_group(source)
+        found = []
+        for entry in self._offsets.all():
+            if entry.group != source or (topic and entry.topic != topic) or self._topics.get(entry.topic) is None:
+                continue
+            if subscribed_only and info is not None and info.subscriptions and entry.topic not in info.subscriptions:
+                continue
+            for queue_id, offset in sorted(entry.queues.copy().items()):
+                low, high = self._store.offset_range(entry.topic, queue_id)
+                before = self._offsets.get(target, entry.topic, queue_id)
+                asked = within(offset, low, high)
+                found.append(PlannedMove(entry.topic, queue_id, before, offset, asked, low, high))
+        return found
+
+    def plan_undo(self, record: ResetRecord) -> list[PlannedMove]:
+        """Back to where each queue was. Without those whose topic is gone, was made again, or has fewer queues now."""
+        gone = self.journal.gone(record.id)
+        found = []
+        for move in record.moves:
+            config = self._topics.get(move.topic)
+            if config is None or move.topic in gone or move.queue_id >= config.read_queue_nums:
+                continue
+            now = self._offsets.get(record.group, move.topic, move.queue_id)
+            low, high = self._store.offset_range(move.topic, move.queue_id)
+            back = within(move.before, low, high)
+            found.append(PlannedMove(move.topic, move.queue_id, now, move.before, back, low, high))
+        return found
+
+    # --- doing, on the thread of the pool "admin"
+
+    def apply(
+        self,
+        kind: str,
+        group: str,
+        planned: Sequence[PlannedMove],
+        by: str,
+        asked: str,
+        undoes: int = 0,
+    ) -> ResetRecord:
+        """Do it; durable when it returns. Refuses with 17 or 1 what was deleted since it was planned, with 1 what
+        cannot be written down, with 2 when the broker stops. Nothing was done then, except that in the last case it may
+        be done by the next start."""
+        if not planned:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"no offset of group {group} would be moved")
+        if len(planned) > MOST_QUEUES:
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR, f"{len(planned)} queues at once, at most {MOST_QUEUES} are taken"
+            )
+        if undoes and self.journal.undone_by(undoes):
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"reset {undoes} was taken back before")
+        number = self.journal.next_id()
+        targets = self._checked(group, planned)
+        held = self._hold(group, targets, number)
+        record = ResetRecord(number, kind, group, by, self._clock.wall_ms(), asked, held.moves(targets), undoes)
+        try:
+            self.journal.append(record)
+        except (OSError, ValueError) as error:  # ValueError: a name that is no text, from another program's store
+            self.on_loop(lambda: self._offsets.pending.restore(held.pending))
+            reason = getattr(error, "strerror", None) or str(error)
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the offsets were not moved: {reason}") from None
+        self._do(record)
+        logger.info(
+            "admin: offsets moved id=%d %s group=%s asked=%s queues=%d by=%s",
+            number, kind, group, asked, len(record.moves), by,
+        )  # fmt: skip
+        return record
+
+    def _checked(self, group: str, planned: Sequence[PlannedMove]) -> list[tuple[str, int, int]]:
+        """(topic, queue id, target) of what was planned, if all of it is still there. Topics and groups are deleted on
+        this thread."""
+        if len(self._offsets.resets) + len(planned) > MOST_PENDING:
+            raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many moved offsets wait for their consumers")
+        if self._groups.get(group) is None:
+            raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+        targets = []
+        for move in planned:
+            if self._topics.get(move.topic) is None:
+                raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"Topic {move.topic} does not exist")
+            low, high = self._store.offset_range(move.topic, move.queue_id)
+            if move.target > high:
+                raise RefusedRequest(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {move.target} not in consume queue range [{low}-{high}]",
+                )
+            # What was there may have expired since it was planned.
+            targets.append((move.topic, move.queue_id, within(move.target, low, high)))
+        return targets
+
+    def _hold(self, group: str, targets: Sequence[tuple[str, int, int]], number: int) -> _Held:
+        """Take down what the group has, and let no commit change it."""
+        keys = [(group, topic, queue_id) for topic, queue_id, _ in targets]
+        topics = {topic for topic, _, _ in targets}
+        held = _Held()
+
+        def hold() -> None:
+            held.offsets = {topic: self._offsets.queues_of(group, topic) for topic in topics}
+            held.pending = self._offsets.pending.hold(keys, number)
+
+        self.on_loop(hold)
+        return held
+
+    def _do(self, record: ResetRecord) -> None:
+        """All of it in one step of remoting-io; then tell who waits."""
+        group = record.group
+        ready = _ready(record, record.moves)
+        queues = []
+        for move in record.moves:
+            queue = self._store.find_queue(move.topic, move.queue_id)
+            if queue is not None:
+                queues.append(queue)
+        left = iter(queues)
+
+        def tell() -> None:
+            some = list(islice(left, _STEP))
+            for queue in some:
+                self._offsets.pulled.forget(group, queue)
+                self._long_polling.release(queue, group)
+            if some:
+                self._loop.call_soon(tell)
+
+        def do_it() -> None:
+            self._offsets.reset_all(ready)
+            tell()
+
+        self.on_loop(do_it)
+
+    def on_loop(self, job: Callable[[], object]) -> None:
+        """Run it on remoting-io and wait; refuses with 2 when the broker stops."""
+        if not run_on_loop(self._loop.call_soon, job, lambda: not self._loop.alive):
+            raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "the broker is stopping")
+
+    # --- remoting-io
+
+    def _nudge_later(self, group: str) -> None:
+        """A member was told; in a while it may need to be told to go on."""
+        now = self._clock.monotonic()
+        if now - self._told_at.get(group, -_TOGETHER_S) < _TOGETHER_S:
+            return
+        self._told_at[group] = now
+        for seconds in _NUDGES_S:
+            self._loop.call_later(seconds, partial(self._nudge, group, seconds))
+
+    def _nudge(self, group: str, seconds: float) -> None:
+        if seconds == _NUDGES_S[-1] and self._clock.monotonic() - self._told_at.get(group, 0.0) >= seconds - 0.1:
+            self._told_at.pop(group, None)
+        if self._offsets.pending.waits(group):
+            self._clients.have_rebalance(group)
+
+    # --- the thread that saves offsets
+
+    def _offsets_saved(self, over: list[tuple[int, str, int]], gone: list[tuple[str, str]]) -> None:
+        """The file holds the offsets since these were taken over. Raises OSError."""
+        self._end_old_ones()
+        self.journal.note(over, gone)
+
+    def _end_old_ones(self) -> None:
+        """Nobody came for a day: the offset is in the file, and who comes begins there."""
+        oldest = self._clock.wall_ms() - KEPT_MS
+        pending = self._offsets.pending
+        for key, found in list(pending.table.items()):
+            if found.reset_id < oldest and found.tellings >= 0 and self.journal.get(found.reset_id) is None:
+                pending.end(key)
+
+
+def _ready(record: ResetRecord, moves: Iterable[Move]) -> GroupMove:
+    return GroupMove(record.group, record.id, [(move.topic, move.queue_id, move.target) for move in moves])
+
+
+class _Held:
+    """What a group had when its offsets were taken down: topic -> queue id -> offset, and what was pending before."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[str, dict[int, int]] = {}
+        self.pending: dict[Key, Pending | None] = {}
+
+    def moves(self, targets: Sequence[tuple[str, int, int]]) -> tuple[Move, ...]:
+        return tuple(
+            Move(topic, queue_id, self.offsets[topic].get(queue_id, NONE), target)
+            for topic, queue_id, target in targets
+        )

@@ -1,0 +1,1 @@
+"""Dead letters sent again: jobs, their journal, and the thread that works them off."""

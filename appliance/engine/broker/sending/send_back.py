@@ -1,0 +1,197 @@
+"""What a consumer could not use, stored once more: to come back after a while, or as a dead letter (36).
+
+The copy goes to the group's retry topic by way of the schedule topic, or at once to its dead letters. Body, born time
+and host, flag and properties are those of the message; new are
+
+    RETRY_TOPIC        the topic that it was first consumed from
+    ORIGIN_MESSAGE_ID  the offset id of the message that was first consumed
+    DELAY              its level; 0 in a dead letter
+    WAIT               false: so Apache writes it; the consumer's answer waits for the disk all the same
+
+and its number of retries is one higher. A dead letter keeps REAL_TOPIC and REAL_QID of its last retry.
+
+Any group may send back a message of any topic that it could have consumed: who is allowed to consume is another
+question, asked elsewhere. Not so messages that nobody can have consumed (they wait for their time or for the end of
+their transaction), retries of another group, and what the disk has damaged.
+Source: RocketMQ 5.3.3 `AbstractSendMessageProcessor.consumerSendMsgBack`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from ...errors import RefusedRequest
+from ...protocol.codes import ResponseCode
+from ...protocol.message_id import encode_offset_id
+from ...protocol.names import NO_SEND_TOPICS, PERM_WRITE, RETRY_PREFIX
+from ...protocol.properties import (
+    DELAY_TIME_LEVEL,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    TIMER_NAMES,
+    UNIQUE_KEY,
+    WAIT_STORE,
+    decode_properties,
+    encode_properties,
+)
+from ...protocol.record import Record, body_crc, hosts
+from ...store.dispatch import SCHEDULE_TOPIC, has_queue_entry
+from ...store.record_reader import Missing, StoredRecord
+from ..delays.levels import DelayLevels, Place, make_wait, queue_of_level
+from ..groups import SubscriptionGroupConfig
+from ..topic_config import TopicConfig
+from .outcome import PutOutcome, ReplyTo
+from .own_appends import OwnAppends, copy_of
+from .retry_policy import RetryPolicy
+from .send_back_counts import SendBackCounts
+
+#: The first retry waits at this level, each further one a level higher.
+_FIRST_LEVEL = 3
+
+
+class SentBack(msgspec.Struct, frozen=True, gc=False):
+    """What a consumer asks. physical_offset: of the message as it was consumed. level: 0 the broker chooses, below 0 a
+    dead letter at once. unit: the client calls itself one unit of several."""
+
+    physical_offset: int
+    group: str
+    level: int
+    max_reconsume_times: int | None = None
+    unit: bool = False
+    client_version: int = 0
+
+
+class Target(NamedTuple):
+    """Where the messages of a group come back: the group, and its retry topic."""
+
+    group: SubscriptionGroupConfig
+    topic: TopicConfig
+
+    def any_queue(self) -> int:
+        """One that the group's consumers read: the topic may have been made when the group had fewer queues."""
+        queues = min(self.group.retry_queue_nums, self.topic.write_queue_nums)
+        return random.randrange(queues) if queues > 1 else 0
+
+
+class _Counted(msgspec.Struct, gc=False):
+    """Counts a copy when it is stored."""
+
+    reply_to: ReplyTo
+    counts: SendBackCounts
+    group: str
+    topic: str
+    is_dead: bool
+
+    def put_ended(self, outcome: PutOutcome) -> None:
+        if outcome.physical_offsets:
+            self.counts.add(self.topic, self.group, self.is_dead)
+        self.reply_to.put_ended(outcome)
+
+
+class SendBackPath:
+    """Owned by remoting-io.
+
+    broker_permission: the broker's own, now.
+    """
+
+    def __init__(
+        self,
+        appends: OwnAppends,
+        retry_policy: RetryPolicy,
+        levels: DelayLevels,
+        broker_permission: Callable[[], int],
+        counts: SendBackCounts,
+    ) -> None:
+        # Constant after construction.
+        self._appends = appends
+        self._retry_policy = retry_policy
+        self._levels = levels
+        self._broker_permission = broker_permission
+        self._counts = counts
+
+    def target(self, asked: SentBack) -> Target | None:
+        """The group and its retry topic, made if it is not there; None where the group retries nothing.
+
+        Refuses with 26 (no such group), 16 and, where no topic can be made, 1.
+        """
+        group = self._retry_policy.group(asked.group)
+        if not self._broker_permission() & PERM_WRITE:
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
+        if group.retry_queue_nums <= 0:
+            return None
+        topic = self._retry_policy.retry_topic_of(group, asked.unit)
+        if not topic.perm & PERM_WRITE:
+            raise RefusedRequest(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden"
+            )
+        return Target(group, topic)
+
+    def put(self, asked: SentBack, found: StoredRecord | Missing, target: Target, reply_to: ReplyTo) -> None:
+        """Stage the copy of what lies at the offset; `reply_to` is told like a sender.
+
+        Refuses with 1 what is no message, or none that the group can have consumed; nothing was staged then.
+        """
+        if isinstance(found, Missing):
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {asked.physical_offset}: {found.value}"
+            )
+        record = found.record
+        _refuse_unfit(record, asked.group)
+        properties = decode_properties(record.properties)
+        born_host, store_host = hosts(found.data)
+        origin = properties.setdefault(RETRY_TOPIC, record.topic)
+        if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
+            properties[ORIGIN_MESSAGE_ID] = encode_offset_id(store_host, record.physical_offset)
+        properties[WAIT_STORE] = "false"
+        limit = self._retry_policy.limit_of(target.group, asked.max_reconsume_times, asked.client_version)
+        is_dead = asked.level < 0 or record.reconsume_times >= limit
+        if is_dead:
+            place = Place(self._retry_policy.dead_letters_of(asked.group).topic_name, 0)
+            properties[DELAY_TIME_LEVEL] = "0"
+        else:
+            level = min(asked.level or _FIRST_LEVEL + record.reconsume_times, self._levels.highest)
+            place = Place(target.topic.topic_name, target.any_queue())
+            if level > 0:
+                make_wait(properties, level, place)
+                for name in TIMER_NAMES:  # of Apache's timer: it has been there
+                    properties.pop(name, None)
+                place = Place(SCHEDULE_TOPIC, queue_of_level(level))
+            else:
+                properties[DELAY_TIME_LEVEL] = str(level)
+        self._appends.put(
+            copy_of(
+                record,
+                born_host,
+                place,
+                encode_properties(properties),
+                properties.get(UNIQUE_KEY, ""),
+                record.reconsume_times + 1,
+            ),
+            _Counted(reply_to, self._counts, asked.group, origin, is_dead),
+        )
+
+
+def _refuse_unfit(record: Record, group: str) -> None:
+    """Refuse with 1 a record that no consumer of the group can have been given whole."""
+    reason = None
+    topic = record.topic
+    if topic in NO_SEND_TOPICS or not has_queue_entry(record.sys_flag):
+        reason = f"nobody consumes it where it lies, in {topic}"
+    elif topic.startswith(RETRY_PREFIX) and not _is_retry_topic_of(group, topic):
+        reason = f"it is a retry of another group: {topic}"
+    elif record.body and body_crc(record.body) != record.body_crc:
+        reason = "it is damaged: its body does not match its CRC"
+    if reason is not None:
+        raise RefusedRequest(
+            ResponseCode.SYSTEM_ERROR, f"the message at {record.physical_offset} cannot be sent back: {reason}"
+        )
+
+
+def _is_retry_topic_of(group: str, topic: str) -> bool:
+    """Whether a retry topic is the group's, or one that Apache made for its POP consumers: with a topic behind it."""
+    own = RETRY_PREFIX + group
+    return topic == own or topic.startswith((f"{own}_", f"{own}+"))

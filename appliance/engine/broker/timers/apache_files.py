@@ -1,0 +1,190 @@
+"""The files from which an Apache broker of 5.x goes on with a store's timers: `timercheck`, `timerlog`, `timerwheel`.
+
+RocketBox has a schedule of its own and needs none of them. While it runs, and so after a crash, there is `timercheck`
+alone, with lower bounds, so that an old one is as safe as a new one: Apache reads the topic from there, schedules what
+it finds, and delivers again what was delivered behind that place. At a clean stop `timerlog` is written as well, with a
+unit for each record that waits, and `timercheck` names the topic's end: then Apache delivers each of them once, and no
+other. It makes `timerwheel` from the units.
+
+    config/timercheck                4096 bytes: before it nothing is due, wall ms 8 | flushed position of timerlog 8
+        queue offset, before it nothing waits 8 | the same for slaves 8 | data version: state 8, time 8, counter 8
+    timerlog/<position, 20 digits>   files of `mappedFileSizeTimerLog`, 100 MiB, of units of 52 bytes:
+        52 4 | position of the unit before it in its second, or -1 8 | 1, plus 2 for one to be rolled 4
+        write time ms 8 | delay from it ms 4 | physical offset 8 | record size 4 | hash of the topic 4 | 0 8
+    a file's rest of less than 68 bytes begins with: its length 4 | 0 8 | 0xCBD43194 4
+
+A wheel or log of Apache's own would be delivered besides, so both are removed once a checkpoint of ours is durable.
+Source: RocketMQ 5.3.3 `TimerMessageStore.recover` and `doEnqueue`, `TimerLog`, `TimerWheel`.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ...store.disk import Disk
+
+CHECKPOINT_BYTES = 4096
+UNIT_BYTES = 52
+#: mappedFileSizeTimerLog.
+LOG_FILE_BYTES = 100 << 20
+#: timerRollWindowSlot: what is due later is put into the topic again before then.
+ROLL_WINDOW_S = 172_800
+_SLOT_MS = 1000
+_CHECKPOINT = struct.Struct(">7q")
+_UNIT = struct.Struct(">iqiqiqiiq")
+_BLANK = struct.Struct(">iqi")
+_BLANK_MAGIC = 0xCBD43194 - (1 << 32)
+_NORMAL, _ROLL = 1, 2
+#: In place of a state version, which a master without a controller never has.
+_OURS = int.from_bytes(b"RBtimer1", "big")
+#: Apache looks back seven days. What is overdue by more than six goes where it still looks.
+_OVERDUE_S = 6 * 86_400
+_PASSED_MS = 8 * 86_400_000
+
+
+class Checkpoint(NamedTuple):
+    """What `timercheck` says. ours: RocketBox wrote it last, and no Apache broker ran since."""
+
+    last_read_ms: int
+    queue_offset: int
+    ours: bool
+
+
+class Unit(NamedTuple):
+    """A record of the timer topic. due_ms: when it is due, wall ms; Apache's second for it is the one before."""
+
+    due_ms: int
+    physical_offset: int
+    size: int
+
+
+def checkpoint_path(store_dir: Path) -> Path:
+    return store_dir / "config" / "timercheck"
+
+
+def read_checkpoint(disk: Disk, store_dir: Path) -> Checkpoint | None:
+    """None without one, or when it holds what no broker writes. Raises OSError."""
+    path = checkpoint_path(store_dir)
+    if not disk.exists(path):
+        return None
+    fd = disk.open(path, read_only=True)
+    try:
+        data = disk.pread(fd, _CHECKPOINT.size, 0)
+    finally:
+        disk.close(fd)
+    if len(data) < _CHECKPOINT.size:
+        return None
+    last_read_ms, _, offset, master_offset, state, _, _ = _CHECKPOINT.unpack(data)
+    if last_read_ms < 0 or offset < 0 or master_offset < 0:
+        return None
+    return Checkpoint(last_read_ms, min(offset, master_offset), state == _OURS)
+
+
+def checkpoint_of(last_read_ms: int, queue_offset: int, now_ms: int) -> bytes:
+    """A whole `timercheck`. last_read_ms: no record that waits is due before; cut to Apache's second."""
+    read = max(0, last_read_ms) // _SLOT_MS * _SLOT_MS
+    return _CHECKPOINT.pack(read, 0, queue_offset, queue_offset, _OURS, now_ms, 0).ljust(CHECKPOINT_BYTES, b"\0")
+
+
+def save_checkpoint(disk: Disk, store_dir: Path, last_read_ms: int, queue_offset: int, now_ms: int) -> None:
+    """Durable when it returns. Raises OSError."""
+    disk.replace(checkpoint_path(store_dir), checkpoint_of(last_read_ms, queue_offset, now_ms))
+
+
+def remove_schedule(disk: Disk, store_dir: Path) -> None:
+    """Apache's wheel and log go, once a checkpoint says where the topic is to be read from. Raises OSError."""
+    wheel, log = store_dir / "timerwheel", store_dir / "timerlog"
+    if disk.exists(wheel):
+        disk.unlink(wheel)
+        disk.sync_directory(store_dir)
+    if disk.is_directory(log):
+        names = disk.names(log)
+        for name in names:
+            disk.unlink(log / name)
+        if names:
+            disk.sync_directory(log)
+
+
+def write_timer_log(
+    disk: Disk, store_dir: Path, waiting: Iterable[Unit], last: Unit, now_ms: int, file_bytes: int = LOG_FILE_BYTES
+) -> int:
+    """Write `timerlog` anew, durable when it returns; returns the first second that Apache has to read, wall ms.
+
+    waiting: all that wait; of one second those first that are to be delivered first. last: the last record that the
+    checkpoint will speak of. A crash on the way leaves the checkpoint that was there, and what waits is delivered twice
+    at worst. Raises OSError.
+    """
+    remove_schedule(disk, store_dir)
+    directory = store_dir / "timerlog"
+    disk.make_directories(directory)
+    layout = _Layout(now_ms // 1000, file_bytes)
+    base = 0
+    for data in layout.files(waiting, last):
+        fd = disk.open(directory / f"{base:020d}", create=True)
+        try:
+            disk.write_all(fd, data, 0)
+            disk.truncate(fd, file_bytes)  # as Apache maps it; sparse behind the last unit
+            disk.fdatasync(fd)
+        finally:
+            disk.close(fd)
+        base += file_bytes
+    disk.sync_directory(directory)
+    disk.sync_directory(store_dir)
+    return layout.first_s * 1000
+
+
+class _Layout:
+    """Units in the order in which they come, chained by the second in which Apache looks at them."""
+
+    def __init__(self, now_s: int, file_bytes: int) -> None:
+        self._now_s = now_s
+        self._file_bytes = file_bytes
+        self.first_s = now_s
+        #: Position of the last unit of each second: of the roll window, and of those that have passed.
+        self._window = array("q", [-1]) * ROLL_WINDOW_S
+        self._passed: dict[int, int] = {}
+
+    def files(self, waiting: Iterable[Unit], last: Unit) -> Iterator[bytearray]:
+        """The files, each without the zeros behind its last unit.
+
+        The very last unit names the topic's last record, behind which Apache goes on in the topic; it lies in a second
+        that nobody looks at.
+        """
+        now_s, half = self._now_s, ROLL_WINDOW_S // 2
+        window, passed = self._window, self._passed
+        write_ms = now_s * 1000
+        data = bytearray()
+        position = rolled = 0
+        pack = _UNIT.pack
+        room = self._file_bytes - UNIT_BYTES - 16
+        for unit in waiting:
+            if len(data) > room:
+                yield self._closed(data)
+                position += self._file_bytes - position % self._file_bytes
+                data = bytearray()
+            second = max((unit.due_ms - 1) // 1000, now_s - _OVERDUE_S)
+            magic = _NORMAL
+            if second - now_s >= ROLL_WINDOW_S:
+                magic |= _ROLL
+                second = now_s + half + rolled % half  # apart, so that they are not all rolled at once
+                rolled += 1
+            at = second - now_s
+            if at >= 0:
+                before, window[at] = window[at], position
+            else:
+                before, passed[at] = passed.get(at, -1), position
+                self.first_s = min(self.first_s, second)
+            data += pack(UNIT_BYTES, before, magic, write_ms, at * 1000, unit.physical_offset, unit.size, 0, 0)
+            position += UNIT_BYTES
+        if len(data) > room:
+            yield self._closed(data)
+            data = bytearray()
+        data += pack(UNIT_BYTES, -1, _NORMAL, write_ms, -_PASSED_MS, last.physical_offset, last.size, 0, 0)
+        yield data
+
+    def _closed(self, data: bytearray) -> bytearray:
+        return data + _BLANK.pack(self._file_bytes - len(data), 0, _BLANK_MAGIC)

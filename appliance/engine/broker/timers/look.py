@@ -1,0 +1,262 @@
+"""What waits for a time of its own, as somebody sees it who asks: read from the schedule index beside delivery, frozen.
+
+A look takes what is in memory as it is, opens the run files by itself (so that nothing is taken from under it when
+runs are merged) and reads them in the thread of who asks. Marks come with the messages they are for and take them out,
+as they do for delivery.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from ...errors import CorruptFile
+from ...store.disk import Disk
+from ...store.log.commit_log import CommitLog
+from .records import cancel_key, read_properties, short_key, timed_of
+from .runs import ENTRY_BYTES, TimerEntry, unpack_entry
+from .schedule import TimerIndex
+
+#: Entries read at once: few for a page, more for a count.
+_PAGE_BLOCK, _COUNT_BLOCK = 128, 4096
+#: Marks are kept so long behind their time: Apache's times are rounded, ours are not.
+MARK_SPAN_MS = 1000
+_RAW = struct.Struct(">QQQII")
+_MESSAGE = 1 << 62
+_TRIES = 3
+
+#: (TIMER_OUT_MS, key) -> (whether it is cancelled, (roll times, queue offset) of the record that counts)
+_Marks = dict[tuple[int, str], tuple[bool, tuple[int, int]]]
+
+
+class _Source:
+    """Sorted entries from `begin` to `count`, in memory or in a run file."""
+
+    def __init__(self, disk: Disk, begin: int, count: int, entries: Sequence[bytes] | None, path: Path | None) -> None:
+        self._disk = disk
+        self.begin = begin
+        self.count = count
+        self._entries = entries
+        self._fd = -1
+        if entries is None:
+            assert path is not None
+            self._fd = disk.open(path, read_only=True)
+
+    def read(self, begin: int, count: int) -> bytes:
+        if self._entries is not None:
+            return b"".join(self._entries[begin : begin + count])
+        data = self._disk.pread(self._fd, count * ENTRY_BYTES, ENTRY_BYTES * (begin + 1))
+        if len(data) < count * ENTRY_BYTES:
+            raise CorruptFile("timers: a run ends early")
+        return data
+
+    def first(self, prefix: bytes) -> int:
+        """Where the first entry lies that is not below."""
+        low, high = self.begin, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.read(middle, 1) < prefix:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def walk(self, begin: int) -> Iterator[bytes]:
+        while begin < self.count:
+            data = self.read(begin, min(_PAGE_BLOCK, self.count - begin))
+            for at in range(0, len(data), ENTRY_BYTES):
+                yield data[at : at + ENTRY_BYTES]
+            begin += len(data) // ENTRY_BYTES
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+
+class ScheduleLook:
+    """One look; belongs to one thread. `with` opens and closes it. Raises OSError, CorruptFile."""
+
+    def __init__(self, index: TimerIndex, disk: Disk, log: CommitLog, precision_ms: Callable[[], int]) -> None:
+        self._index = index
+        self._disk = disk
+        self._log = log
+        self._precision_ms = precision_ms
+        self._sources: list[_Source] = []
+        #: Entries that were looked at.
+        self.scanned = 0
+        #: (due time, queue offset) before which `walk` has looked at everything.
+        self.reached = (0, 0)
+        self._tidied = 0
+        self._cancelled: tuple[int, set[str]] = (-1, set())
+
+    def __enter__(self) -> ScheduleLook:
+        for tries in range(_TRIES):
+            fresh, runs = self._index.sources()
+            try:
+                self._open(fresh, runs)
+                return self
+            except FileNotFoundError:  # merged meanwhile
+                self._close()
+                if tries == _TRIES - 1:
+                    raise
+        raise AssertionError
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._close()
+
+    def _open(self, fresh: list[bytes], runs: Sequence[tuple[int, int, Sequence[bytes] | None, Path]]) -> None:
+        self._sources = [_Source(self._disk, 0, len(fresh), fresh, None)]
+        for begin, count, entries, path in runs:
+            self._sources.append(_Source(self._disk, begin, count, entries, path))
+
+    def _close(self) -> None:
+        for source in self._sources:
+            source.close()
+        self._sources = []
+
+    # --- questions
+
+    def has(self, entry: TimerEntry) -> bool:
+        """Whether this one waits: it was neither taken nor left out. What marks say is not looked at."""
+        order = entry.queue_offset if entry.is_mark else entry.queue_offset | _MESSAGE
+        prefix = struct.pack(">QQ", entry.due_ms, order)
+        for source in self._sources:
+            at = source.first(prefix)
+            if at < source.count and source.read(at, 1)[:16] == prefix:
+                return True
+        return False
+
+    def walk(
+        self, due_ms: int, is_over: Callable[[], bool] = lambda: False, queue_offset: int = 0
+    ) -> Iterator[TimerEntry]:
+        """Messages that wait, in the order in which they are due, from a due time on, of that time from a queue offset
+        on; without those that a mark takes out.
+
+        Raises TimeoutError when `is_over` says so, but not before `reached` lies behind the beginning: whoever goes on
+        there comes to the end, however many messages were taken out.
+        """
+        marks: _Marks = {}
+        last = 0
+        begin = (due_ms, queue_offset)
+        self.reached = begin
+        moved = False
+        prefix = struct.pack(">QQ", max(0, due_ms - MARK_SPAN_MS), 0)
+        sources = [source.walk(source.first(prefix)) for source in self._sources]
+        for one in heapq.merge(*sources):
+            entry = unpack_entry(one)
+            self.scanned += 1
+            # A beginning among marks has the second before it read again.
+            moved = moved or entry.due_ms > due_ms + 2 * MARK_SPAN_MS
+            if moved and is_over():
+                self.reached = max(self.reached, (entry.due_ms, 0 if entry.is_mark else entry.queue_offset))
+                raise TimeoutError
+            if marks and entry.due_ms > last + 2 * MARK_SPAN_MS:
+                marks.clear()
+            if entry.is_mark:
+                last = entry.due_ms
+                self._note(entry, marks)
+            elif (entry.due_ms, entry.queue_offset) >= begin:
+                self.reached, moved = (entry.due_ms, entry.queue_offset + 1), True
+                if not (marks and self._is_out(entry, marks)):
+                    yield entry
+
+    def _note(self, entry: TimerEntry, marks: _Marks) -> None:
+        if len(marks) > self._tidied:
+            for place in [place for place in marks if place[0] + MARK_SPAN_MS < entry.due_ms]:
+                del marks[place]
+            self._tidied = 2 * len(marks) + 64
+        properties = read_properties(self._log, entry.physical_offset, entry.size)
+        timed = None if properties is None else timed_of(properties, self._precision_ms())
+        if properties is None or timed is None:
+            return
+        place = (timed.out_ms, short_key(timed.cancels if timed.cancels is not None else cancel_key(properties)))
+        cancelled, newest = marks.get(place, (False, (0, -1)))
+        if timed.cancels is not None:
+            marks[place] = True, newest
+        else:
+            marks[place] = cancelled, max(newest, (timed.roll_times, entry.queue_offset))
+
+    def _is_out(self, entry: TimerEntry, marks: _Marks) -> bool:
+        properties = read_properties(self._log, entry.physical_offset, entry.size)
+        timed = None if properties is None else timed_of(properties, self._precision_ms())
+        if properties is None or timed is None:
+            return False
+        known = marks.get((timed.out_ms, short_key(cancel_key(properties))))
+        return known is not None and (known[0] or (timed.roll_times, entry.queue_offset) < known[1])
+
+    def is_marked(self, out_ms: int, key: str) -> bool:
+        """Whether a mark takes out the messages with this key (`topic+unique key`) and TIMER_OUT_MS."""
+        return short_key(key) in self._cancelled_at(out_ms)
+
+    def _cancelled_at(self, out_ms: int) -> set[str]:
+        """The keys of all marks for messages with this TIMER_OUT_MS; read once for all that ask for one after another,
+        as there may be many."""
+        if self._cancelled[0] == out_ms:
+            return self._cancelled[1]
+        found: set[str] = set()
+        prefix, end = struct.pack(">QQ", out_ms + 1, 0), struct.pack(">QQ", out_ms + 1, _MESSAGE)
+        for source in self._sources:
+            for one in source.walk(source.first(prefix)):
+                if one[:16] >= end:
+                    break
+                entry = unpack_entry(one)
+                properties = read_properties(self._log, entry.physical_offset, entry.size)
+                timed = None if properties is None else timed_of(properties, self._precision_ms())
+                if timed is not None and timed.out_ms == out_ms and timed.cancels is not None:
+                    found.add(short_key(timed.cancels))
+        self._cancelled = (out_ms, found)
+        return found
+
+    def units(self, is_over: Callable[[], bool]) -> Iterator[tuple[int, int, int]]:
+        """(due time, physical offset, size) of all that wait; of one due time in the order they were stored in. Raises
+        TimeoutError when `is_over` says so."""
+        if self._has_marks(is_over):
+            for entry in self.walk(0, is_over):
+                yield entry.due_ms, entry.physical_offset, entry.size
+            return
+        for block in self._blocks(is_over):
+            for due_ms, _, physical, size, _ in block:
+                yield due_ms, physical, size
+
+    def _has_marks(self, is_over: Callable[[], bool]) -> bool:
+        return any(order < _MESSAGE for block in self._blocks(is_over) for _, order, _, _, _ in block)
+
+    def _blocks(self, is_over: Callable[[], bool]) -> Iterator[Iterator[tuple[int, int, int, int, int]]]:
+        for source in self._sources:
+            at = source.begin
+            while at < source.count:
+                if is_over():
+                    raise TimeoutError
+                data = source.read(at, min(_COUNT_BLOCK, source.count - at))
+                at += len(data) // ENTRY_BYTES
+                yield _RAW.iter_unpack(data)
+
+    def count(self, edges: Sequence[int], is_over: Callable[[], bool]) -> tuple[list[int], bool]:
+        """(how many are due before the first edge, between two each, and behind the last; whether all were counted).
+
+        A mark counts for the message that it takes out. What lies before and behind all edges is not read, and marks
+        among that are counted as messages. is_over: asked now and then.
+        """
+        counts = [0] * (len(edges) + 1)
+        whole = True
+        for source in self._sources:
+            low, high = (source.first(struct.pack(">QQ", max(0, edge), 0)) for edge in (edges[0], edges[-1]))
+            counts[0] += low - source.begin
+            counts[-1] += source.count - high
+            bucket = 0
+            while low < high:
+                if is_over():
+                    whole = False
+                    break
+                data = source.read(low, min(_COUNT_BLOCK, high - low))
+                low += len(data) // ENTRY_BYTES
+                self.scanned += len(data) // ENTRY_BYTES
+                for due_ms, order, _, _, _ in _RAW.iter_unpack(data):
+                    while due_ms >= edges[bucket + 1]:
+                        bucket += 1
+                    counts[bucket + 1] += 1 if order >= _MESSAGE else -1
+        return [max(0, one) for one in counts], whole

@@ -1,0 +1,157 @@
+"""RECALL_MESSAGE (370): a producer takes back a message whose time has not come.
+
+What takes it back is a mark: a record of the timer topic with the message's TIMER_OUT_MS and, as TIMER_DEL_UNIQKEY,
+`topic+unique key`. It is staged as any message is, so a crash leaves the message recalled or not; Apache's brokers know
+the mark as well. Until it is published the message is claimed (`claims.py`), so that delivery waits before it; when
+delivery has it already the mark is not staged and the producer is told.
+
+Nobody looks whether there is such a message: that of an unknown id is "recalled", as with Apache.
+Source: RocketMQ 5.3.3 `RecallMessageProcessor`, checks in its order, texts as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...config import BrokerConfig
+from ...errors import RefusedRequest
+from ...protocol.codes import ResponseCode
+from ...protocol.names import PERM_WRITE, TIMER_TOPIC, is_legal_group
+from ...protocol.properties import (
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TAGS,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    UNIQUE_KEY,
+    encode_properties,
+)
+from ...protocol.recall_handle import RecallHandle, decode_recall_handle
+from ..sending.outcome import PutOutcome, ReplyTo
+from ..sending.own_appends import OwnAppends, OwnMessage
+from ..topic_config import TopicConfig
+from .claims import Claim, Claims
+
+RECALL_TAG = "_RECALL_TAG_"
+_NOT_AVAILABLE = "recall failed, broker service not available"
+#: Of a mark: when it was made, and who asked for it.
+_BORN_TIMESTAMP, _PRODUCER_GROUP = "BORN_TIMESTAMP", "PGROUP"
+
+
+class Asked(NamedTuple):
+    """A request's fields. born_host: the peer's address, as records hold it."""
+
+    topic: str
+    handle: str
+    producer_group: str
+    born_host: bytes
+
+
+def key_of(topic: str, unique_key: str) -> str:
+    """What a mark calls the message that it is for."""
+    return f"{topic}+{unique_key}"
+
+
+def mark_of(
+    topic: str,
+    unique_key: str,
+    out_ms: int,
+    now_ms: int,
+    tag: str = RECALL_TAG,
+    group: str = "",
+    born_host: bytes = b"",
+) -> OwnMessage:
+    """The mark for the messages of this key and TIMER_OUT_MS."""
+    properties = {
+        TIMER_DEL_UNIQKEY: key_of(topic, unique_key),
+        UNIQUE_KEY: unique_key,
+        TIMER_DELIVER_MS: str(out_ms + 1),
+        _BORN_TIMESTAMP: str(now_ms),
+        _PRODUCER_GROUP: group,
+        TAGS: tag,
+        TIMER_OUT_MS: str(out_ms),
+        REAL_TOPIC: topic,
+        REAL_QUEUE_ID: "0",
+    }
+    text = encode_properties({name: value for name, value in properties.items() if value})
+    return OwnMessage(TIMER_TOPIC, 0, b"0", text, unique_key, now_ms, born_host)
+
+
+class RecallPath:
+    """Owned by remoting-io."""
+
+    def __init__(
+        self,
+        appends: OwnAppends,
+        claims: Claims,
+        find_topic: Callable[[str], TopicConfig | None],
+        options: Callable[[], BrokerConfig],
+        max_delay_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """options, max_delay_ms (`timerMaxDelaySec`): as they are now."""
+        # Constant after construction.
+        self._appends = appends
+        self._claims = claims
+        self._find_topic = find_topic
+        self._options = options
+        self._max_delay_ms = max_delay_ms
+        self._wall_ms = wall_ms
+
+    def recall(self, asked: Asked, reply_to: ReplyTo) -> None:
+        """Stage the mark; `reply_to` is told when it is durable. Raises RefusedRequest: 16, 14, 17, 604."""
+        now_ms = self._wall_ms()
+        self._check_broker(now_ms)
+        if self._find_topic(asked.topic) is None:
+            raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{asked.topic}] not exist")
+        handle = self._handle(asked, now_ms)
+        key, out_ms = key_of(handle.topic, handle.unique_key), handle.at_ms - 1
+        group = asked.producer_group if is_legal_group(asked.producer_group) else ""
+        mark = mark_of(handle.topic, handle.unique_key, out_ms, now_ms, RECALL_TAG, group, asked.born_host)
+        if self._claims.claim(key, out_ms, alone=False) is not Claim.YOURS:
+            raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, the message is delivered")
+        try:
+            self._appends.put(mark, _Recall(self._claims, key, out_ms, reply_to))
+        except BaseException:  # or delivery would wait for the mark for ever
+            self._claims.release(key, out_ms)
+            raise
+
+    def _check_broker(self, now_ms: int) -> None:
+        options = self._options()
+        if not options.recall_message_enable:
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        if now_ms < options.start_accept_send_request_time_stamp:
+            raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_AVAILABLE)
+        if not options.broker_permission & PERM_WRITE and not options.allow_recall_when_broker_not_writeable:
+            raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_AVAILABLE)
+
+    def _handle(self, asked: Asked, now_ms: int) -> RecallHandle:
+        try:
+            handle = decode_recall_handle(asked.handle)
+        except ValueError as error:
+            raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
+        if handle.topic != asked.topic:
+            raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
+        if handle.broker_name != self._options().broker_name:
+            raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, _NOT_AVAILABLE)
+        if not 0 < handle.at_ms - now_ms < self._max_delay_ms():
+            raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+        return handle
+
+
+class _Recall:
+    """Whoever waits for a mark."""
+
+    __slots__ = ("_claims", "_key", "_out_ms", "_reply_to")
+
+    def __init__(self, claims: Claims, key: str, out_ms: int, reply_to: ReplyTo) -> None:
+        self._claims = claims
+        self._key = key
+        self._out_ms = out_ms
+        self._reply_to = reply_to
+
+    def put_ended(self, outcome: PutOutcome) -> None:
+        self._claims.release(self._key, self._out_ms)
+        self._reply_to.put_ended(outcome)

@@ -1,0 +1,83 @@
+"""Records of the timer topic: what the index learns of one, in as few bytes as that takes."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from ...protocol.properties import (
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
+    UNIQUE_KEY,
+    find_property,
+)
+from ...protocol.record import FIXED_BYTES, MAGIC_V1, MAGIC_V2, topic_at
+from ...store.log.commit_log import CommitLog
+from .runs import TimerEntry
+from .spans import SpanReader
+from .waiting import Timed, due_of
+
+#: Records up to this size are read whole; of longer ones only their properties.
+_WHOLE_BYTES = 8192
+_HEAD_BYTES = 128
+_MOST_DIGITS = 19
+#: Characters of a topic's name and a unique key as clients make them.
+_SHORT = 192
+
+
+def read_properties(log: CommitLog | SpanReader, physical: int, size: int) -> str | None:
+    """The properties text of the record that a queue entry names; None when there is none. Raises OSError."""
+    whole = size <= _WHOLE_BYTES
+    data = log.read(physical, size if whole else _HEAD_BYTES)
+    magic = int.from_bytes(data[4:8], "big")
+    if len(data) < FIXED_BYTES or magic not in (MAGIC_V1, MAGIC_V2):
+        return None
+    if int.from_bytes(data[:4], "big") != size or int.from_bytes(data[28:36], "big") != physical:
+        return None
+    at = topic_at(data)
+    if not at < size:
+        return None
+    if not whole:
+        data, at = log.read(physical + at, size - at), 0
+    width = 1 if magic == MAGIC_V1 else 2
+    at += width + int.from_bytes(data[at : at + width], "big")
+    text = data[at + 2 :]  # which ends the record
+    if len(text) != int.from_bytes(data[at : at + 2], "big"):
+        return None
+    return text.decode("utf-8", "replace")
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
+
+
+def timed_of(properties: str, precision_ms: int) -> Timed | None:
+    """What a record of the timer topic says of its time; None when it says none that is legal."""
+    out_ms = _number(find_property(properties, TIMER_OUT_MS))
+    if not 0 < out_ms < 1 << 62:
+        return None
+    due_ms = due_of(out_ms, _number(find_property(properties, TIMER_DELIVER_MS)), precision_ms)
+    cancels = find_property(properties, TIMER_DEL_UNIQKEY)
+    return Timed(out_ms, due_ms, cancels, _number(find_property(properties, TIMER_ROLL_TIMES)))
+
+
+def entries_of(timed: Timed, queue_offset: int, physical: int, size: int) -> list[TimerEntry]:
+    """What a record stands for in the index: itself when it is due, and before that a mark when it cancels a message,
+    or was stored once more so that the older ones no longer count."""
+    mark = TimerEntry(timed.out_ms + 1, True, queue_offset, physical, size)
+    if timed.cancels is not None:
+        return [mark]
+    message = TimerEntry(timed.due_ms, False, queue_offset, physical, size)
+    return [mark, message] if timed.roll_times else [message]
+
+
+def cancel_key(properties: str) -> str:
+    """By what a mark finds this message: `topic+unique key`."""
+    return f"{find_property(properties, REAL_TOPIC) or ''}+{find_property(properties, UNIQUE_KEY) or ''}"
+
+
+def short_key(key: str) -> str:
+    """A key as it is kept in memory while its mark counts: a hash of a long one, as a client may name 32 KB."""
+    return key if len(key) <= _SHORT else blake2b(key.encode("utf-8", "replace"), digest_size=20).hexdigest()

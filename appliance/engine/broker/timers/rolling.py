@@ -1,0 +1,301 @@
+"""Rolls: what waits for long is stored once more at the log's end, before the file that holds it may go.
+
+    who asks                                          up to where
+      the cleaner, before it deletes a log file         the end of that file
+      time, once a minute                               what has lain in the log for `roll_age_ms`
+
+A roll goes through the timer topic in order: what still waits is appended again with TIMER_ROLL_TIMES one higher, as
+Apache does it, and when the log is durable behind the copies, `rolled_to` of the index moves on. The copy's mark takes
+the older record out (`records.entries_of`), so one that was rolled twice, as a crash may leave it, is delivered once.
+What is due in a moment is left to delivery, and waited for.
+
+The age is such that an Apache broker which takes the directory over has the 48 h of its own roll window before it
+would delete the file: it schedules a message for then at the latest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
+
+from ...clock import Clock
+from ...errors import CorruptFile, QueueBroken, Unavailable
+from ...protocol.names import TIMER_TOPIC
+from ...protocol.properties import UNIQUE_KEY, find_property
+from ...protocol.record import hosts
+from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue, unpack_entries
+from ...store.record_reader import Missing
+from ...store.time_search import Boundary, TimeSearch
+from ..delays.levels import Place
+from ..sending.outcome import PutOutcome
+from ..sending.own_appends import OwnAppends, OwnMessage, copy_of
+from .delivery import rolled_properties
+from .records import timed_of
+from .schedule import NEAR_MS, TimerIndex
+
+logger = logging.getLogger(__name__)
+
+#: Apache's timerRollWindowSlot, in time.
+ROLL_WINDOW_MS = 172_800_000
+#: What has its age is looked for so often, and rolled when it is so much older.
+LOOK_S, SLACK_MS = 60.0, 3_600_000
+#: A batch of copies.
+MOST_MESSAGES, MOST_BYTES = 64, 256 * 1024
+#: Queue offsets of one pass.
+_PASS = 1 << 20
+#: Pauses: between batches, until something is there, after a refusal, without any work.
+_REST_S, _SOON_S, _REFUSED_S, _IDLE_S = 0.005, 0.02, 1.0, 60.0
+_PLACE = Place(TIMER_TOPIC, 0)
+
+
+def roll_age_ms(reserved_ms: int) -> int:
+    """How long a message may lie in the log before it is stored once more; reserved_ms: how long files are kept."""
+    return max(reserved_ms // 3, reserved_ms - ROLL_WINDOW_MS)
+
+
+class RollTimers:
+    """`keep` is the cleaner's, `scan` that of the thread that saves, `chore` that of the thread that delivers."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        appends: OwnAppends,
+        index: TimerIndex,
+        is_ready: Callable[[], bool],
+        precision_ms: Callable[[], int],
+        reserved_ms: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        # Constant after construction.
+        self._store = store
+        self._appends = appends
+        self._index = index
+        self._is_ready = is_ready
+        self._precision_ms = precision_ms
+        self._reserved_ms = reserved_ms
+        self._clock = clock
+        self._times = TimeSearch(store.queues, store.records)
+        self._steps = self._run()
+        # Written by the cleaner, worked off by the thread that delivers.
+        self._wanted = 0
+        # Between the two threads: what is to be looked at, and what was found.
+        self._asked: tuple[int, int] | None = None
+        self._bits: bytearray | None = None
+        # Owned by the thread that delivers, numbers read by anyone.
+        self._not_before = 0.0
+        self._looked = -LOOK_S
+        #: Everything that waits below was stored once more.
+        self.rolled_physical = 0
+        #: Why nothing can be rolled, if so.
+        self.failure: str | None = None
+        #: Messages that were stored once more, since the start.
+        self.rolled = 0
+        #: Set for the thread that saves: entries of records that were rolled may be left out.
+        self.tidy = False
+        #: Called when the thread that saves is to look at `scan`, and when there is something to roll.
+        self.on_asked: Callable[[], None] = lambda: None
+        self.on_wanted: Callable[[], None] = lambda: None
+
+    # --- the cleaner
+
+    def keep(self, wanted: int) -> str | None:
+        """Why log files up to this physical offset must stay a little: what waits there is stored once more. None when
+        nothing does, durably."""
+        if not self._is_ready():
+            return "it is not known yet which messages wait for their time"
+        if self._lowest() >= wanted:
+            return None
+        if self.rolled_physical >= wanted and not self._index.is_needed_below(wanted, self._clock.wall_ms()):
+            return None
+        if wanted > self._wanted:
+            logger.info("timers: what waits before %d of the log is stored once more", wanted)
+            self._wanted = wanted
+            self.on_wanted()
+        return "messages that wait for their time are stored once more"
+
+    def _lowest(self) -> int:
+        queue = self._store.find_queue(TIMER_TOPIC, 0)
+        # First: what is published later lies behind.
+        known = self._index.indexed
+        lowest = self._index.lowest()[0]
+        if queue is not None and queue.max_offset > known.queue_offset:
+            lowest = min(lowest, max(0, known.physical_offset))
+        return lowest
+
+    # --- the thread that saves
+
+    def scan(self) -> None:
+        """Answer what was asked. Raises OSError, CorruptFile."""
+        asked = self._asked
+        if asked is not None and self._bits is None:
+            self._bits = self._index.pending_in(*asked, lambda: self._rest())
+
+    def _rest(self) -> bool:
+        self._clock.sleep(0.0005)
+        return True
+
+    # --- the thread that delivers
+
+    def chore(self) -> float:
+        """One step; the seconds until the next one."""
+        now = self._clock.steady()
+        if now < self._not_before:
+            return self._not_before - now
+        try:
+            pause = next(self._steps)
+            self.failure = None
+        except (OSError, QueueBroken, CorruptFile) as error:
+            if self.failure is None:
+                logger.error("timers: what waits cannot be stored once more, will try again: %s", error)
+            self.failure = str(error)
+            self._steps, pause = self._run(), _REFUSED_S
+        self._not_before = now + pause
+        return pause
+
+    def look_again(self) -> None:
+        """Something is to be rolled now."""
+        self._not_before = 0.0
+
+    def _run(self) -> Iterator[float]:
+        while True:
+            queue = self._store.find_queue(TIMER_TOPIC, 0)
+            if queue is None or not self._is_ready():
+                yield _REFUSED_S
+                continue
+            wanted = self._wanted
+            if self.rolled_physical < wanted:
+                end = self._offset_of(queue, wanted)
+                yield from self._roll(queue, end)
+                self.rolled_physical = max(self.rolled_physical, wanted)
+                self.tidy = True
+                self.on_asked()
+                continue
+            end = self._aged(queue)
+            if end:
+                yield from self._roll(queue, end)
+                self.tidy = True
+                self.on_asked()
+            yield 1.0
+
+    def _aged(self, queue: ConsumeQueue) -> int:
+        """The queue offset behind what has its age; 0 when nothing is so old."""
+        now = self._clock.steady()
+        if now - self._looked < LOOK_S:
+            return 0
+        self._looked = now
+        begin = self._begin(queue)
+        if begin >= queue.max_offset:
+            return 0
+        wall_ms, age_ms = self._clock.wall_ms(), roll_age_ms(self._reserved_ms())
+        stored_ms = self._times.time_of(TIMER_TOPIC, 0, begin)
+        if stored_ms < 0 or wall_ms - stored_ms < age_ms + SLACK_MS:
+            return 0
+        return self._times.offset_at(TIMER_TOPIC, 0, wall_ms - age_ms, Boundary.LOWER)
+
+    def _begin(self, queue: ConsumeQueue) -> int:
+        return max(queue.min_offset, self._index.rolled_to, min(self._index.lowest()[1], queue.max_offset))
+
+    def _offset_of(self, queue: ConsumeQueue, physical: int) -> int:
+        """The first queue offset whose record lies at or behind a physical offset."""
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            data = self._times.entries(queue, middle, 1)
+            if len(data) < ENTRY_BYTES or next(iter(unpack_entries(data[:ENTRY_BYTES])))[0] < physical:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _roll(self, queue: ConsumeQueue, end: int) -> Iterator[float]:
+        """Store once more what waits below a queue offset."""
+        at = self._begin(queue)
+        while at < end:
+            following = min(end, at + _PASS)
+            self._bits, self._asked = None, (at, following)
+            self.on_asked()
+            while (bits := self._answer()) is None:
+                yield _SOON_S
+            self._asked = None
+            base = at
+            while at < following:
+                some = range(at, min(at + MOST_MESSAGES, following))
+                offsets = [n for n in some if bits[n - base >> 3] >> (n - base & 7) & 1]
+                if offsets:
+                    yield from self._roll_some(queue, offsets)
+                at = min(at + MOST_MESSAGES, following)
+                if offsets:
+                    self._index.rolled(at)
+                    yield _REST_S
+            self._index.rolled(at)
+
+    def _answer(self) -> bytearray | None:
+        return self._bits
+
+    def _roll_some(self, queue: ConsumeQueue, offsets: list[int]) -> Iterator[float]:
+        messages: list[OwnMessage] = []
+        room = MOST_BYTES
+        for offset in offsets:
+            message = yield from self._copy(queue, offset)
+            if message is None:
+                continue
+            if messages and len(message.body) > room:
+                yield from self._append(messages)
+                messages, room = [], MOST_BYTES
+            messages.append(message)
+            room -= len(message.body)
+        if messages:
+            yield from self._append(messages)
+
+    def _copy(self, queue: ConsumeQueue, offset: int) -> Generator[float, None, OwnMessage | None]:
+        """The copy of what waits at a queue offset; None when there is nothing left to store."""
+        data = self._times.entries(queue, offset, 1)
+        if len(data) < ENTRY_BYTES:
+            return None
+        ((physical, size, _),) = unpack_entries(data[:ENTRY_BYTES])
+        while isinstance(found := self._store.records.find(physical, size), Missing):
+            if found is not Missing.UNREADABLE:
+                return None
+            yield _REFUSED_S
+        record = found.record
+        timed = timed_of(record.properties, self._precision_ms())
+        if timed is None:
+            return None
+        while timed.due_ms - self._clock.wall_ms() < NEAR_MS:
+            if not self._index.is_ahead(timed.due_ms, physical):
+                return None  # delivery has had it
+            yield 0.1
+        return copy_of(
+            record,
+            hosts(found.data)[0],
+            _PLACE,
+            rolled_properties(record, self._clock.wall_ms()),
+            find_property(record.properties, UNIQUE_KEY) or "",
+            record.reconsume_times,
+        )
+
+    def _append(self, messages: list[OwnMessage]) -> Iterator[float]:
+        """Until the log is durable behind them."""
+        while messages:
+            try:
+                future: Future[list[PutOutcome]] = self._appends.submit(messages)
+            except Unavailable:
+                yield _SOON_S
+                continue
+            while not future.done():
+                yield _SOON_S
+            try:
+                outcomes = future.result(0)
+            except Exception as error:  # nobody knows what was stored: once more
+                logger.error("timers: a roll failed: %r", error)
+                yield _REFUSED_S
+                continue
+            stored = [one.physical_offsets[0] for one in outcomes if one.is_stored]
+            self.rolled += len(stored)
+            while stored and self._store.log.durable <= max(stored):
+                yield _SOON_S
+            messages = [message for message, one in zip(messages, outcomes, strict=True) if not one.is_stored]
+            if messages:
+                yield _REFUSED_S

@@ -1,0 +1,228 @@
+"""Entries of the schedule index, and the files that hold them in order: runs.
+
+An entry stands for one record of the timer topic, 32 bytes that sort as they are to be looked at:
+
+    due time, wall ms 8 | order 8 | physical offset 8 | record size 4 | CRC-32 of these 28 bytes 4
+
+order: 2**62 and the queue offset for a message, the queue offset alone for a mark. A mark cancels messages or says that
+they were stored once more; so it is met before them. All big-endian.
+
+A run file is a header of 32 bytes and sorted entries; how many there are, and how many at its front are done with, is
+said by the index's state file. Format page: docs/formats/timers.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from ...errors import CorruptFile
+from ...store.disk import Disk
+
+ENTRY_BYTES = 32
+HEADER = b"rocketbox timers run 1\n".ljust(ENTRY_BYTES, b"\0")
+_BODY = struct.Struct(">QQQI")
+_CRC = struct.Struct(">I")
+_MESSAGE = 1 << 62
+#: Entries read at a time by delivery, and by whoever goes through a whole run.
+_BLOCK = 128
+_LONG_BLOCK = 2048
+
+
+class TimerEntry(NamedTuple):
+    """One entry. is_mark: see above. due_ms by the wall clock."""
+
+    due_ms: int
+    is_mark: bool
+    queue_offset: int
+    physical_offset: int
+    size: int
+
+
+def pack_entry(entry: TimerEntry) -> bytes:
+    """Its bytes, which sort like entries."""
+    order = entry.queue_offset if entry.is_mark else entry.queue_offset | _MESSAGE
+    body = _BODY.pack(entry.due_ms, order, entry.physical_offset, entry.size)
+    return body + _CRC.pack(crc32(body))
+
+
+def unpack_entry(data: bytes) -> TimerEntry:
+    """An entry from its 32 bytes, which were checked."""
+    due_ms, order, physical, size = _BODY.unpack_from(data)
+    return TimerEntry(due_ms, order < _MESSAGE, order & (_MESSAGE - 1), physical, size)
+
+
+def due_of_bytes(data: bytes) -> int:
+    """The due time of an entry's bytes, without unpacking the rest."""
+    return int.from_bytes(data[:8], "big")
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether 32 bytes are an entry."""
+    return len(data) == ENTRY_BYTES and _CRC.pack(crc32(data[:28])) == data[28:]
+
+
+def split_entries(data: bytes) -> list[bytes]:
+    """Entries one by one. Raises CorruptFile."""
+    found = [data[at : at + ENTRY_BYTES] for at in range(0, len(data), ENTRY_BYTES)]
+    if not all(map(is_whole, found)):
+        raise CorruptFile("timers: a damaged entry")
+    return found
+
+
+class Run:
+    """Sorted entries, in memory until `settle` says that a file has them. Guarded by the index's lock, but for `walk`.
+
+    begin: how many at the front were taken. low_physical, low_offset: no entry stands for a record before these.
+    shift_ms: what the wall clock had jumped by when these records were stored; 0 for those of an earlier life.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path,
+        number: int,
+        count: int,
+        begin: int,
+        low_physical: int,
+        low_offset: int,
+        shift_ms: int = 0,
+        entries: Sequence[bytes] | None = None,
+    ) -> None:
+        self._disk = disk
+        self.path = path
+        self.number = number
+        self.count = count
+        self.begin = begin
+        self.low_physical = low_physical
+        self.low_offset = low_offset
+        self.shift_ms = shift_ms
+        self._entries = entries
+        self._fd = -1
+        self._block: list[bytes] = []
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return self.count - self.begin
+
+    @property
+    def entries(self) -> Sequence[bytes] | None:
+        """While they are in memory, all of them; they never change."""
+        return self._entries
+
+    @property
+    def is_in_memory(self) -> bool:
+        return self._entries is not None
+
+    def open(self) -> None:
+        """Raises OSError; CorruptFile for a file that is not this run."""
+        self._fd = self._disk.open(self.path, read_only=True)
+        size = self._disk.size(self._fd)
+        if size < ENTRY_BYTES * (self.count + 1) or self._disk.pread(self._fd, ENTRY_BYTES, 0) != HEADER:
+            raise CorruptFile(f"timers: {self.path.name} is not what it was")
+
+    def head(self) -> bytes | None:
+        """The first entry that was not taken. Raises OSError, CorruptFile."""
+        if self.begin >= self.count:
+            return None
+        if self._at >= len(self._block):
+            self._block, self._at = self._read(self.begin, min(_BLOCK, self.left)), 0
+        return self._block[self._at]
+
+    def pop(self) -> None:
+        """Take the head."""
+        self.begin += 1
+        self._at += 1
+
+    def _read(self, begin: int, count: int) -> list[bytes]:
+        if self._entries is not None:
+            return list(self._entries[begin : begin + count])
+        data = self._disk.pread(self._fd, count * ENTRY_BYTES, ENTRY_BYTES * (begin + 1))
+        if len(data) < count * ENTRY_BYTES:
+            raise CorruptFile(f"timers: {self.path.name} ends early")
+        return split_entries(data)
+
+    def walk(self, begin: int) -> Iterator[list[bytes]]:
+        """Entries from `begin` on, in pieces; whoever walks keeps the run from being closed."""
+        while begin < self.count:
+            piece = self._read(begin, min(_LONG_BLOCK, self.count - begin))
+            yield piece
+            begin += len(piece)
+
+    def settle(self) -> None:
+        """Its file is durable: read it from there."""
+        self._fd = self._disk.open(self.path, read_only=True)
+        self._entries = None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+
+class RunWriter:
+    """Writes one run file; durable when `finish` returns."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._fd = disk.open(path, create=True)
+        self._end = ENTRY_BYTES
+        disk.truncate(self._fd, 0)
+        disk.write_all(self._fd, HEADER, 0)
+
+    def add(self, entries: Sequence[bytes]) -> None:
+        data = b"".join(entries)
+        self._disk.write_all(self._fd, data, self._end)
+        self._end += len(data)
+
+    def finish(self) -> None:
+        self._disk.fdatasync(self._fd)
+        self._disk.close(self._fd)
+        self._fd = -1
+
+    def abandon(self) -> None:
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+
+def merged(runs: Sequence[tuple[Run, int]]) -> Iterator[list[bytes]]:
+    """The entries of several runs from given positions on, in order, in pieces."""
+    sources = [run.walk(begin) for run, begin in runs]
+    rest: list[list[bytes]] = []
+    live: list[Iterator[list[bytes]]] = []
+    for source in sources:
+        piece = next(source, None)
+        if piece:
+            rest.append(piece)
+            live.append(source)
+    while rest:
+        # Everything up to the smallest last entry is known now; the sort meets sorted pieces and merges them.
+        bound = min(piece[-1] for piece in rest)
+        ready: list[bytes] = []
+        for n in range(len(rest) - 1, -1, -1):
+            piece = rest[n]
+            if piece[-1] == bound:
+                ready += piece
+                following = next(live[n], None)
+                if following:
+                    rest[n] = following
+                else:
+                    del rest[n], live[n]
+            else:
+                low, high = 0, len(piece)
+                while low < high:
+                    middle = (low + high) // 2
+                    if piece[middle] <= bound:
+                        low = middle + 1
+                    else:
+                        high = middle
+                ready += piece[:low]
+                rest[n] = piece[low:]
+        ready.sort()
+        yield ready

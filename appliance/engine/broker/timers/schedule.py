@@ -1,0 +1,564 @@
+"""The schedule index: what waits in the timer topic, by due time, in little memory, across crashes.
+
+The timer topic in the log is the truth; this is a way into it that is kept in `DATA/rocketbox/timers/`, and made again
+from the topic when it is missing or damaged. Format page: docs/formats/timers.md.
+
+    topic --- add ---> fresh (a heap in memory)                    indexed_to: every record below is known here
+                         | more than a few: `save` makes a run
+                       runs (sorted files, read a block at a time; merged when there are many of a size)
+                         | take: due entries in order
+                       taken (in memory) --- done: forgotten when the log is durable behind the copy
+                                         --- back: to fresh, to be tried again
+
+`state` says which runs there are, how many at the front of each were taken, and has what is in memory: fresh entries
+and those taken whose copy is not durable. So no crash passes a copy that is not there, and after SIGKILL at most what
+was delivered since the last save comes again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from ...errors import CorruptFile
+from ...store.disk import Disk
+from .runs import ENTRY_BYTES, Run, RunWriter, TimerEntry, due_of_bytes, merged, pack_entry, split_entries, unpack_entry
+
+logger = logging.getLogger(__name__)
+
+DIRECTORY = "timers"
+STATE = "state"
+_TITLE = b"rocketbox timers 1\n"
+#: So many entries lie in the state file itself; more become a run.
+MOST_INLINE = 2048
+#: Entries in memory that are in no run file yet; nothing is added beyond.
+MOST_IN_MEMORY = 65_536
+#: Runs of about one size are merged when there are so many.
+_MERGED_AT = 8
+_SIZE_STEP = 8
+#: Merging drops entries of records that are gone, but none that may be taken while it works.
+_NOT_TAKEN_MS = 3_600_000
+#: What is due so soon is not rolled, but delivered.
+NEAR_MS = 5000
+#: How long, and how often, a save looks whether the log is durable behind what it speaks of.
+_DURABLE_S, _DURABLE_TRIES = 0.01, 300
+#: A state file is never longer than what can be in memory.
+_MOST_STATE_BYTES = 64 << 20
+
+
+class Skip(NamedTuple):
+    """What somebody else delivered before the index was made: messages whose TIMER_OUT_MS is before `out_ms` and whose
+    queue offset is below `queue_offset`."""
+
+    out_ms: int = 0
+    queue_offset: int = 0
+
+    def holds(self, out_ms: int, queue_offset: int) -> bool:
+        return out_ms < self.out_ms and queue_offset < self.queue_offset
+
+
+class Indexed(NamedTuple):
+    """How far the topic is indexed: every record below queue_offset. physical_offset, size: of the last one, or -1."""
+
+    queue_offset: int = 0
+    physical_offset: int = -1
+    size: int = 0
+
+
+class TimerIndex:
+    """The thread that delivers adds and takes, the one that saves saves; numbers may be read by anyone."""
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk,
+        durable: Callable[[], int],
+        until_durable: Callable[[int], bool] | None = None,
+    ) -> None:
+        """durable: the log's durable position. until_durable: waits until the log is durable behind a physical offset;
+        False when it is not. Nothing is read before `load`."""
+        # Constant after construction.
+        self._directory = directory
+        self._disk = disk
+        self._durable = durable
+        self._until_durable = until_durable or self._wait_durable
+        # Guarded by _lock, which is held for arithmetic, and for reading a block of a run.
+        self._lock = threading.Lock()
+        self._fresh: list[bytes] = []
+        self._shift_ms = self._most_shift_ms = 0
+        self._runs: list[Run] = []
+        #: Taken -> the copy's physical offset, -1 while there is none.
+        self._taken: dict[bytes, int] = {}
+        self._done = 0
+        self.indexed = Indexed()
+        self.skip = Skip()
+        self.rolled_to = 0
+        self._version = 0
+        self._next_number = 1
+        # Owned by whoever saves.
+        self._saving = threading.Lock()
+        self._saved_version = 0
+        self._obsolete: list[Run] = []
+        #: What the thread that saves found damaged: the index is to be made again.
+        self.damaged: str | None = None
+        #: Called when there is something to save, or memory is short.
+        self.on_unsaved: Callable[[], None] = lambda: None
+
+    # --- at the start
+
+    def load(self, end: int) -> bool:
+        """Take what is on the disk; False when there is nothing, or it is damaged: the index is empty then.
+
+        end: where the topic's queue ended when the store was opened. Raises OSError.
+        """
+        self._disk.make_directory(self._directory)
+        path = self._directory / STATE
+        try:
+            if not self._disk.exists(path):
+                self._remove_strangers()
+                return False
+            self._take_state(self._read(path), end)
+        except (CorruptFile, ValueError, KeyError, TypeError, FileNotFoundError) as error:
+            logger.error("timers: the schedule index is damaged and is made again from the log: %s", error)
+            self.clear()
+            self._remove_strangers()
+            return False
+        self._remove_strangers()
+        return True
+
+    def _read(self, path: Path) -> bytes:
+        fd = self._disk.open(path, read_only=True)
+        try:
+            size = self._disk.size(fd)
+            if not len(_TITLE) + 4 <= size <= _MOST_STATE_BYTES:
+                raise CorruptFile(f"timers: a state of {size} bytes")
+            return self._disk.pread(fd, size, 0)
+        finally:
+            self._disk.close(fd)
+
+    def _take_state(self, data: bytes, end: int) -> None:
+        text, crc = data[:-4], data[-4:]
+        if not text.startswith(_TITLE) or crc32(text).to_bytes(4, "big") != crc:
+            raise CorruptFile("timers: the state file does not match its CRC")
+        line, _, inline = text[len(_TITLE) :].partition(b"\n")
+        state = json.loads(line)
+        runs = []
+        for number, count, begin, low_physical, low_offset in state["runs"]:
+            runs.append(Run(self._disk, self._path(number), number, count, begin, low_physical, low_offset))
+        self._runs = runs
+        for run in runs:
+            run.open()
+        self._fresh = split_entries(inline)
+        heapq.heapify(self._fresh)
+        self.indexed = Indexed(*state["indexed"])
+        if self.indexed.queue_offset > end:
+            raise CorruptFile("timers: the index is ahead of the log")
+        self.skip = Skip(*state["skip"])
+        self.rolled_to = int(state["rolledTo"])
+        self._next_number = max((run.number for run in runs), default=0) + 1
+
+    def clear(self) -> None:
+        """Forget everything; the index is to be made again. Waits for a save or a merge that is under way."""
+        with self._saving, self._lock:
+            self.damaged = None
+            for run in self._runs:
+                run.close()
+            self._runs, self._fresh, self._taken = [], [], {}
+            self.indexed, self.skip, self.rolled_to = Indexed(), Skip(), 0
+            self._version += 1
+
+    def start_at(self, indexed: Indexed, skip: Skip) -> None:
+        """Of an empty index: where it begins, and what it leaves out."""
+        with self._lock:
+            self.indexed, self.skip = indexed, skip
+            self._version += 1
+
+    def _remove_strangers(self) -> None:
+        """Files of runs that were not to be. What cannot be removed stays: no message waits for that."""
+        known = {run.path.name for run in self._runs} | {STATE}
+        for name in self._disk.names(self._directory):
+            if name not in known:
+                try:
+                    self._disk.unlink(self._directory / name)
+                except OSError as error:
+                    logger.warning("timers: %s cannot be removed: %s", name, error)
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"run-{number:016d}"
+
+    # --- questions, from any thread
+
+    @property
+    def pending(self) -> int:
+        """Entries that are not done with."""
+        return len(self._fresh) + sum(run.left for run in list(self._runs)) + len(self._taken) - self._done
+
+    def sources(self) -> tuple[list[bytes], list[tuple[int, int, Sequence[bytes] | None, Path]]]:
+        """What waits, in pieces that do not change: what is in memory, sorted, and of each run where its first entry is
+        that was not taken, how many it has, the entries themselves while they are in memory, and its file."""
+        with self._lock:
+            fresh = sorted([*self._fresh, *(one for one, copy in self._taken.items() if copy < 0)])
+            return fresh, [(run.begin, run.count, run.entries, run.path) for run in self._runs]
+
+    @property
+    def run_count(self) -> int:
+        return len(self._runs)
+
+    def lowest(self) -> tuple[int, int]:
+        """(physical offset, queue offset) before which no entry stands for a record; large numbers when there is none.
+        What was taken counts until its copy is durable. May say less than it is."""
+        with self._lock:
+            durable = self._durable()
+            lows = [(run.low_physical, run.low_offset) for run in self._runs if run.left]
+            memory = [*self._fresh, *(one for one, copy in self._taken.items() if not 0 <= copy < durable)]
+        for one in memory:
+            entry = unpack_entry(one)
+            lows.append((entry.physical_offset, entry.queue_offset))
+        none = 1 << 62
+        return min((low for low, _ in lows), default=none), min((low for _, low in lows), default=none)
+
+    def is_needed_below(self, physical: int, now_ms: int) -> bool:
+        """Whether a record before a physical offset, below which everything was rolled, is still to be delivered: it
+        was taken, or is due. now_ms: wall clock."""
+        with self._lock:
+            durable = self._durable()
+            memory = [*self._fresh, *(one for one, copy in self._taken.items() if not 0 <= copy < durable)]
+        for one in memory:
+            entry = unpack_entry(one)
+            if entry.physical_offset < physical and (
+                entry.queue_offset >= self.rolled_to or due_of_bytes(one) <= now_ms + NEAR_MS
+            ):
+                return True
+        return False
+
+    def is_ahead(self, due_ms: int, physical: int) -> bool:
+        """Whether the message due then, whose record lies there, may not have been taken yet, or is not done with.
+        Raises OSError, CorruptFile."""
+        with self._lock:
+            first = self._first()
+            if first is not None and due_of_bytes(first[1]) <= due_ms:
+                return True
+            return any(unpack_entry(one).physical_offset == physical for one, copy in self._taken.items() if copy < 0)
+
+    # --- the thread that delivers
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing is to be added before the next save."""
+        return len(self._fresh) + sum(run.left for run in self._runs if run.is_in_memory) >= MOST_IN_MEMORY
+
+    def add(self, entries: Sequence[TimerEntry], indexed: Indexed, shift_ms: int = 0) -> None:
+        """Take in what the records up to `indexed` stand for. shift_ms: what the wall clock had jumped by."""
+        packed = [pack_entry(entry) for entry in entries]
+        with self._lock:
+            if shift_ms != self._shift_ms:
+                self._seal()
+                self._shift_ms = shift_ms
+                self._most_shift_ms = max(self._most_shift_ms, shift_ms)
+            for one in packed:
+                heapq.heappush(self._fresh, one)
+            self.indexed = indexed
+            self._version += 1
+        self.on_unsaved()
+
+    def next_due_ms(self) -> int | None:
+        """When the first entry is due by the clock without its jumps; None without any. Raises OSError, CorruptFile."""
+        with self._lock:
+            first = self._first()
+            return None if first is None else first[0]
+
+    def lowest_due_ms(self) -> int | None:
+        """When the first of all that are not done with is due, by the wall clock; None without any."""
+        with self._lock:
+            first = self._first()
+            dues = [due_of_bytes(one) for one in self._taken]
+            if first is not None:
+                dues.append(due_of_bytes(first[1]))
+        return min(dues, default=None)
+
+    def _first(self) -> tuple[int, bytes, Run | None] | None:
+        """(due, entry, its run or None for fresh ones)."""
+        best: tuple[int, bytes, Run | None] | None = None
+        if self._fresh:
+            best = (due_of_bytes(self._fresh[0]) - self._shift_ms, self._fresh[0], None)
+        for run in self._runs:
+            head = run.head()
+            if head is not None:
+                due = due_of_bytes(head) - run.shift_ms
+                if best is None or (due, head) < best[:2]:
+                    best = (due, head, run)
+        return best
+
+    def take(self, now_ms: float, limit: int, most_bytes: int = 1 << 62) -> list[tuple[int, bytes]]:
+        """(due, entry) of what is due by the clock without its jumps, in order. Raises OSError, CorruptFile.
+
+        most_bytes: what the records of all but the first have together at most.
+        """
+        found: list[tuple[int, bytes]] = []
+        size = 0
+        with self._lock:
+            while len(found) < limit and (first := self._first()) is not None and first[0] <= now_ms:
+                due, one, run = first
+                size += unpack_entry(one).size
+                if found and size > most_bytes:
+                    break
+                if run is None:
+                    heapq.heappop(self._fresh)
+                else:
+                    run.pop()
+                self._taken[one] = -1
+                found.append((due, one))
+            if found:
+                self._version += 1
+        return found
+
+    def done(self, one: bytes, copy: int = -1) -> None:
+        """An entry is done with. copy: where in the log its copy is; -1 without one."""
+        with self._lock:
+            if copy < 0:
+                del self._taken[one]
+            else:
+                self._taken[one] = copy
+                self._done += 1
+            self._version += 1
+        self.on_unsaved()
+
+    def back(self, ones: Sequence[bytes]) -> None:
+        """Entries that were taken are to be taken again."""
+        if not ones:
+            return
+        with self._lock:
+            for one in ones:
+                del self._taken[one]
+            if self._most_shift_ms or self._shift_ms:
+                # Due by the time they were stored in, whatever the clock says since.
+                self._add_run(sorted(ones), self._most_shift_ms)
+            else:
+                for one in ones:
+                    heapq.heappush(self._fresh, one)
+            self._version += 1
+
+    def rolled(self, queue_offset: int) -> None:
+        """What waits below a queue offset was stored once more."""
+        with self._lock:
+            self.rolled_to = max(self.rolled_to, queue_offset)
+            self._version += 1
+        self.on_unsaved()
+
+    def _seal(self) -> None:
+        """Make a run of the fresh entries, in memory for now."""
+        if not self._fresh:
+            return
+        entries, self._fresh = sorted(self._fresh), []
+        self._add_run(entries, self._shift_ms)
+
+    def _add_run(self, entries: list[bytes], shift_ms: int) -> None:
+        low_physical, low_offset = _lowest(entries)
+        number = self._next_number
+        self._next_number += 1
+        path = self._path(number)
+        run = Run(self._disk, path, number, len(entries), 0, low_physical, low_offset, shift_ms, entries)
+        self._runs = [*self._runs, run]
+
+    # --- the thread that saves
+
+    @property
+    def is_unsaved(self) -> bool:
+        return self._version != self._saved_version
+
+    def save(self) -> bool:
+        """Save what there is; durable when it returns. Raises OSError. False when something waits for the log."""
+        with self._saving:
+            with self._lock:
+                if self._version == self._saved_version:
+                    return True
+                if len(self._fresh) > MOST_INLINE:
+                    self._seal()
+                durable = self._durable()
+                for one in [one for one, copy in self._taken.items() if 0 <= copy < durable]:
+                    del self._taken[one]
+                    self._done -= 1
+                inline = sorted([*self._fresh, *self._taken])
+                runs = [(run, run.begin) for run in self._runs]
+                version, waits = self._version, bool(self._done)
+                state: dict[str, Any] = {
+                    "indexed": self.indexed,
+                    "skip": self.skip,
+                    "rolledTo": self.rolled_to,
+                    "runs": [
+                        (run.number, run.count, begin, run.low_physical, run.low_offset)
+                        for run, begin in runs
+                        if begin < run.count
+                    ],
+                }
+            # What is saved is never ahead of the log, which a power cut may shorten.
+            if state["indexed"][1] >= durable and not self._until_durable(state["indexed"][1]):
+                return False
+            written = [run for run, begin in runs if run.is_in_memory and begin < run.count]
+            for run in written:
+                self._write(run.path, run.walk(0))
+            if written:
+                self._disk.sync_directory(self._directory)
+            self._disk.replace(self._directory / STATE, _encode(state, inline))
+            with self._lock:
+                for run in written:
+                    run.settle()
+                gone = [run for run, begin in runs if begin >= run.count]
+                if gone:
+                    self._runs = [run for run in self._runs if run not in gone]
+                self._saved_version = version - 1 if waits else version
+            gone += self._obsolete
+            self._obsolete = []
+            self._forget(gone)
+        return not waits
+
+    def _wait_durable(self, physical: int) -> bool:
+        for _ in range(_DURABLE_TRIES):
+            if self._durable() > physical:
+                return True
+            time.sleep(_DURABLE_S)
+        return False
+
+    def _write(self, path: Path, pieces: Iterator[list[bytes]]) -> tuple[int, int, int]:
+        """Write a run; (entries, lowest physical offset, lowest queue offset) of it."""
+        count, low_physical, low_offset = 0, 1 << 62, 1 << 62
+        writer = RunWriter(self._disk, path)
+        try:
+            for piece in pieces:
+                if piece:
+                    writer.add(piece)
+                    count += len(piece)
+                    low = _lowest(piece)
+                    low_physical, low_offset = min(low_physical, low[0]), min(low_offset, low[1])
+            writer.finish()
+        finally:
+            writer.abandon()
+        return count, low_physical, low_offset
+
+    def _forget(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            was_in_memory = run.is_in_memory
+            run.close()
+            try:
+                if not was_in_memory:
+                    self._disk.unlink(run.path)
+            except OSError as error:  # the next start removes it
+                logger.warning("timers: %s cannot be removed: %s", run.path.name, error)
+
+    def merge(self, log_begin: int, now_ms: int, pause: Callable[[], bool], everything: bool = False) -> bool:
+        """Make one run of several of about one size; True when something was merged. Raises OSError, CorruptFile.
+
+        log_begin: records before it are gone, and entries of them that are not due soon are left out. pause: called
+        now and then, False to give up.
+        """
+        with self._saving, self._noting_damage():
+            with self._lock:
+                chosen = self._choose(everything)
+                sources = [(run, run.begin) for run in chosen]
+                if not sources:
+                    return False
+                number = self._next_number
+                self._next_number += 1
+            path = self._path(number)
+
+            def pieces() -> Iterator[list[bytes]]:
+                for piece in merged(sources):
+                    if not pause():
+                        raise InterruptedError
+                    yield [one for one in piece if not _is_gone(one, log_begin, now_ms)]
+
+            try:
+                count, low_physical, low_offset = self._write(path, pieces())
+                self._disk.sync_directory(self._directory)
+            except BaseException as error:  # a full disk would get fuller with each try
+                with suppress(OSError):
+                    self._disk.unlink(path)
+                if isinstance(error, InterruptedError):
+                    return False
+                raise
+            with self._lock:
+                # Taken meanwhile were the first of them all.
+                taken = sum(run.begin - begin for run, begin in sources)
+                shift_ms = chosen[0].shift_ms
+                run = Run(self._disk, path, number, count, taken, low_physical, low_offset, shift_ms)
+                run.open()
+                self._runs = [*(one for one in self._runs if one not in chosen), run]
+                self._version += 1
+            self._obsolete += chosen
+        return True
+
+    def _choose(self, everything: bool) -> list[Run]:
+        by_size: dict[tuple[int, int], list[Run]] = {}
+        for run in self._runs:
+            if run.left and not run.is_in_memory:
+                size, step = run.left // MOST_INLINE, 0
+                while size >= _SIZE_STEP and not everything:
+                    size, step = size // _SIZE_STEP, step + 1
+                by_size.setdefault((step if not everything else 0, run.shift_ms), []).append(run)
+        least = 1 if everything else _MERGED_AT
+        return next((runs for _, runs in sorted(by_size.items()) if len(runs) >= least), [])
+
+    @contextmanager
+    def _noting_damage(self) -> Iterator[None]:
+        """Delivery may not read the damaged place for days; until then nothing could be merged."""
+        try:
+            yield
+        except CorruptFile as error:
+            self.damaged = str(error)
+            raise
+
+    def pending_in(self, begin: int, end: int, pause: Callable[[], bool]) -> bytearray:
+        """A bit for each queue offset in [begin, end): whether it waits, or was taken and is not done with. Raises
+        OSError, CorruptFile. By the thread that saves."""
+        bits = bytearray((end - begin + 7) // 8)
+
+        def mark(ones: Sequence[bytes]) -> None:
+            for one in ones:
+                at = unpack_entry(one).queue_offset - begin
+                if 0 <= at < end - begin:
+                    bits[at >> 3] |= 1 << (at & 7)
+
+        with self._saving:
+            with self._lock:
+                sources = [(run, run.begin) for run in self._runs if run.low_offset < end]
+                memory = [*self._fresh, *(one for one, copy in self._taken.items() if copy < 0)]
+            mark(memory)
+            with self._noting_damage():
+                for run, first in sources:
+                    for piece in run.walk(first):
+                        mark(piece)
+                        if not pause():
+                            return bits
+        return bits
+
+    def close(self) -> None:
+        """No thread works here any more."""
+        for run in [*self._runs, *self._obsolete]:
+            run.close()
+
+
+def _is_gone(one: bytes, log_begin: int, now_ms: int) -> bool:
+    entry = unpack_entry(one)
+    return entry.physical_offset < log_begin and entry.due_ms > now_ms + _NOT_TAKEN_MS
+
+
+def _lowest(entries: Sequence[bytes]) -> tuple[int, int]:
+    """(physical offset, queue offset)"""
+    found = [unpack_entry(one) for one in entries]
+    return min(one.physical_offset for one in found), min(one.queue_offset for one in found)
+
+
+def _encode(state: dict[str, Any], inline: Sequence[bytes]) -> bytes:
+    text = _TITLE + json.dumps(state, separators=(",", ":")).encode() + b"\n" + b"".join(inline)
+    return text + crc32(text).to_bytes(4, "big")
+
+
+assert ENTRY_BYTES == 32

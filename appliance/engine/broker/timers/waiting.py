@@ -1,0 +1,158 @@
+"""Where a message waits by its properties: at a delay level, for a time of its own, or not at all.
+
+Whoever is about to store a message that may have to wait asks here: sends, and the broker's own copies (of committed
+transactions, for one). A message with a time of its own is stored in rmq_sys_wheel_timer, queue 0, and says there:
+
+    TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS   what it asked for, as it came; the first of them counts
+    TIMER_OUT_MS                                        one millisecond before it is due
+    REAL_TOPIC, REAL_QID                                where it is to go
+
+Apache rounds TIMER_OUT_MS down to `timerPrecisionMs`, less one precision when it is exact, and delivers when that span
+is over. Ours is the same rule with a precision of 1 ms: Apache puts it into the same slot of its wheel and delivers not
+before its time, and it alone says exactly when the message is due (`due_of`).
+
+A level counts more than a time. What is due already goes where it is sent to. TIMER_DEL_UNIQKEY makes of the message
+a mark that cancels another one with the same TIMER_OUT_MS: `topic+unique key` of that.
+Source: RocketMQ 5.3.3 `HookUtils.handleScheduleMessage`, `transformTimerMessage`; its refusals as recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ...errors import RefusedRequest
+from ...protocol.codes import ResponseCode
+from ...protocol.names import TIMER_TOPIC
+from ...protocol.properties import (
+    DELAY_TIME_LEVEL,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_NAMES,
+    TIMER_OUT_MS,
+)
+from ...store.dispatch import SCHEDULE_TOPIC
+from ..delays.levels import DelayLevels, Place, make_wait, queue_of_level
+
+#: What Long.parseLong takes.
+_NUMBER = re.compile(r"[+-]?[0-9]{1,32}\Z", re.ASCII)
+_I64 = 1 << 63
+#: What is added to a message's properties until it is delivered: kept free when it is taken.
+ADDED_BYTES = 192
+
+
+class TimerRules(NamedTuple):
+    """`timerWheelEnable`, `timerMaxDelaySec`, `timerPrecisionMs`: the last says how coarse the times are that Apache
+    wrote into this store; ours are exact."""
+
+    enabled: bool = True
+    max_delay_s: int = 259_200
+    precision_ms: int = 1000
+
+
+class Waits(NamedTuple):
+    """Where a message is stored until its time has come. level: its delay level, or 0 and due_ms, wall ms."""
+
+    place: Place
+    level: int = 0
+    due_ms: int = 0
+
+
+class WaitingPlaces:
+    """Any thread. rules: replaced whole when options change."""
+
+    def __init__(self, levels: DelayLevels, rules: TimerRules, wall_ms: Callable[[], int]) -> None:
+        self.levels = levels
+        self.rules = rules
+        self._wall_ms = wall_ms
+        #: Told when each message with a time of its own is due, before it is stored.
+        self.on_timer: Callable[[int], None] = lambda due_ms: None
+
+    def place_of(self, properties: dict[str, str], target: Place) -> Waits | None:
+        """Where a message for `target` waits, which its properties say from then on; None when it goes there at once.
+
+        Raises RefusedRequest: 13 for a time or a level that is no number, one too far away, and for a mark whose time
+        has passed; 1 when timers are switched off.
+        """
+        level = self.levels.level_of(properties.get(DELAY_TIME_LEVEL))
+        if level:
+            for name in TIMER_NAMES:
+                properties.pop(name, None)
+            make_wait(properties, level, target)
+            return Waits(Place(SCHEDULE_TOPIC, queue_of_level(level)), level)
+        if TIMER_OUT_MS in properties or not has_time(properties):
+            return None
+        rules = self.rules
+        if not rules.enabled:
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
+            )
+        now_ms = self._wall_ms()
+        due_ms, is_absolute = self._asked(properties, now_ms)
+        if due_ms <= now_ms:
+            if TIMER_DEL_UNIQKEY in properties:
+                raise self._illegal()
+            return None
+        if due_ms - now_ms > rules.max_delay_s * 1000:
+            raise self._illegal()
+        if not is_absolute and rules.precision_ms > 1 and (due_ms - 1) % rules.precision_ms == 0:
+            due_ms += 1  # or nobody could tell it from a time that Apache rounded
+        properties[TIMER_OUT_MS] = str(due_ms - 1)
+        properties[REAL_TOPIC] = target.topic
+        properties[REAL_QUEUE_ID] = str(target.queue_id)
+        self.on_timer(due_ms)
+        return Waits(Place(TIMER_TOPIC, 0), 0, due_ms)
+
+    def _asked(self, properties: Mapping[str, str], now_ms: int) -> tuple[int, bool]:
+        """(the time that a message asks for, whether it names that time itself)."""
+        for name, unit_ms in ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1)):
+            if name in properties:
+                return now_ms + self._number(properties[name]) * unit_ms, False
+        return self._number(properties[TIMER_DELIVER_MS]), True
+
+    def _number(self, text: str) -> int:
+        if _NUMBER.match(text) is None or not -_I64 <= (value := int(text)) < _I64:
+            raise self._illegal()
+        return value
+
+    def _illegal(self) -> RefusedRequest:
+        return RefusedRequest(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "timer message illegal, the delay time should not be bigger than the max delay "
+            f"{self.rules.max_delay_s * 1000}ms; or if set del msg, "
+            "the delay time should be bigger than the current time",
+        )
+
+
+def has_time(properties: Mapping[str, str]) -> bool:
+    """Whether a message asks for a time of its own."""
+    return TIMER_DELAY_SEC in properties or TIMER_DELAY_MS in properties or TIMER_DELIVER_MS in properties
+
+
+class Timed(NamedTuple):
+    """What a record of the timer topic says. out_ms: its TIMER_OUT_MS, by which marks find what they are for.
+
+    due_ms: when it goes to its topic, wall ms. cancels: `topic+unique key` of the message that it cancels, or None.
+    roll_times: how often it was stored once more.
+    """
+
+    out_ms: int
+    due_ms: int
+    cancels: str | None
+    roll_times: int
+
+
+def due_of(out_ms: int, deliver_ms: int, precision_ms: int) -> int:
+    """When a message is due by its TIMER_OUT_MS, wall ms. deliver_ms: its TIMER_DELIVER_MS, or 0.
+
+    A whole multiple of the precision was most likely rounded by Apache: then the exact time, if the message names one
+    that was rounded so, else the end of that span, when Apache would deliver it.
+    """
+    if precision_ms > 1 and out_ms % precision_ms == 0:
+        return deliver_ms if out_ms < deliver_ms <= out_ms + precision_ms else out_ms + precision_ms
+    return out_ms + 1

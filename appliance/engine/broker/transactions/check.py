@@ -1,0 +1,533 @@
+"""Producers that have not said how a transaction ends are asked (39).
+
+A half message is due when its immunity is over, and then each `transactionCheckInterval`. Who is asked is one producer
+of its group, in turn; a question counts when it was sent. Where no producer of the group is there, its halves wait for
+one and cost nothing. After `transactionCheckMax` questions without an answer, or when the message has been kept for
+longer than messages are, it is set aside in TRANS_CHECK_MAX_TIME_TOPIC.
+
+The oldest ones are looked at now and then: what was kept too long is set aside, although nobody is there to be asked;
+and what would leave with its log file, or hold up the offsets of CID_RMQ_SYS_TRANS behind many that were decided, is
+put back at the end of the half queue.
+
+What is due is read from the log here; what follows happens on remoting-io, which owns all the state.
+Source: RocketMQ 5.3.3 `TransactionalMessageServiceImpl.check`, `AbstractTransactionalMessageCheckListener`.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from ...clock import Clock
+from ...errors import QueueBroken
+from ...loop_calls import run_on_loop
+from ...protocol.codes import RequestCode
+from ...protocol.command import FLAG_ONEWAY, RemotingCommand
+from ...protocol.message_id import encode_offset_id
+from ...protocol.names import CHECK_GROUP, HALF_TOPIC, OP_HALF_TOPIC
+from ...protocol.properties import PREPARED_QUEUE_OFFSET, find_property
+from ...protocol.record import hosts
+from ...remoting.connection import Connection
+from ...remoting.event_loop import EventLoop
+from ...service_thread import ServiceThread
+from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import ENTRY_BYTES, unpack_entries
+from ...store.record_reader import Missing
+from ...store.retention.clean_rules import AgeClock
+from ..clients import ClientManager
+from ..offsets import ConsumerOffsetManager
+from .decisions import NOBODY, Decisions
+from .half import HALF_QUEUE, Half, as_checked, checks_of, half_of, immunity_ms
+from .open_halves import MOST_CHECKS, OpenHalves
+from .rebuild import Found, Rebuild
+
+logger = logging.getLogger(__name__)
+
+#: How often remoting-io looks whether something is due.
+LOOK_S = 0.1
+#: Halves read at a time; what follows from one of these readings is one call of the loop.
+AT_ONCE = 64
+#: ... and their bytes: they are in memory until they were sent.
+AT_ONCE_BYTES = 1024 * 1024
+#: Halves that were found at the start, taken over in one call of the loop.
+_ADOPTED_AT_ONCE = 1000
+#: A rest between two readings: others want the GIL, too.
+_REST_S = 0.002
+#: A producer that has this much to take is not asked.
+BUSY_BYTES = 1024 * 1024
+#: So many are tried one after the other.
+_TURNS = 16
+#: Asked again so soon when it cannot be read, or could not be set aside.
+AGAIN_MS = 5000
+#: How often the oldest ones are looked at.
+REVIEW_S = 10.0
+#: A long immunity is waited for in pieces, so that what is decided meanwhile does not stay in memory.
+LONG_WAIT_MS = 60_000
+#: Op messages, and halves, behind the oldest open one: with more of them it is put back if few are like it.
+MOST_OPS, MOST_HALVES = 50_000, 5_000_000
+#: Decisions that wait, for the start or for their half message's sync.
+_MOST_WAITING = 10_000
+#: Decisions that waited and are done in one tick: a millisecond.
+_JOBS_A_TICK = 20
+#: How often is looked whether a half message is published that was decided before.
+_PUBLISHED_S = 0.005
+#: Behind the moment a producer's group appears: it is still starting.
+APPEARED_MS = 500
+
+
+class CheckSettings(NamedTuple):
+    """timeout_ms: `transactionTimeOut`. interval_ms: `transactionCheckInterval`. most: `transactionCheckMax`. kept_ms:
+    `fileReservedTime`."""
+
+    timeout_ms: int
+    interval_ms: int
+    most: int
+    kept_ms: int
+
+
+class AskedNow(enum.Enum):
+    """What came of asking at once."""
+
+    ASKED = enum.auto()
+    DECIDED = enum.auto()
+    NO_PRODUCER = enum.auto()
+    BUSY = enum.auto()
+
+
+class _Looked(NamedTuple):
+    """What a half that is due turned out to be. missing: why it cannot be read."""
+
+    offset: int
+    half: Half | None
+    missing: Missing | None = None
+
+
+class CheckTransactions(ServiceThread):
+    """Reads on a thread of its own; what its other methods do happens on remoting-io."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        halves: OpenHalves,
+        decisions: Decisions,
+        clients: ClientManager,
+        offsets: ConsumerOffsetManager,
+        loop: EventLoop,
+        broker_name: str,
+        settings: Callable[[], CheckSettings],
+        clock: Clock,
+    ) -> None:
+        super().__init__("check-transactions", clock)
+        # Constant after construction.
+        self._store = store
+        self._halves = halves
+        self._decisions = decisions
+        self._clients = clients
+        self._offsets = offsets
+        self._loop = loop
+        self._broker_name = broker_name
+        self._settings = settings
+        self._files = store.queues.new_files(capacity=4)
+        half = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE)
+        op = store.queues.get_or_create(OP_HALF_TOPIC, HALF_QUEUE)
+        #: What the store holds at the start, and has to be looked at.
+        self._half_end, self._op_end = half.next_offset, op.next_offset
+        self._half_begin = max(0, offsets.get(CHECK_GROUP, HALF_TOPIC, HALF_QUEUE))
+        op_begin = max(0, offsets.get(CHECK_GROUP, OP_HALF_TOPIC, HALF_QUEUE))
+        # One beyond the end says nothing: read them all, for what they list is decided.
+        self._op_begin = op_begin if op_begin <= self._op_end else 0
+        #: How often was asked before this start: pages of half messages, as `OpenHalves.restore` takes them.
+        self.remembered: Callable[[], Iterable[tuple[int, bytes]]] = tuple
+        #: Why it cannot work, if so.
+        self.failure: str | None = None
+        #: Written by remoting-io, taken by the thread: look at the oldest.
+        self._review_wanted = False
+        #: Written by clean-store: log files that end up to here are to go.
+        self._leaving_end = 0
+        #: Written by the thread: (no open half lies below, once the log is durable to there); why it cannot be.
+        self._left: tuple[int, int] = (0, 0)
+        self._stays: str | None = None
+        # Owned by remoting-io.
+        #: Whether all that the store holds is known.
+        self.ready = self._half_begin >= self._half_end
+        self._turn = 0
+        #: (end of the log, half, op): what may be saved once the log is durable to there.
+        self._progress: tuple[int, int, int] | None = None
+        #: Ages by a clock that nobody sets.
+        self._ages = AgeClock(clock)
+        self._began_ms = self.now_ms()
+        self._reviewed_ms = self._began_ms
+        #: Questions sent, since the start.
+        self.asked = 0
+        self._waiting_for_ready: list[Callable[[], None]] = []
+        #: (physical offset, job), see `when_published`.
+        self._waiting_for_log: list[tuple[int, Callable[[], None]]] = []
+
+    def begin(self) -> None:
+        """Before the loop runs: have it look at the clock."""
+        self._loop.call_every(LOOK_S, self._look_at_clock)
+        self._loop.call_every(1.0, self._save)
+
+    def now_ms(self) -> float:
+        return self.clock.steady() * 1000
+
+    # --- remoting-io
+
+    def stored(self, offset: int, properties: str) -> None:
+        """A half message was staged."""
+        immunity = immunity_ms(properties, self._settings().timeout_ms)
+        self._halves.open(offset, self.now_ms() + min(immunity, LONG_WAIT_MS), checks_of(properties))
+
+    def when_ready(self, job: Callable[[], None]) -> bool:
+        """Run `job` when all that the store holds is known: now, or soon. False when too many wait already."""
+        if self.ready:
+            job()
+            return True
+        if len(self._waiting_for_ready) >= _MOST_WAITING:
+            return False
+        self._waiting_for_ready.append(job)
+        return True
+
+    def when_published(self, physical: int, job: Callable[[], None]) -> bool:
+        """Run `job` soon after what was staged at this physical offset is published, or the log has broken: a producer
+        is told of a half message before that when it sent WAIT=false, or the sync is slow. False when nothing waits
+        there to be published, or too many wait for it."""
+        log = self._store.log
+        staged = self._store.published <= physical < log.stage_base + log.staged
+        if not staged or log.broken is not None or len(self._waiting_for_log) >= _MOST_WAITING:
+            return False
+        if not self._waiting_for_log:
+            self._loop.call_later(_PUBLISHED_S, self._look_at_published)
+        self._waiting_for_log.append((physical, job))
+        return True
+
+    def _look_at_published(self) -> None:
+        end = self._store.published if self._store.log.broken is None else 1 << 63
+        jobs = [job for physical, job in self._waiting_for_log if physical < end]
+        self._waiting_for_log = [one for one in self._waiting_for_log if one[0] >= end]
+        if self._waiting_for_log:
+            self._loop.call_later(_PUBLISHED_S, self._look_at_published)
+        self._do_some(iter(jobs))
+
+    def _do_some(self, jobs: Iterator[Callable[[], None]]) -> None:
+        """What has waited, a few in each tick: others want the loop, too."""
+        some = list(islice(jobs, _JOBS_A_TICK))
+        for job in some:
+            self._loop.call_soon(job)
+        if some:
+            self._loop.call_soon(lambda: self._do_some(jobs))
+
+    def producers_came(self, group: str) -> None:
+        """A producer group has a member now."""
+        if self._halves.unpark(group, self.now_ms() + APPEARED_MS):
+            logger.info("transactions: producers are there again group=%s", group)
+
+    def _look_at_clock(self) -> None:
+        now_ms = self.now_ms()
+        if now_ms - self._reviewed_ms >= REVIEW_S * 1000:
+            self._reviewed_ms, self._review_wanted = now_ms, True
+            self._ages.now_ms()
+        if self._review_wanted or self._halves.is_due(now_ms):
+            self.wakeup()
+
+    def _save(self) -> None:
+        """Have consumerOffset.json say from where Apache would go on; only what no crash can take back."""
+        store = self._store
+        if not self.ready or store.log.broken is not None:
+            return  # what was decided since the log broke counts only until the next start
+        if self._progress is not None and store.log.durable >= self._progress[0]:
+            _, half, op = self._progress
+            self._progress = None
+            for topic, offset in ((HALF_TOPIC, half), (OP_HALF_TOPIC, op)):
+                if offset != self._offsets.get(CHECK_GROUP, topic, HALF_QUEUE):
+                    self._offsets.commit_own(topic, offset)
+        if self._progress is None:
+            self._progress = (store.log.stage_base + store.log.staged, *self._decisions.progress())
+
+    # --- clean-store
+
+    def keeps(self, end: int) -> str | None:
+        """Why log files up to this physical offset must stay a little: open halves lie there, and are put back. None
+        when none does, durably."""
+        below, durable = self._left
+        if below >= end and self._store.log.durable >= durable:
+            return None
+        if self.stopped or not self.ready:
+            return "it is not known yet which transactions are open"
+        if end > self._leaving_end:
+            self._leaving_end = end
+        self.wakeup()
+        return self._stays or "transactions that are open are stored once more"
+
+    # --- the thread
+
+    def run(self) -> None:
+        if not self.ready and not self._find_open():
+            return
+        while not self.stopped:
+            self.wait(None)
+            if self._review_wanted or self._leaving_end > self._left[0]:
+                self._review_wanted = False
+                self._review()
+            while not self.stopped and self._work():
+                self.clock.wait(self._gate, _REST_S)
+
+    def _on_loop(self, job: Callable[[], object]) -> bool:
+        return run_on_loop(self._loop.call_soon, job, lambda: self.stopped or not self._loop.alive)
+
+    def _find_open(self) -> bool:
+        """Look at what the store holds. False when it was stopped."""
+        found: Found | None = None
+        while not self.stopped:
+            try:
+                found = Rebuild(self._store, self._files, lambda: self.stopped).find(
+                    self._half_begin, self._half_end, self._op_begin, self._op_end
+                )
+                break
+            except (QueueBroken, OSError) as error:
+                self.failure = f"open transactions cannot be looked for: {error}"
+                logger.error("transactions: %s", self.failure)
+                self.wait(1.0)
+        if found is None:
+            return False
+        self.failure = None
+        for at in range(0, len(found.open), _ADOPTED_AT_ONCE):
+            offsets = found.open[at : at + _ADOPTED_AT_ONCE]
+            if not self._on_loop(partial(self._halves.adopt, offsets, self.now_ms())):
+                return False
+        for number, states in self.remembered():
+            if not self._on_loop(partial(self._halves.restore, number, states)):
+                return False
+        logger.info("transactions: found open=%d without op message=%d", len(found.open), len(found.decided))
+        return self._on_loop(lambda: self._begin_work(found))
+
+    def _begin_work(self, found: Found) -> None:
+        self._decisions.adopt(found)
+        self.ready = True
+        waiting, self._waiting_for_ready = self._waiting_for_ready, []
+        self._do_some(iter(waiting))
+
+    def _work(self) -> bool:
+        """Look at some that are due; False when none is."""
+        due: list[int] = []
+        more: list[bool] = []
+
+        def take() -> None:
+            due.extend(self._halves.take_due(self.now_ms(), AT_ONCE))
+            more.append(self._halves.is_due(self.now_ms()))
+
+        if not self._on_loop(take):
+            return False
+        looked: list[_Looked] = []
+        size = 0
+        for offset in due:
+            looked.append(self._look(offset))
+            half = looked[-1].half
+            size += len(half.data) if half is not None else 0
+            if size > AT_ONCE_BYTES:
+                if not self._on_loop(partial(self._act, looked)):
+                    return False
+                looked, size = [], 0
+        if looked and not self._on_loop(partial(self._act, looked)):
+            return False
+        return bool(due) or more[0]
+
+    def _review(self) -> None:
+        """Look at the oldest ones, as long as something has to be done about them."""
+        end = self._leaving_end
+        held_up: set[int] = set()
+        if not self._on_loop(lambda: held_up.update(self._decisions.held_up_by(MOST_OPS, MOST_HALVES))):
+            return
+        while not self.stopped and self._review_some(end, held_up):
+            self.clock.wait(self._gate, _REST_S)
+
+    def _review_some(self, end: int, held_up: set[int]) -> bool:
+        """Look at the oldest; False when all is done, or nothing can be done now."""
+        oldest: list[int] = []
+        if not self._on_loop(lambda: oldest.extend(self._halves.all(0, AT_ONCE))):
+            return False
+        looked: list[_Looked] = []
+        size = 0
+        kept_since_ms = self.clock.wall_ms() - self._settings().kept_ms
+        for offset in oldest:
+            looked.append(self._look(offset))
+            half = looked[-1].half
+            if half is None:
+                continue
+            size += len(half.data)
+            young = half.record.store_time_ms >= kept_since_ms and half.record.physical_offset >= end
+            if size > AT_ONCE_BYTES or (young and offset not in held_up):
+                break
+        went_on: list[bool] = []
+        return self._on_loop(lambda: went_on.append(self._act_on_oldest(looked, end, held_up))) and went_on[0]
+
+    def _act_on_oldest(self, looked: list[_Looked], end: int, held_up: set[int]) -> bool:
+        """On remoting-io. False when nothing is left to do, or nothing can be done; `_left`, `_stays` tell which."""
+        settings = self._settings()
+        kept_since_ms = self._ages.now_ms() - settings.kept_ms
+        done = 0
+        for offset, half, missing in looked:
+            checks = self._halves.checks(offset)
+            if checks is None:
+                done += 1
+                continue
+            if half is None:
+                if missing in (Missing.EXPIRED, Missing.NO_RECORD):
+                    self._lost(offset, missing)
+                    done += 1
+                    continue
+                if missing is Missing.UNREADABLE:
+                    self._stays = f"the half message {offset} cannot be read"
+                    return False
+                break  # stored this moment: younger than all that counts here
+            if not self._decisions.seen(half):
+                done += 1
+                continue
+            checks = max(checks, checks_of(half.record.properties))
+            if half.record.store_time_ms < kept_since_ms:
+                if not self._set_aside(half, checks):
+                    self._stays = f"the half message {offset} cannot be set aside"
+                    return False
+            elif half.record.physical_offset < end or offset in held_up:
+                if not self._decisions.put_back(half, checks, self.now_ms() + settings.interval_ms):
+                    self._stays = f"the half message {offset} cannot be stored once more: the log takes nothing"
+                    return False
+            else:
+                break
+            done += 1
+        if done and done == len(looked):
+            return True
+        self._stays = None
+        # All copies are staged; that the op messages come behind them does not matter here.
+        self._left = (max(end, self._left[0]), self._decisions.staged_to)
+        return False
+
+    def _look(self, offset: int) -> _Looked:
+        store = self._store
+        queue = store.find_queue(HALF_TOPIC, HALF_QUEUE)
+        try:
+            data = b"" if queue is None else store.queues.read_entries(queue, offset, 1, self._files)
+            if len(data) < ENTRY_BYTES:
+                gone = queue is None or offset < queue.min_offset
+                return _Looked(offset, None, Missing.EXPIRED if gone else Missing.NOT_PUBLISHED)
+            ((physical, size, _),) = unpack_entries(data[:ENTRY_BYTES])
+            found = store.records.find(physical, size)
+        except (QueueBroken, OSError) as error:
+            logger.warning("transactions: half message %d cannot be read: %s", offset, error)
+            return _Looked(offset, None, Missing.UNREADABLE)
+        if isinstance(found, Missing):
+            return _Looked(offset, None, found)
+        half = half_of(found)
+        return _Looked(offset, half, None if half else Missing.NO_RECORD)
+
+    # --- remoting-io again
+
+    def _act(self, looked: list[_Looked]) -> None:
+        producers: dict[str, list[Connection]] = {}  # looked up once: there may be thousands of them
+        for offset, half, missing in looked:
+            if half is not None and half.group not in producers:
+                producers[half.group] = [one.conn for one in self._clients.producer_channels(half.group)]
+            checks = self._halves.checks(offset)
+            if checks is None:
+                continue  # decided meanwhile
+            if half is not None:
+                if self._decisions.seen(half):
+                    self._act_on(half, max(checks, checks_of(half.record.properties)), producers[half.group])
+            elif missing in (Missing.EXPIRED, Missing.NO_RECORD):
+                self._lost(offset, missing)
+            else:
+                self._halves.wait(offset, self.now_ms() + AGAIN_MS)
+
+    def _act_on(self, half: Half, checks: int, producers: list[Connection]) -> None:
+        settings, record = self._settings(), half.record
+        offset, now_ms = record.queue_offset, self.now_ms()
+        if checks >= min(settings.most, MOST_CHECKS) or self._ages.now_ms() - record.store_time_ms > settings.kept_ms:
+            if not self._set_aside(half, checks):
+                self._halves.wait(offset, now_ms + AGAIN_MS)
+            return
+        # Apache counts as checks when it puts one back that is left alone.
+        left_ms = 0 if self._halves.checks(offset) else self._immune_for(half, settings)
+        if left_ms > 0:
+            self._halves.wait(offset, now_ms + left_ms)
+            return
+        if not producers and self._halves.park(offset, half.group):
+            return
+        if self._ask(half, checks + 1, producers):
+            self._halves.set_checks(offset, checks + 1)
+        self._halves.wait(offset, now_ms + settings.interval_ms)
+
+    def _immune_for(self, half: Half, settings: CheckSettings) -> float:
+        """How long it is still left alone, in ms. Since this start a steady clock counts, whatever the wall clock says;
+        a long time is waited for in pieces that grow."""
+        immunity, offset = immunity_ms(half.record.properties, settings.timeout_ms), half.record.queue_offset
+        put_back = find_property(half.record.properties, PREPARED_QUEUE_OFFSET) is not None
+        since_ms = half.record.born_time_ms if put_back else half.record.store_time_ms
+        age_ms = float(self.clock.wall_ms() - since_ms)
+        here_ms = self.now_ms() - self._began_ms
+        if offset < self._half_end:
+            age_ms = max(age_ms, here_ms)
+        elif immunity <= LONG_WAIT_MS:
+            return 0
+        left = min(immunity - age_ms, immunity)
+        return min(left, max(LONG_WAIT_MS, age_ms))
+
+    def _set_aside(self, half: Half, checks: int) -> bool:
+        """False when that is not possible now."""
+        if not self._decisions.discard(half, checks, NOBODY):
+            return False
+        logger.warning(
+            "transactions: set aside queue_offset=%d group=%s topic=%s checks=%d",
+            half.record.queue_offset,
+            half.group,
+            half.target.topic,
+            checks,
+        )
+        return True
+
+    def _lost(self, offset: int, why: Missing) -> None:
+        logger.error("transactions: half message %d is lost: %s", offset, why.value)
+        self._decisions.forget(offset)
+
+    def _ask(self, half: Half, checks: int, connections: list[Connection]) -> bool:
+        """Ask one of them, in turn; False when all are too busy to be asked."""
+        for _ in connections[:_TURNS]:
+            self._turn += 1
+            conn = connections[self._turn % len(connections)]
+            if not conn.closed and conn.outbox_bytes < BUSY_BYTES:
+                conn.send_command(self._question(half, checks))
+                self.asked += 1
+                return True
+        return False
+
+    def ask_now(self, half: Half) -> AskedNow:
+        """An administrator wants it asked about. It is none of its checks, and the next of those stays when it was."""
+        checks = self._halves.checks(half.record.queue_offset)
+        if checks is None:
+            return AskedNow.DECIDED
+        channels = self._clients.producer_channels(half.group)
+        if not channels:
+            return AskedNow.NO_PRODUCER
+        checks = max(1, checks, checks_of(half.record.properties))
+        return AskedNow.ASKED if self._ask(half, checks, [one.conn for one in channels]) else AskedNow.BUSY
+
+    def _question(self, half: Half, checks: int) -> RemotingCommand:
+        record, key = half.record, half.unique_key
+        return RemotingCommand(
+            RequestCode.CHECK_TRANSACTION_STATE,
+            opaque=self.asked & 0x7FFFFFFF,
+            flag=FLAG_ONEWAY,
+            ext_fields={
+                "bname": self._broker_name,
+                "commitLogOffset": str(record.physical_offset),
+                "topic": HALF_TOPIC,
+                "msgId": key,
+                "tranStateTableOffset": str(record.queue_offset),
+                "offsetMsgId": encode_offset_id(hosts(half.data)[1], record.physical_offset),
+                "transactionId": key,
+            },
+            body=as_checked(half, checks),
+        )

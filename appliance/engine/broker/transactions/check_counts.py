@@ -1,0 +1,115 @@
+"""How often producers were asked about open half messages, on disk: Apache counts in the message, we in memory.
+
+`DATA/rocketbox/transactions/checks` is rewritten every few seconds while producers are asked, and at the stop; never
+synced. Without it, or when the half queue's end is not the one it tells of, questions are counted from the beginning.
+Format page: docs/formats/transactions.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from ...store.disk import Disk
+from .open_halves import PAGE
+
+logger = logging.getLogger(__name__)
+
+MAGIC = b"RBCHECK1"
+_HEAD = struct.Struct(">8sqqI")
+_CRC = struct.Struct(">I")
+_NUMBER = struct.Struct(">q")
+_PAGE_BYTES = _NUMBER.size + PAGE
+#: Pages that are kept, those of the oldest half messages: 4 million.
+MOST_PAGES = 1024
+_MOST_BYTES = 16 << 20
+
+
+class CheckCounts(NamedTuple):
+    """last_offset, last_physical: the newest half message, by which the queue is known again; -1 without one. pages:
+    (number, a byte each, 0 for one that is not open, else one more than its checks)."""
+
+    last_offset: int
+    last_physical: int
+    pages: list[tuple[int, bytes]]
+
+
+def encode(counts: CheckCounts) -> bytes:
+    """Pages in which nobody was asked are left out."""
+    pack = zlib.compressobj(1)
+    count, packed = 0, []
+    for number, states in counts.pages:
+        if count < MOST_PAGES and max(states) > 1:
+            packed.append(pack.compress(_NUMBER.pack(number) + states))
+            count += 1
+    packed.append(pack.flush())
+    body = _HEAD.pack(MAGIC, counts.last_offset, counts.last_physical, count) + b"".join(packed)
+    return body + _CRC.pack(crc32(body))
+
+
+def decode(data: bytes) -> CheckCounts | None:
+    """None when it is damaged, or no such file."""
+    if len(data) < _HEAD.size + _CRC.size or _CRC.unpack(data[-_CRC.size :])[0] != crc32(data[: -_CRC.size]):
+        return None
+    magic, last_offset, last_physical, count = _HEAD.unpack_from(data)
+    if magic != MAGIC or count > MOST_PAGES:
+        return None
+    try:
+        raw = zlib.decompressobj().decompress(data[_HEAD.size : -_CRC.size], count * _PAGE_BYTES + 1)
+    except zlib.error:
+        return None
+    if len(raw) != count * _PAGE_BYTES:
+        return None
+    pages = [
+        (_NUMBER.unpack_from(raw, at)[0], raw[at + _NUMBER.size : at + _PAGE_BYTES])
+        for at in range(0, len(raw), _PAGE_BYTES)
+    ]
+    return CheckCounts(last_offset, last_physical, pages)
+
+
+class CheckCountsFile:
+    """One thread at a time."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        # Constant after construction.
+        self._path = path
+        self._disk = disk
+        # Owned by who writes.
+        self._written: int | None = None
+
+    def load(self) -> CheckCounts | None:
+        """At the start. Raises OSError."""
+        if not self._disk.exists(self._path):
+            return None
+        fd = self._disk.open(self._path, read_only=True)
+        try:
+            size = self._disk.size(fd)
+            data = self._disk.pread(fd, size, 0) if size <= _MOST_BYTES else b""
+        finally:
+            self._disk.close(fd)
+        found = decode(data)
+        if found is None:
+            logger.warning("transactions: counts of questions are damaged, and begin anew path=%s", self._path)
+        return found
+
+    def save(self, last_offset: int, last_physical: int, pages: Iterable[tuple[int, bytes]]) -> None:
+        """Write it, if it is another than the last time. Raises OSError."""
+        data = encode(CheckCounts(last_offset, last_physical, list(pages)))
+        mark = crc32(data)
+        if mark == self._written:
+            return
+        self._disk.make_directory(self._path.parent)
+        fresh = self._path.with_suffix(".tmp")
+        fd = self._disk.open(fresh, create=True)
+        try:
+            self._disk.truncate(fd, 0)
+            self._disk.write_all(fd, data, 0)
+        finally:
+            self._disk.close(fd)
+        self._disk.rename(fresh, self._path)
+        self._written = mark

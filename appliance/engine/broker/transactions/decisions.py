@@ -1,0 +1,375 @@
+"""How transactions end: the committed copy, the op message, and who is told.
+
+    commit      a copy goes to the real topic, and the op message says that the half is decided
+    roll back   the op message alone
+    discard     a copy goes to TRANS_CHECK_MAX_TIME_TOPIC; for halves that nobody has decided
+
+A half that cannot stay where it lies is put back: a copy goes to the end of the half queue, and the op message says of
+the old place that it is done. Who names the old place still ends it.
+
+Each decided half has an op message of its own, `12`: what 4.9 writes, and both read. 5.3.3 lists several, `12,13,`, of
+which 4.9 understands none. It is staged behind the copy in the same tick: a crash may keep the copy without it, and the
+start finds that out (`rebuild.py`); it never keeps it without the copy. Whoever decides first wins: the second is
+refused.
+Source: RocketMQ 5.3.3 `EndTransactionProcessor`, `TransactionalMessageServiceImpl.deletePrepareMessage`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...errors import RefusedRequest, StoreBroken
+from ...protocol.codes import ResponseCode
+from ...protocol.names import HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRITE
+from ...protocol.properties import DELAY_TIME_LEVEL, PREPARED_QUEUE_OFFSET, decode_properties, encode_properties
+from ...protocol.record import SYS_COMMIT, SYS_TRANSACTION_MASK, body_crc, hosts
+from ...store.dispatch import properties_tag_code
+from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import ENTRY
+from ..delays.levels import Place, queue_for
+from ..sending.admission import topic_field
+from ..sending.outcome import PutOutcome, ReplyTo, store_unavailable
+from ..sending.own_appends import OwnAppends, copy_of
+from ..timers.waiting import WaitingPlaces
+from .half import DISCARDED_TOPIC, HALF_QUEUE, Half, earlier_offsets, offset_in, put_back_text, with_checks
+from .op_runs import OpRuns
+from .open_halves import OpenHalves
+from .rebuild import Found, Moved
+from .resolved import By, How
+
+if TYPE_CHECKING:
+    from ..topics import TopicConfigManager
+
+logger = logging.getLogger(__name__)
+
+#: Op messages of one tick; more come in the next ones.
+OPS_AT_ONCE = 1000
+_OP_FIELD = topic_field(OP_HALF_TOPIC)
+#: What op messages have, as recorded.
+_OP_TEXT = "WAIT\x01true\x02TAGS\x01d\x02"
+_OP_PROPERTIES, _OP_CODE = _OP_TEXT.encode(), properties_tag_code(_OP_TEXT)
+#: What has to be gained by putting a half back, in op messages or halves that a start does not read.
+PUT_BACK_FOR = 10
+#: Halves that are put back at a time for that.
+MOST_HELD_UP = 5000
+
+ALREADY_DECIDED = "the transaction was decided before"
+
+
+class Nobody:
+    """Waits for no answer."""
+
+    def put_ended(self, outcome: PutOutcome) -> None: ...
+
+
+NOBODY = Nobody()
+
+
+class _Copy(msgspec.Struct, gc=False):
+    """Who waits for a copy; knows whether it was refused at once."""
+
+    reply_to: ReplyTo
+    staged: bool = False
+    refused: PutOutcome | None = None
+
+    def put_ended(self, outcome: PutOutcome) -> None:
+        if not self.staged:
+            self.refused = outcome
+        self.reply_to.put_ended(outcome)
+
+
+class Decisions:
+    """Owned by remoting-io: every method runs there."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        appends: OwnAppends,
+        halves: OpenHalves,
+        topics: TopicConfigManager,
+        places: WaitingPlaces,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        # Constant after construction.
+        self._store = store
+        self._appends = appends
+        self._halves = halves
+        self._topics = topics
+        self._places = places
+        self._wall_ms = wall_ms
+        # Owned by remoting-io.
+        self._decided: list[int] = []
+        #: Behind the last copy in the log: when it is durable to there, only half messages that are open are needed.
+        self.staged_to = 0
+        #: Who waits for the op message of a half that was rolled back.
+        self._rolled_back: list[tuple[ReplyTo, PutOutcome]] = []
+        self._ops = OpRuns()
+        self._op_refused = ""
+        #: Where halves lay that were put back -> (offset, physical offset) of where they lie; and in which order.
+        self._moved: Moved = {}
+        self._moves: deque[int] = deque()
+        #: First places of which a copy of Apache's is decided.
+        self._late: frozenset[int] = frozenset()
+        #: Those that ended since the start.
+        self.counts: Counter[How] = Counter()
+        #: Told of each that ends: as `ResolvedTransactions.note`.
+        self.on_ended: Callable[[int, int, int, int, int, int, int, bytes], None] = lambda *ended: None
+
+    # --- the three ends
+
+    def commit(self, half: Half, reply_to: ReplyTo, by: By = By.PRODUCER, host: bytes = b"") -> None:
+        """Refuses with 1 what was decided before, damaged, or for a topic that is no more; it stays open then. by,
+        host: who says so, see `resolved.Resolved`."""
+        self._refuse_decided(half)
+        record = half.record
+        if record.body and body_crc(record.body) != record.body_crc:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "the half message is damaged: its body's CRC is another")
+        config = self._topics.get(half.target.topic)
+        queue_id = None if config is None else queue_for(half.target, config)
+        if queue_id is None:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"topic[{half.target.topic}] not exist")
+        place, text = self._waiting_place(record.properties, Place(half.target.topic, queue_id))
+        if self._stage(half, place, text, record.sys_flag & ~SYS_TRANSACTION_MASK | SYS_COMMIT, reply_to):
+            self._end(half, How.COMMITTED, by, host)
+
+    def roll_back(self, half: Half, reply_to: ReplyTo, by: By = By.PRODUCER, host: bytes = b"") -> None:
+        """Refuses with 1 what was decided before."""
+        self._refuse_decided(half)
+        if self._store.log.broken is not None:
+            raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, str(self._store.log.broken))
+        self._end(half, How.ROLLED_BACK, by, host)
+        outcome = PutOutcome(ResponseCode.SUCCESS, HALF_QUEUE, half.record.queue_offset, unique_key=half.unique_key)
+        self._rolled_back.append((reply_to, outcome))
+
+    def discard(self, half: Half, checks: int, reply_to: ReplyTo) -> bool:
+        """Nobody has decided it: set it aside. False when that is not possible now."""
+        self._refuse_decided(half)
+        try:
+            config = self._topics.create_retry_topic(DISCARDED_TOPIC, 1, PERM_READ | PERM_WRITE)
+        except RefusedRequest as refusal:
+            logger.error("transactions: %s cannot be made: %s", DISCARDED_TOPIC, refusal.remark)
+            return False
+        if config is None:
+            return False
+        text = with_checks(half.record.properties, checks)
+        done = self._stage(half, Place(DISCARDED_TOPIC, 0), text, half.record.sys_flag, reply_to)
+        if done:
+            self._end(half, How.DISCARDED, By.BROKER, b"", checks)
+        return done
+
+    def forget(self, offset: int) -> None:
+        """A half message that can never be read again: nothing is left to decide."""
+        checks = self._halves.checks(offset) or 0
+        if self._halves.close(offset):
+            self._decided.append(offset)
+            self.counts[How.LOST] += 1
+            self.on_ended(offset, -1, self._wall_ms(), 0, How.LOST, By.BROKER, checks, b"")
+
+    def put_back(self, half: Half, checks: int, due_ms: float) -> bool:
+        """Store an open half once more, at the end of its queue, and have it wait there. False when that is not
+        possible now."""
+        record, store = half.record, self._store
+        queue = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE)
+        offset = queue.next_offset
+        if not self._stage(half, Place(HALF_TOPIC, HALF_QUEUE), put_back_text(half, checks), record.sys_flag, NOBODY):
+            return False
+        now = (offset, store.tick.last_offset)
+        self._halves.close(record.queue_offset)
+        self._halves.open(offset, due_ms, checks)
+        self.staged_to = store.log.stage_base + store.log.staged
+        self._decided.append(record.queue_offset)
+        for old in {record.queue_offset, *earlier_offsets(half)}:
+            self._note_move(old, now)
+        for _ in range(2):  # a move of what was decided since tells nobody anything
+            old = self._moves.popleft()
+            if self._halves.checks(self._moved[old][0]) is None:
+                del self._moved[old]
+            else:
+                self._moves.append(old)
+        return True
+
+    def _note_move(self, old: int, now: tuple[int, int]) -> None:
+        if old not in self._moved:
+            self._moves.append(old)
+        self._moved[old] = now
+
+    def place_of(self, half: Half) -> Half:
+        """The half where it lies now: it may have been put back since its producer was told of it."""
+        now = self._moved.get(half.record.queue_offset)
+        if now is None or self._halves.checks(half.record.queue_offset) is not None:
+            return half
+        return half._replace(record=half.record._replace(queue_offset=now[0], physical_offset=now[1]))
+
+    def require_real(self, half: Half) -> None:
+        """Refuses with 1 bytes within a body that look like an open half message, or like one that was put back: the
+        queue has an entry for the real one. Where only the disk could tell, it is believed: this is remoting-io."""
+        record, store = half.record, self._store
+        queue = store.find_queue(HALF_TOPIC, HALF_QUEUE)
+        was_put_back = record.queue_offset in self._moved
+        if queue is None or (self._halves.checks(record.queue_offset) is None and not was_put_back):
+            return
+        entry: bytes | None
+        if record.queue_offset < queue.min_offset:
+            entry = ENTRY.pack(-1, 0, 0)  # the real one has left the log
+        elif record.queue_offset >= queue.tail_base:
+            entry = queue.tail_entries(record.queue_offset, 1)
+        else:
+            entry = (
+                None if queue.broken else store.queues.files.read_nowait(HALF_TOPIC, HALF_QUEUE, record.queue_offset, 1)
+            )
+        if entry and ENTRY.unpack(entry)[:2] != (record.physical_offset, record.size):
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed: no record begins there"
+            )
+
+    def moved_to(self, offset: int) -> int | None:
+        """The physical offset of a half that lay at this offset of its queue, and was put back."""
+        now = self._moved.get(offset)
+        return None if now is None else now[1]
+
+    def seen(self, half: Half) -> bool:
+        """An open half was read. Know it by its earlier places, too; False when it was decided at one of them."""
+        record = half.record
+        if offset_in(record.properties, PREPARED_QUEUE_OFFSET) in self._late:
+            if self._halves.close(record.queue_offset):
+                self._decided.append(record.queue_offset)
+            return False
+        for old in earlier_offsets(half):
+            if self._halves.checks(old) is None:
+                self._note_move(old, (record.queue_offset, record.physical_offset))
+        return True
+
+    def _refuse_decided(self, half: Half) -> None:
+        if self._halves.checks(half.record.queue_offset) is None or not self.seen(half):
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, ALREADY_DECIDED)
+
+    def _waiting_place(self, properties: str, target: Place) -> tuple[Place, str]:
+        """Where a committed message goes first: one with a delay or a time waits."""
+        if DELAY_TIME_LEVEL in properties or "TIMER_" in properties:
+            found = decode_properties(properties)
+            waits = self._places.place_of(found, target)
+            if waits is not None:
+                return waits.place, encode_properties(found)
+        return target, properties
+
+    def _stage(self, half: Half, place: Place, properties: str, sys_flag: int, reply_to: ReplyTo) -> bool:
+        """Stage a copy; False when it was refused, which `reply_to` knows by then."""
+        record = half.record
+        copy = _Copy(reply_to)
+        self._store.next_store_ms(self._wall_ms())  # the copy's, and so that of its transaction's end
+        self._appends.put(
+            copy_of(
+                record,
+                hosts(half.data)[0],
+                place,
+                properties,
+                half.unique_key,
+                record.reconsume_times,
+                sys_flag,
+                record.physical_offset,
+            ),
+            copy,
+        )
+        copy.staged = True
+        return copy.refused is None
+
+    def _end(self, half: Half, how: How, by: By, host: bytes, checks: int | None = None) -> None:
+        record = half.record
+        offset, now_ms = record.queue_offset, self._store.next_store_ms()
+        if checks is None:
+            checks = self._halves.checks(offset) or 0
+        self._halves.close(offset)
+        self._decided.append(offset)
+        self.staged_to = self._store.log.stage_base + self._store.log.staged
+        self.counts[how] += 1
+        age_ms = now_ms - record.store_time_ms
+        self.on_ended(offset, record.physical_offset, now_ms, age_ms, how, by, checks, host)
+
+    # --- op messages
+
+    def adopt(self, found: Found) -> None:
+        """What the store holds, at the start."""
+        self._decided += found.decided
+        self._late = found.late
+        self._moved = found.moved
+        self._moves.extend(found.moved)
+        self._ops.put_before(found.ops)
+
+    def end_tick(self) -> None:
+        """Stage the op messages of this tick, behind what they speak of. Before the store ends the tick."""
+        decided = self._decided
+        if not decided:
+            return
+        if self._store.log.broken is not None:
+            decided.clear()
+            self._tell_rolled_back(store_unavailable(str(self._store.log.broken)))
+            return
+        done = 0
+        for offset in decided[:OPS_AT_ONCE]:
+            if not self._put_op(offset):
+                break
+            done += 1
+        del decided[:done]
+        if not decided:
+            # It is published with the tick that holds the op message.
+            self._store.tick.acks += self._rolled_back
+            self._rolled_back = []
+
+    def _tell_rolled_back(self, outcome: PutOutcome) -> None:
+        waiting, self._rolled_back = self._rolled_back, []
+        for reply_to, _ in waiting:
+            reply_to.put_ended(outcome)
+
+    def _put_op(self, offset: int) -> bool:
+        """False when there is no room now: it comes in a later tick."""
+        store = self._store
+        queue = store.queues.get_or_create(OP_HALF_TOPIC, HALF_QUEUE)
+        at, host = queue.next_offset, store.store_host
+        try:
+            store.put(queue, _OP_FIELD, b"%d" % offset, _OP_PROPERTIES, _OP_CODE, 0, 0, self._wall_ms(), host, 0)
+        except StoreBroken as error:
+            if store.log.broken is not None:
+                store.fail_tick(str(error))
+            if str(error) != self._op_refused:
+                self._op_refused = str(error)
+                logger.error("transactions: an op message is not taken: %s", self._op_refused)
+            return False
+        self._ops.note(at, offset)
+        self._op_refused = ""
+        return True
+
+    def held_up_by(self, most_ops: int, most_halves: int) -> list[int]:
+        """Halves without which a start would have much less to read: few old ones, before so many op messages or
+        halves. At most one for PUT_BACK_FOR that are gained."""
+        lowest = self._halves.lowest
+        if lowest is None:
+            return []
+        self._ops.pass_below(lowest)
+        next_half = self._store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE).next_offset
+        limit, most = -1, 0
+        if self._ops.count > most_ops:
+            limit, most = self._ops.highest_of_older_half(), self._ops.count // 2 // PUT_BACK_FOR
+        if next_half - lowest > most_halves:
+            limit = max(limit, lowest + (next_half - lowest) // 2)
+            most = max(most, (next_half - lowest) // 2 // PUT_BACK_FOR)
+        if limit < 0:
+            return []
+        most = min(most, MOST_HELD_UP)
+        found = self._halves.all(0, most + 1)
+        held = [offset for offset in found if offset <= limit]
+        return held if len(held) <= most else []
+
+    def progress(self) -> tuple[int, int]:
+        """(half, op): from where Apache has to read both queues, with all that was staged by now."""
+        store = self._store
+        half = self._halves.lowest
+        if half is None:
+            half = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE).next_offset
+        self._ops.pass_below(half)
+        op = self._ops.first
+        return half, store.queues.get_or_create(OP_HALF_TOPIC, HALF_QUEUE).next_offset if op is None else op

@@ -1,0 +1,154 @@
+"""A half message: what a producer has sent and not yet committed, and what becomes of it.
+
+It is stored in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, and says in its properties where it is to go:
+
+    TRAN_MSG            true
+    PGROUP              the producer's group: any member of it may end the transaction
+    REAL_TOPIC          the topic it is for
+    REAL_QID            the queue of that topic
+    __transactionId__   its unique key
+
+A transaction is named by two numbers, as the answer to the send gave them: the offset of the half message in its queue,
+and in the log. The committed message is a copy with the same properties, flag and body; its sys flag says "committed",
+and it names the physical offset of the half.
+Source: RocketMQ 5.3.3 `TransactionalMessageBridge.parseHalfMessageInner`,
+`EndTransactionProcessor.endMessageTransaction`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ...protocol.names import HALF_TOPIC
+from ...protocol.properties import (
+    CHECK_IMMUNITY_TIME,
+    MAX_PROPERTIES_BYTES,
+    PREPARED_QUEUE_OFFSET,
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TRANSACTION_CHECK_TIMES,
+    TRANSACTION_ID,
+    UNIQUE_KEY,
+    decode_properties,
+    encode_properties,
+    find_property,
+)
+from ...protocol.record import SYS_TRANSACTION_MASK, Record, encode_record, hosts
+from ...store.record_reader import StoredRecord
+from ..delays.levels import Place
+
+#: The queue of half messages, and that of the messages that say which of them are decided.
+HALF_QUEUE = 0
+#: What checked halves become that nobody has decided.
+DISCARDED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+#: What a half message's properties leave free: for TRANSACTION_CHECK_TIMES with three digits, ROCKETBOX_FIRST_HALF with
+#: nineteen, and their separators.
+CHECKS_ROOM_BYTES = 72
+#: Of a half that we put back at the end of its queue: the offset where it lay first. Ours, and not Apache's
+#: TRAN_PREPARED_QUEUE_OFFSET, since an op message for that one says that its copies are decided.
+FIRST_HALF = "ROCKETBOX_FIRST_HALF"
+
+_SECONDS = re.compile(r"[+-]?[0-9]{1,18}\Z", re.ASCII)
+_QUEUE_ID = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
+_OFFSET = re.compile(r"[0-9]{1,18}\Z", re.ASCII)
+
+
+class Half(NamedTuple):
+    """A half message as it was read. group: its producer's, empty in one of Apache's that has none. target: where it is
+    to go."""
+
+    record: Record
+    data: bytes
+    group: str
+    target: Place
+
+    @property
+    def unique_key(self) -> str:
+        return find_property(self.record.properties, UNIQUE_KEY) or ""
+
+
+def make_half(properties: dict[str, str], target: Place) -> None:
+    """Write into a message's properties that it is a half message, to go to `target`. What brokers note of halves is
+    taken out: a producer may send what it once received (from TRANS_CHECK_MAX_TIME_TOPIC, say)."""
+    for name in (TRANSACTION_CHECK_TIMES, PREPARED_QUEUE_OFFSET, FIRST_HALF):
+        properties.pop(name, None)
+    properties[TRANSACTION_ID] = properties[UNIQUE_KEY]
+    properties[REAL_TOPIC] = target.topic
+    properties[REAL_QUEUE_ID] = str(target.queue_id)
+
+
+def half_of(found: StoredRecord) -> Half | None:
+    """What a record is as a half message; None when it is none, or lacks what would end it."""
+    record = found.record
+    return half_like(found) if record.topic == HALF_TOPIC and record.queue_id == HALF_QUEUE else None
+
+
+def half_like(found: StoredRecord) -> Half | None:
+    """The same of a record in any topic: a discarded one says the same of itself."""
+    record, text = found.record, found.record.properties
+    group, topic, queue_id = (find_property(text, name) for name in (PRODUCER_GROUP, REAL_TOPIC, REAL_QUEUE_ID))
+    if not topic or queue_id is None or _QUEUE_ID.match(queue_id) is None:
+        return None
+    return Half(record, found.data, group or "", Place(topic, int(queue_id)))
+
+
+def immunity_ms(properties: str, timeout_ms: int) -> int:
+    """How long after its storing a half message is left alone, in ms: what its producer asked for, else
+    `transactionTimeOut`."""
+    seconds = find_property(properties, CHECK_IMMUNITY_TIME)
+    if seconds is None or _SECONDS.match(seconds) is None or int(seconds) < 0:
+        return timeout_ms
+    return int(seconds) * 1000
+
+
+def checks_of(properties: str) -> int:
+    """How often its producers have been asked, as the message says: Apache counts there."""
+    times = find_property(properties, TRANSACTION_CHECK_TIMES)
+    return int(times) if times is not None and times.isascii() and times.isdigit() and len(times) < 10 else 0
+
+
+def offset_in(properties: str, name: str) -> int | None:
+    """The offset of a half queue that a property says."""
+    text = find_property(properties, name)
+    return int(text) if text is not None and _OFFSET.match(text) else None
+
+
+def earlier_offsets(half: Half) -> set[int]:
+    """Where a half that was put back may have lain when its producer was told of it."""
+    text, here = half.record.properties, half.record.queue_offset
+    found = {offset_in(text, name) for name in (FIRST_HALF, PREPARED_QUEUE_OFFSET)}
+    return {offset for offset in found if offset is not None and offset < here}
+
+
+def put_back_text(half: Half, checks: int) -> str:
+    """The properties of a half that is put back."""
+    found = decode_properties(half.record.properties)
+    found.setdefault(FIRST_HALF, str(half.record.queue_offset))
+    if checks:
+        found[TRANSACTION_CHECK_TIMES] = str(checks)
+    return encode_properties(found)
+
+
+def with_checks(properties: str, checks: int) -> str:
+    """The properties of a half message whose producers were asked so often. One of Apache's may have no room for it."""
+    found = decode_properties(properties)
+    found[TRANSACTION_CHECK_TIMES] = str(checks)
+    text = encode_properties(found)
+    return text if len(text.encode()) <= MAX_PROPERTIES_BYTES else properties
+
+
+def as_checked(half: Half, checks: int) -> bytes:
+    """The message as its producer gets it with the question: a record in its real topic."""
+    record = half.record
+    return encode_record(
+        record._replace(
+            topic=half.target.topic,
+            queue_id=half.target.queue_id,
+            sys_flag=record.sys_flag & ~SYS_TRANSACTION_MASK,
+            properties=with_checks(record.properties, checks),
+        ),
+        *hosts(half.data),
+    )

@@ -1,0 +1,127 @@
+"""The thread that writes down what happened to transactions, and finishes what an earlier process had begun."""
+
+from __future__ import annotations
+
+import logging
+
+from ...clock import Clock
+from ...errors import QueueBroken
+from ...protocol.names import HALF_TOPIC
+from ...service_thread import ServiceThread
+from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import ENTRY_BYTES, unpack_entries
+from .admin_acts import AdminActs
+from .check import CheckTransactions
+from .check_counts import CheckCountsFile
+from .half import HALF_QUEUE
+from .open_halves import OpenHalves
+from .resolved import ResolvedTransactions
+
+logger = logging.getLogger(__name__)
+
+PERIOD_S = 1.0
+#: How often the counts of questions are written, in periods.
+_COUNTS_EVERY = 5
+
+
+class TransactionRecords(ServiceThread):
+    """The thread `transaction-records`. Owns: `checks` in DATA/rocketbox/transactions, and writes `resolved/`."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        halves: OpenHalves,
+        checks: CheckTransactions,
+        resolved: ResolvedTransactions,
+        counts: CheckCountsFile,
+        acts: AdminActs,
+        clock: Clock,
+    ) -> None:
+        super().__init__("transaction-records", clock)
+        # Constant after construction.
+        self._store = store
+        self._halves = halves
+        self._checks = checks
+        self._resolved = resolved
+        self._counts = counts
+        self._acts = acts
+        self._finished = False
+        self._counts_failure: str | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why something cannot be written down, if so."""
+        return self._resolved.failure or self._counts_failure or self._acts.journal.failure
+
+    @property
+    def lost(self) -> int:
+        """Ends of transactions since the start that are not kept."""
+        return self._resolved.lost
+
+    def run(self) -> None:
+        turn = 0
+        while not self.stopped:
+            self.wait(PERIOD_S)
+            turn += 1
+            try:
+                self._work(turn)
+            except Exception:
+                logger.exception("transactions: writing down failed")
+
+    def _work(self, turn: int) -> None:
+        self._resolved.write()
+        if not self._checks.ready:
+            return
+        if not self._finished:
+            self._finished = True
+            self._acts.finish()
+        if turn % _COUNTS_EVERY == 0:
+            self._save_counts()
+
+    def remembered(self) -> list[tuple[int, bytes]]:
+        """How often producers were asked before this start; nothing when the file is of another half queue."""
+        try:
+            found = self._counts.load()
+            if found is None or self._physical_of(found.last_offset) != found.last_physical:
+                return []
+        except (OSError, QueueBroken) as error:
+            logger.warning("transactions: counts of questions cannot be read, and begin anew: %s", error)
+            return []
+        return found.pages
+
+    def _save_counts(self) -> None:
+        queue = self._store.find_queue(HALF_TOPIC, HALF_QUEUE)
+        pages = self._halves.pages()
+        last = -1 if queue is None else queue.max_offset - 1
+        try:
+            self._counts.save(last, self._physical_of(last), pages)
+        except (OSError, QueueBroken) as error:
+            if self._counts_failure is None:
+                logger.error("transactions: counts of questions cannot be written down: %s", error)
+            self._counts_failure = str(error)
+        else:
+            self._counts_failure = None
+
+    def _physical_of(self, offset: int) -> int:
+        """Where a half message lies; -1 without one."""
+        queue = self._store.find_queue(HALF_TOPIC, HALF_QUEUE)
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return -1
+        files = self._store.queues.new_files(capacity=1)
+        try:
+            data = self._store.queues.read_entries(queue, offset, 1, files)
+        finally:
+            files.close()
+        for physical, _, _ in unpack_entries(data[:ENTRY_BYTES]) if len(data) >= ENTRY_BYTES else ():
+            return physical
+        return -1
+
+    def stop(self, deadline: float = 5.0) -> bool:
+        """Write the rest. The loop has ended."""
+        ended = super().stop(deadline)
+        if ended:
+            if self._checks.ready:
+                self._save_counts()
+            self._resolved.close()
+            self._acts.journal.close()
+        return ended

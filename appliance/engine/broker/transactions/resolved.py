@@ -1,0 +1,290 @@
+"""How transactions ended: 56 bytes each, in a ring of files.
+
+    DATA/rocketbox/transactions/resolved/0000000001 ...
+
+remoting-io packs an entry and leaves it in memory; a thread of its own appends what waits once a second, and so does
+whoever reads, before it reads. Nothing here is ever synced, and nothing depends on it: which half messages are open
+says the log. After a power cut an entry may tell of an end that the log has lost, so whoever shows entries looks there.
+Format page: docs/formats/transactions.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import re
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from ...store.disk import Disk
+
+logger = logging.getLogger(__name__)
+
+MAGIC = b"RBTRANS1"
+_BODY = struct.Struct(">qqqIBBBB20s")
+_CRC = struct.Struct(">I")
+ENTRY_BYTES = _BODY.size + _CRC.size
+HEADER = MAGIC + bytes(ENTRY_BYTES - len(MAGIC))
+#: Of one file; when one goes, so much of the past goes with it.
+FILE_BYTES = ENTRY_BYTES * (1 + 65_536)
+#: 1 million transactions, 56 MiB.
+MOST_FILES = 16
+#: What waits for the disk; what is more is dropped and counted.
+MOST_WAITING = 65_536
+#: Entries looked at in one go: searching keeps the GIL.
+_PIECE = ENTRY_BYTES * 4096
+_NAME = re.compile(r"[0-9]{10}\Z", re.ASCII)
+_MOST_AGE_MS = (1 << 32) - 1
+
+_pack = _BODY.pack
+
+
+class How(enum.IntEnum):
+    """How a transaction ended."""
+
+    COMMITTED = 1
+    ROLLED_BACK = 2
+    DISCARDED = 3
+    #: Its half message cannot be read any more.
+    LOST = 4
+
+
+class By(enum.IntEnum):
+    """Who said so."""
+
+    PRODUCER = 1
+    #: A producer that was asked.
+    CHECK = 2
+    ADMINISTRATOR = 3
+    #: Nobody did in time.
+    BROKER = 4
+
+
+class Resolved(NamedTuple):
+    """One transaction. half_offset: in the half queue. physical_offset: of the half message, -1 where it is not known.
+    at_ms: wall clock. age_ms: since the half message was stored. checks: questions to its producers until then. host:
+    the producer's, 8 or 20 bytes as records have it, or none."""
+
+    half_offset: int
+    physical_offset: int
+    at_ms: int
+    age_ms: int
+    how: How
+    by: By
+    checks: int
+    host: bytes
+
+
+class EntryPlace(NamedTuple):
+    """Where an entry stands: the number of its file, and which of that file's it is."""
+
+    file: int
+    at: int
+
+
+class ResolvedTransactions:
+    """`note` belongs to remoting-io; everything else any thread may do."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        # Constant after construction.
+        self.directory = directory
+        self._disk = disk
+        self._waiting: deque[bytes] = deque()
+        #: Entries that were not kept since the start: neither memory nor disk had room.
+        self.lost = 0
+        # Held by whoever writes. Owns the descriptor.
+        self._writing = threading.Lock()
+        self._fd = -1
+        self._number = 0
+        self._end = 0
+        self._opened = False
+        #: Why the last write failed, if it did.
+        self.failure: str | None = None
+
+    # --- remoting-io
+
+    def note(
+        self, half_offset: int, physical: int, at_ms: int, age_ms: int, how: int, by: int, checks: int, host: bytes
+    ) -> None:
+        """A transaction ended."""
+        if len(self._waiting) >= MOST_WAITING:
+            self.lost += 1
+            return
+        age_ms = min(max(0, age_ms), _MOST_AGE_MS)
+        self._waiting.append(_pack(half_offset, physical, at_ms, age_ms, how, by, min(checks, 255), len(host), host))
+
+    # --- writing
+
+    def write(self) -> None:
+        """Append what waits. What the disk does not take is dropped and counted: nobody waits for it."""
+        with self._writing:
+            while self._waiting:
+                taken: list[bytes] = []
+                while self._waiting and len(taken) < MOST_WAITING:
+                    body = self._waiting.popleft()
+                    taken.append(body + _CRC.pack(crc32(body)))
+                try:
+                    self._append(taken)
+                except OSError as error:
+                    if self.failure is None:
+                        logger.error("transactions: how they ended cannot be written down: %s", error)
+                    self.failure = error.strerror or str(error)
+                    self.lost += len(taken)
+                    self._close()
+                    return
+                self.failure = None
+
+    def _append(self, entries: list[bytes]) -> None:
+        if self._fd < 0:
+            self._open()
+        while entries:
+            room = (FILE_BYTES - self._end) // ENTRY_BYTES
+            if room <= 0:
+                self._begin()
+                continue
+            data = b"".join(entries[:room])
+            self._disk.write_all(self._fd, data, self._end)
+            self._end += len(data)
+            entries = entries[room:]
+
+    def _open(self) -> None:
+        """Go on behind the last whole entry of the newest file."""
+        self._disk.make_directory(self.directory)
+        numbers = self.files()
+        self._number = max(numbers, default=0)
+        if not numbers:
+            self._begin()
+            return
+        path = self._path(self._number)
+        fd = self._disk.open(path)
+        try:
+            size = self._disk.size(fd)
+            if self._disk.pread(fd, ENTRY_BYTES, 0) != HEADER or size > FILE_BYTES:
+                self._fd, self._end = fd, size
+                self._begin()  # it is not ours, or damaged: left as it is
+                return
+            end = size // ENTRY_BYTES * ENTRY_BYTES
+            if end != size:
+                self._disk.truncate(fd, end)
+        except OSError:
+            self._disk.close(fd)
+            raise
+        self._fd, self._end = fd, end
+
+    def _begin(self) -> None:
+        """Another file; the oldest one goes when there are too many."""
+        number = self._number + 1
+        while os.path.lexists(self._path(number)):  # something else of that name
+            number += 1
+        fd = self._disk.open(self._path(number), create=True)
+        try:
+            self._disk.write_all(fd, HEADER, 0)
+        except OSError:
+            self._disk.close(fd)
+            raise
+        self._close()
+        self._fd, self._number, self._end = fd, number, len(HEADER)
+        for old in self.files()[:-MOST_FILES]:
+            self._disk.unlink(self._path(old))
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+    def close(self) -> None:
+        """After the loop has ended: write the rest."""
+        self.write()
+        with self._writing:
+            self._close()
+
+    # --- reading
+
+    def files(self) -> list[int]:
+        """Their numbers, oldest first; foreign names are left alone, and what is no file."""
+        try:
+            with os.scandir(self.directory) as entries:
+                names = [one.name for one in entries if _NAME.match(one.name) and one.is_file(follow_symlinks=False)]
+        except OSError:
+            return []
+        return sorted(map(int, names))
+
+    def newest_first(self, before: EntryPlace | None = None) -> Iterator[tuple[EntryPlace, Resolved]]:
+        """Entries, the newest first; those before a place. Damaged ones are left out. Raises OSError."""
+        self.write()
+        for number, first, piece in self._pieces(before):
+            for at in range(len(piece) - ENTRY_BYTES, -1, -ENTRY_BYTES):
+                found = decode(piece, at)
+                if found is not None:
+                    yield EntryPlace(number, first + at // ENTRY_BYTES), found
+
+    def find(self, half_offset: int, physical: int) -> Resolved | None:
+        """The last that is known of one half message. Raises OSError."""
+        self.write()
+        wanted = struct.pack(">qq", half_offset, physical)
+        for _, _, piece in self._pieces(None):
+            at = piece.rfind(wanted)
+            while at >= 0:
+                if at % ENTRY_BYTES == 0 and (found := decode(piece, at)) is not None:
+                    return found
+                at = piece.rfind(wanted, 0, at + len(wanted) - 1)
+        return None
+
+    def oldest_ms(self) -> int | None:
+        """When the oldest one that is kept ended; None without any. Raises OSError."""
+        for number in self.files():
+            try:
+                fd = self._disk.open(self._path(number), read_only=True)
+            except FileNotFoundError:
+                continue
+            try:
+                found = decode(self._disk.pread(fd, ENTRY_BYTES, len(HEADER)), 0)
+            finally:
+                self._disk.close(fd)
+            if found is not None:
+                return found.at_ms
+        return None
+
+    def _pieces(self, before: EntryPlace | None) -> Iterator[tuple[int, int, bytes]]:
+        """(number of the file, which entry comes first, bytes) of all that is kept, the newest first."""
+        for number in reversed(self.files()):
+            if before is not None and number > before.file:
+                continue
+            try:
+                fd = self._disk.open(self._path(number), read_only=True)
+            except FileNotFoundError:
+                continue  # its turn came meanwhile
+            try:
+                size = min(self._disk.size(fd), FILE_BYTES)
+                end = len(HEADER) + (size - len(HEADER)) // ENTRY_BYTES * ENTRY_BYTES
+                if before is not None and number == before.file:
+                    end = min(end, len(HEADER) + before.at * ENTRY_BYTES)
+                if self._disk.pread(fd, len(HEADER), 0) != HEADER:
+                    continue
+                while end > len(HEADER):
+                    begin = max(len(HEADER), end - _PIECE)
+                    yield number, (begin - len(HEADER)) // ENTRY_BYTES, self._disk.pread(fd, end - begin, begin)
+                    end = begin
+            finally:
+                self._disk.close(fd)
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"{number:010d}"
+
+
+def decode(data: bytes, at: int) -> Resolved | None:
+    """The entry at a place; None when it is damaged."""
+    end = at + _BODY.size
+    if end + _CRC.size > len(data) or _CRC.unpack_from(data, end)[0] != crc32(data[at:end]):
+        return None
+    half_offset, physical, at_ms, age_ms, how, by, checks, length, host = _BODY.unpack_from(data, at)
+    try:
+        return Resolved(half_offset, physical, at_ms, age_ms, How(how), By(by), checks, host[:length])
+    except ValueError:
+        return None

@@ -1,0 +1,134 @@
+"""A discarded half message becomes one again: its producers are asked from the beginning.
+
+The copy in TRANS_CHECK_MAX_TIME_TOPIC stays, and a half message like it, with no checks done, is stored in the half
+queue. It is another one than the half that was discarded: what its producer said of that one too late stays refused.
+Each discarded one is resumed once, so that no transaction is committed twice: who did so before is found by the key
+index, or remembered until the index has it.
+Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resumeCheckHalfMessage`, which resumes any message as often as it is asked.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import NamedTuple
+
+from ...errors import Conflict, InvalidInput, NotFound, Unavailable
+from ...protocol.names import HALF_TOPIC
+from ...protocol.properties import UNIQUE_KEY, find_property
+from ...protocol.record import SYS_TRANSACTION_MASK, hosts
+from ...store.index.index_query import IndexQuery
+from ...store.message_store import MessageStore
+from ...store.record_reader import Missing, StoredRecord
+from ..delays.levels import Place
+from ..sending.outcome import PutOutcome
+from ..sending.own_appends import copy_of
+from .half import DISCARDED_TOPIC, HALF_QUEUE, half_like, with_checks
+from .half_appends import HalfAppends
+
+logger = logging.getLogger(__name__)
+
+#: Until it is stored.
+STORED_S = 10.0
+#: What is waited for of the key index.
+CATCH_UP_S = 0.25
+#: Discarded ones that were resumed since the start and are remembered.
+_REMEMBERED = 10_000
+#: Half messages of one unique key that are looked at.
+_LOOKED_AT = 64
+
+NOT_DISCARDED = "the message is no discarded half message"
+RESUMED_BEFORE = "the discarded transaction was resumed before"
+
+
+class Resumed(NamedTuple):
+    """The new half message. half_offset: in the half queue."""
+
+    half_offset: int
+    physical_offset: int
+    unique_key: str
+
+
+class ResumeDiscarded:
+    """Any thread but remoting-io; waits in the caller's."""
+
+    def __init__(self, store: MessageStore, halves: HalfAppends) -> None:
+        # Constant after construction.
+        self._store = store
+        self._halves = halves
+        self._index = IndexQuery(store.index, store.records)
+        # Held while one is resumed.
+        self._lock = threading.Lock()
+        #: Physical offset of a discarded one -> of the half that it became.
+        self._resumed: dict[int, int] = {}
+
+    def resume(self, physical: int) -> Resumed:
+        """Resume the discarded one at this physical offset; published when it returns.
+
+        NotFound (no message is there any more), InvalidInput (it is no discarded half message), Conflict (it was
+        resumed before), Unavailable (the log takes nothing now).
+        """
+        found = self.find(physical)
+        self.catch_up(CATCH_UP_S)
+        with self._lock:
+            if self.resumed_as(found) is not None:
+                raise Conflict(RESUMED_BEFORE)
+            outcome = self._store_again(found)
+            [half] = outcome.physical_offsets
+            self._resumed[physical] = half
+            while len(self._resumed) > _REMEMBERED:
+                del self._resumed[next(iter(self._resumed))]
+        logger.info("transactions: resumed at=%d half=%d key=%s", physical, outcome.queue_offset, outcome.unique_key)
+        return Resumed(outcome.queue_offset, half, outcome.unique_key)
+
+    def find(self, physical: int) -> StoredRecord:
+        """The discarded one at a physical offset. Errors as `resume`."""
+        found = self._store.records.find(physical)
+        if isinstance(found, Missing):
+            raise NotFound("message", str(physical))
+        if found.record.topic != DISCARDED_TOPIC or half_like(found) is None:
+            raise InvalidInput("message", NOT_DISCARDED)
+        return found
+
+    def catch_up(self, seconds: float) -> None:
+        """Have the key index know of what was resumed lately, if it can soon."""
+        if self._store.index.enabled:
+            self._index.catch_up(seconds)
+
+    def resumed_as(self, discarded: StoredRecord) -> int | None:
+        """The physical offset of the half message that it became; None when it was not resumed, as far as the key index
+        knows."""
+        record = discarded.record
+        half = self._resumed.get(record.physical_offset)
+        if half is not None:
+            return half
+        key = find_property(record.properties, UNIQUE_KEY)
+        if not key or not self._store.index.enabled:
+            return None
+        for one in self._index.find(HALF_TOPIC, key, _LOOKED_AT, 0, (1 << 63) - 1).records:
+            later = one.record.physical_offset > record.physical_offset
+            if later and find_property(one.record.properties, UNIQUE_KEY) == key and _is_copy(one, discarded):
+                return one.record.physical_offset
+        return None
+
+    def _store_again(self, found: StoredRecord) -> PutOutcome:
+        record = found.record
+        properties = with_checks(record.properties, 0)
+        message = copy_of(
+            record,
+            hosts(found.data)[0],
+            Place(HALF_TOPIC, HALF_QUEUE),
+            properties,
+            find_property(record.properties, UNIQUE_KEY) or "",
+            record.reconsume_times,
+            record.sys_flag & ~SYS_TRANSACTION_MASK,
+        )
+        outcome = self._halves.append(message, STORED_S)
+        if not outcome.is_stored:
+            raise Unavailable(outcome.reason)
+        return outcome
+
+
+def _is_copy(half: StoredRecord, discarded: StoredRecord) -> bool:
+    born = (half.record.born_time_ms, half.record.born_host)
+    return born == (discarded.record.born_time_ms, discarded.record.born_host)

@@ -1,0 +1,24 @@
+"""Lines of our journals: a text without newlines, with a checksum before it. PURE.
+
+    6f0a7c1e {"table":"topics", ...}\\n        CRC-32 of the text as eight hex digits, a blank, the text
+
+What a torn or damaged line means is for each journal to say. Formats: docs/formats/config.md, offset-resets.md,
+replay-job.md.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+_CRC_BYTES = 9  # eight digits and the blank
+
+
+def line_of(text: bytes) -> bytes:
+    """The line of a text, its newline included."""
+    return b"%08x %b\n" % (crc32(text), text)
+
+
+def text_of(line: bytes) -> bytes | None:
+    """The text of a line without its newline; None when the line is damaged."""
+    text = line[_CRC_BYTES:]
+    return text if line[:_CRC_BYTES] == b"%08x " % crc32(text) else None

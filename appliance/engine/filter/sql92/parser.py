@@ -1,0 +1,372 @@
+"""Reads an expression into nodes, by precedence and with two stacks of its own: no nesting can exhaust Python's.
+
+    or      := and ( OR and )*
+    and     := equality ( AND equality )*
+    equality:= compare ( = compare | <> compare | IS [NOT] NULL )*
+    compare := unary ( > unary | >= unary | < unary | <= unary | [NOT] BETWEEN unary AND unary
+                     | [NOT] IN ( 'text' , ... ) | [NOT] CONTAINS 'text' | [NOT] STARTSWITH ... | [NOT] ENDSWITH ... )*
+    unary   := + unary | - unary | NOT unary | primary
+    primary := literal | identifier | ( or )
+
+Operands are checked where RocketMQ checks them, as soon as they are joined, and reading ends where its reading ends: at
+the first token that cannot go on with a complete expression. Source: `SelectorParser.jj` and the `create...` methods of
+`ComparisonExpression`, `LogicExpression`, `UnaryExpression`, `ConstantExpression` (filter module of RocketMQ 5.3.3).
+"""
+
+from __future__ import annotations
+
+from .errors import SqlError, error_at
+from .java_values import (
+    DOUBLE,
+    INTEGER,
+    LONG,
+    MAX_DOUBLE,
+    MAX_INTEGER,
+    MAX_LONG,
+    MIN_DOUBLE,
+    Number,
+    compare_doubles,
+    joined,
+)
+from .lexer import END, FLOAT, STRING, WHOLE, WORD, Lexer, Token, string_value
+from .nodes import (
+    And,
+    Boolean,
+    Cast,
+    Equal,
+    In,
+    IsNull,
+    Literal,
+    Negate,
+    Node,
+    Not,
+    Or,
+    Property,
+    Relation,
+    TextTest,
+    is_boolean,
+)
+
+#: Characters of an expression. RocketMQ has no bound; ours says how long one may keep a thread busy.
+MAX_LENGTH = 32 * 1024
+#: Nodes one in another, and brackets and signs that wait for their operand. RocketMQ ends in a StackOverflowError.
+MAX_DEPTH = 100
+
+_RELATIONS = frozenset((">", ">=", "<", "<="))
+_TEXT_TESTS = frozenset(("CONTAINS", "STARTSWITH", "ENDSWITH"))
+_AFTER_NOT = _TEXT_TESTS | {"BETWEEN", "IN"}
+_PREFIXES = frozenset(("+", "-", "NOT"))
+
+# What waits on the stack of operators, besides the signs: an open bracket, and BETWEEN at its first or second operand.
+_OPEN = "("
+_LOW = "low"
+_HIGH = "high"
+
+#: How tight an operator that waits for its right side binds. All others take it as soon as it is complete.
+_PRECEDENCE = {"OR": 1, "AND": 2, "=": 3, "<>": 3}
+
+
+def parse(text: str) -> Node:
+    """The Boolean node of an expression. Raises SqlError."""
+    if len(text) > MAX_LENGTH:
+        raise error_at(text, MAX_LENGTH, f"It has {len(text):,} characters, {MAX_LENGTH:,} are allowed")
+    return _Parser(text).parse()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lexer = Lexer(text)
+        self._token = self._lexer.next()
+        self._operands: list[Node] = []
+        # Each with the token it came from, and whether a NOT stood before (BETWEEN).
+        self._waiting: list[tuple[str, Token, bool]] = []
+
+    def parse(self) -> Node:
+        while True:
+            self._operand()
+            if not self._operators():
+                break
+        self._reduce(0)
+        return self._as_boolean(self._operands[-1], self._token)
+
+    # Tokens.
+
+    def _advance(self) -> Token:
+        token = self._token
+        self._token = self._lexer.next()
+        return token
+
+    def _error(self, message: str, token: Token) -> SqlError:
+        return error_at(self._text, token.start, message)
+
+    def _unexpected(self, expected: str, token: Token | None = None) -> SqlError:
+        token = token or self._token
+        found = "the expression ends" if token.kind == END else f"found {_short(token.text)}"
+        return self._error(f"Expected {expected}, {found}", token)
+
+    def _expect(self, kind: str, expected: str) -> Token:
+        if self._token.kind != kind:
+            raise self._unexpected(expected)
+        return self._advance()
+
+    # Operands.
+
+    def _operand(self) -> None:
+        """Reads up to and with one literal or identifier, opening what stands before it."""
+        while True:
+            token = self._token
+            kind = token.kind
+            if kind == _OPEN or kind in _PREFIXES:
+                if len(self._waiting) >= 3 * MAX_DEPTH:
+                    raise self._too_deep(token)
+                self._waiting.append((kind, token, False))
+                self._advance()
+                continue
+            break
+        if kind == WORD:
+            node: Node = Property(1, token.text)
+        elif kind == STRING:
+            node = Literal(1, joined(string_value(token.text)))
+        elif kind == WHOLE:
+            node = Literal(1, self._whole(token))
+        elif kind == FLOAT:
+            node = Literal(1, self._float(token))
+        elif kind in ("TRUE", "FALSE"):
+            node = Literal(1, kind == "TRUE")
+        elif kind == "NULL":
+            node = Literal(1, None)
+        else:
+            raise self._unexpected("a property, a literal, NOT or (")
+        self._advance()
+        self._operands.append(node)
+
+    def _whole(self, token: Token) -> Number:
+        digits = token.text.rstrip("lL")
+        if len(digits) > 19 or (value := int(digits)) > MAX_LONG:
+            raise self._error(f"{_short(token.text)} is more than 64 bits hold", token)
+        return Number(INTEGER if value <= MAX_INTEGER else LONG, value)
+
+    def _float(self, token: Token) -> Number:
+        value = float(token.text)
+        if value > MAX_DOUBLE or value < MIN_DOUBLE:
+            raise self._error(
+                f"{_short(token.text)} is not between {MIN_DOUBLE} and {MAX_DOUBLE} (0.0 is not allowed, 0 is)", token
+            )
+        return Number(DOUBLE, value)
+
+    # Operators.
+
+    def _operators(self) -> bool:
+        """Takes what may follow an operand. True: another operand must come; False: the expression is complete."""
+        compares = True  # behind IS NULL only what binds less tight than a comparison goes on
+        while True:
+            self._tight()
+            token = self._token
+            kind = token.kind
+            if self._waiting and self._waiting[-1][0] == _LOW:
+                _, between, negated = self._waiting.pop()
+                self._expect("AND", "AND and the upper end of BETWEEN")
+                self._waiting.append((_HIGH, between, negated))
+                return True
+            if kind in _RELATIONS and compares:
+                self._wait(kind)
+                return True
+            if kind in ("AND", "OR", "=", "<>"):
+                self._reduce(_PRECEDENCE[kind])
+                self._wait(kind)
+                return True
+            if kind == "IS":
+                self._reduce(_PRECEDENCE["="])
+                self._is_null()
+                compares = False
+            elif kind == "NOT" and compares:
+                self._advance()
+                if self._token.kind not in _AFTER_NOT:
+                    raise self._unexpected("IN, BETWEEN, CONTAINS, STARTSWITH or ENDSWITH behind NOT", token)
+                if self._comparison(True):
+                    return True
+            elif kind in _AFTER_NOT and compares:
+                if self._comparison(False):
+                    return True
+            elif kind == ")" and self._close():
+                compares = True
+            elif any(waiting[0] == _OPEN for waiting in self._waiting):
+                raise self._unexpected("an operator or )")
+            else:
+                return False
+
+    def _wait(self, kind: str) -> None:
+        self._waiting.append((kind, self._advance(), False))
+
+    def _tight(self) -> None:
+        """Joins what takes its operand as soon as it is complete: signs, relations, the end of BETWEEN."""
+        while self._waiting:
+            kind, token, negated = self._waiting[-1]
+            if kind == "+":
+                self._waiting.pop()
+            elif kind == "-":
+                self._waiting.pop()
+                of = self._operands.pop()
+                self._push(Negate(of.depth + 1, of), token)
+            elif kind == "NOT":
+                self._waiting.pop()
+                of = self._as_boolean(self._operands.pop(), token)
+                self._push(Not(of.depth + 1, of), token)
+            elif kind in _RELATIONS:
+                self._waiting.pop()
+                right, left = self._operands.pop(), self._operands.pop()
+                self._push(self._relation(kind, left, right, token), token)
+            elif kind == _HIGH:
+                self._waiting.pop()
+                high, low, value = self._operands.pop(), self._operands.pop(), self._operands.pop()
+                self._push(self._between(value, low, high, negated, token), token)
+            else:
+                return
+
+    def _reduce(self, precedence: int) -> None:
+        """Joins what waits and binds at least as tight, up to an open bracket."""
+        while self._waiting:
+            kind, token, _ = self._waiting[-1]
+            if _PRECEDENCE.get(kind, -1) < max(precedence, 1):
+                return
+            self._waiting.pop()
+            right, left = self._operands.pop(), self._operands.pop()
+            if kind in ("=", "<>"):
+                node: Node = self._equal(left, right, token)
+                if kind == "<>":
+                    node = Not(node.depth + 1, node)
+            else:
+                left, right = self._as_boolean(left, token), self._as_boolean(right, token)
+                node = _chain(And if kind == "AND" else Or, left, right)
+            self._push(node, token)
+
+    def _close(self) -> bool:
+        """Takes a closing bracket; False when none is open."""
+        self._reduce(0)
+        if not self._waiting or self._waiting[-1][0] != _OPEN:
+            return False
+        self._waiting.pop()
+        self._advance()
+        return True
+
+    def _is_null(self) -> None:
+        token = self._advance()
+        negated = self._token.kind == "NOT"
+        if negated:
+            self._advance()
+        self._expect("NULL", "NULL behind IS NOT" if negated else "NULL or NOT NULL behind IS")
+        of = self._operands.pop()
+        node: Node = IsNull(of.depth + 1, of)
+        self._push(Not(node.depth + 1, node) if negated else node, token)
+
+    def _comparison(self, negated: bool) -> bool:
+        """BETWEEN, IN or a test of the text. True: an operand must come."""
+        token = self._advance()
+        if token.kind == "BETWEEN":
+            self._waiting.append((_LOW, token, negated))
+            return True
+        if token.kind == "IN":
+            values = self._list()
+            of = self._operands.pop()
+            if not isinstance(of, Property):
+                raise self._error("IN wants a property on its left (NOT binds tighter: write a NOT IN ...)", token)
+            self._push(In(2, of, values, negated), token)
+        else:
+            search = self._expect(STRING, f"a string behind {token.kind}")
+            of = self._operands.pop()
+            value = joined(string_value(search.text))
+            self._push(TextTest(of.depth + 1, token.kind, of, value, negated), token)
+        return False
+
+    def _list(self) -> tuple[str, ...]:
+        self._expect("(", "( behind IN")
+        values = [self._expect(STRING, "a string in the list of IN").text]
+        while self._token.kind == ",":
+            self._advance()
+            values.append(self._expect(STRING, "a string in the list of IN").text)
+        self._expect(")", ", or ) in the list of IN")
+        return tuple([joined(string_value(value)) for value in values])
+
+    # Checks of what is joined.
+
+    def _push(self, node: Node, token: Token) -> None:
+        if node.depth > MAX_DEPTH:
+            raise self._too_deep(token)
+        self._operands.append(node)
+
+    def _too_deep(self, token: Token) -> SqlError:
+        return self._error(f"More than {MAX_DEPTH} levels one in another", token)
+
+    def _as_boolean(self, node: Node, token: Token) -> Node:
+        if is_boolean(node):
+            return node
+        if isinstance(node, Property):
+            return Cast(2, node)
+        raise self._error("A value stands where a condition is wanted", token)
+
+    def _between(self, value: Node, low: Node, high: Node, negated: bool, token: Token) -> Node:
+        if not negated and isinstance(low, Literal) and isinstance(high, Literal):
+            left, right = low.value, high.value
+            if isinstance(left, Number) and isinstance(right, Number) and compare_numbers(right, left) < 0:
+                raise self._error("The lower end of BETWEEN is above the upper end", token)
+        first = self._relation("<" if negated else ">=", value, low, token)
+        second = self._relation(">" if negated else "<=", value, high, token)
+        if _is_negated_condition(value):
+            # Null, whatever is in it: the second half adds nothing, and would double the work at each level.
+            return first
+        return _chain(Or if negated else And, first, second)
+
+    def _relation(self, sign: str, left: Node, right: Node, token: Token) -> Node:
+        for operand in (left, right):
+            number = isinstance(operand, Literal) and isinstance(operand.value, Number)
+            if not number and (isinstance(operand, Literal) or is_boolean(operand)):
+                message = (
+                    f"{_shown(operand)} cannot be compared by {token.text.upper()}, only properties and numbers can"
+                )
+                raise self._error(message, token)
+        return Relation(max(left.depth, right.depth) + 1, sign, left, right)
+
+    def _equal(self, left: Node, right: Node, token: Token) -> Node:
+        for operand in (left, right):
+            if isinstance(operand, Literal) and operand.value is None:
+                raise self._error(f"NULL cannot be compared by {token.text}: write IS NULL", token)
+        if (
+            isinstance(left, Literal)
+            and isinstance(left.value, bool)
+            and isinstance(right, Literal)
+            and not isinstance(right.value, bool)
+        ):
+            raise self._error(f"{_shown(left)} cannot be compared with {_shown(right)}", token)
+        return Equal(max(left.depth, right.depth) + 1, left, right)
+
+
+def compare_numbers(left: Number, right: Number) -> int:
+    """Below, at or above 0, as Java compares two numbers after making the narrower one the wider type."""
+    if DOUBLE in (left.type, right.type):
+        return compare_doubles(float(left.value), float(right.value))
+    return (left.value > right.value) - (left.value < right.value)
+
+
+def _chain(joint: type[And] | type[Or], left: Node, right: Node) -> Node:
+    return joint(max([node.depth + (type(node) is not joint) for node in (left, right)]), left, right)
+
+
+def _is_negated_condition(node: Node) -> bool:
+    if not isinstance(node, Negate):
+        return False
+    while isinstance(node, Negate):
+        node = node.of
+    return isinstance(node, Boolean)
+
+
+def _shown(node: Node) -> str:
+    if not isinstance(node, Literal):
+        return "A condition"
+    if isinstance(node.value, str):
+        return f"The string {_short(repr(node.value))}"
+    return "NULL" if node.value is None else str(node.value).upper()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,177 @@
+"""SQL92 expressions as filters: one object for each text that is in use, and what it said of values it has seen.
+
+An expression costs a parse once, also one that is wrong, as long as it is not forgotten. What is kept is bounded, since
+strangers can bring as many as they like: the ones that nobody uses, those that are in use together, the errors, and
+the verdicts of all of them together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from .message_filter import MessageFilter
+from .projection import SEPARATOR, needles, property_values
+from .sql92 import Sql92Expression, SqlError, compile_sql92
+
+_SEPARATOR = SEPARATOR.decode()
+#: Errors remembered, each by the digest of its expression.
+_ERRORS_KEPT = 1024
+#: Verdicts remembered, of all expressions together, some 300 bytes each; and what is too long to be worth it.
+_VERDICTS_KEPT = 50_000
+_LONGEST_KEY = 200
+#: When so many values more than half of all were new, verdicts are not remembered any more.
+_MOST_DIFFERENT = 2000
+#: With more names it is cheaper to decode all properties, and hardly two messages have the same values.
+_MOST_NAMES = 16
+#: A text of this length is compiled in well under a millisecond.
+QUICK_CHARS = 400
+
+
+class TooManyExpressions(Exception):
+    """So many are in use that another one is not made."""
+
+
+class SqlFilter(MessageFilter):
+    """Lets the messages through whose properties fulfil an expression. Any thread."""
+
+    __slots__ = ("__weakref__", "_compiled", "_differ", "_verdicts", "_wanted", "expression")
+
+    def __init__(self, expression: str, compiled: Sql92Expression) -> None:
+        names = compiled.names
+        super().__init__(None, reads_records=True, costly=len(expression) > QUICK_CHARS or len(names) > _MOST_NAMES)
+        self.expression = expression
+        self._compiled = compiled
+        if len(names) <= _MOST_NAMES:
+            self.names = tuple(name.encode() for name in names)
+        self._wanted = needles(names)
+        self._verdicts: dict[bytes, bool] = {}
+        # Sixteenths of values that were not seen before, less half of all: below zero it does not go. However few are
+        # asked for at once.
+        self._differ = 0
+
+    def matches(self, properties: Mapping[str, str]) -> bool:
+        return self._compiled.matches(properties)
+
+    def verdicts(self, data: bytes, places: Sequence[tuple[int, int]]) -> list[bool]:
+        if self.names is None:
+            return super().verdicts(data, places)
+        return self.verdicts_of(property_values(data, places, self._wanted))
+
+    def verdicts_of(self, keys: Sequence[bytes | None]) -> list[bool]:
+        known = self._verdicts
+        found = []
+        if self._differ > 16 * _MOST_DIFFERENT:
+            # Hardly two have the same values: looking for them costs more than it saves.
+            self._differ -= len(keys)  # and now and then it is tried again
+            judge = self._judge
+            return [key is None or judge(key) for key in keys]
+        for key in keys:
+            if key is None:
+                found.append(True)
+                continue
+            verdict = known.get(key)
+            if verdict is None:
+                verdict = self._judge(key)
+                self._differ += 16
+                if len(key) <= _LONGEST_KEY:
+                    _remember(self, key, verdict)
+            found.append(verdict)
+        self._differ -= min(8 * len(keys), self._differ)
+        return found
+
+    def _judge(self, key: bytes) -> bool:
+        """Of values, as `names` say whose."""
+        try:
+            values = key.decode().split(_SEPARATOR)
+        except UnicodeDecodeError:
+            return True  # no text: who reads the record finds it damaged
+        if "" in values:
+            return self._compiled.matches_values([value or None for value in values])
+        return self._compiled.matches_values(values)
+
+
+# --- what is kept, for all threads: each step on a dict is one C call, so nobody needs a lock
+
+
+class _Shelf:
+    """Expressions up to some length. in_use: one object for each text that somebody holds. kept: those made last, held
+    here; errors: of those that are none, by digest."""
+
+    def __init__(self, longest: int, kept: int, most: int) -> None:
+        self.longest = longest
+        self.in_use: weakref.WeakValueDictionary[str, SqlFilter] = weakref.WeakValueDictionary()
+        self.kept: OrderedDict[str, SqlFilter] = OrderedDict()
+        self.most_kept = kept
+        self.most = most
+
+    def keep(self, text: str, made: SqlFilter) -> None:
+        """Have it found from now on. Raises TooManyExpressions."""
+        if len(self.in_use) >= self.most:
+            raise TooManyExpressions("too many different expressions are in use")
+        self.in_use[text] = made
+        self.kept[text] = made
+        if len(self.kept) > self.most_kept:
+            self.kept.popitem(last=False)
+
+
+#: A compiled expression takes some 60 bytes for each character: 200 MB in the worst case, all of them together.
+_shelves = (_Shelf(200, 1024, 8192), _Shelf(2000, 128, 512), _Shelf(1 << 30, 16, 32))
+_errors: OrderedDict[bytes, SqlError] = OrderedDict()
+_remembered = 0
+
+
+def _shelf_of(expression: str) -> _Shelf:
+    return next(shelf for shelf in _shelves if len(expression) <= shelf.longest)
+
+
+def sql_filter(expression: str | None) -> SqlFilter:
+    """The filter of an expression, made once as long as it is in use or was made lately.
+
+    Raises SqlError for a text that is no expression, TooManyExpressions.
+    """
+    text = expression or ""
+    found = known_filter(text)
+    if found is not None:
+        return found
+    try:
+        made = SqlFilter(text, compile_sql92(text))
+    except SqlError as error:
+        # Another one is kept: this one holds on to the frames that it comes through, requests and all.
+        _errors[_digest(text)] = SqlError(error.message, error.line, error.column)
+        if len(_errors) > _ERRORS_KEPT:
+            _errors.popitem(last=False)
+        raise
+    _shelf_of(text).keep(text, made)
+    return made
+
+
+def known_filter(expression: str) -> SqlFilter | None:
+    """The filter if it is there; None when it would have to be compiled. Raises the SqlError that is known of it."""
+    found = _shelf_of(expression).in_use.get(expression)
+    if found is not None:
+        return found
+    error = _errors.get(_digest(expression)) if _errors else None
+    if error is None:
+        return None
+    raise SqlError(error.message, error.line, error.column)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _remember(judge: SqlFilter, key: bytes, verdict: bool) -> None:
+    """Keep a verdict; when there are too many of all expressions, begin anew."""
+    global _remembered
+    judge._verdicts[key] = verdict
+    _remembered += 1
+    if _remembered > _VERDICTS_KEPT:
+        _remembered = 0
+        for shelf in _shelves:
+            for reference in shelf.in_use.valuerefs():
+                one = reference()
+                if one is not None:
+                    one._verdicts.clear()

@@ -1,0 +1,486 @@
+"""What is wrong with a consumer group: each finding with the numbers it rests on, from the broker's own records.
+
+One look a kind, all over one snapshot of offsets and clients. A look that needs what the broker does not know says
+"unknown" and why; it never guesses. What can be seen from here only is said as such: a client may keep to itself why it
+commits nothing (`EngineAdmin.running_info` asks it).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from ..broker.clients import ConsumerGroupInfo
+from ..broker.groups import SubscriptionGroupManager
+from ..broker.pull_offsets import PullOffsets
+from ..broker.queue_locks import RebalanceLockManager
+from ..broker.sampler import SLOTS, Sampler
+from ..errors import NotFound, RefusedRequest
+from ..filter.expressions import TAG_TYPES, make_filter
+from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ..protocol.properties import decode_properties
+from ..store.message_store import MessageStore
+from ..store.queues.consume_queue import ConsumeQueue
+from . import diagnosis_snapshots as d
+from .client_views import conflicts_of, members_of
+from .lag import BROADCASTING, Backlog, ConsumerLag, LagSnapshot
+from .measures import Measures
+from .queue_reader import QueueReader
+from .sentences import Sentence, say
+
+#: What is looked at, in this order.
+KINDS = (
+    "consumption_off",
+    "no_consumer",
+    "subscriptions_differ",
+    "expression",
+    "silent_lock",
+    "queue_stuck",
+    "slow_handler",
+    "retries_storming",
+    "dead_letters_growing",
+    "fewer_consumers",
+    "idle_consumers",
+    "uneven_share",
+)
+
+#: An offset that stays for so long while a message waits behind it is stuck. Clients commit every 5 s and share queues
+#: out every 20 s, and a handler may well take a minute.
+STUCK_S = 120.0
+#: A holder of a lock that has not pulled for so long is silent: it renews the lock every 20 s, and pulls all the time.
+SILENT_S = 60.0
+#: Messages that are pulled and not yet committed are worked off in this time by a handler that keeps up: three times
+#: what lies between two commits of a client.
+SLOW_S = 15.0
+#: And fewer of them are not looked at: two pulls of 32 messages.
+SLOW_IN_FLIGHT = 64
+#: Rates are of the last minute, since commits come every 5 s; known after so many seconds.
+RATE_SAMPLES = 60
+RATE_KNOWN_S = 10.0
+#: Retries storm when there is one a second, and they are a fifth of what the group consumes.
+STORM_RATE = 1.0
+STORM_SHARE = 0.2
+#: A backlog grows when so much more comes than goes, and at least one message a second more.
+GROWTH_SHARE = 0.1
+GROWTH_RATE = 1.0
+#: Messages that came last to a topic, of which an expression is expected to let one through.
+LOOKED_AT = 200
+#: Queues and clients that a finding names.
+MOST_NAMED = 100
+
+_LEVELS = {"act": 0, "watch": 1}
+
+
+class _Unknown(Exception):
+    """A look cannot tell; why is a sentence."""
+
+    def __init__(self, why: Sentence) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+class GroupDiagnosis:
+    """Any thread; reads a few store times from the log in the caller's."""
+
+    def __init__(
+        self,
+        groups: SubscriptionGroupManager,
+        store: MessageStore,
+        lag: ConsumerLag,
+        locks: RebalanceLockManager,
+        pulled: PullOffsets,
+        sampler: Sampler,
+        measures: Measures,
+    ) -> None:
+        # Constant after construction.
+        self._groups = groups
+        self._store = store
+        self._lag = lag
+        self._locks = locks
+        self._pulled = pulled
+        self._sampler = sampler
+        self._measures = measures
+
+    def of(self, group: str) -> d.Diagnosis:
+        """NotFound for a group that is not configured, not online and has no offsets."""
+        progress = self._lag.snapshot()
+        if self._groups.get(group) is None and group not in progress.online and group not in progress.entries:
+            raise NotFound("group", group)
+        found: list[d.Finding] = []
+        looked = []
+        with QueueReader(self._store) as reader:
+            one = _Patient(self, group, progress, reader)
+            for kind in KINDS:
+                look: Callable[[], Iterator[d.Finding]] = getattr(one, kind)
+                try:
+                    these = list(look())
+                except _Unknown as unknown:
+                    looked.append(d.Look(kind, "unknown", unknown.why))
+                    continue
+                found += these
+                looked.append(d.Look(kind, "found" if these else "clear", None))
+        found.sort(key=lambda finding: _LEVELS[finding.level])
+        return d.Diagnosis(group, int(time.time() * 1000), tuple(found), tuple(looked))
+
+
+class _Patient:
+    """One group in one snapshot; a method for each of KINDS."""
+
+    def __init__(self, tools: GroupDiagnosis, group: str, progress: LagSnapshot, reader: QueueReader) -> None:
+        self._group = group
+        self._progress = progress
+        self._reader = reader
+        self._locks = tools._locks
+        self._pulled = tools._pulled
+        self._sampler = tools._sampler
+        self._measures = tools._measures
+        self._records = tools._store.records
+        self._config = tools._groups.get(group)
+        self._info: ConsumerGroupInfo | None = progress.online.get(group)
+        self._channels = [] if self._info is None else list(self._info.channels.values())
+        self._now = time.monotonic()
+        self._now_ms = int(time.time() * 1000)
+
+    # --- what is known
+
+    def _broadcasts(self) -> bool:
+        return self._info is not None and self._info.message_model == BROADCASTING
+
+    def _online(self) -> None:
+        if not self._channels:
+            raise _Unknown(say("no_consumer_online"))
+
+    def _shares_queues(self) -> None:
+        """The looks at offsets and shares are for groups that are online and keep their offsets here."""
+        self._online()
+        if self._broadcasts():
+            raise _Unknown(say("broadcast_keeps_offsets"))
+
+    def _backlog(self) -> Backlog:
+        backlog = self._progress.backlog(self._group)
+        if backlog.lag is None:
+            raise _Unknown(backlog.why or say("not_measured_yet"))
+        return backlog
+
+    def _waiting(self) -> int:
+        return self._backlog().lag or 0
+
+    def _span(self) -> tuple[int, float]:
+        span = self._sampler.span(RATE_SAMPLES)
+        if span[1] < RATE_KNOWN_S:
+            raise _Unknown(say("not_measured_yet"))
+        return span
+
+    def _rate_in(self, topic: str) -> float:
+        return self._sampler.rate(self._sampler.topics.get(topic), self._span()) or 0.0
+
+    def _rate_out(self, topic: str) -> float:
+        return self._sampler.rate(self._sampler.pairs.get((topic, self._group)), self._span()) or 0.0
+
+    def _idle_s(self, queue: ConsumeQueue) -> float:
+        """For how long the committed offset has not gone on, as far as this process has seen."""
+        entry = self._progress.entries.get(self._group, {}).get(queue.topic)
+        since = self._sampler.started_at if entry is None else self._sampler.queue_moved_at(entry, queue.queue_id)
+        return max(0.0, self._now - since)
+
+    def _age_s(self, queue: ConsumeQueue, offset: int) -> float:
+        """How long a message has been there; 0 when it is gone."""
+        stored = self._measures.stored_at_ms(self._reader, queue, offset)
+        return 0.0 if stored is None else max(0.0, (self._now_ms - stored) / 1000)
+
+    def _connected_s(self) -> float:
+        """For how long the member is connected that came first: no message waited longer at a client."""
+        return max((self._now - channel.conn.listening_since for channel in self._channels), default=0.0)
+
+    def _own_topics(self) -> list[str]:
+        return self._progress.topics_of(self._group)
+
+    # --- the looks
+
+    def consumption_off(self) -> Iterator[d.Finding]:
+        """Pulls of the group are refused."""
+        if self._config is None or self._config.consume_enable:
+            return
+        lag = self._progress.backlog(self._group).lag
+        evidence = [d.Evidence("clients", len(self._channels), "clients")]
+        if lag is not None:
+            evidence.append(d.Evidence("lag", lag, "messages"))
+        yield d.Finding("consumption_off", "act", say("diag_consumption_off"), tuple(evidence))
+
+    def no_consumer(self) -> Iterator[d.Finding]:
+        """Messages wait, and nobody is connected."""
+        if self._channels:
+            return
+        lag = self._waiting()
+        retries = self._progress.retries(self._group)
+        if lag or retries:
+            evidence = (
+                d.Evidence("lag", lag, "messages"),
+                d.Evidence("retries", retries, "messages"),
+                d.Evidence("clients", 0, "clients"),
+            )
+            yield d.Finding("no_consumer", "act", say("diag_no_consumer", count=lag + retries), evidence)
+
+    def subscriptions_differ(self) -> Iterator[d.Finding]:
+        """Members want different things of a topic: the broker keeps one of the subscriptions for all."""
+        self._online()
+        conflicts = conflicts_of(members_of(self._info))
+        for conflict in conflicts[:MOST_NAMED]:
+            names = [client.client_id for version in conflict.versions for client in version.clients]
+            counts = (("subscriptions", len(conflict.versions), ""), ("clients", len(names), "clients"))
+            yield d.Finding(
+                "subscriptions_differ",
+                "act",
+                say("diag_subscriptions_differ", topic=conflict.topic, versions=len(conflict.versions)),
+                tuple(d.Evidence(*count) for count in counts),
+                clients=tuple(names[:MOST_NAMED]),
+            )
+
+    def expression(self) -> Iterator[d.Finding]:
+        """What a group filters by is no expression, or lets none of the messages through that came last."""
+        self._online()
+        for wanted in list(self._info.subscriptions.values()) if self._info is not None else ():
+            if wanted.expression_type in TAG_TYPES:
+                continue
+            try:
+                judge = make_filter(wanted.expression_type, wanted.sub_string)
+            except RefusedRequest as refusal:
+                text = say("diag_expression_wrong", topic=wanted.topic, reason=str(refusal))
+                yield d.Finding("expression", "act", text, (d.Evidence("clients", len(self._channels), "clients"),))
+                continue
+            looked = matched = 0
+            for queue in self._progress.readable(wanted.topic)[:MOST_NAMED]:
+                begin = max(queue.min_offset, queue.max_offset - LOOKED_AT)
+                for physical, size, _ in self._reader.entries(queue, begin, queue.max_offset - begin):
+                    stored = self._records.get(physical, size)
+                    if stored is not None:
+                        looked += 1
+                        matched += judge.matches(decode_properties(stored.record.properties))
+                if matched or looked >= LOOKED_AT:
+                    break
+            if looked and not matched:
+                text = say("diag_expression_lets_nothing", topic=wanted.topic, count=looked)
+                yield d.Finding("expression", "watch", text, (d.Evidence("looked_at", looked, "messages"),))
+
+    def silent_lock(self) -> Iterator[d.Finding]:
+        """A queue in order is leased to a client that is gone, or that renews the lease and pulls nothing."""
+        members: dict[str, int] = {}
+        for channel in self._channels:
+            members[channel.client_id] = members.get(channel.client_id, 0) + channel.conn.parked_count
+        queues = {
+            (queue.topic, queue.queue_id): queue
+            for topic in [*self._own_topics(), RETRY_PREFIX + self._group]
+            for queue in self._progress.readable(topic)
+        }
+        gone: dict[str, list[tuple[ConsumeQueue, float]]] = {}
+        idle: dict[str, list[tuple[ConsumeQueue, float]]] = {}
+        for place, (client_id, left_s) in self._locks.leases(self._group).items():
+            queue = queues.get((place.topic, place.queue_id))
+            if queue is None:
+                continue
+            if client_id not in members:
+                gone.setdefault(client_id, []).append((queue, left_s))
+            elif not members[client_id] and self._pulls_nothing(queue):
+                idle.setdefault(client_id, []).append((queue, self._idle_s(queue)))
+        for code, found, name in (
+            ("diag_lock_of_nobody", gone, "lease_left"),
+            ("diag_lock_of_silent", idle, "idle"),
+        ):
+            for client_id, held in sorted(found.items())[:MOST_NAMED]:
+                seconds = max(value for _, value in held)
+                waiting = sum(self._waiting_in(queue) for queue, _ in held)
+                text = say(code, client=client_id, queues=len(held), seconds=round(seconds))
+                evidence = (
+                    d.Evidence("queues", len(held), "queues"),
+                    d.Evidence("lag", waiting, "messages"),
+                    d.Evidence(name, round(seconds, 1), "s"),
+                )
+                named = tuple((queue.topic, queue.queue_id) for queue, _ in held[:MOST_NAMED])
+                yield d.Finding("silent_lock", "act" if waiting else "watch", text, evidence, named, (client_id,))
+
+    def _waiting_in(self, queue: ConsumeQueue) -> int:
+        offset = self._progress.committed(self._group, queue.topic).get(queue.queue_id)
+        return 0 if offset is None else max(0, queue.max_offset - max(offset, queue.min_offset))
+
+    def _pulls_nothing(self, queue: ConsumeQueue) -> bool:
+        """Messages wait, none of them is in flight, and it has been so for long."""
+        offset = self._progress.committed(self._group, queue.topic).get(queue.queue_id)
+        if offset is None or offset >= queue.max_offset or self._pulled.get(self._group, queue) > offset:
+            return False
+        return self._idle_s(queue) >= SILENT_S and self._age_s(queue, max(offset, queue.min_offset)) >= SILENT_S
+
+    def queue_stuck(self) -> Iterator[d.Finding]:
+        """One queue stays where it is while others of its topic go on."""
+        self._shares_queues()
+        backlog = self._backlog()
+        lagging = {(queue.topic, queue.queue_id): (queue, offset) for queue, offset in backlog.lagging}
+        for topic in self._own_topics():
+            queues = self._progress.readable(topic)
+            moving = sum(self._idle_s(queue) < STUCK_S for queue in queues if self._has_moved(queue))
+            if not moving:
+                continue
+            for queue in queues:
+                behind = lagging.get((topic, queue.queue_id))
+                if behind is None:
+                    continue
+                idle_s = min(self._idle_s(queue), self._age_s(*behind), self._connected_s())
+                if idle_s < STUCK_S:
+                    continue
+                lag = queue.max_offset - behind[1]
+                evidence = (
+                    d.Evidence("offset", behind[1], ""),
+                    d.Evidence("lag", lag, "messages"),
+                    d.Evidence("idle", round(idle_s, 1), "s"),
+                    d.Evidence("queues_moving", moving, "queues"),
+                )
+                text = say(
+                    "diag_queue_stuck",
+                    topic=topic,
+                    queue=queue.queue_id,
+                    offset=behind[1],
+                    count=lag,
+                    seconds=round(idle_s),
+                )
+                yield d.Finding("queue_stuck", "act", text, evidence, ((topic, queue.queue_id),))
+
+    def _has_moved(self, queue: ConsumeQueue) -> bool:
+        """Whether it was seen to go on since the start."""
+        entry = self._progress.entries.get(self._group, {}).get(queue.topic)
+        return entry is not None and self._sampler.queue_moved_at(entry, queue.queue_id) > self._sampler.started_at
+
+    def slow_handler(self) -> Iterator[d.Finding]:
+        """Much was pulled that is committed slowly: the clients have it, and take long."""
+        self._shares_queues()
+        self._backlog()
+        for topic in self._own_topics():
+            in_flight, oldest_s = 0, 0.0
+            offsets = self._progress.committed(self._group, topic)
+            for queue in self._progress.readable(topic):
+                offset = offsets.get(queue.queue_id)
+                pulled = self._pulled.get(self._group, queue)
+                if offset is None or pulled <= offset:
+                    continue
+                begin = max(offset, queue.min_offset)
+                in_flight += max(0, min(pulled, queue.max_offset) - begin)
+                oldest_s = max(oldest_s, min(self._age_s(queue, begin), self._connected_s()))
+            if in_flight < SLOW_IN_FLIGHT:
+                continue
+            rate = self._rate_out(topic)
+            if rate * SLOW_S > in_flight or oldest_s < SLOW_S:
+                continue
+            evidence = [
+                d.Evidence("in_flight", in_flight, "messages"),
+                d.Evidence("rate", round(rate, 2), "messages/s"),
+                d.Evidence("oldest", round(oldest_s, 1), "s"),
+                d.Evidence("clients", len(self._channels), "clients"),
+            ]
+            if rate:
+                evidence.append(d.Evidence("work_left", round(in_flight / rate, 1), "s"))
+            text = say("diag_slow_handler", topic=topic, count=in_flight, rate=rate)
+            yield d.Finding("slow_handler", "act" if not rate else "watch", text, tuple(evidence))
+
+    def retries_storming(self) -> Iterator[d.Finding]:
+        """Many of the messages come back."""
+        retries = self._rate_in(RETRY_PREFIX + self._group)
+        if retries < STORM_RATE:
+            return
+        consumed = sum(self._rate_out(topic) for topic in self._own_topics())
+        if retries < STORM_SHARE * consumed:
+            return
+        evidence = [
+            d.Evidence("retry_rate", round(retries, 2), "messages/s"),
+            d.Evidence("rate", round(consumed, 2), "messages/s"),
+            d.Evidence("retries_waiting", self._progress.retries(self._group), "messages"),
+        ]
+        if consumed:
+            evidence.append(d.Evidence("share", round(100 * retries / consumed, 1), "%"))
+        text = say("diag_retries_storming", retries=retries, rate=consumed)
+        yield d.Finding("retries_storming", "act", text, tuple(evidence))
+
+    def dead_letters_growing(self) -> Iterator[d.Finding]:
+        """Dead letters came within the minutes that are sampled."""
+        steps, seconds = self._sampler.span(SLOTS)
+        if not steps:
+            raise _Unknown(say("not_measured_yet"))
+        moves = self._sampler.topics.get(DLQ_PREFIX + self._group)
+        count = 0 if moves is None else moves.moved(self._sampler.count, steps)
+        if count:
+            total = self._progress.dead_letters(self._group)
+            evidence = (
+                d.Evidence("new", count, "messages"),
+                d.Evidence("span", round(seconds), "s"),
+                d.Evidence("dead_letters", total, "messages"),
+            )
+            text = say("diag_dead_letters", count=count, seconds=round(seconds), total=total)
+            yield d.Finding("dead_letters_growing", "act", text, evidence)
+
+    def fewer_consumers(self) -> Iterator[d.Finding]:
+        """More comes than goes, and there are queues that another consumer could take."""
+        self._shares_queues()
+        self._waiting()
+        for topic, queues, clients in self._shares():
+            if not clients < queues:
+                continue
+            lag = self._progress.backlog(self._group, topic).lag
+            if not lag:
+                continue
+            comes, goes = self._rate_in(topic), self._rate_out(topic)
+            if comes - goes < max(GROWTH_RATE, GROWTH_SHARE * comes):
+                continue
+            evidence = (
+                d.Evidence("clients", clients, "clients"),
+                d.Evidence("queues", queues, "queues"),
+                d.Evidence("lag", lag, "messages"),
+                d.Evidence("in_rate", round(comes, 2), "messages/s"),
+                d.Evidence("rate", round(goes, 2), "messages/s"),
+            )
+            text = say("diag_fewer_consumers", topic=topic, clients=clients, queues=queues, comes=comes, goes=goes)
+            yield d.Finding("fewer_consumers", "watch", text, evidence)
+
+    def idle_consumers(self) -> Iterator[d.Finding]:
+        """More members than queues: some have nothing to do."""
+        self._shares_queues()
+        for topic, queues, clients in self._shares():
+            if clients > queues:
+                evidence = (
+                    d.Evidence("clients", clients, "clients"),
+                    d.Evidence("queues", queues, "queues"),
+                    d.Evidence("idle", clients - queues, "clients"),
+                )
+                text = say("diag_idle_consumers", topic=topic, clients=clients, queues=queues, idle=clients - queues)
+                yield d.Finding("idle_consumers", "watch", text, evidence)
+
+    def uneven_share(self) -> Iterator[d.Finding]:
+        """Messages wait, and however the queues are shared out, one member has twice as many as another."""
+        self._shares_queues()
+        self._waiting()
+        for topic, queues, clients in self._shares():
+            most, least = -(-queues // clients), queues // clients
+            if clients > queues or most < 2 * least:
+                continue
+            lag = self._progress.backlog(self._group, topic).lag
+            if not lag:
+                continue
+            evidence = (
+                d.Evidence("clients", clients, "clients"),
+                d.Evidence("queues", queues, "queues"),
+                d.Evidence("most", most, "queues"),
+                d.Evidence("least", least, "queues"),
+                d.Evidence("lag", lag, "messages"),
+            )
+            text = say("diag_uneven_share", topic=topic, queues=queues, clients=clients, most=most, least=least)
+            yield d.Finding("uneven_share", "watch", text, evidence)
+
+    def _shares(self) -> Iterator[tuple[str, int, int]]:
+        """(topic, queues of it here, members that subscribe to it), of topics that have both."""
+        for topic in self._own_topics():
+            queues = len(self._progress.readable(topic))
+            clients = len(
+                {
+                    channel.client_id
+                    for channel in self._channels
+                    if channel.subscriptions is None or any(data.topic == topic for data in channel.subscriptions)
+                }
+            )
+            if queues and clients:
+                yield topic, queues, clients

@@ -1,0 +1,206 @@
+"""One message and its copies: waiting for its time, on its way back to a group, among the dead letters, replayed.
+
+A copy keeps the unique id, so the key index knows it under each topic it lies in; and it keeps when and where the
+message was born, or says in ORIGIN_MESSAGE_ID which one was consumed first: an id that several messages share joins
+nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ..broker.replay.provenance import REPLAY_JOB
+from ..broker.topics import TopicConfigManager
+from ..broker.transactions.half import DISCARDED_TOPIC
+from ..protocol.message_id import decode_offset_id, encode_host, encode_offset_id
+from ..protocol.names import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX
+from ..protocol.properties import (
+    DELAY_TIME_LEVEL,
+    ORIGIN_MESSAGE_ID,
+    REAL_TOPIC,
+    RETRY_TOPIC,
+    TRANSACTION_PREPARED,
+    UNIQUE_KEY,
+    decode_properties,
+)
+from ..protocol.record import SYS_COMMIT, SYS_TRANSACTION_MASK, Record
+from ..store.dispatch import SCHEDULE_TOPIC, waiting_tag_code
+from ..store.index.index_query import IndexQuery
+from ..store.message_store import MessageStore
+from .queue_reader import QueueReader
+from .sentences import Sentence, say
+
+#: Looking through the topics ends after so long; of that, this much may go to waiting for the index.
+BUDGET_S = 0.25
+CATCH_UP_S = 0.1
+#: Copies that are told of: the first ones and the last ones.
+MOST_COPIES = 60
+
+
+class Copy(NamedTuple):
+    """A record of the message. place: topic/queue/offset. kind: "plain", "waiting" (in the schedule topic), "retry",
+    "dead", "half" (of a transaction) or "discarded" (a half message that was set aside). group: of a copy that is on
+    its way to one, or dead of one. target: the topic that it waits for. level, due_ms: of one that waits. job: of a
+    replay that made it."""
+
+    record: Record
+    properties: Mapping[str, str]
+    kind: str
+    group: str | None
+    target: str | None
+    level: int | None
+    due_ms: int | None
+    job: str | None
+
+    @property
+    def place(self) -> str:
+        return f"{self.record.topic}/{self.record.queue_id}/{self.record.queue_offset}"
+
+    @property
+    def offset_id(self) -> str:
+        return encode_offset_id(encode_host(*self.record.store_host), self.physical)
+
+    @property
+    def physical(self) -> int:
+        return self.record.physical_offset
+
+
+class Copies(NamedTuple):
+    """all: in the order in which they were stored, the message itself among them. notes: why there may be more."""
+
+    all: tuple[Copy, ...]
+    notes: tuple[Sentence, ...]
+
+    def after(self, copy: Copy) -> Iterator[Copy]:
+        """Those stored later."""
+        return (one for one in self.all if one.physical > copy.physical)
+
+    def committed(self, half: Copy) -> Copy | None:
+        """What a half message became when it was committed; with a delay it waits, or waited, there."""
+        for one in self.after(half):
+            named = one.record.prepared_transaction_offset == half.physical
+            if named and one.kind != "discarded" and one.record.sys_flag & SYS_TRANSACTION_MASK == SYS_COMMIT:
+                return one
+        return None
+
+    def arrived(self, copy: Copy) -> Copy | None:
+        """Where one that waited went when it was due."""
+        for one in self.after(copy):
+            if one.record.topic == copy.target and one.record.reconsume_times == copy.record.reconsume_times:
+                return one
+        return None
+
+
+class MessageCopies:
+    """Any thread; reads in the caller's."""
+
+    def __init__(
+        self, topics: TopicConfigManager, store: MessageStore, monotonic: Callable[[], float] = time.monotonic
+    ):
+        # Constant after construction.
+        self._topics = topics
+        self._store = store
+        self._monotonic = monotonic
+        self._query = IndexQuery(store.index, store.records)
+
+    def find(self, record: Record, groups: Iterable[str]) -> Copies:
+        """groups: those that may have a copy, looked at first."""
+        levels = self._store.settings.delay_levels_ms
+        deadline = self._monotonic() + BUDGET_S
+        me = copy_of(record, levels)
+        found = {record.physical_offset: me}
+        notes: list[Sentence] = []
+        origin = self._origin(me, levels)
+        if origin is not None:
+            found[origin.physical] = origin
+        unique_id = me.properties.get(UNIQUE_KEY)
+        if unique_id is None:
+            notes.append(say("copies_no_id"))
+        elif not self._store.index.enabled:
+            notes.append(say("index_off"))
+        else:
+            if not self._query.catch_up(CATCH_UP_S):
+                notes.append(say("index_behind", size=self._store.index.behind))
+            for topic in self._in_order(me, groups):
+                if self._monotonic() > deadline:
+                    notes.append(say("copies_cut"))
+                    break
+                answer = self._query.find(topic, unique_id, MOST_COPIES, 0, (1 << 63) - 1, deadline=deadline)
+                for stored in answer.records:
+                    copy = copy_of(stored.record, levels)
+                    if copy.physical not in found and _same(me, copy) and self._is_there(stored.record):
+                        found[copy.physical] = copy
+        ordered = sorted(found.values(), key=lambda copy: copy.physical)
+        if len(ordered) > MOST_COPIES:
+            notes.append(say("copies_many", count=len(ordered)))
+            kept = [*ordered[: MOST_COPIES // 2], *ordered[-MOST_COPIES // 2 :]]
+            ordered = kept if me in kept else sorted([me, *kept], key=lambda copy: copy.physical)
+        return Copies(tuple(ordered), tuple(notes))
+
+    def _in_order(self, me: Copy, groups: Iterable[str]) -> list[str]:
+        """Every topic once: where a copy is likely first."""
+        likely = [me.record.topic, SCHEDULE_TOPIC, me.properties.get(RETRY_TOPIC), me.target]
+        if TRANSACTION_PREPARED in me.properties:
+            likely += [HALF_TOPIC, DISCARDED_TOPIC]
+        for group in ([me.group] if me.group else []) + list(groups):
+            likely += [RETRY_PREFIX + group, DLQ_PREFIX + group]
+        names = sorted(config.topic_name for config in self._topics.all())
+        names.sort(key=lambda name: not name.startswith((RETRY_PREFIX, DLQ_PREFIX)))
+        return list(dict.fromkeys([name for name in likely if name is not None] + names))
+
+    def _origin(self, me: Copy, levels: Sequence[int]) -> Copy | None:
+        """The message that was consumed first, as its copy says."""
+        try:
+            host, port, physical = decode_offset_id(me.properties.get(ORIGIN_MESSAGE_ID, ""))
+        except ValueError:
+            return None
+        stored = self._store.records.get(physical)
+        if stored is None or stored.record.store_host != (host, port):
+            return None
+        found = copy_of(stored.record, levels)
+        # Whoever sends a message may write this property.
+        if found.properties.get(UNIQUE_KEY) != me.properties.get(UNIQUE_KEY) or not self._is_there(stored.record):
+            return None
+        return found
+
+    def _is_there(self, record: Record) -> bool:
+        """Whether its queue still has it: a deleted topic's has not, nor what only looks like a record."""
+        queue = self._store.find_queue(record.topic, record.queue_id)
+        if queue is None:
+            return False
+        offset = record.queue_offset
+        with QueueReader(self._store, 1) as reader:
+            return any(physical == record.physical_offset for _, physical, _ in reader.span(queue, offset, offset + 1))
+
+
+def copy_of(record: Record, levels: Sequence[int]) -> Copy:
+    """What a record says of itself."""
+    properties = decode_properties(record.properties)
+    job = properties.get(REPLAY_JOB)
+    topic = record.topic
+    if topic == SCHEDULE_TOPIC:
+        target = properties.get(REAL_TOPIC)
+        group = target[len(RETRY_PREFIX) :] if target and target.startswith(RETRY_PREFIX) else None
+        text = properties.get(DELAY_TIME_LEVEL, "")
+        level = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+        due_ms = waiting_tag_code(record.properties, record.store_time_ms, levels) if level else None
+        return Copy(record, properties, "waiting", group, target, level, due_ms, job)
+    half = {HALF_TOPIC: "half", DISCARDED_TOPIC: "discarded"}.get(topic)
+    if half is not None:
+        return Copy(record, properties, half, None, properties.get(REAL_TOPIC), None, None, job)
+    for prefix, kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead")):
+        if topic.startswith(prefix):
+            return Copy(record, properties, kind, topic[len(prefix) :], None, None, None, job)
+    return Copy(record, properties, "plain", None, None, None, None, job)
+
+
+def _same(one: Copy, other: Copy) -> bool:
+    born = (one.record.born_time_ms, one.record.born_host)
+    return born == (other.record.born_time_ms, other.record.born_host) or bool(_origins(one) & _origins(other))
+
+
+def _origins(copy: Copy) -> set[str]:
+    named = copy.properties.get(ORIGIN_MESSAGE_ID)
+    return {copy.offset_id} if named is None else {copy.offset_id, named}

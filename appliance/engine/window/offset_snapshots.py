@@ -1,0 +1,65 @@
+"""Offsets moved by administrators, as the window shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .sentences import Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMove:
+    """One queue's. before, to: the group's offset at the time of the act (of a preview: now) and after it; None without
+    one. now: its offset at present. min_offset, max_offset: the queue's first offset and the one behind its last.
+
+    replays, skips: messages that are delivered again, or not any more; at most one of them is not 0. Where there was no
+    offset both are 0. oldest_ms: when the oldest of those was stored, None without any or when it is gone; only of a
+    preview and of what has just been done. note: what is worth saying of this queue.
+    """
+
+    topic: str
+    queue_id: int
+    before: int | None
+    to: int | None
+    now: int | None
+    min_offset: int
+    max_offset: int
+    replays: int
+    skips: int
+    oldest_ms: int | None
+    note: Sentence | None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """Offsets of one group, moved as one act, or to be moved (applied False).
+
+    id: None of a preview. kind: "reset", "undo" or "clone". by, at_ms: who and when (ms since 1970). asked: what for:
+    "earliest", "latest", "time <ms>", "offsets", "shift <n>"; of an undo the id of what is taken back, of a clone the
+    group it was taken from. revision: of a preview, for the act to go with. undo_until_ms: until when it can be taken
+    back; None when it was (undone_by: the id of that act). waiting: queues whose consumers have not come for it yet.
+    """
+
+    id: int | None
+    kind: str
+    group: str
+    by: str
+    at_ms: int | None
+    asked: str
+    applied: bool
+    moves: tuple[OffsetMove, ...]
+    warnings: tuple[Sentence, ...]
+    revision: str | None
+    undo_until_ms: int | None
+    undone_by: int | None
+    waiting: int
+
+    @property
+    def replays(self) -> int:
+        """Messages delivered again, of all queues."""
+        return sum(move.replays for move in self.moves)
+
+    @property
+    def skips(self) -> int:
+        """Messages not delivered any more, of all queues."""
+        return sum(move.skips for move in self.moves)

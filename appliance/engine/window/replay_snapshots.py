@@ -1,0 +1,155 @@
+"""Dead letters and their replay as the window hands them out; the conventions are those of `snapshots.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .message_snapshots import MessageRow
+from .sentences import Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRow:
+    """One dead letter. row.stored_at_ms: dead since; row.reconsume_times: how often it was tried again.
+
+    origin_topic, origin_id: the topic it was sent to, and its offset id there. expires_not_before_ms: it stays at least
+    until then, unless the disk gets too full; its log file may live longer. times_replayed: before it came here, and
+    since. came_by_job: the job whose copy it is, dead once more. replayed_by: jobs that have replayed it from here, the
+    newest first (of the group's last 20).
+    """
+
+    row: MessageRow
+    origin_topic: str | None
+    origin_id: str | None
+    expires_not_before_ms: int | None
+    times_replayed: int
+    came_by_job: str | None
+    replayed_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPage:
+    """Dead letters of a group, newest first; the other fields are those of MessagePage."""
+
+    rows: tuple[DeadLetterRow, ...]
+    next_cursor: str | None
+    total: int
+    seen: int
+    skipped: int
+    truncated: bool
+    snapshot_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """A group that has dead letters. known: whether there still is such a group. oldest_ms, newest_ms: when they died.
+    expires_not_before_ms: of the oldest. job: the replay job that is not finished."""
+
+    group: str
+    known: bool
+    count: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    expires_not_before_ms: int | None
+    job: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayJob:
+    """A job that replays dead letters of one group.
+
+    target: "group" (its retry topic), "original" (each to the topic it was sent to), "topic". topic: where copies go,
+    None for "original". state: "running", "paused", "done", "cancelled", "failed"; why: the reason, if the broker put
+    it there. checking: it is looking for copies that are stored already, and sends nothing. total = replayed +
+    skipped_by_guard + gone + failed + unknown + not_reached. unknown: sent, and whether it was stored can no longer be
+    found out. rate: messages a second, at most. changed_ms: when it came into its state.
+    """
+
+    id: str
+    group: str
+    target: str
+    topic: str | None
+    state: str
+    why: Sentence | None
+    checking: bool
+    total: int
+    replayed: int
+    skipped_by_guard: int
+    gone: int
+    failed: int
+    unknown: int
+    not_reached: int
+    rate: int
+    max_replays: int
+    by: str
+    created_ms: int
+    changed_ms: int
+
+    @property
+    def reached(self) -> int:
+        """Messages whose result is known, for better or worse."""
+        return self.total - self.not_reached
+
+    @property
+    def finished(self) -> bool:
+        return self.state in ("done", "cancelled", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableReplay:
+    """A job whose journal cannot be read: nothing is sent for it, and nothing more is known of it."""
+
+    id: str
+    why: Sentence
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayJobs:
+    """jobs: newest first. Finished ones are kept 30 days, at most 1,000 of them."""
+
+    jobs: tuple[ReplayJob, ...]
+    unreadable: tuple[UnreadableReplay, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """What a replay does, or would do.
+
+    total: messages in the selection. job: what was started; None after a dry run. Of a dry run, which reads for two
+    seconds at most: scanned of them were looked at (truncated: not all); by_topic: (origin topic, how many of the
+    scanned would be sent), most first, None for an unknown one; skipped_by_guard, gone, failed: what would not be.
+    Without a dry run nothing is scanned.
+    """
+
+    total: int
+    scanned: int
+    truncated: bool
+    by_topic: tuple[tuple[str | None, int], ...]
+    skipped_by_guard: int
+    gone: int
+    failed: int
+    warnings: tuple[Sentence, ...]
+    job: ReplayJob | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """What became of one message of a job. queue_id, queue_offset: of the dead letter. result: "replayed",
+    "skipped_by_guard", "gone", "failed", "unknown" or "not_reached"; why: the reason, None for replayed ones."""
+
+    number: int
+    queue_id: int
+    queue_offset: int
+    result: str
+    why: Sentence | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResultPage:
+    """Results in the order of the job. What it has not written down yet (about a second's work) counts as not reached
+    here. next_cursor: None at the end."""
+
+    rows: tuple[ReplayResult, ...]
+    next_cursor: str | None
+    total: int

@@ -1,0 +1,113 @@
+"""Delayed sends of every client: due times, order, odd levels, from one client to another, over a crash."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.clients.agents import Json, PushConsumer
+from tests.clients.messages import Message, assert_same
+from tests.clients.stage import KINDS, LEVELS, READY_S, Clients, Stage
+from tests.support.server import Server
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+LEVEL_MS = {1: 1000, 2: 2000, 18: 3000}
+#: What is late: a busy machine is no fault.
+LATE_MS = 1000
+
+
+def delayed(count: int, *levels: int) -> list[Message]:
+    return [
+        Message(f"level {level} number {number}".encode(), properties={"number": str(number)}, delay=level)
+        for number in range(count)
+        for level in levels
+    ]
+
+
+def until_all_came(consumer: PushConsumer, messages: list[Message], seconds: float = READY_S) -> list[Json]:
+    """What came of these, one each; more than one each is a failure."""
+    bodies = {message.sha256 for message in messages}
+    consumer.wait_for(len(messages), seconds)
+    came = [one for one in consumer.received if one["body_sha256"] in bodies]
+    assert sorted(one["body_sha256"] for one in came) == sorted(bodies)
+    return came
+
+
+@pytest.mark.at_once
+@every_kind
+def test_delayed_messages_come_when_they_are_due_in_the_order_of_their_level(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    messages = delayed(8, 2, 1)
+    with stage.consumer() as consumer:
+        with stage.producer() as producer:
+            sent: dict[str, tuple[int, int]] = {}
+            for message in messages:
+                before = now_ms()
+                [ack] = producer.send(stage.topic, [message])
+                assert ack["status"] == "SEND_OK"
+                sent[message.sha256] = (before, now_ms())
+        came = until_all_came(consumer, messages)
+    by_body = {message.sha256: message for message in messages}
+    order: dict[int, list[str]] = {1: [], 2: []}
+    for one in sorted(came, key=lambda one: one["queue_offset"]):
+        message = by_body[one["body_sha256"]]
+        assert_same(message, one)
+        assert one["topic"] == stage.topic
+        before, after = sent[message.sha256]
+        due = LEVEL_MS[message.delay]
+        assert one["store_at_ms"] >= before + due, f"early by {before + due - one['store_at_ms']} ms"
+        assert one["store_at_ms"] <= after + due + LATE_MS, f"late by {one['store_at_ms'] - after - due} ms"
+        assert one["properties"]["DELAY"] == str(message.delay)
+        assert one["properties"]["REAL_TOPIC"] == stage.topic
+        order[message.delay].append(one["body_sha256"])
+    for level, bodies in order.items():
+        assert bodies == [message.sha256 for message in messages if message.delay == level]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.mark.at_once
+@every_kind
+def test_a_level_above_the_highest_counts_as_the_highest_and_one_below_1_as_none(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    far, negative = Message(b"far", delay=99), Message(b"negative", delay=-1)
+    with stage.consumer() as consumer:
+        before = now_ms()
+        stage.send([far, negative])
+        after = now_ms()
+        last, first = sorted(until_all_came(consumer, [far, negative]), key=lambda one: -one["queue_offset"])
+    assert (first["body_sha256"], last["body_sha256"]) == (negative.sha256, far.sha256)
+    assert before <= first["store_at_ms"] <= after
+    assert before + LEVEL_MS[18] <= last["store_at_ms"] <= after + LEVEL_MS[18] + LATE_MS
+    assert last["properties"]["DELAY"] == "18"
+
+
+@pytest.mark.at_once
+@every_kind
+def test_it_consumes_what_every_client_delayed(kind: str, stage: Stage) -> None:
+    stage.create_topic(queues=2)
+    messages = {sender: [Message(f"{sender} {number}".encode(), delay=1) for number in range(3)] for sender in KINDS}
+    with stage.consumer() as consumer:
+        for sender, its in messages.items():
+            stage.send(its, kind=sender)
+        came = until_all_came(consumer, [message for its in messages.values() for message in its])
+    assert {one["topic"] for one in came} == {stage.topic}
+
+
+@pytest.mark.own
+def test_a_crash_loses_no_delayed_message_of_any_client(clients: Clients, tmp_path: Path) -> None:
+    with Server(tmp_path / "data", environment={"ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": LEVELS}) as server:
+        stage = Stage("go", "delayed_over_a_crash", server, clients)
+        stage.create_topic()
+        messages = {kind: [Message(f"{kind} {n}".encode(), delay=18) for n in range(5)] for kind in KINDS}
+        for kind, its in messages.items():
+            stage.send(its, kind=kind)
+        server.kill()
+        server.start()
+        with stage.consumer() as consumer:
+            until_all_came(consumer, [message for its in messages.values() for message in its])

@@ -1,0 +1,131 @@
+"""Requests and their replies with the official clients: who asks hears the answer, and it is stored as well."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.clients.agents import Agent, ClientFailed
+from tests.clients.conftest import EVERY, Target, wait_for_clients
+
+pytestmark = pytest.mark.parametrize("agent", EVERY, indirect=True)
+
+_NUMBERS = itertools.count(1)
+
+
+class Asker:
+    """A producer that asks, and one that replies; they are two clients of the broker."""
+
+    def __init__(self, agent: Agent, namesrv: str, topic: str) -> None:
+        self._agent, self._namesrv, self._topic = agent, namesrv, topic
+        number = next(_NUMBERS)
+        self.name, self.replier, self.consumer = f"asker-{number}", f"replier-{number}", f"listener-{number}"
+        for name in (self.name, self.replier):
+            agent.do("producer.start", name=name, group=f"pg-{name}", namesrv=namesrv, instance=name, timeout_ms=15_000)
+
+    def listen(self, group: str, **arguments: Any) -> None:
+        """A consumer replies from now on."""
+        self._agent.do(
+            "reply.start",
+            name=self.consumer,
+            producer=self.replier,
+            namesrv=self._namesrv,
+            topic=self._topic,
+            group=group,
+            **arguments,
+        )
+
+    def ask(self, body: str, **arguments: Any) -> Any:
+        return self._agent.do("request.ask", name=self.name, topic=self._topic, body=body, **arguments)
+
+    def events(self, name: str, count: int, question: str = "") -> list[Any]:
+        """So many of one kind, of questions that begin so, from the consumer."""
+
+        def chosen(found: list[Any]) -> list[Any]:
+            return [event for event in found if event["event"] == name and event["question"].startswith(question)]
+
+        came = self._agent.wait_for(self.consumer, lambda all_: len(chosen(all_)) >= count, f"{count} {name}", 20)
+        return chosen(came)
+
+    def leave(self) -> None:
+        self._agent.do("producer.stop", name=self.name)
+        self.name = ""
+
+
+@pytest.fixture
+def asker(agent: Agent, target: Target, new_topic: Callable[..., str], group: str) -> Iterator[Asker]:
+    found = Asker(agent, target.namesrv, new_topic(queues=1))
+    yield found
+    with contextlib.suppress(ClientFailed):  # nobody listened
+        agent.do("reply.stop", name=found.consumer)
+    for name in filter(None, (found.name, found.replier)):
+        agent.do("producer.stop", name=name)
+
+
+def ways(agent: Agent) -> list[str]:
+    """How this client can ask. A synchronous request of 5.3.3 ends as soon as it was sent, without a reply; so it did
+    when it was recorded with Apache's broker."""
+    return ["async"] if "5.3.3" in agent.name else ["sync", "async"]
+
+
+def warm_up(agent: Agent, asker: Asker, group: str, **arguments: Any) -> None:
+    """Until a reply came: the consumer has its queue then, and the broker knows who asks. Go's producers are known from
+    their first heartbeat on, which comes a second after they start."""
+    asker.listen(group, **arguments)
+
+    def hears() -> bool:
+        asker.ask("are you there", timeout_ms=2000, how=ways(agent)[-1])
+        return True
+
+    wait_for_clients(hears, "a request is answered", seconds=25)
+
+
+def test_a_request_is_answered(agent: Agent, asker: Asker, group: str) -> None:
+    warm_up(agent, asker, group)
+    for how in ways(agent):
+        began = time.monotonic()
+        reply = asker.ask(f"a question, {how}", how=how)
+        assert reply["body"] == f"reply to a question, {how}"
+        assert reply["properties"]["MSG_TYPE"] == "reply"
+        assert {"CORRELATION_ID", "PUSH_REPLY_TIME", "REPLY_TO_CLIENT", "UNIQ_KEY"} <= set(reply["properties"])
+        assert time.monotonic() - began < 5
+    told = asker.events("replied", len(ways(agent)), "a question")
+    assert {event["result"]["status"] for event in told} == {"SEND_OK"}
+    # Stored as well, one behind the other.
+    offsets = [event["result"]["queue_offset"] for event in told]
+    assert offsets == sorted(set(offsets))
+
+
+def test_nobody_replies(agent: Agent, asker: Asker) -> None:
+    with pytest.raises(ClientFailed):
+        asker.ask("anybody", timeout_ms=1500, how=ways(agent)[0])
+
+
+def test_a_requester_that_left(agent: Agent, asker: Asker, group: str) -> None:
+    """The replier is told, and nobody waits for what cannot be pushed."""
+    warm_up(agent, asker, group)
+    agent.do("reply.stop", name=asker.consumer)
+    asker.consumer += "-slow"
+    asker.listen(group, after_ms=2500)
+    with pytest.raises(ClientFailed):
+        asker.ask("too late", timeout_ms=1000, how=ways(agent)[0])
+    asker.events("asked", 1, "too late")  # what warmed up may come once more
+    asker.leave()
+    (replied,) = asker.events("replied", 1, "too late")
+    assert "result" not in replied
+    if agent.is_java:
+        assert replied["error"]["code"] == 1
+        assert "push reply message fail, channel of <" in replied["error"]["stack"]
+
+
+def test_a_reply_without_a_body(agent: Agent, asker: Asker, group: str) -> None:
+    """What Go's own function makes; Java's producers refuse to send it."""
+    if agent.is_java:
+        return
+    warm_up(agent, asker, group, empty=True)
+    assert asker.ask("a question")["body"] == ""

@@ -1,0 +1,209 @@
+"""SQL92 subscriptions of official clients: what comes, what is refused at the start, changes, retries, a restart.
+
+The C++ client's C interface takes tags only: here it sends, and consumes beside the groups that filter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.clients.agents import ClientFailed, Json, PushConsumer
+from tests.clients.messages import Message, assert_same
+from tests.clients.stage import JAVA, JAVA_AND_GO, KINDS, LEVELS, READY_S, Clients, Stage
+from tests.support.server import Server
+from tests.support.waiting import wait_for
+
+java = pytest.mark.parametrize("kind", JAVA)
+java_and_go = pytest.mark.parametrize("kind", JAVA_AND_GO)
+
+_NUMBERS = itertools.count()
+
+
+def some(*properties: dict[str, str], tags: str = "apples") -> list[Message]:
+    return [Message(f"{next(_NUMBERS)}".encode(), tags=tags, properties=one) for one in properties]
+
+
+#: Price and region of what is sent; TAGS is a property like any other.
+GOODS = [
+    {"price": "5", "region": "north"},
+    {"price": "12", "region": "south"},
+    {"price": "20", "region": "north"},
+    {"region": "south"},
+    {"price": "cheap", "region": "east"},
+]
+
+
+def assert_exactly(consumer: PushConsumer, wanted: Sequence[Message]) -> list[Json]:
+    """These have come, and nothing else comes."""
+    came = consumer.wait_for(len(wanted), READY_S)
+    time.sleep(1.0)
+    came = consumer.received
+    assert sorted(one["body_sha256"] for one in came) == sorted(message.sha256 for message in wanted)
+    return came
+
+
+@pytest.mark.at_once
+@java_and_go
+def test_what_fulfils_an_expression_comes(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    goods = some(*GOODS)
+    with stage.consumer(
+        sql="price BETWEEN 10 AND 100 AND region IN ('north', 'south') AND TAGS = 'apples'"
+    ) as consumer:
+        stage.send(goods)
+        came = assert_exactly(consumer, goods[1:3])
+    [one] = [one for one in came if one["body_sha256"] == goods[1].sha256]
+    assert_same(goods[1], one)
+
+
+@pytest.mark.at_once
+@java_and_go
+def test_two_groups_with_different_expressions_and_one_with_tags(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    goods = some(*GOODS)
+    with (
+        stage.consumer(group=f"north_{stage.group}", sql="region = 'north'") as north,
+        stage.consumer(group=f"south_{stage.group}", sql="region = 'south' OR price IS NULL") as south,
+        stage.consumer(group=f"all_{stage.group}") as everything,
+    ):
+        stage.send(goods)
+        assert_exactly(north, [goods[0], goods[2]])
+        assert_exactly(south, [goods[1], goods[3]])
+        assert_exactly(everything, goods)
+
+
+@pytest.mark.at_once
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_of_every_client_are_judged_alike(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    goods = some(*GOODS)
+    with stage.consumer(agent=stage.client("java-5.3.3"), sql="region = 'north' AND price > 10") as consumer:
+        stage.send(goods)
+        assert_exactly(consumer, [goods[2]])
+
+
+@pytest.mark.at_once
+@java_and_go
+def test_the_offset_moves_over_what_is_not_wanted(kind: str, stage: Stage) -> None:
+    """A consumer that is given nothing commits all the same, or it would look through everything again."""
+    stage.create_topic()
+    goods = some(*[{"region": "east"}] * 40)
+    with stage.consumer(sql="region = 'north'") as consumer:
+        stage.send(goods)
+        wait_for(lambda: stage.committed(stage.topic) == len(goods), "the offset is behind them", READY_S, every=0.2)
+        assert consumer.received == []
+
+
+@pytest.mark.at_once
+@java
+@pytest.mark.own
+def test_an_expression_that_is_none_is_refused_at_the_start(kind: str, stage: Stage) -> None:
+    """The exception that the client throws names line and column."""
+    stage.create_topic()
+    with (
+        pytest.raises(ClientFailed) as failed,
+        stage.consumer(sql="price > 5\n AND region IN ('north',") as _,
+    ):
+        pass
+    assert failed.value.code == 23
+    assert "(line 2, column " in str(failed.value)
+
+
+@pytest.mark.at_once
+@java
+@pytest.mark.own
+def test_another_expression_while_it_runs(kind: str, stage: Stage) -> None:
+    """It counts for the first message behind it; Apache judges what comes to held pulls by the one before."""
+    stage.create_topic()
+    first, second, third = (some(*GOODS) for _ in range(3))
+    with stage.consumer(sql="region = 'north'") as consumer:
+        stage.send(first)
+        assert_exactly(consumer, [first[0], first[2]])
+        consumer.subscribe(sql="region = 'south'")
+        time.sleep(1.0)
+        stage.send(second)
+        assert_exactly(consumer, [first[0], first[2], second[1], second[3]])
+        consumer.subscribe(expression="apples")
+        time.sleep(1.0)
+        stage.send(third)
+        assert_exactly(consumer, [first[0], first[2], second[1], second[3], *third])
+
+
+@pytest.mark.at_once
+@java_and_go
+def test_what_fails_comes_again_whatever_the_expression_says(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    goods = some(*GOODS)
+    with stage.consumer(sql="region = 'north' AND price > 10", fail=2) as consumer:
+        stage.send(goods)
+        came = consumer.wait_for(3, READY_S)
+        assert [one["reconsume_times"] for one in came] == [0, 1, 2]
+        assert {one["body_sha256"] for one in came} == {goods[2].sha256}
+
+
+@pytest.mark.at_once
+@java
+def test_a_delayed_message_is_judged_when_it_comes(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    wanted = Message(b"later", properties={"region": "north"}, delay=1)
+    other = Message(b"not at all", properties={"region": "south"}, delay=1)
+    with stage.consumer(sql="region = 'north'") as consumer:
+        stage.send([wanted, other])
+        assert_exactly(consumer, [wanted])
+
+
+def own_stage(kind: str, name: str, server: Server, clients: Clients) -> Stage:
+    return Stage(kind, f"{name}_{kind.replace('.', '_')}", server, clients)
+
+
+@pytest.mark.own
+@java
+def test_a_restart_keeps_what_groups_filter_by(kind: str, clients: Clients, tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as server:
+        stage = own_stage(kind, "restart", server, clients)
+        stage.create_topic()
+        first, second = some(*GOODS), some(*GOODS)
+        with stage.consumer(sql="region = 'north'") as consumer:
+            stage.send(first)
+            assert_exactly(consumer, [first[0], first[2]])
+            server.stop()
+            path = tmp_path / "data" / "store" / "config" / "consumerFilter.json"
+            kept = json.loads(path.read_text())["filterDataByTopic"][stage.topic]["groupFilterData"][stage.group]
+            assert (kept["expression"], kept["expressionType"]) == ("region = 'north'", "SQL92")
+            server.start()
+            wait_for(lambda: stage.send(second), "the producer sends again", READY_S, not_yet=(ClientFailed,))
+            came = consumer.wait_for(4, READY_S)
+            time.sleep(1.0)
+            assert {one["body_sha256"] for one in came} == {
+                m.sha256 for m in (first[0], first[2], second[0], second[2])
+            }
+        stage.close()
+
+
+@pytest.mark.own
+@java
+def test_retries_may_be_judged_again(kind: str, clients: Clients, tmp_path: Path) -> None:
+    """filterSupportRetry: a message that failed does not come again once the group wants others."""
+    environment = {
+        "ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": LEVELS.replace("1s", "3s"),
+        "ROCKETBOX_BROKER_FILTER_SUPPORT_RETRY": "true",
+    }
+    with Server(tmp_path / "data", environment=environment) as server:
+        stage = own_stage(kind, "judged", server, clients)
+        stage.create_topic()
+        north, south = some({"region": "north"}), some({"region": "south"})
+        with stage.consumer(sql="region IS NOT NULL", fail=1) as consumer:
+            stage.send([*north, *south])
+            consumer.wait_for(2, READY_S)
+            consumer.subscribe(sql="region = 'south'")
+            again = consumer.wait_for(3, READY_S)[2:]
+            time.sleep(4.0)
+            again = consumer.received[2:]
+            assert {one["body_sha256"] for one in again} == {south[0].sha256}
+        stage.close()

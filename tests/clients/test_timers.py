@@ -1,0 +1,239 @@
+"""Messages with a time of their own from every client, and those that a producer takes back before it has come."""
+
+from __future__ import annotations
+
+import base64
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.clients.agents import ClientFailed, Json, PushConsumer
+from tests.clients.messages import Message, assert_same
+from tests.clients.stage import KINDS, READY_S, Clients, Stage
+from tests.support.server import Server
+from tests.support.waiting import wait_for
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+only_java_5 = pytest.mark.parametrize("kind", ["java-5.3.3"])
+
+#: What is late: Apache's precision is a second, and a busy machine is no fault.
+LATE_MS = 5000
+DAY_S = 86_400
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def until_all_came(consumer: PushConsumer, messages: list[Message], seconds: float = READY_S) -> list[Json]:
+    """What came of these, one each; more than one each is a failure. Other messages may come as well."""
+    bodies = {message.sha256 for message in messages}
+
+    def look() -> list[Json]:
+        found = [one for one in consumer.received if one["body_sha256"] in bodies]
+        return found if {one["body_sha256"] for one in found} == bodies else []
+
+    came = wait_for(look, f"{len(messages)} messages with a time", seconds, every=0.05)
+    assert len(came) == len(bodies), "one came twice"
+    return came
+
+
+def handle_of(topic: str, broker: str, at_ms: int, unique_key: str) -> str:
+    """What the broker would have answered a producer of 5.3.2 or later."""
+    return base64.urlsafe_b64encode(f"v1 {topic} {broker} {at_ms} {unique_key}".encode()).decode()
+
+
+def parts_of(handle: str) -> list[str]:
+    return base64.urlsafe_b64decode(handle).decode().split(" ")
+
+
+@pytest.mark.at_once
+@every_kind
+def test_a_message_comes_when_its_time_has_come(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    sent: dict[str, tuple[int, int, Json]] = {}
+    with stage.consumer() as consumer:
+        with stage.producer() as producer:
+            producer.send(stage.topic, [Message(b"the route is there")])
+            last = Message(b"at a time", timer={"TIMER_DELIVER_MS": now_ms() + 12_000}, properties={"number": "3"})
+            second = Message(b"in milliseconds", timer={"TIMER_DELAY_MS": 7500}, properties={"number": "2"})
+            first = Message(b"in seconds", timer={"TIMER_DELAY_SEC": 3}, properties={"number": "1"})
+            for message in (last, second, first):
+                before = now_ms()
+                [ack] = producer.send(stage.topic, [message])
+                assert ack["status"] == "SEND_OK"
+                sent[message.sha256] = (before, now_ms(), ack)
+        came = until_all_came(consumer, [first, second, last])
+    assert [one["body_sha256"] for one in sorted(came, key=lambda one: one["queue_offset"])] == [
+        message.sha256 for message in sorted((first, second, last), key=lambda message: due(message, sent)[0])
+    ]
+    for one in came:
+        [message] = [message for message in (first, second, last) if message.sha256 == one["body_sha256"]]
+        assert_same(message, one)
+        assert one["topic"] == stage.topic
+        earliest, latest = due(message, sent)
+        assert one["store_at_ms"] >= earliest, f"early by {earliest - one['store_at_ms']} ms"
+        assert one["store_at_ms"] <= latest + LATE_MS, f"late by {one['store_at_ms'] - latest} ms"
+        [(name, value)] = message.timer.items()
+        assert one["properties"][name] == str(value)
+        assert one["properties"]["REAL_TOPIC"] == stage.topic
+        assert earliest - 1000 <= int(one["properties"]["TIMER_OUT_MS"]) < latest
+
+
+def due(message: Message, sent: dict[str, tuple[int, int, Json]]) -> tuple[int, int]:
+    """The earliest and the latest time that is meant by what was sent between two looks at the clock."""
+    before, after, _ = sent[message.sha256]
+    [(name, value)] = message.timer.items()
+    if name == "TIMER_DELIVER_MS":
+        return value, value
+    wait = value * 1000 if name == "TIMER_DELAY_SEC" else value
+    return before + wait, after + wait
+
+
+@pytest.mark.at_once
+@every_kind
+def test_a_time_that_has_passed_is_now(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    late, none = (
+        Message(b"past", timer={"TIMER_DELIVER_MS": now_ms() - 60_000}),
+        Message(b"at once", timer={"TIMER_DELAY_MS": 0}),
+    )
+    with stage.consumer() as consumer:
+        before = now_ms()
+        acks = stage.send([late, none])
+        after = now_ms()
+        came = until_all_came(consumer, [late, none])
+    for one in came:
+        assert before <= one["store_at_ms"] <= after
+        assert "TIMER_OUT_MS" not in one["properties"]
+    assert not any(ack.get("recall_handle") for ack in acks)
+
+
+@pytest.mark.at_once
+@every_kind
+def test_a_time_beyond_the_longest_is_refused(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    with stage.producer() as producer:
+        producer.send(stage.topic, [Message(b"the route is there")])
+        for timer in ({"TIMER_DELAY_SEC": 3 * DAY_S + 60}, {"TIMER_DELIVER_MS": now_ms() + 4 * DAY_S * 1000}):
+            with pytest.raises(ClientFailed) as failed:
+                producer.send(stage.topic, [Message(b"too far", timer=timer)])
+            if kind.startswith("java"):
+                assert failed.value.code == 13
+                assert "timer message illegal" in str(failed.value)
+    assert [record.body for record in stage.stored(stage.topic)] == [b"the route is there"]
+
+
+@pytest.mark.at_once
+@every_kind
+def test_a_level_wins_over_a_time(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    message = Message(b"level 1", delay=1, timer={"TIMER_DELAY_SEC": DAY_S})
+    with stage.consumer() as consumer:
+        before = now_ms()
+        [ack] = stage.send([message])
+        [one] = until_all_came(consumer, [message])
+    assert before + 1000 <= one["store_at_ms"] <= now_ms()
+    assert one["properties"]["DELAY"] == "1"
+    assert not ack.get("recall_handle")
+
+
+@pytest.mark.at_once
+@every_kind
+def test_it_consumes_what_every_client_gave_a_time(kind: str, stage: Stage) -> None:
+    stage.create_topic(queues=2)
+    timer = {"TIMER_DELAY_MS": 3000}
+    messages = {
+        sender: [Message(f"{sender} {number}".encode(), timer=timer) for number in range(3)] for sender in KINDS
+    }
+    with stage.consumer() as consumer:
+        for sender, its in messages.items():
+            stage.send(its, kind=sender)
+        came = until_all_came(consumer, [message for its in messages.values() for message in its])
+    assert {one["topic"] for one in came} == {stage.topic}
+
+
+@pytest.mark.at_once
+@only_java_5
+def test_a_message_that_was_taken_back_does_not_come(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    with stage.consumer() as consumer, stage.producer() as producer:
+        producer.send(stage.topic, [Message(b"the route is there")])
+        at = {"TIMER_DELIVER_MS": now_ms() + 8000}
+        kept = [Message(f"kept {number}".encode(), timer=at) for number in range(2)]
+        recalled = Message(b"taken back", timer=at)
+        acks = producer.send(stage.topic, [kept[0], recalled, kept[1]])
+        version, topic, broker, when, unique_key = parts_of(acks[1]["recall_handle"])
+        assert (version, topic, broker, unique_key) == ("v1", stage.topic, acks[1]["broker"], acks[1]["msg_id"])
+        assert at["TIMER_DELIVER_MS"] - 1000 < int(when) <= at["TIMER_DELIVER_MS"]
+        assert producer.recall(stage.topic, acks[1]["recall_handle"]) == acks[1]["msg_id"]
+        assert producer.recall(stage.topic, acks[1]["recall_handle"]) == acks[1]["msg_id"], "the second time"
+        came = until_all_came(consumer, kept)
+        assert min(one["store_at_ms"] for one in came) >= at["TIMER_DELIVER_MS"]
+        # What is due later passes the one that does not come.
+        [after] = [Message(b"after it", timer={"TIMER_DELAY_MS": 1500})]
+        producer.send(stage.topic, [after])
+        until_all_came(consumer, [after, *kept])
+        assert recalled.sha256 not in {one["body_sha256"] for one in consumer.received}
+
+
+@pytest.mark.at_once
+@only_java_5
+def test_what_cannot_be_taken_back(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    other = stage.create_topic(f"{stage.topic}_other")
+    message = Message(b"comes", timer={"TIMER_DELAY_MS": 10_000})
+    soon = Message(b"soon", timer={"TIMER_DELAY_MS": 1000})
+    with stage.consumer() as consumer, stage.producer() as producer:
+        [gone, ack] = producer.send(stage.topic, [soon, message])
+        _, topic, broker, when, unique_key = parts_of(ack["recall_handle"])
+        at = int(when)
+
+        def refusal(handle: str, of: str = topic) -> tuple[int | None, str]:
+            with pytest.raises(ClientFailed) as failed:
+                producer.recall(of, handle)
+            return failed.value.code, str(failed.value).splitlines()[0]
+
+        # The client looks into a handle itself, to find the broker.
+        code, text = refusal("damaged")
+        assert (code, "recall handle is invalid" in text) == (-1, True), text
+        code, text = refusal(handle_of(topic, broker, at, unique_key), of=other)
+        assert (code, "topic not match" in text) == (604, True), text
+        code, text = refusal(handle_of(topic, broker, at + 4 * DAY_S * 1000, unique_key))
+        assert (code, "timestamp invalid" in text) == (604, True), text
+        code, text = refusal(handle_of(topic, broker, at - DAY_S * 1000, unique_key))
+        assert (code, "timestamp invalid" in text) == (604, True), text
+        code, text = refusal(handle_of(topic, "no-such-broker", at, unique_key))
+        assert code != 0, text
+        # Nobody knows a message by an id alone, so one that never was can be recalled.
+        assert producer.recall(topic, handle_of(topic, broker, at, "7F0000010000000000000000AAAA0000")) == (
+            "7F0000010000000000000000AAAA0000"
+        )
+        until_all_came(consumer, [message, soon], READY_S)
+        code, text = refusal(gone["recall_handle"])
+        assert (code, "timestamp invalid" in text) == (604, True), text
+
+
+@pytest.mark.own
+def test_a_crash_loses_no_message_with_a_time_and_brings_none_back(clients: Clients, tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as server:
+        stage = Stage("java-5.3.3", "timers_over_a_crash", server, clients)
+        stage.create_topic()
+        timer = {"TIMER_DELIVER_MS": now_ms() + 15_000}
+        messages = {kind: [Message(f"{kind} {n}".encode(), timer=timer) for n in range(5)] for kind in KINDS}
+        for kind, its in messages.items():
+            stage.send(its, kind=kind)
+        recalled = Message(b"taken back", timer=timer)
+        with stage.producer() as producer:
+            [ack] = producer.send(stage.topic, [recalled])
+            producer.recall(stage.topic, ack["recall_handle"])
+        server.kill()
+        server.start()
+        with stage.consumer() as consumer:
+            came = until_all_came(consumer, [message for its in messages.values() for message in its])
+            assert all(one["store_at_ms"] >= timer["TIMER_DELIVER_MS"] for one in came)
+            late = Message(b"after all", timer={"TIMER_DELAY_MS": 500})
+            stage.send([late])
+            until_all_came(consumer, [late, *(message for its in messages.values() for message in its)])
+            assert recalled.sha256 not in {one["body_sha256"] for one in consumer.received}

@@ -1,0 +1,169 @@
+"""A life in which messages are sent with a delay, become due, are delivered, and the progress of that is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from appliance.engine.broker.delays.delivery import DeliverDelayed
+from appliance.engine.broker.delays.levels import DelayLevels
+from appliance.engine.broker.delays.progress import FILE_NAME, DelayProgress, SaveDelays
+from appliance.engine.broker.sending.outcome import PutOutcome, store_unavailable
+from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
+from appliance.engine.broker.topic_config import new_topic
+from appliance.engine.clock import FakeClock
+from appliance.engine.errors import StartError, StoreBroken
+from appliance.engine.store.dispatch import SCHEDULE_TOPIC, waiting_tag_code
+from tests.crash.life import Life, Recovered, Violation, properties_of
+from tests.crash.tables import CONFIG_DIR, FilesOnDisk
+from tests.support.store import BORN
+
+#: Where delayed messages go.
+TARGET = "D"
+LEVEL = 1
+
+
+class MarkedAppends(OwnAppends):
+    """Marks each copy "put", and looks that none comes twice in a life, nor before an earlier one."""
+
+    life: DelayLife
+
+    def _put(self, message: OwnMessage) -> PutOutcome:
+        outcome = super()._put(message)
+        life = self.life
+        life.disk.mark(("put", message.topic, message.queue_id, message.body, outcome.physical_offsets[0]))
+        at = life.sent.index(message.body)
+        if at <= life.last_delivered:
+            raise Violation(f"{message.body[:20]!r}, number {at}, comes behind number {life.last_delivered}")
+        life.last_delivered = at
+        return outcome
+
+
+class DelayLife(Life):
+    """The driver plays `deliver-delayed`, `save-delays`, and the part of `remoting-io` that stages their batches."""
+
+    def open(self) -> None:
+        super().open()
+        store, disk = self.store, self.disk
+        self.clock = FakeClock()
+        self.calls: list[Callable[[], None]] = []
+        levels = DelayLevels(self.settings.delay_levels_ms)
+        topics = {name: new_topic(name, 2, 6) for name in (SCHEDULE_TOPIC, TARGET)}
+        self.appends = MarkedAppends(store, topics.get, levels, self.calls.append, lambda: True, lambda: 0)
+        self.appends.life = self
+        store.on_published = self._published
+        store.on_failed = lambda tick, reason: [reply.put_ended(store_unavailable(reason)) for reply, _ in tick.acks]
+        try:
+            disk.make_directory(CONFIG_DIR)
+            self.progress = DelayProgress(
+                CONFIG_DIR / FILE_NAME, lambda: store.log.durable, self.clock, FilesOnDisk(disk)
+            )
+        except (OSError, StartError) as error:
+            super().leave()
+            raise StartError(str(error)) from error
+        self.delivery = DeliverDelayed(
+            store, self.appends, levels.delays_ms, self.progress, topics.get, clock=self.clock
+        )
+        self.saver = SaveDelays(self.progress, self.clock)
+        store.services += [self.delivery, self.saver]
+        self._wrap_saves()
+        #: What the file said.
+        self.resumed_at = self._saved()
+        #: Bodies by their offset in the level's queue.
+        self.sent = super().recovered().get((SCHEDULE_TOPIC, LEVEL - 1), [])
+        self.last_delivered = -1
+        self._prepare(self)
+        self.opened_at = len(disk.record)
+
+    def _saved(self) -> int | None:
+        return self.progress._saved.get(LEVEL)
+
+    def _wrap_saves(self) -> None:
+        """What a save may leave is marked before it, what it left for sure behind it."""
+        save = self.saver.save_now
+
+        def marked() -> None:
+            reached = self.progress.of(LEVEL)
+            for offset in range((self._saved() or 0) + 1, reached + 1):
+                self.disk.mark(("changed", "offsets", "delays", offset))
+            save()
+            if self.saver.failure is None and self._saved() is not None:
+                self.disk.mark(("changed", "offsets", "delays", self._saved()))
+                self.disk.mark(("kept", "offsets"))
+
+        self.saver.save_now = marked  # type: ignore[method-assign]
+
+    def leave(self) -> None:
+        if hasattr(self, "delivery"):
+            self.delivery._files.close()
+        super().leave()
+
+    def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
+        return [
+            *super().actions(deletions),
+            (6, self._send_delayed),
+            (8, self._deliver),
+            (3, self.saver_turn),
+        ]
+
+    def _tick(self) -> None:
+        """With what was handed over."""
+        self.store.scheduler.wall_ms = self.clock.wall_ms()
+        calls = self.calls.copy()
+        self.calls.clear()
+        for call in calls:
+            call()
+        super()._tick()
+
+    def _send_delayed(self) -> None:
+        self.store.scheduler.wall_ms = self.clock.wall_ms()
+        queue = self.store.queues.get_or_create(SCHEDULE_TOPIC, LEVEL - 1)
+        field = bytes((len(SCHEDULE_TOPIC),)) + SCHEDULE_TOPIC.encode()
+        for _ in range(self.chance.choice((1, 1, 3))):
+            body = self._body()
+            target = f"DELAY\x01{LEVEL}\x02REAL_TOPIC\x01{TARGET}\x02REAL_QID\x01{self.chance.randrange(2)}\x02"
+            properties = target.encode() + properties_of(body)
+            code = waiting_tag_code(properties.decode(), self.store.next_store_ms(), self.settings.delay_levels_ms)
+            try:
+                place = self.store.put(queue, field, body, properties, code, 0, 0, 1, BORN, 0)
+            except StoreBroken:
+                break
+            self.disk.mark(("put", SCHEDULE_TOPIC, LEVEL - 1, body, place))
+            self.sent.append(body)
+        self.store.end_tick()
+
+    def _deliver(self) -> None:
+        """Time passes, and what is due is handed over; or what was handed over is looked after."""
+        for _ in range(self.chance.choice((1, 2, 3))):
+            self.clock.advance(self.chance.choice((100, 600, 1200)))
+            self.delivery.round()
+        if sum(self.delivery.given_up.values()):
+            raise Violation(f"given up: {self.delivery.given_up}")
+
+    def saver_turn(self) -> None:
+        self.saver.save_now()
+
+    def _published(self, tick) -> None:
+        super()._published(tick)
+        for reply_to, outcome in tick.acks:
+            reply_to.put_ended(outcome)
+
+    def _stop(self) -> None:
+        self._tick()
+        super()._stop()
+
+    # --- judging
+
+    def recovered(self) -> Recovered:
+        found = super().recovered()
+        resumed_at = self.resumed_at
+        found.configs = {("offsets", "delays"): resumed_at}
+        waiting = found.get((SCHEDULE_TOPIC, LEVEL - 1), [])
+        if (resumed_at or 0) > len(waiting):
+            raise Violation(f"{resumed_at} are delivered of {len(waiting)}")
+        copies = {body for queue in range(2) for body in found.get((TARGET, queue), [])}
+        for offset, body in enumerate(waiting[: resumed_at or 0]):
+            if body not in copies:
+                raise Violation(
+                    f"{body[:20]!r}, number {offset} of those delayed, counts as delivered and is not there"
+                )
+        return found

@@ -1,0 +1,104 @@
+"""SIGKILL while messages with times of their own come: none is lost or early, and little is repeated; a start with many
+that wait serves at once, also when the index has to be made again."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from appliance.engine.protocol.properties import find_property
+from appliance.engine.protocol.record import Record
+from tests.support.engine import Peer, pull_fields, records, send_fields
+from tests.support.server import Server
+from tests.support.waiting import wait_for
+
+#: What the index may be behind, in ms, and what a machine under load adds to a save.
+REPEATED_MS, LOAD_MS = 1000, 1000
+COUNT = 600
+
+
+def delivered(broker: str) -> list[Record]:
+    peer = Peer(broker)
+    found: list[Record] = []
+    try:
+        while True:
+            answer = peer.ask(11, pull_fields("Later", 0, len(found)))
+            if answer.code != 0:
+                return found
+            found += records(answer.body)
+    finally:
+        peer.close()
+
+
+def in_order(count: int, span_ms: int) -> list[bytes]:
+    """As `send` sends them: by due time, and of one millisecond those sent first."""
+    return [b"%d" % number for number in sorted(range(count), key=lambda n: (n * span_ms // count, -n))]
+
+
+def send(broker: str, count: int, begin_ms: int, span_ms: int) -> None:
+    """Messages whose times are spread over `span_ms`, those sent last due first."""
+    peer = Peer(broker)
+    try:
+        for number in reversed(range(count)):
+            due = begin_ms + number * span_ms // count
+            text = f"TIMER_DELIVER_MS\x01{due}\x02UNIQ_KEY\x01{number}\x02"
+            peer.send(310, send_fields("Later", 0, text), b"%d" % number)
+        # All in one go: on a busy machine the first ones would be due while the last are sent.
+        assert {peer.receive().code for _ in range(count)} == {0}
+    finally:
+        peer.close()
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_a_kill_while_they_come(tmp_path: Path, flush: str) -> None:
+    with Server(tmp_path / "data", "--flush", flush) as server:
+        begin_ms = int(time.time() * 1000) + 6000
+        send(server.broker, COUNT, begin_ms, 3000)
+        wait_for(lambda: len(delivered(server.broker)) > COUNT // 3, "some are delivered", seconds=20)
+        server.kill()
+        server.start()
+        wait_for(
+            lambda: len({record.body for record in delivered(server.broker)}) == COUNT, "all are delivered", seconds=20
+        )
+        found = delivered(server.broker)
+    copies = Counter(record.body for record in found)
+    first: dict[bytes, Record] = {}
+    for record in found:
+        first.setdefault(record.body, record)
+    assert list(first) == in_order(COUNT, 3000)
+    assert all(r.store_time_ms > int(find_property(r.properties, "TIMER_OUT_MS") or "") for r in found), "none early"
+    repeated = {body for body, count in copies.items() if count > 1}
+    assert max(copies.values()) <= 2
+    if repeated:
+        times = [first[body].store_time_ms for body in repeated]
+        assert max(times) - min(times) <= REPEATED_MS + LOAD_MS
+
+
+def test_a_stop_repeats_nothing(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", "--flush", "async") as server:
+        send(server.broker, 200, int(time.time() * 1000) + 1500, 1500)
+        wait_for(lambda: len(delivered(server.broker)) > 20, "some are delivered")
+        server.restart()
+        wait_for(lambda: len(delivered(server.broker)) >= 200, "all are delivered")
+        time.sleep(0.5)
+        assert Counter(record.body for record in delivered(server.broker)) == Counter(b"%d" % n for n in range(200))
+
+
+def test_an_index_that_is_gone_delays_no_send(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", "--flush", "async") as server:
+        begin_ms = int(time.time() * 1000) + 12_000
+        send(server.broker, 2000, begin_ms, 500)
+        server.kill()
+        shutil.rmtree(tmp_path / "data" / "rocketbox" / "timers")
+        server.start()
+        peer = Peer(server.broker)
+        asked = time.monotonic()
+        assert peer.ask(310, send_fields("Other"), b"x").code == 0
+        assert time.monotonic() - asked < 1
+        peer.close()
+        wait_for(lambda: len(delivered(server.broker)) == 2000, "all are delivered", seconds=30)
+        assert [record.body for record in delivered(server.broker)] == in_order(2000, 500)

@@ -1,0 +1,209 @@
+"""A life in which messages wait for times of their own, are cancelled, rolled and delivered, and the index is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from appliance.engine.broker.delays.levels import DelayLevels, Place
+from appliance.engine.broker.sending.outcome import PutOutcome, store_unavailable
+from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
+from appliance.engine.broker.timers.apache_files import read_checkpoint
+from appliance.engine.broker.timers.delivery import DeliverTimers
+from appliance.engine.broker.timers.rolling import RollTimers
+from appliance.engine.broker.timers.saving import SaveTimers
+from appliance.engine.broker.timers.schedule import DIRECTORY, TimerIndex
+from appliance.engine.broker.timers.waiting import TimerRules, WaitingPlaces
+from appliance.engine.broker.topic_config import new_topic
+from appliance.engine.clock import FakeClock
+from appliance.engine.protocol.names import TIMER_TOPIC
+from appliance.engine.protocol.properties import decode_properties, encode_properties, find_property
+from appliance.engine.store.queues.consume_queue import unpack_entries
+from tests.crash.life import GONE, Life, Recovered, Violation, properties_of, unique_key
+
+#: Where they go; nobody else sends there.
+TARGET = "T"
+
+
+class MarkedAppends(OwnAppends):
+    """Marks each message "put"; looks that no message comes twice in a life."""
+
+    life: TimerLife
+
+    def _put(self, message: OwnMessage) -> PutOutcome:
+        outcome = super()._put(message)
+        life = self.life
+        life.disk.mark(("put", message.topic, message.queue_id, message.body, outcome.physical_offsets[0]))
+        if message.topic == TARGET:
+            if message.body in life.delivered:
+                raise Violation(f"{message.body[:20]!r} comes twice in a life")
+            if message.body in life.cancelled:
+                raise Violation(f"{message.body[:20]!r} was cancelled and comes")
+            life.delivered.add(message.body)
+        return outcome
+
+
+class TimerLife(Life):
+    """The driver plays `deliver-timers`, `save-timers`, and the part of `remoting-io` that stages their batches."""
+
+    def open(self) -> None:
+        super().open()
+        store, disk = self.store, self.disk
+        self.clock = FakeClock()
+        self.calls: list[Callable[[], None]] = []
+        #: Bodies that came, and bodies whose cancelling was published, in this life.
+        self.delivered: set[bytes] = set()
+        self.cancelled: set[bytes] = set()
+        levels = DelayLevels(self.settings.delay_levels_ms)
+        topics = {name: new_topic(name, 2, 6) for name in (TIMER_TOPIC, TARGET)}
+        self.places = WaitingPlaces(levels, TimerRules(), self.clock.wall_ms)
+        self.appends = MarkedAppends(store, topics.get, levels, self.calls.append, lambda: True, self.clock.wall_ms)
+        self.appends.life = self
+        store.on_published = self._published
+        store.on_failed = lambda tick, reason: [reply.put_ended(store_unavailable(reason)) for reply, _ in tick.acks]
+        self.index = TimerIndex(
+            Path("/rocketbox") / DIRECTORY,
+            disk,
+            lambda: store.log.durable,
+            lambda physical: store.log.durable > physical,
+        )
+        self.delivery = DeliverTimers(
+            store,
+            self.appends,
+            self.index,
+            topics.get,
+            lambda: 1000,
+            lambda: read_checkpoint(disk, store.paths.root),
+            clock=self.clock,
+        )
+        self.saver = SaveTimers(
+            self.index, store.paths.root, disk, lambda: store.log.min_offset, lambda: self.delivery.is_ready, self.clock
+        )
+        self.roll = RollTimers(
+            store, self.appends, self.index, lambda: self.delivery.is_ready, lambda: 1000, lambda: 1 << 50, self.clock
+        )
+        self.saver.roll = self.roll
+        store.services += [self.delivery, self.saver]
+        self._prepare(self)
+        self.opened_at = len(disk.record)
+
+    def leave(self) -> None:
+        if hasattr(self, "delivery"):
+            self.delivery._files.close()
+            self.index.close()
+        super().leave()
+
+    def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
+        return [
+            *super().actions(deletions),
+            (8, self._send_timed),
+            (8, self._deliver),
+            (3, self._cancel),
+            (2, lambda: self.saver.save_now()),
+            (1, self._want_roll),
+        ]
+
+    def _tick(self) -> None:
+        """With what was handed over."""
+        self.store.scheduler.wall_ms = self.clock.wall_ms()
+        calls = self.calls.copy()
+        self.calls.clear()
+        for call in calls:
+            call()
+        super()._tick()
+
+    def _send_timed(self) -> None:
+        messages = []
+        for _ in range(self.chance.choice((1, 1, 4))):
+            body = self._body()
+            found = decode_properties(properties_of(body).decode())
+            found["TIMER_DELAY_MS"] = str(self.chance.choice((1, 300, 2000, 9000)))
+            waits = self.places.place_of(found, Place(TARGET, self.chance.randrange(2)))
+            assert waits is not None
+            messages.append(OwnMessage(*waits.place, body, encode_properties(found), "", 1))
+        self.appends.submit(messages)
+        self._tick()
+
+    def _cancel(self) -> None:
+        """One of those that wait, if it may still be: it was published, and is not about to come."""
+        queue = self.store.find_queue(TIMER_TOPIC, 0)
+        if queue is None or queue.max_offset <= queue.min_offset:
+            return
+        offset = self.chance.randrange(queue.min_offset, queue.max_offset)
+        for physical, size, _ in unpack_entries(self.store.queues.read_entries(queue, offset, 1)):
+            found = self.store.records.get(physical, size)
+            if found is None or found.record.body == b"0":
+                return
+            text = found.record.properties
+            out = int(find_property(text, "TIMER_OUT_MS") or "0")
+            if out < self.clock.wall_ms() + 100:
+                return
+            key = f"{TARGET}+{find_property(text, 'UNIQ_KEY')}"
+            mark = f"TIMER_OUT_MS\x01{out}\x02TIMER_DEL_UNIQKEY\x01{key}\x02UNIQ_KEY\x01m\x02"
+            self.appends.submit([OwnMessage(TIMER_TOPIC, 0, b"0", mark, "", 1)])
+            self._tick()
+            if self.store.published > physical and queue.max_offset == queue.next_offset:
+                self.cancelled.add(found.record.body)
+
+    def _want_roll(self) -> None:
+        self.roll.keep(self.store.log.written)
+        for _ in range(8):
+            self.roll.look_again()
+            self.roll.chore()
+            self._tick()
+            self.saver._try(self.roll.scan)
+
+    def _deliver(self) -> None:
+        """Time passes, and what is due is handed over; or what was handed over is looked after."""
+        for _ in range(self.chance.choice((1, 2, 3))):
+            self.clock.advance(self.chance.choice((50, 600, 1500)))
+            self.delivery.round()
+        if sum(self.delivery.given_up.values()):
+            raise Violation(f"given up: {self.delivery.given_up}")
+
+    def _published(self, tick) -> None:
+        super()._published(tick)
+        for reply_to, outcome in tick.acks:
+            reply_to.put_ended(outcome)
+
+    def _stop(self) -> None:
+        self._tick()
+        super()._stop()
+
+    # --- judging
+
+    def recovered(self) -> Recovered:
+        """Every message that waits is known to the index, or will be; or it has come, or is cancelled."""
+        found = super().recovered()
+        known = self._known()
+        copies = {body for queue in range(2) for body in found.get((TARGET, queue), [])}
+        waiting = found.get((TIMER_TOPIC, 0), [])
+        queue = self.store.find_queue(TIMER_TOPIC, 0)
+        bodies: dict[bytes, set[int]] = {}
+        cancelled: set[str] = set()
+        for offset, body in enumerate(waiting):
+            if body == b"0":
+                [(physical, size, _)] = unpack_entries(self.store.queues.read_entries(queue, offset, 1))
+                stored = self.store.records.get(physical, size)
+                assert stored is not None
+                cancelled.add(find_property(stored.record.properties, "TIMER_DEL_UNIQKEY") or "")
+            elif body != GONE:
+                bodies.setdefault(body, set()).add(offset)
+        for body, offsets in bodies.items():
+            if body in copies or f"{TARGET}+{unique_key(body)}" in cancelled:
+                continue
+            if max(offsets) not in known:
+                raise Violation(f"{body[:20]!r}, at {sorted(offsets)} of those that wait, is not there and not known")
+        return found
+
+    def _known(self) -> set[int]:
+        """Queue offsets that the index has, or will take in."""
+        queue = self.store.find_queue(TIMER_TOPIC, 0)
+        if queue is None:
+            return set()
+        for _ in range(queue.max_offset // 100 + 5):
+            self.delivery._load() if not self.delivery._loaded else None
+            if not self.delivery._take_in():
+                break
+        bits = self.index.pending_in(0, queue.max_offset, lambda: True)
+        return {offset for offset in range(queue.max_offset) if bits[offset >> 3] >> (offset & 7) & 1}

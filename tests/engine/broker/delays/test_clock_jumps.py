@@ -1,0 +1,174 @@
+"""Whatever somebody does to the wall clock: nothing comes early, nothing twice, and nothing much too late."""
+
+import random
+
+import pytest
+
+from appliance.engine.broker.delays.waiting_time import MOST_SPANS, WaitingTime
+from appliance.engine.clock import FakeClock
+from tests.support.delays import LEVELS_MS, Delays
+from tests.support.store import StoreUnderTest
+
+HOUR_MS = 3_600_000
+#: What a message stored around a jump may be late by: a look at the clocks.
+LATE_MS = 1100
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def under_test(tmp_path):
+    under_test = StoreUnderTest(tmp_path, segment_bytes=1 << 20).open()
+    yield under_test
+    under_test.stop()
+
+
+class Sent:
+    """What was sent when by the steady clock, and when each message came."""
+
+    def __init__(self, delays, clock):
+        self.delays, self.clock = delays, clock
+        self.sent = {}
+        self.came = {}
+        self._seen = 0
+
+    def send(self, level):
+        body = b"%d/%d" % (len(self.sent), level)
+        self.sent[body] = (self.clock.monotonic() * 1000, LEVELS_MS[level - 1])
+        self.delays.delay(level, body)
+
+    def look(self):
+        # Of what arrived: what the copy says of itself is by a clock that jumps.
+        count = self.delays.arrived_so_far()
+        if count > self._seen:
+            for body in self.delays.arrived()[self._seen :]:
+                assert body not in self.came, f"{body!r} came twice"
+                self.came[body] = self.clock.monotonic() * 1000
+            self._seen = count
+
+    def pass_time(self, ms, step_ms=50):
+        for _ in range(0, ms, step_ms):
+            self.clock.advance(step_ms)
+            self.delays.rounds(2)
+            self.look()
+
+    def judge(self, step_ms=50):
+        assert set(self.came) == set(self.sent)
+        for body, (at, delay) in self.sent.items():
+            waited = self.came[body] - at
+            assert waited > delay - 1, f"{body!r} came {delay - waited} ms early"
+            assert waited <= delay + LATE_MS + step_ms, f"{body!r} came {waited - delay} ms late"
+
+
+@pytest.fixture
+def sent(under_test, clock):
+    return Sent(Delays(under_test, clock), clock)
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS, 3000, -3000, 500, -500])
+def test_a_jump_while_messages_wait_changes_nothing(sent, clock, jump_ms):
+    sent.send(1)
+    sent.send(2)
+    sent.pass_time(600)
+    clock.jump(jump_ms)
+    sent.pass_time(6000)
+    sent.judge()
+    assert abs(sent.came[b"0/1"] - 1000) <= 50, "what was stored before is exact"
+    assert abs(sent.came[b"1/2"] - 5000) <= 50
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS, 3000, -3000])
+def test_what_is_sent_after_a_jump_waits_its_time(sent, clock, jump_ms):
+    sent.send(2)
+    sent.pass_time(600)
+    clock.jump(jump_ms)
+    for _ in range(40):
+        sent.send(1)
+        sent.send(2)
+        sent.pass_time(100)
+    sent.pass_time(6000)
+    sent.judge()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_clock_that_jumps_all_the_time(sent, clock, seed):
+    chance = random.Random(seed)
+    for _ in range(120):
+        for _ in range(chance.randrange(3)):
+            sent.send(chance.choice((1, 2)))
+        if chance.random() < 0.15:
+            clock.jump(chance.choice((-1, 1)) * chance.choice((200, 5000, HOUR_MS)))
+        sent.pass_time(chance.choice((50, 100, 400)))
+    sent.pass_time(7000)
+    sent.judge()
+
+
+def test_a_clock_that_is_slewed_is_followed(sent, clock):
+    """As ntpd does it: half a millisecond a second. Due times are the wall clock's then."""
+    sent.send(2)
+    for _ in range(100):
+        sent.pass_time(50)
+        clock.jump(0)
+    sent.judge()
+
+
+def test_a_store_of_a_clock_that_was_ahead_waits_once_more_and_not_until_that_time(under_test, clock):
+    clock.jump(HOUR_MS)
+    before = Delays(under_test, clock)
+    before.delay(1, b"x")
+    before.delay(2, b"y")
+    clock.jump(-HOUR_MS)
+    delays = Delays(under_test, clock)
+    delays.pass_time(900)
+    assert delays.arrived() == []
+    delays.pass_time(200)
+    assert delays.arrived() == [b"x"]
+    delays.pass_time(3800)
+    assert delays.arrived() == [b"x"]
+    delays.pass_time(200)
+    assert delays.arrived() == [b"x", b"y"]
+
+
+def test_a_message_of_an_earlier_life_comes_at_its_time(under_test, clock):
+    Delays(under_test, clock).delay(2, b"x")
+    clock.advance(3000)
+    delays = Delays(under_test, clock)
+    delays.pass_time(1900)
+    assert delays.arrived() == []
+    delays.pass_time(200)
+    assert delays.arrived() == [b"x"]
+
+
+def test_a_sent_message_after_a_start_with_a_clock_behind_the_store_waits_its_time(under_test, clock):
+    """Store times stand still until the clock has caught up with the store."""
+    clock.jump(HOUR_MS)
+    Delays(under_test, clock).delay(2, b"before")
+    clock.jump(-HOUR_MS)
+    sent = Sent(Delays(under_test, clock), clock)
+    sent.sent[b"before"] = (clock.monotonic() * 1000, 5000)
+    for _ in range(20):
+        sent.send(1)
+        sent.pass_time(250)
+    sent.pass_time(3000)
+    sent.judge()
+
+
+def test_the_spans_of_a_clock_that_stands_still_for_long_are_bounded():
+    clock, log = FakeClock(), [0]
+    stamped = clock.wall_ms() + 24 * HOUR_MS
+    time = WaitingTime(clock, lambda: log[0], lambda: stamped)
+    stored = []
+    for _ in range(3 * MOST_SPANS):
+        stored.append((log[0], clock.monotonic() * 1000))
+        log[0] += 100
+        clock.advance(100)
+        time.look()
+    assert len(time._spans) <= MOST_SPANS
+    begin = time.now_ms() - clock.monotonic() * 1000
+    for physical, at in stored:
+        due = time.due_ms(physical, stamped + 1000, 1000)
+        assert due is not None
+        assert -1 < due - begin - 1000 - at < 4000

@@ -1,0 +1,68 @@
+"""The journal of resets: which moves wait, against a model; and many groups' acts at once."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from appliance.engine.broker.offset_resets.journal import KEPT_MS, ResetJournal
+from appliance.engine.broker.offset_resets.records import Line, Move, ResetRecord, encode_line
+from appliance.engine.clock import FakeClock
+
+Place = tuple[str, str, int]
+
+
+def record(clock: FakeClock, number: int, group: str, places: list[tuple[str, int]]) -> ResetRecord:
+    moves = tuple(Move(topic, queue_id, 7, 0) for topic, queue_id in places)
+    return ResetRecord(number, "reset", group, "ann", clock.wall_ms(), "earliest", moves)
+
+
+def waiting(journal: ResetJournal) -> dict[Place, int]:
+    return {(one.group, move.topic, move.queue_id): one.id for one, move in journal.unfinished()}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_each_queue_the_last_act_waits_until_it_is_over(tmp_path: Path, seed: int) -> None:
+    chance, clock = random.Random(seed), FakeClock()
+    path = tmp_path / "offset-resets.journal"
+    journal = ResetJournal(path, clock)
+    model: dict[Place, int] = {}
+    all_places = [(topic, queue_id) for topic in "TU" for queue_id in range(3)]
+    for number in range(1, 60):
+        group = chance.choice("GH")
+        match chance.choice(("act", "act", "over", "gone", "restart", "time")):
+            case "act":
+                places = chance.sample(all_places, chance.randrange(1, 5))
+                journal.append(record(clock, number, group, places))
+                model |= {(group, *place): number for place in places}
+            case "over" if model:
+                place, act = chance.choice(list(model.items()))
+                journal.note([(act, *place[1:]), (act, "T", 9), (number + 1000, "T", 0)])
+                del model[place]
+            case "gone":
+                kind, name = chance.choice((("topic", "T"), ("group", "G")))
+                journal.note([], [(kind, name)])
+                model = {place: act for place, act in model.items() if place[kind == "topic"] != name}
+            case "restart":
+                journal.close()
+                journal = ResetJournal(path, clock)
+            case "time" if chance.random() < 0.2:
+                clock.advance(KEPT_MS + 3_600_000)
+                journal.note([])
+                model.clear()
+        assert waiting(journal) == model
+        assert journal._open_by == model
+        assert all(journal._open.values()), "an act that nobody waits for takes no room"
+
+
+def test_acts_of_many_groups_are_read_in_proportion(tmp_path: Path) -> None:
+    """Each act used to be held against each one before it: 20,000 took 8 s of CPU, ten times as many 800."""
+    clock, path = FakeClock(), tmp_path / "offset-resets.journal"
+    path.write_bytes(b"".join(encode_line(Line(reset=record(clock, n, f"G{n}", [("T", 0)]))) for n in range(1, 20_001)))
+    begin = time.process_time()
+    journal = ResetJournal(path, clock)
+    assert time.process_time() - begin < 3
+    assert len(waiting(journal)) == 20_000

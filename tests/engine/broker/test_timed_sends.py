@@ -1,0 +1,158 @@
+"""Sends with a time of their own: what Apache takes, where they wait, when they come, and what is refused."""
+
+import time
+
+import pytest
+
+from appliance.engine.protocol.properties import decode_properties
+from appliance.engine.store.dispatch import tag_code
+from appliance.engine.store.queues.consume_queue import unpack_entries
+from tests.support.directories import shared_directory
+from tests.support.engine import pull_fields, records, send_fields, start_engine
+from tests.support.waiting import wait_for
+
+TIMERS = "rmq_sys_wheel_timer"
+ILLEGAL = (
+    "timer message illegal, the delay time should not be bigger than the max delay 259200000ms; "
+    "or if set del msg, the delay time should be bigger than the current time"
+)
+
+
+@pytest.fixture(scope="module")
+def engine(request):
+    engine = start_engine(shared_directory(request, "engine"))
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture
+def topic(request, peer):
+    topic = "T_" + request.node.name.encode().hex()[-100:]
+    assert peer.ask(310, send_fields(topic, queue_id=1), b"first").code == 0
+    return topic
+
+
+def send(peer, topic, properties, body=b"x", **fields):
+    return peer.ask(310, send_fields(topic, properties=properties, **fields), body)
+
+
+def stored(engine, answer):
+    return engine.broker.store.records.get(int(answer.ext_fields["msgId"][16:], 16)).record
+
+
+def arrived(peer, topic, queue_id=0):
+    answer = peer.ask(11, pull_fields(topic, queue_id, 0))
+    return records(answer.body) if answer.code == 0 else []
+
+
+def now_ms():
+    return int(time.time() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("properties", "delay_ms"),
+    [
+        ("TIMER_DELAY_MS\x01300\x02", 300),
+        ("TIMER_DELAY_SEC\x011\x02TIMER_DELAY_MS\x01200000\x02", 1000),
+        ("TIMER_DELAY_MS\x01100\x02TIMER_DELIVER_MS\x011\x02", 100),
+    ],
+)
+def test_it_waits_and_comes_when_it_is_due(engine, peer, topic, properties, delay_ms):
+    before = now_ms()
+    answer = send(peer, topic, properties + "TAGS\x01A\x02UNIQ_KEY\x017F01\x02", b"body")
+    after = now_ms()
+    assert (answer.code, answer.ext_fields["queueId"]) == (0, "0")
+    waiting = stored(engine, answer)
+    assert (waiting.topic, waiting.queue_id) == (TIMERS, 0)
+    found = decode_properties(waiting.properties)
+    assert (found["REAL_TOPIC"], found["REAL_QID"]) == (topic, "0")
+    due = int(found["TIMER_OUT_MS"]) + 1
+    assert before + delay_ms <= due <= after + delay_ms + 1
+    assert arrived(peer, topic) == []
+    wait_for(lambda: arrived(peer, topic), "what is due")
+    [copy] = arrived(peer, topic)
+    assert copy.body == b"body"
+    assert due <= copy.store_time_ms < due + 500
+    copied = decode_properties(copy.properties)
+    assert int(copied.pop("TIMER_DEQUEUE_MS")) >= due
+    assert int(copied.pop("TIMER_ENQUEUE_MS")) == waiting.store_time_ms
+    assert copied == found
+    queue = engine.broker.store.find_queue(topic, 0)
+    [(_, _, code)] = unpack_entries(engine.broker.store.queues.read_entries(queue, 0, 1))
+    assert code == tag_code("A")
+
+
+def test_they_come_by_due_time_and_not_as_they_were_sent(peer, topic):
+    at = now_ms() + 600
+    for n in (3, 1, 2, 0):
+        assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at + n * 50}\x02", b"%d" % n).code == 0
+    wait_for(lambda: len(arrived(peer, topic)) == 4, "what is due")
+    assert [record.body for record in arrived(peer, topic)] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("deliver", ["1", "-5", "0"])
+def test_what_is_due_already_goes_to_its_topic_at_once(engine, peer, topic, deliver):
+    answer = send(peer, topic, f"TIMER_DELIVER_MS\x01{deliver}\x02")
+    assert answer.code == 0
+    assert stored(engine, answer).topic == topic
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "TIMER_DELAY_SEC\x01259201\x02",
+        "TIMER_DELAY_MS\x01259200001\x02",
+        "TIMER_DELAY_MS\x01soon\x02",
+        "TIMER_DELAY_SEC\x0199999999999999999999\x02",
+        "TIMER_DELIVER_MS\x01" + "9" * 19 + "\x02",
+        "TIMER_DELIVER_MS\x011\x02TIMER_DEL_UNIQKEY\x01T+K\x02",
+    ],
+)
+def test_what_asks_too_much_is_refused_as_recorded(peer, topic, properties):
+    answer = send(peer, topic, properties)
+    assert (answer.code, answer.remark) == (13, ILLEGAL)
+    assert arrived(peer, topic) == []
+
+
+def test_a_level_counts_more_than_a_time(engine, peer, topic):
+    answer = send(peer, topic, "TIMER_DELAY_SEC\x01100\x02DELAY\x013\x02")
+    record = stored(engine, answer)
+    assert record.topic == "SCHEDULE_TOPIC_XXXX"
+    assert "TIMER_" not in record.properties
+
+
+def test_nobody_sends_to_the_timer_topic_itself(peer):
+    assert send(peer, TIMERS, "TIMER_OUT_MS\x011\x02REAL_TOPIC\x01A\x02REAL_QID\x010\x02").code == 16
+
+
+def test_a_mark_cancels_what_has_its_key_and_its_time(engine, peer, topic):
+    at = now_ms() + 700
+    for key in ("A", "B"):
+        assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at}\x02UNIQ_KEY\x01{key}\x02", key.encode()).code == 0
+    assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at + 1}\x02UNIQ_KEY\x01A\x02", b"later").code == 0
+    assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01{topic}+A\x02").code == 0
+    wait_for(lambda: len(arrived(peer, topic)) >= 2, "what is due")
+    wait_for(lambda: engine.broker.deliver_timers.pending == 0, "what is due")
+    assert [record.body for record in arrived(peer, topic)] == [b"B", b"later"]
+
+
+def test_they_outlive_a_stop_and_come_late_when_nobody_was_there(tmp_path):
+    from tests.support.engine import RunningEngine
+
+    running = RunningEngine(tmp_path)
+    running.put("Orders", b"first", queue=1)
+    at = now_ms() + 500
+    for n in range(300):
+        running.put("Orders", b"%d" % n, properties=f"TIMER_DELIVER_MS\x01{at + n % 3 * 1500}\x02")
+    running.hang_up()
+    running.engine.stop()
+    time.sleep(max(0.0, (at + 100 - now_ms()) / 1000))
+    running = RunningEngine(tmp_path)
+    peer = running.peer()
+    wait_for(lambda: running.engine.broker.store.max_offset("Orders", 0) == 300, "what is due")
+    bodies = []
+    while len(bodies) < 300:
+        bodies += [int(r.body) for r in records(peer.ask(11, pull_fields("Orders", 0, len(bodies))).body)]
+    assert sorted(bodies, key=lambda n: (n % 3, n)) == bodies
+    running.hang_up()
+    running.engine.stop()

@@ -1,0 +1,387 @@
+"""Messages come when their own time has come, in order, once and whole; what cannot be delivered holds nobody up."""
+
+import errno
+
+import pytest
+
+from appliance.engine.broker.timers import schedule
+from appliance.engine.broker.timers.schedule import STATE
+from appliance.engine.clock import FakeClock
+from appliance.engine.protocol.names import TIMER_TOPIC
+from appliance.engine.protocol.properties import decode_properties
+from appliance.engine.store.disk import Disk
+from tests.support.store import FailingDisk, StoreUnderTest
+from tests.support.timers import TARGET, Timers
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def under_test(tmp_path):
+    under_test = StoreUnderTest(tmp_path, disk=FailingDisk()).open()
+    yield under_test
+    under_test.disk.failing.clear()
+    under_test.stop()
+
+
+@pytest.fixture
+def timers(under_test, clock):
+    timers = Timers(under_test, clock)
+    yield timers
+    timers.close()
+
+
+def again(under_test, timers, clean=True):
+    """The next life of the timers over the same store."""
+    if clean:
+        timers.save()
+    timers.close()
+    return Timers(under_test, timers.clock)
+
+
+def test_a_message_comes_at_its_time_and_not_before(timers, clock):
+    timers.wait(b"x", 750)
+    timers.rounds()
+    clock.advance(749)
+    timers.rounds()
+    assert timers.arrived() == []
+    clock.advance(1)
+    timers.rounds()
+    assert timers.arrived() == [b"x"]
+    timers.pass_time(3000)
+    assert timers.arrived() == [b"x"]
+    assert (timers.delivery.delivered, timers.index.pending) == (1, 0 if timers.save() is None else -1)
+
+
+def test_the_pause_ends_when_the_next_message_is_due(timers, clock):
+    timers.wait(b"x", 300)
+    timers.rounds()
+    assert timers.delivery.round() == pytest.approx(0.3)
+    timers.wait(b"later", 30_000)
+    assert timers.rounds() == pytest.approx(0.3)
+    clock.advance(300)
+    timers.rounds()
+    assert timers.delivery.round() == 0.5
+
+
+def test_order_is_due_time_and_then_the_order_of_sending(timers, clock):
+    at = clock.wall_ms() + 5000
+    for n, due in enumerate((3, 1, 1, 0, 3, 2, 1)):
+        timers.send(b"%d-%d" % (due, n), f"TIMER_DELIVER_MS\x01{at + due}\x02")
+    timers.pass_time(6000, 1000)
+    assert timers.arrived() == [b"0-3", b"1-1", b"1-2", b"1-6", b"2-5", b"3-0", b"3-4"]
+
+
+def test_years_ahead(timers, clock):
+    timers.send(b"far", "TIMER_DELAY_SEC\x0160000000\x02")
+    timers.pass_time(59_999_999_000, 10_000_000_000)
+    assert timers.arrived() == []
+    clock.advance(1000)
+    timers.rounds()
+    assert timers.arrived() == [b"far"]
+
+
+def test_a_batch_under_way_is_not_delivered_twice(timers, clock):
+    for n in range(300):
+        timers.wait(b"%d" % n, 100)
+    timers.rounds()
+    timers.hold = True
+    clock.advance(200)
+    timers.rounds(10)
+    assert timers.arrived() == []
+    timers.save()
+    timers.run_calls()
+    timers.rounds(10)
+    timers.hold = False
+    timers.rounds(10)
+    timers.run_calls()
+    timers.rounds(10)
+    assert timers.arrived() == [b"%d" % n for n in range(300)]
+
+
+def test_what_was_saved_does_not_come_again_and_what_was_not_does(under_test, timers, clock):
+    for n in range(6):
+        timers.wait(b"%d" % n, 1000 * (n + 1))
+    timers.pass_time(2000)
+    timers.save()
+    timers.pass_time(1000)
+    assert timers.arrived() == [b"0", b"1", b"2"]
+    timers = again(under_test, timers, clean=False)
+    timers.pass_time(3100)
+    assert timers.arrived() == [b"0", b"1", b"2", b"2", b"3", b"4", b"5"]
+    timers.close()
+
+
+def test_a_copy_that_is_not_durable_is_not_passed(under_test, timers, clock):
+    timers.durable = lambda: 0
+    timers.wait(b"x", 100)
+    timers.pass_time(200)
+    assert timers.arrived() == [b"x"]
+    timers.save()
+    timers = again(under_test, timers, clean=False)
+    timers.rounds()
+    assert timers.arrived() == [b"x", b"x"]
+    timers.close()
+
+
+def test_after_a_stop_nothing_comes_again(under_test, timers):
+    for n in range(20):
+        timers.wait(b"%d" % n, 100 * n + 1)
+    timers.pass_time(1000)
+    timers = again(under_test, timers)
+    timers.pass_time(1100)
+    assert timers.arrived() == [b"%d" % n for n in range(20)]
+    timers.close()
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged", "run missing", "run damaged"])
+def test_a_lost_index_is_made_again_from_the_topic(under_test, timers, monkeypatch, damage):
+    monkeypatch.setattr(schedule, "MOST_INLINE", 4)
+    for n in range(30):
+        timers.wait(b"%d" % n, 1000 + n)
+    timers.rounds()
+    timers.save()
+    [run] = timers.directory.glob("run-*")
+    timers.close()
+    if damage == "missing":
+        (timers.directory / STATE).unlink()
+    elif damage == "damaged":
+        (timers.directory / STATE).write_bytes(b"\1" * 400)
+    elif damage == "run missing":
+        run.unlink()
+    else:
+        data = bytearray(run.read_bytes())
+        data[32 * 20 + 5] ^= 1
+        run.write_bytes(data)
+    timers = Timers(under_test, timers.clock)
+    timers.pass_time(3000)
+    assert timers.arrived() == [b"%d" % n for n in range(30)]
+    timers.close()
+
+
+def test_a_mark_cancels_whenever_it_comes(under_test, timers, clock):
+    at = clock.wall_ms() + 5000
+    for key in ("a", "b"):
+        timers.send(key.encode(), f"TIMER_DELIVER_MS\x01{at}\x02")
+    timers.rounds()
+    timers.send(b"0", f"TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01{TARGET}+a\x02")
+    timers = again(under_test, timers)
+    timers.pass_time(7000)
+    assert timers.arrived() == [b"b"]
+    assert timers.delivery.cancelled == 1
+    timers.save()
+    assert timers.index.pending == 0
+    timers.close()
+
+
+def test_a_mark_of_one_key_or_time_leaves_others_alone(timers, clock):
+    at = clock.wall_ms() + 5000
+    timers.send(b"a", f"TIMER_DELIVER_MS\x01{at}\x02")
+    timers.send(b"0", f"TIMER_DELIVER_MS\x01{at + 1}\x02TIMER_DEL_UNIQKEY\x01{TARGET}+a\x02")
+    timers.send(b"1", f"TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01Other+a\x02")
+    timers.pass_time(7000)
+    assert timers.arrived() == [b"a"]
+
+
+def test_the_handle_of_an_apache_message_finds_it(timers, clock):
+    """Apache rounds down to its second; who takes it back names that and one millisecond."""
+    out = (clock.wall_ms() + 5000) // 1000 * 1000
+    waits = (
+        "UNIQ_KEY\x01{}\x02TIMER_OUT_MS\x01{}\x02TIMER_DELAY_MS\x015400\x02REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02"
+    )
+    timers.put(b"a", waits.format("a", out))
+    timers.put(b"b", waits.format("b", out))
+    timers.send(b"0", f"TIMER_DELIVER_MS\x01{out + 1}\x02TIMER_DEL_UNIQKEY\x01{TARGET}+a\x02")
+    timers.pass_time(out + 999 - clock.wall_ms())
+    assert timers.arrived() == []
+    timers.pass_time(1000, 1)
+    assert timers.arrived() == [b"b"]
+
+
+def test_what_waits_is_taken_for_granted_only_after_a_jump_is_taken_out(timers, clock):
+    timers.wait(b"before", 10_000)
+    timers.pass_time(1000)
+    clock.jump(3_600_000)
+    timers.pass_time(500)
+    assert timers.arrived() == []
+    timers.wait(b"after", 2000)
+    timers.pass_time(1900)
+    assert timers.arrived() == []
+    timers.pass_time(200)
+    assert timers.arrived() == [b"after"]
+    timers.pass_time(6500)
+    assert timers.arrived() == [b"after", b"before"]
+
+
+def test_a_topic_that_is_gone_is_given_up_and_holds_nobody_up(timers):
+    timers.send(b"x", "TIMER_DELAY_MS\x01100\x02", topic="Gone")
+    timers.wait(b"y", 100)
+    timers.pass_time(200)
+    assert timers.arrived() == [b"y"]
+    assert timers.delivery.given_up["no topic"] == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "TIMER_OUT_MS\x01soon\x02", "TIMER_OUT_MS\x01-4\x02", "TIMER_OUT_MS\x01" + "9" * 30]
+)
+def test_a_record_without_a_time_is_given_up(timers, text):
+    timers.put(b"x", f"{text}REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02")
+    timers.wait(b"y", 100)
+    timers.pass_time(300)
+    assert timers.arrived() == [b"y"]
+    assert timers.delivery.given_up["damaged"] == 1
+
+
+def test_a_log_that_cannot_be_read_is_waited_for(under_test, timers, clock):
+    timers.wait(b"x", 100)
+    timers.rounds()
+    clock.advance(200)
+    under_test.disk.failing["pread"] = errno.EIO
+    timers.rounds()
+    assert timers.delivery.failure is not None
+    under_test.disk.failing.clear()
+    timers.pass_time(1500)
+    assert timers.arrived() == [b"x"]
+    assert timers.delivery.failure is None
+
+
+def test_a_full_disk_stops_saving_and_nothing_else(under_test, timers):
+    under_test.disk.failing["pwrite"] = errno.ENOSPC
+    timers.index.add([], timers.index.indexed)
+    timers.saver.save_now()
+    assert timers.saver.failure is not None
+    under_test.disk.failing.clear()
+    timers.wait(b"x", 100)
+    timers.pass_time(200)
+    assert timers.arrived() == [b"x"]
+    timers.save()
+
+
+def test_many_lie_in_runs_that_are_merged(under_test, timers, clock, monkeypatch):
+    monkeypatch.setattr(schedule, "MOST_INLINE", 8)
+    at = clock.wall_ms() + 100_000
+    expected = []
+    for n in range(600):
+        due = at + n * 7919 % 1000
+        expected.append((due, n))
+        timers.send(b"%d" % n, f"TIMER_DELIVER_MS\x01{due}\x02")
+        if n % 12 == 11:
+            timers.rounds(1)
+            timers.save()
+    assert timers.index.run_count < 20
+    assert len(list(timers.directory.glob("run-*"))) == timers.index.run_count
+    timers = again(under_test, timers)
+    timers.pass_time(100_300, 50_150)
+    timers.save()
+    timers = again(under_test, timers, clean=False)
+    timers.pass_time(1000)
+    assert timers.arrived() == [b"%d" % n for _, n in sorted(expected)]
+    timers.close()
+
+
+def test_rolled_it_comes_once(under_test, timers, clock):
+    timers.wait(b"long", 10 * DAY_MS)
+    timers.wait(b"short", 1000)
+    timers.pass_time(2000)
+    timers.roll.keep(under_test.store.log.written)
+    timers.roll_on()
+    rolled = under_test.records(TIMER_TOPIC, 0)[2]
+    found = decode_properties(rolled.properties)
+    assert (rolled.body, found["TIMER_ROLL_TIMES"], found["REAL_TOPIC"]) == (b"long", "1", TARGET)
+    assert timers.roll.rolled == 1
+    timers = again(under_test, timers)
+    timers.pass_time(10 * DAY_MS, DAY_MS)
+    assert timers.arrived() == [b"short", b"long"]
+    copy = decode_properties(under_test.records(TARGET, 0)[1].properties)
+    assert int(copy["TIMER_ENQUEUE_MS"]) == rolled.store_time_ms
+    timers.close()
+
+
+def test_age_rolls_by_itself_and_a_mark_with_it(under_test, timers, clock):
+    at = clock.wall_ms() + 5 * DAY_MS
+    for key in ("a", "b"):
+        timers.send(key.encode(), f"TIMER_DELIVER_MS\x01{at}\x02")
+    timers.send(b"0", f"TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01{TARGET}+a\x02")
+    timers.rounds()
+    timers.roll_on(5)
+    assert timers.roll.rolled == 0
+    for _ in range(4):
+        timers.clock.advance(26 * 3_600_000)
+        timers.roll_on(60)
+    assert timers.roll.rolled >= 9
+    timers.pass_time(2 * DAY_MS, DAY_MS // 4)
+    assert timers.arrived() == [b"b"]
+
+
+def test_a_file_with_what_waits_stays_until_it_was_rolled(tmp_path, clock):
+    under_test = StoreUnderTest(tmp_path, segment_bytes=8192, disk=Disk()).open()
+    timers = Timers(under_test, clock)
+    timers.wait(b"long", 3 * DAY_MS)
+    timers.rounds()
+    for n in range(60):
+        timers.wait(b"%d" % n + b"." * 300, 10)
+        timers.pass_time(20, 20)
+    assert len(under_test.store.log.segments) > 2
+    end = under_test.store.log.segments[0].end
+    assert timers.roll.keep(end) is not None
+    timers.roll_on()
+    assert timers.roll.keep(end) is None
+    under_test.store.log.remove_before(end)
+    timers.save()
+    timers.pass_time(3 * DAY_MS, DAY_MS // 2)
+    assert timers.arrived()[-1] == b"long"
+    assert timers.delivery.given_up["expired"] == 0
+    timers.close()
+    under_test.stop()
+
+
+def test_a_roll_that_was_interrupted_goes_on_and_loses_nothing(tmp_path, clock):
+    under_test = StoreUnderTest(tmp_path, segment_bytes=32768, disk=Disk()).open()
+    timers = Timers(under_test, clock)
+    for n in range(300):
+        timers.wait(b"%d" % n, 2 * DAY_MS)
+    timers.rounds()
+    end = under_test.store.log.segments[1].end
+    assert timers.roll.keep(end) is not None
+    while not timers.index.rolled_to:
+        timers.roll_on(1)
+    assert timers.roll.keep(end) is not None
+    timers = again(under_test, timers)
+    timers.rounds()
+    assert timers.roll.keep(end) is not None
+    timers.roll_on()
+    assert timers.roll.keep(end) is None
+    under_test.store.log.remove_before(end)
+    timers.save()
+    timers.pass_time(2 * DAY_MS, DAY_MS // 2)
+    timers.rounds(20)
+    assert sorted(map(int, timers.arrived())) == list(range(300))
+    timers.close()
+    under_test.stop()
+
+
+def test_what_is_taken_while_runs_are_merged_does_not_come_again(timers, clock, monkeypatch):
+    monkeypatch.setattr(schedule, "MOST_INLINE", 4)
+    for n in range(70):
+        timers.wait(b"%d" % n, 1000 + n)
+        if n % 10 == 9:
+            timers.rounds(1)
+            timers.save()
+    assert timers.index.run_count == 7
+    clock.advance(1030)
+
+    def deliver() -> bool:
+        timers.rounds(3)
+        return True
+
+    assert timers.index.merge(0, clock.wall_ms(), deliver, everything=True)
+    assert len(timers.arrived()) == 31
+    assert timers.index.run_count == 1
+    timers.pass_time(1000)
+    timers.rounds(5)
+    assert timers.arrived() == [b"%d" % n for n in range(70)]

@@ -1,0 +1,138 @@
+"""The journal of what administrators decide about transactions."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from appliance.engine.broker.transactions.admin_journal import (
+    DONE,
+    KEPT_MS,
+    REFUSED,
+    Act,
+    DecisionJournal,
+    Ended,
+)
+from appliance.engine.clock import FakeClock
+from appliance.engine.config_journal import OsJournalCalls
+
+
+class Failing(OsJournalCalls):
+    def __init__(self) -> None:
+        self.fails = ""
+        self.synced = 0
+
+    def pwrite(self, fd: int, data: bytes, position: int) -> int:
+        if self.fails == "pwrite":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().pwrite(fd, data, position)
+
+    def fdatasync(self, fd: int) -> None:
+        if self.fails == "fdatasync":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.synced += 1
+        super().fdatasync(fd)
+
+
+def act(number: int, at_ms: int = 0, reason: str = "the order was paid") -> Act:
+    return Act(number, "commit", "alice", reason, at_ms, number, number * 100, f"K{number}", 1, "Orders", "PG")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rocketbox" / "transactions" / "decisions.journal"
+
+
+def test_what_is_not_over_is_known_after_a_restart(path):
+    journal = DecisionJournal(path, FakeClock())
+    journal.append([act(1), act(2), act(3)])
+    journal.end([Ended(1, DONE), Ended(3, REFUSED, "no such topic")])
+    journal.close()
+    again = DecisionJournal(path, FakeClock())
+    assert again.unfinished() == [act(2)]
+    assert again.of(100) == act(1)
+    assert again.of(300) is None, "it was refused: it decided nothing"
+    assert again.newest(2) == [(act(3), Ended(3, REFUSED, "no such topic")), (act(2), None)]
+    again.close()
+
+
+def test_an_act_is_synced_before_it_is_known(path):
+    calls = Failing()
+    journal = DecisionJournal(path, FakeClock(), calls)
+    before = calls.synced
+    journal.append([act(1)])
+    assert calls.synced == before + 1
+    for fails in ("pwrite", "fdatasync"):
+        calls.fails = fails
+        with pytest.raises(OSError, match=r"No space|Input/output"):
+            journal.append([act(2)])
+        assert journal.failure
+        calls.fails = ""
+    assert journal.unfinished() == [act(1)]
+    journal.append([act(4)])
+    assert journal.failure is None
+    journal.close()
+    assert DecisionJournal(path, FakeClock()).unfinished() == [act(1), act(4)]
+
+
+def test_torn_and_damaged_lines_cost_what_they_hit(path):
+    journal = DecisionJournal(path, FakeClock())
+    journal.append([act(1), act(2), act(3)])
+    journal.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1].replace(b"alice", b"mallo")
+    path.write_bytes(b"".join(lines) + b"0000 {half a li")
+    again = DecisionJournal(path, FakeClock())
+    assert again.unfinished() == [act(1), act(3)]
+    again.close()
+    assert len(path.read_bytes().splitlines()) == 2
+
+
+def test_it_stays_small_and_keeps_what_is_not_over(path):
+    clock = FakeClock()
+    journal = DecisionJournal(path, clock, most_bytes=20_000)
+    journal.append([act(1, clock.wall_ms())])
+    for number in range(2, 300):
+        journal.append([act(number, clock.wall_ms())])
+        journal.end([Ended(number, DONE)])
+        assert path.stat().st_size <= 20_000
+    assert journal.unfinished()[0].id == 1
+    newest = [one.id for one, _ in journal.newest(10)]
+    assert newest == list(range(299, 289, -1))
+    journal.close()
+
+
+def test_what_is_too_old_goes(path):
+    clock = FakeClock()
+    journal = DecisionJournal(path, clock, most_bytes=20_000)
+    for number in range(1, 60):
+        journal.append([act(number, clock.wall_ms())])
+        journal.end([Ended(number, DONE)])
+    clock.advance(KEPT_MS / 1000 + 1)
+    for number in range(60, 63):
+        journal.append([act(number, clock.wall_ms())])
+    assert [one.id for one, _ in journal.newest(1000)][:3] == [62, 61, 60]
+    journal.close()
+
+
+def test_ids_grow_over_restarts_and_when_the_clock_goes_back(path):
+    clock = FakeClock()
+    journal = DecisionJournal(path, clock)
+    [first] = journal.next_ids(1)
+    journal.append([msgspec.structs.replace(act(1), id=first)])
+    journal.close()
+    again = DecisionJournal(path, clock)
+    assert again.next_ids(2)[0] > first
+    assert again.next_ids(1)[0] > first + 2
+    again.close()
+
+
+def test_nothing_is_written_behind_the_end(path):
+    journal = DecisionJournal(path, FakeClock())
+    journal.close()
+    with pytest.raises(OSError, match="stopping"):
+        journal.append([act(1)])

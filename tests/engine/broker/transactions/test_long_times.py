@@ -1,0 +1,154 @@
+"""Hours of open transactions in a whole engine whose clock the test moves, and a wall clock that somebody sets."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
+from appliance.engine.engine import Engine
+from appliance.engine.protocol.properties import decode_properties
+from appliance.engine.protocol.record import decode_record
+from tests.engine.broker.transactions.test_transactions import (
+    ASIDE,
+    COMMIT,
+    GROUP,
+    HALF,
+    end,
+    question,
+    send_half,
+    stored,
+)
+from tests.support.engine import ROOMY, RunningEngine
+from tests.support.figures import SkippingClock
+from tests.support.waiting import wait_for
+
+S, M, H = 1000, 60_000, 3_600_000
+#: Of a look at the oldest ones, or at what is due.
+REVIEW_MS = 10_100
+#: Without one for two minutes a connection is closed.
+HEARTBEAT = json.dumps({"clientID": "p", "consumerDataSet": [], "producerDataSet": [{"groupName": GROUP}]}).encode()
+
+
+class Moved(RunningEngine):
+    """All settings as they are by default, but that messages are kept for an hour or two."""
+
+    def __init__(self, data_dir: Path, clock: SkippingClock, hours: int) -> None:
+        self.data_dir, self.clock, self.hours = data_dir, clock, hours
+        self.peers, self._own = [], None
+        self.begin()
+
+    def begin(self) -> None:
+        store = StoreConfig(**ROOMY, mapped_file_size_commit_log=8 << 20, file_reserved_time_hours=self.hours)
+        broker = BrokerConfig(broker_name="broker-a")
+        self.engine = Engine(
+            EngineConfig(data_dir=self.data_dir, broker_port=0, namesrv_port=0, broker=broker, store=store),
+            clock=self.clock,
+        )
+        self.engine.start()
+
+    def restart(self) -> None:
+        self.stop()
+        self.begin()
+
+    def open_count(self) -> int:
+        assert self.engine.broker is not None
+        return self.engine.broker.open_halves.count
+
+    def fresh_producer(self):
+        """Over hours idle connections are closed."""
+        self.hang_up()
+        return self.produce_as("p", GROUP)
+
+
+@pytest.fixture
+def clock() -> SkippingClock:
+    return SkippingClock()
+
+
+@pytest.fixture
+def running(tmp_path: Path, clock: SkippingClock) -> Iterator[Moved]:
+    found = Moved(tmp_path, clock, 2)
+    yield found
+    found.stop()
+
+
+def times(frame) -> str:
+    return decode_properties(decode_record(frame.body).properties)["TRANSACTION_CHECK_TIMES"]
+
+
+def test_fifteen_checks_and_then_it_is_set_aside(running: Moved, clock: SkippingClock) -> None:
+    producer = running.produce_as("p", GROUP)
+    half = send_half(producer, "K")
+    clock.skipped_ms += 6 * S
+    for number in range(1, 16):
+        asked = question(producer)
+        assert times(asked) == str(number)
+        assert asked.ext_fields["commitLogOffset"] == half["commitLogOffset"], "checks store nothing"
+        assert producer.ask(34, {}, HEARTBEAT).code == 0
+        clock.skipped_ms += 30 * S + 100
+    [aside] = wait_for(lambda: stored(running.peer(), ASIDE), "it is set aside")
+    assert decode_properties(aside.properties)["TRANSACTION_CHECK_TIMES"] == "15"
+    assert len(stored(running.peer(), HALF)) == 1
+    assert end(running.peer(), half, COMMIT).code == 1
+
+
+def test_what_nobody_is_there_to_be_asked_about_is_set_aside_in_the_end(running: Moved, clock: SkippingClock) -> None:
+    send_half(running.peer(), "K")
+    clock.skipped_ms += 1 * H
+    running.hang_up()
+    send_half(running.peer(), "younger")
+    clock.skipped_ms += 1 * H + REVIEW_MS
+    running.hang_up()
+    [aside] = wait_for(lambda: stored(running.peer(), ASIDE), "it is set aside")
+    assert decode_properties(aside.properties)["UNIQ_KEY"] == "K"
+    assert running.open_count() == 1
+
+
+def test_a_clock_that_is_set_forward_sets_nothing_aside(running: Moved, clock: SkippingClock) -> None:
+    half = send_half(running.peer(), "K")
+    clock.set_by_ms += 1000 * H
+    clock.skipped_ms += REVIEW_MS
+    producer = running.fresh_producer()
+    assert times(question(producer)) == "1", "its immunity is over by the steady clock"
+    assert stored(running.peer(), ASIDE) == []
+    assert end(producer, half, COMMIT).code == 0
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_is_set_back_holds_up_no_question(running: Moved, clock: SkippingClock, restarted: bool) -> None:
+    send_half(running.peer(), "K")
+    send_half(running.peer(), "long", "CHECK_IMMUNITY_TIME_IN_SECONDS\x0120\x02")
+    clock.set_by_ms -= 1000 * H
+    if restarted:
+        running.restart()
+        clock.skipped_ms += 200
+        assert running.open_count() == 2
+    producer = running.fresh_producer()
+    clock.skipped_ms += 6 * S + 200
+    assert question(producer).ext_fields["msgId"] == "K"
+    clock.skipped_ms += 20 * S + 200
+    assert question(producer).ext_fields["msgId"] == "long"
+
+
+@pytest.mark.parametrize(
+    ("immunity", "asked_after_ms"),
+    [("", 6 * S), ("-1", 6 * S), ("x", 6 * S), ("0", 0), ("3", 3 * S), ("7200000000", None), ("110", 110 * S)],
+)
+def test_immunity(running: Moved, clock: SkippingClock, immunity: str, asked_after_ms: int | None) -> None:
+    """From the property, else `transactionTimeOut`; a long one is waited for in pieces."""
+    producer = running.produce_as("p", GROUP)
+    send_half(producer, "K", f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{immunity}\x02" if immunity else "")
+    assert running.engine.broker is not None
+    checks = running.engine.broker.check_transactions
+    if asked_after_ms != 0:
+        clock.skipped_ms += (asked_after_ms or H) - 1500
+        time.sleep(0.4)
+        assert checks.asked == 0
+    if asked_after_ms is not None:
+        clock.skipped_ms += 1700
+        assert times(question(producer)) == "1"

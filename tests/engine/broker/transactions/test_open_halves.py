@@ -1,0 +1,123 @@
+"""Which half messages are open and when they are due, alone: whatever times and groups are asked for."""
+
+from __future__ import annotations
+
+import random
+import sys
+import timeit
+
+from appliance.engine.broker.transactions.open_halves import MOST_CHECKS, MOST_PARKED_GROUPS, PAGE, STEP_MS, OpenHalves
+
+DAY_MS = 86_400_000
+
+
+def test_far_times_cost_no_bucket_each():
+    """A producer may ask for any immunity."""
+    chance = random.Random(1)
+    halves = OpenHalves()
+    halves.is_due(0)
+    for offset in range(50_000):
+        halves.open(offset, chance.choice((10**4, 10**6, 10**8, 10**10, 10**21)) * chance.random())
+    assert len(halves._buckets) < 12_000
+    assert halves.count == 50_000
+
+
+def test_nothing_is_due_before_its_time_and_little_late():
+    chance = random.Random(2)
+    halves = OpenHalves()
+    halves.is_due(0)
+    due = {offset: chance.random() * 10 ** chance.randrange(3, 9) for offset in range(3000)}
+    for offset, due_ms in due.items():
+        halves.open(offset, due_ms)
+    now_ms, seen = 0.0, set()
+    for now_ms in sorted(due.values()):
+        now_ms += 60_000 + STEP_MS
+        while found := halves.take_due(now_ms, 64):
+            assert all(due[offset] <= now_ms for offset in found)
+            seen |= set(found)
+        assert all(offset in seen for offset, due_ms in due.items() if due_ms <= now_ms - 60_000 - STEP_MS)
+    assert len(seen) == 3000
+
+
+def test_near_times_are_kept_to_a_step():
+    halves = OpenHalves()
+    for offset, due_ms in enumerate((100.0, 5_000.0, 59_000.0)):
+        halves.open(offset, due_ms)
+        assert not halves.is_due(due_ms - 1)
+        assert halves.take_due(due_ms + STEP_MS, 1) == [offset]
+
+
+def test_before_anybody_looked_a_steady_clock_says_nothing():
+    """It counts from whenever it likes."""
+    halves = OpenHalves()
+    halves.open(7, 10_000_200.0)
+    assert halves.take_due(10_000_200.0 + STEP_MS, 1) == [7]
+
+
+def test_what_is_farther_than_anything_is_looked_at_after_days():
+    halves = OpenHalves()
+    halves.is_due(0)
+    halves.open(7, 1e21)
+    assert halves.take_due(3 * DAY_MS, 1) == []
+    assert halves.take_due(5 * DAY_MS, 1) == [7]
+
+
+def test_groups_that_are_waited_for_are_bounded():
+    halves = OpenHalves()
+    for number in range(MOST_PARKED_GROUPS + 1):
+        halves.open(number, 1e9)
+    for number in range(MOST_PARKED_GROUPS):
+        assert halves.park(number, f"G{number}")
+    assert not halves.park(MOST_PARKED_GROUPS, "one more")
+    assert halves.park(MOST_PARKED_GROUPS, "G1"), "a group that is known takes any number"
+    assert halves.unpark("G1", 0) == 2
+    assert halves.park(5, "one more")
+
+
+def test_a_hundred_thousand_cost_a_megabyte():
+    halves = OpenHalves()
+    for offset in range(100_000):
+        halves.open(offset, offset / 10)
+    size = sum(sys.getsizeof(page.states) for page in halves._pages.values())
+    size += sum(sys.getsizeof(bucket) for bucket in halves._buckets.values())
+    assert size < 1_200_000
+
+
+def test_open_ones_from_anywhere_on():
+    chance = random.Random(3)
+    halves = OpenHalves()
+    offsets = sorted({chance.choice((chance.randrange(3 * PAGE), chance.randrange(40 * PAGE))) for _ in range(2000)})
+    for offset in offsets:
+        halves.open(offset, 0, chance.randrange(MOST_CHECKS + 1))
+    for begin in (0, 1, PAGE - 1, PAGE, offsets[700], offsets[700] + 1, 39 * PAGE, 41 * PAGE):
+        for count in (1, 64, 5000):
+            assert halves.all(begin, count) == [one for one in offsets if one >= begin][:count]
+
+
+def test_few_among_many_pages_are_found_soon():
+    """remoting-io looks: one open half message in each of a thousand pages."""
+    halves = OpenHalves()
+    for number in range(1000):
+        halves.open(number * PAGE + 4000, 0)
+    took = min(timeit.repeat(lambda: halves.all(0, 64), number=1, repeat=20))
+    one_by_one = min(
+        timeit.repeat(lambda: [i for i, state in enumerate(bytes(64 * PAGE)) if state], number=1, repeat=5)
+    )
+    assert took < one_by_one / 4
+
+
+def test_a_group_that_never_comes_keeps_only_what_is_open():
+    halves = OpenHalves()
+    for offset in range(20_000):
+        halves.open(offset, 0)
+        assert halves.park(offset, "G")
+        if offset % 100:
+            halves.close(offset)
+    [(_, parked)] = halves.parked_groups()
+    assert parked < 1000
+    assert halves.unpark("G", 0) == parked
+    halves.is_due(1e9)
+    found: set[int] = set()
+    while halves.is_due(1e9):
+        found |= set(halves.take_due(1e9, 64))
+    assert found == set(range(0, 20_000, 100))

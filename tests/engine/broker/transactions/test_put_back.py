@@ -1,0 +1,151 @@
+"""Halves that cannot stay where they lie: stored once more, ended once by old and new places, and after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.engine.broker.transactions import check
+from appliance.engine.protocol.properties import decode_properties
+from tests.engine.broker.transactions.test_transactions import (
+    COMMIT,
+    HALF,
+    OP,
+    ROLL_BACK,
+    TOPIC,
+    end,
+    send_half,
+    stored,
+)
+from tests.support.engine import RunningEngine, pull_fields, records
+from tests.support.waiting import wait_for
+
+DECIDED = "the transaction was decided before"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningEngine]:
+    found = RunningEngine(
+        tmp_path,
+        broker={"transaction_time_out_ms": 60_000, "transaction_check_interval_ms": 60_000},
+        store={"flush_disk_type": "SYNC_FLUSH", "mapped_file_size_commit_log": 1 << 16},
+    )
+    yield found
+    found.stop()
+
+
+def leave(running: RunningEngine) -> int:
+    """What lies in the log now has to go: returns when nothing open lies there, and readers see where it lies now."""
+    broker = running.engine.broker
+    assert broker is not None
+    store = broker.store
+    edge = store.log.written
+    wait_for(lambda: broker.check_transactions.keeps(edge) is None, "open halves are stored once more", every=0.01)
+    wait_for(lambda: store.published >= store.log.written, "it is published", every=0.01)  # durable comes before that
+    return edge
+
+
+def delete_first_files(running: RunningEngine) -> None:
+    """Fill the log's first file, and have the cleaner delete it for its disk's sake."""
+    broker = running.engine.broker
+    assert broker is not None
+    log = broker.store.log
+    first = log.min_offset
+    while len(log.segments) < 3:
+        running.put("Filler", b"f" * 20_000)
+    cleaner = broker.store.cleaner
+    cleaner._count_forced = lambda usage, stages: int(log.min_offset == first)  # type: ignore[method-assign]
+
+    def gone() -> bool:
+        cleaner.wakeup()
+        return log.min_offset > first
+
+    wait_for(gone, "the file is gone", every=0.1)
+
+
+def place(record: Any) -> dict[str, str]:
+    return {"tranStateTableOffset": str(record.queue_offset), "commitLogOffset": str(record.physical_offset)}
+
+
+@pytest.mark.parametrize("by", ["old place", "new place"])
+@pytest.mark.parametrize("decision", [COMMIT, ROLL_BACK])
+def test_it_is_ended_once_by_either_place(running: RunningEngine, by: str, decision: int) -> None:
+    peer = running.peer()
+    half = send_half(peer, "K", "x\x01y\x02")
+    leave(running)
+    [_, copy] = stored(peer, HALF)
+    assert (copy.body, copy.flag, copy.prepared_transaction_offset) == (b"x", 7, int(half["commitLogOffset"]))
+    assert decode_properties(copy.properties)["ROCKETBOX_FIRST_HALF"] == "0"
+    assert [record.body for record in stored(peer, OP)] == [b"0"]
+    first, second = half, half | place(copy)
+    if by == "new place":
+        first, second = second, first
+    assert end(peer, first, decision).code == 0
+    assert end(peer, second, COMMIT).remark == DECIDED
+    assert end(peer, first, COMMIT).remark == DECIDED
+    assert [record.body for record in stored(peer, OP)] == [b"0", b"1"]
+    committed = stored(peer, TOPIC, 2)
+    assert len(committed) == (decision == COMMIT)
+    if committed:
+        assert committed[0].prepared_transaction_offset == copy.physical_offset
+        assert decode_properties(committed[0].properties)["x"] == "y"
+    running.restart()
+    peer = running.peer()
+    assert end(peer, first, COMMIT).code == end(peer, second, COMMIT).code == 1
+    assert len(stored(peer, TOPIC, 2)) == (decision == COMMIT)
+
+
+def test_its_file_goes_only_when_it_lies_elsewhere(running: RunningEngine) -> None:
+    peer = running.peer()
+    halves = [send_half(peer, f"K{number}") for number in range(200)]
+    assert end(peer, halves[7], COMMIT).code == 0
+    delete_first_files(running)
+    assert running.engine.broker is not None
+    assert running.engine.broker.open_halves.count == 199
+    assert end(peer, halves[0], COMMIT).code == 0, "its file is gone"
+    assert end(peer, halves[0], COMMIT).code == 1
+    assert end(peer, halves[0] | {"producerGroup": "Other"}, COMMIT).remark == "The producer group wrong"
+    assert end(peer, halves[7], COMMIT).code == 1
+    running.restart()
+    peer = running.peer()
+    assert running.engine.broker is not None
+    wait_for(lambda: running.engine.broker.check_transactions.ready, "the store was looked at")
+    assert running.engine.broker.open_halves.count == 198
+    assert len(records(peer.ask(11, pull_fields(TOPIC, 2, 1, j=0)).body)) == 1, "beside the one that was deleted"
+
+
+def test_twice_and_after_a_restart(running: RunningEngine) -> None:
+    peer = running.peer()
+    half = send_half(peer, "K")
+    leave(running)
+    leave(running)
+    places = [half | place(record) for record in stored(peer, HALF)]
+    assert [one["tranStateTableOffset"] for one in places] == ["0", "1", "2"]
+    running.restart()
+    assert running.engine.broker is not None
+    broker = running.engine.broker
+    wait_for(lambda: broker.decisions.moved_to(0) is not None, "it was looked at")
+    peer = running.peer()
+    assert end(peer, places[0], COMMIT).code == 0
+    assert [end(peer, one, COMMIT).code for one in places] == [1, 1, 1]
+    assert len(stored(peer, TOPIC, 2)) == 1
+
+
+def test_old_ones_are_put_back_when_much_was_decided_behind_them(
+    running: RunningEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "MOST_OPS", 100)
+    peer = running.peer()
+    old = send_half(peer, "old")
+    for number in range(150):
+        assert end(peer, send_half(peer, f"K{number}"), ROLL_BACK).code == 0
+    assert running.engine.broker is not None
+    broker = running.engine.broker
+    broker.check_transactions._review_wanted = True
+    wait_for(lambda: broker.open_halves.lowest == 151, "the old one lies behind them")
+    assert broker.decisions.progress()[0] == 151
+    assert end(peer, old, COMMIT).code == 0
+    assert len(stored(peer, TOPIC, 2)) == 1

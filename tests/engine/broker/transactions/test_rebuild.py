@@ -1,0 +1,237 @@
+"""What a start makes of a store: copies without op message, halves that Apache put back, and records that only look
+like one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.engine.broker.sending.own_appends import OwnMessage
+from appliance.engine.broker.transactions.op_runs import TOGETHER, OpRuns
+from appliance.engine.broker.transactions.open_halves import LOOKED_AT_ONCE, OpenHalves
+from tests.engine.broker.transactions.test_transactions import (
+    ASIDE,
+    COMMIT,
+    HALF,
+    OP,
+    ROLL_BACK,
+    TOPIC,
+    end,
+    half_properties,
+    send_half,
+    stored,
+)
+from tests.support.engine import RunningEngine
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningEngine]:
+    found = RunningEngine(tmp_path, broker={"transaction_time_out_ms": 3_600_000})
+    yield found
+    found.stop()
+
+
+def restart(running: RunningEngine) -> list[int]:
+    """The offsets of what is open then."""
+    running.restart()
+    broker = running.engine.broker
+    assert broker is not None
+    wait_for(lambda: broker.check_transactions.ready, "the store was looked at")
+    return broker.open_halves.all(0, 1000)
+
+
+def put_back_by_apache(running: RunningEngine, key: str, more: str) -> None:
+    """A half as Apache stores it again; nobody here knows of it before the next start."""
+    broker = running.engine.broker
+    assert broker is not None
+    text = half_properties(key, f"REAL_TOPIC\x01{TOPIC}\x02REAL_QID\x012\x02__transactionId__\x01{key}\x02{more}")
+    [outcome] = broker.own_appends.submit([OwnMessage(HALF, 0, b"x", text, key, 1)]).result(10)
+    assert outcome.is_stored
+
+
+def write_no_ops(running: RunningEngine) -> None:
+    """As a crash leaves the end of a log."""
+    broker = running.engine.broker
+    assert broker is not None
+    broker.decisions._put_op = lambda offset: False  # type: ignore[method-assign]
+
+
+def test_a_commit_without_op_message(running: RunningEngine) -> None:
+    peer = running.peer()
+    halves = [send_half(peer, f"K{number}") for number in range(3)]
+    write_no_ops(running)
+    assert end(peer, halves[1], COMMIT).code == 0
+    assert restart(running) == [0, 2]
+    peer = running.peer()
+    assert end(peer, halves[1], COMMIT).code == 1
+    assert len(stored(peer, TOPIC, 2)) == 1
+    wait_for(lambda: [record.body for record in stored(peer, OP)] == [b"1"], "its op message comes after all")
+
+
+def test_what_was_put_back_without_op_message(running: RunningEngine) -> None:
+    peer = running.peer()
+    half = send_half(peer, "K")
+    write_no_ops(running)
+    broker = running.engine.broker
+    assert broker is not None
+    edge = broker.store.log.written
+    wait_for(lambda: broker.check_transactions.keeps(edge) is None, "it lies elsewhere")
+    assert restart(running) == [1]
+    peer = running.peer()
+    wait_for(lambda: running.engine.broker.decisions.moved_to(0), "it was looked at")  # type: ignore[union-attr]
+    assert end(peer, half, COMMIT).code == 0
+    assert len(stored(peer, TOPIC, 2)) == 1
+
+
+def test_what_was_set_aside_without_op_message(tmp_path: Path) -> None:
+    fast = {"transaction_time_out_ms": 300, "transaction_check_interval_ms": 50, "transaction_check_max": 1}
+    running = RunningEngine(tmp_path, broker=fast)
+    write_no_ops(running)
+    producer = running.produce_as("p", "PG")
+    send_half(producer, "K")
+    wait_for(lambda: stored(running.peer(), ASIDE), "it is set aside")
+    assert restart(running) == []
+    running.stop()
+
+
+def test_a_body_that_looks_like_one_set_aside(running: RunningEngine) -> None:
+    """It names no half, which reads as the log's first record."""
+    half = send_half(running.peer(), "K")
+    assert half["commitLogOffset"] == "0"
+    running.put("Other", b"\x1aTRANS_CHECK_MAX_TIME_TOPIC")
+    broker = running.engine.broker
+    assert broker is not None
+    broker.topics.create_retry_topic(ASIDE, 1, 6)
+    aside_by_apache = OwnMessage(ASIDE, 0, b"x", half_properties("other"), "other", 1)
+    assert broker.own_appends.submit([aside_by_apache]).result(10)[0].is_stored
+    assert restart(running) == [0]
+    assert end(running.peer(), half, COMMIT).code == 0
+
+
+def test_of_two_places_the_older_one_stays(running: RunningEngine) -> None:
+    half = send_half(running.peer(), "K")
+    put_back_by_apache(running, "K", "TRANSACTION_CHECK_TIMES\x012\x02")
+    put_back_by_apache(running, "K", "TRANSACTION_CHECK_TIMES\x013\x02")
+    assert restart(running) == [0]
+    peer = running.peer()
+    places = [half | {"tranStateTableOffset": str(record.queue_offset), "commitLogOffset": str(record.physical_offset)}
+              for record in stored(peer, HALF)]  # fmt: skip
+    assert end(peer, places[1], COMMIT).code == 0
+    assert [end(peer, place, COMMIT).code for place in places] == [1, 1, 1]
+    assert len(stored(peer, TOPIC, 2)) == 1
+    assert restart(running) == []
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLL_BACK])
+@pytest.mark.parametrize("open_before", [False, True], ids=["passed", "not passed"])
+def test_a_copy_of_what_was_decided(running: RunningEngine, decision: int, open_before: bool) -> None:
+    """Known by its first place, also when Apache, or we, had passed the op message by then."""
+    peer = running.peer()
+    if open_before:
+        send_half(peer, "older")
+    decided = send_half(peer, "K")
+    assert end(peer, decided, decision).code == 0
+    first = decided["tranStateTableOffset"]
+    if not open_before:
+        offsets = running.engine.broker.offsets  # type: ignore[union-attr]
+        wait_for(lambda: offsets.get("CID_RMQ_SYS_TRANS", HALF, 0) == 1, "it is passed")
+    put_back_by_apache(running, "K", f"TRANSACTION_CHECK_TIMES\x011\x02TRAN_PREPARED_QUEUE_OFFSET\x01{first}\x02")
+    send_half(running.peer(), "younger")
+    last = int(first) + 2
+    if open_before:
+        assert restart(running) == [0, last]
+    else:
+        running.engine.broker.offsets.commit_own(HALF, 1)  # type: ignore[union-attr]
+        running.engine.broker.check_transactions._progress = None  # type: ignore[union-attr]
+        running.engine.broker.check_transactions.ready = False  # type: ignore[union-attr]
+        assert restart(running) == [last]
+
+
+def test_a_committed_message_with_the_key_of_a_copy(running: RunningEngine) -> None:
+    """Of a half that Apache had put back before: nothing but the key tells."""
+    peer = running.peer()
+    send_half(peer, "older")
+    decided = send_half(peer, "K")
+    assert end(peer, decided, COMMIT).code == 0
+    put_back_by_apache(running, "K", "TRANSACTION_CHECK_TIMES\x011\x02")
+    put_back_by_apache(running, "L", "TRANSACTION_CHECK_TIMES\x011\x02")
+    assert restart(running) == [0, 3]
+
+
+def test_what_a_producer_says_of_checks_counts_for_nothing(running: RunningEngine) -> None:
+    """It may send again what it once received."""
+    more = "TRANSACTION_CHECK_TIMES\x0199\x02TRAN_PREPARED_QUEUE_OFFSET\x010\x02ROCKETBOX_FIRST_HALF\x010\x02"
+    peer = running.peer()
+    first = send_half(peer, "K")
+    assert end(peer, first, COMMIT).code == 0
+    second = send_half(peer, "K", more)
+    [_, half] = stored(peer, HALF)
+    assert "\x0199\x02" not in half.properties
+    assert restart(running) == [1]
+    assert end(running.peer(), second, COMMIT).code == 0
+
+
+# --- parts
+
+
+def test_a_look_at_what_is_due_passes_so_many_decided_ones() -> None:
+    """A hundred thousand that ended meanwhile keep nobody waiting."""
+    halves = OpenHalves()
+    for offset in range(100_000):
+        halves.open(offset, 0)
+    halves.open(100_000, 0)
+    for offset in range(100_000):
+        halves.close(offset)
+    found, looks, passed = [], 0, 0
+    while halves.is_due(1000):
+        before = sum(len(bucket) for bucket in halves._buckets.values())
+        found += halves.take_due(1000, 64)
+        passed = before - sum(len(bucket) for bucket in halves._buckets.values())
+        looks += 1
+        assert passed <= LOOKED_AT_ONCE
+    assert found == [100_000]
+    assert looks >= 100_000 // LOOKED_AT_ONCE
+
+
+def test_runs_of_op_messages() -> None:
+    runs = OpRuns()
+    for offset in range(3 * TOGETHER):
+        runs.note(offset, 1000 + offset)
+    assert (runs.count, runs.first) == (3 * TOGETHER, 0)
+    assert runs.highest_of_older_half() == 1000 + 2 * TOGETHER - 1
+    runs.pass_below(1000 + TOGETHER)
+    assert (runs.count, runs.first) == (2 * TOGETHER, TOGETHER)
+    earlier = OpRuns()
+    earlier.note(0, 1)
+    later, later_count = runs, runs.count
+    later.put_before(earlier)
+    assert (later.first, later.count) == (0, later_count + 1)
+    later.pass_below(1 << 40)
+    assert (later.first, later.count, later.highest_of_older_half()) == (None, 0, -1)
+
+
+@pytest.mark.parametrize("name", ["TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "ROCKETBOX_FIRST_HALF"])
+def test_halves_of_one_key_that_only_speak_of_being_put_back(running: RunningEngine, name: str) -> None:
+    """A client that sends a half message again uses its key again."""
+    peer = running.peer()
+    for _ in range(2):
+        send_half(peer, "K", f"x\x01{name}\x02")
+    assert restart(running) == [0, 1]
+
+
+def test_halves_of_one_key_that_we_put_back(running: RunningEngine) -> None:
+    """They are two, however often their producers were asked."""
+    peer = running.peer()
+    for _ in range(2):
+        send_half(peer, "K")
+    broker = running.engine.broker
+    assert broker is not None
+    broker._loop.call_soon(lambda: broker.open_halves.set_checks(0, 3))
+    wait_for(lambda: broker.open_halves.checks(0) == 3, "it counts")
+    edge = broker.store.log.written
+    wait_for(lambda: broker.check_transactions.keeps(edge) is None, "they lie elsewhere")
+    assert restart(running) == [2, 3]
+    assert restart(running) == [2, 3]

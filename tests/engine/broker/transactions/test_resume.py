@@ -1,0 +1,111 @@
+"""A discarded half message that becomes one again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.engine.errors import Conflict, InvalidInput, NotFound
+from appliance.engine.protocol.properties import decode_properties
+from appliance.engine.protocol.record import decode_record
+from tests.engine.broker.transactions.test_transactions import (
+    ASIDE,
+    COMMIT,
+    GROUP,
+    HALF,
+    TOPIC,
+    end,
+    question,
+    send_half,
+    stored,
+)
+from tests.support.engine import RunningEngine
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningEngine]:
+    fast = {"transaction_time_out_ms": 10, "transaction_check_interval_ms": 60, "transaction_check_max": 1}
+    found = RunningEngine(tmp_path, broker=fast)
+    yield found
+    found.stop()
+
+
+def test_its_producers_are_asked_from_the_beginning(running):
+    producer = running.produce_as("p1", GROUP)
+    half = send_half(producer, "K", "x\x01y\x02", b"body")
+    question(producer)
+    peer = running.peer()
+    [aside] = wait_for(lambda: stored(peer, ASIDE), "the discarded one")
+    resume = running.engine.broker.resume_discarded
+    done = resume.resume(aside.physical_offset)
+    assert (done.half_offset, done.unique_key) == (1, "K")
+    asked = question(producer)
+    assert asked.ext_fields["tranStateTableOffset"] == "1"
+    record = decode_record(asked.body)
+    found = decode_properties(record.properties)
+    assert (record.topic, record.queue_id, record.body, found["x"]) == (TOPIC, 2, b"body", "y")
+    assert found["TRANSACTION_CHECK_TIMES"] == "1"
+    again = stored(peer, HALF)[1]
+    assert decode_properties(again.properties)["TRANSACTION_CHECK_TIMES"] == "0"
+    assert (again.flag, again.born_time_ms, again.physical_offset) == (7, aside.born_time_ms, done.physical_offset)
+    # The half that was discarded stays so; the new one is committed.
+    assert end(producer, half, COMMIT).code == 1
+    new = half | {"tranStateTableOffset": "1", "commitLogOffset": str(done.physical_offset)}
+    assert end(producer, new, COMMIT).code == 0
+    assert len(stored(peer, TOPIC, 2)) == 1
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_it_is_resumed_once(running, restart):
+    producer = running.produce_as("p1", GROUP)
+    send_half(producer, "K")
+    [aside] = wait_for(lambda: stored(running._ours(), ASIDE), "the discarded one")
+    running.engine.broker.resume_discarded.resume(aside.physical_offset)
+    if restart:
+        running.restart()
+    with pytest.raises(Conflict, match="resumed before"):
+        running.engine.broker.resume_discarded.resume(aside.physical_offset)
+    assert len(stored(running.peer(), HALF)) == 2
+
+
+def test_what_is_no_discarded_one(running):
+    half = send_half(running.peer(), "K")
+    resume = running.engine.broker.resume_discarded
+    with pytest.raises(InvalidInput):
+        resume.resume(int(half["commitLogOffset"]))
+    with pytest.raises(NotFound):
+        resume.resume(1 << 40)
+
+
+def test_323_over_the_wire(running):
+    """An offset id names the discarded one; once."""
+    producer = running.produce_as("p1", GROUP)
+    half = send_half(producer, "K")
+    question(producer)
+    peer = running.peer()
+    [aside] = wait_for(lambda: stored(peer, ASIDE), "the discarded one")
+
+    def resume(text: str) -> tuple[int, str | None]:
+        answer = peer.ask(323, {"msgId": text, "topic": ASIDE})
+        return answer.code, answer.remark
+
+    def id_of(physical: int) -> str:
+        return "7F00000100002A9F" + f"{physical:016X}"
+
+    assert resume("x") == (1, "msgId is no offset id: 32 or 56 hex digits")
+    assert resume(id_of(int(half["commitLogOffset"])))[0] == 1, "a half that is none of those"
+    assert resume(id_of(1 << 60))[0] == 1
+    assert resume(id_of(aside.physical_offset)) == (0, None)
+    assert resume(id_of(aside.physical_offset)) == (1, "the discarded transaction was resumed before")
+    asked = question(producer)
+    assert asked.ext_fields["tranStateTableOffset"] == "1"
+    assert (
+        end(
+            peer, half | {name: asked.ext_fields[name] for name in ("tranStateTableOffset", "commitLogOffset")}, COMMIT
+        ).code
+        == 0
+    )
+    assert len(stored(peer, TOPIC, 2)) == 1

@@ -1,0 +1,37 @@
+"""Expressions that hypothesis makes, judged by us and by Apache's own filter module: the same of every one."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.sql92.apache_filter import ApacheFilter
+from tests.support.sql92.expressions import questions, verdict
+
+BATCH = 35
+BATCHES = 105
+
+
+@pytest.fixture(scope="module")
+def apache():
+    with ApacheFilter() as running:
+        yield running
+
+
+def test_every_verdict_is_apaches(apache):
+    seen = Counter()
+
+    @settings(max_examples=BATCHES, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(questions, min_size=BATCH, max_size=BATCH))
+    def compare(batch):
+        pairs = [(text, values) for text, maps in batch for values in maps]
+        theirs = [answer.split()[0] for answer in apache.verdicts(pairs)]
+        for (text, values), wanted in zip(pairs, theirs, strict=True):
+            assert verdict(text, values) == wanted, f"{text!r} {values!r}"
+            seen[wanted] += 1
+
+    compare()
+    assert seen.total() >= 10_000, seen
+    # Not one kind of verdict is so rare that it was not really compared.
+    assert min(seen[kind] for kind in ("TRUE", "FALSE", "NULL", "THROWS", "REFUSED")) >= 300, seen

@@ -1,0 +1,354 @@
+"""What is wrong with a group: each finding is made to happen, with its numbers, and is not there when all is well."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from appliance.engine.errors import NotFound
+from appliance.engine.window import diagnosis
+from tests.support.engine import RunningEngine, pull_fields
+from tests.support.waiting import wait_for
+
+LOCK = 41
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever must last for a while has lasted long enough, and a rate is known from two samples on."""
+    for name in ("STUCK_S", "SILENT_S", "SLOW_S"):
+        monkeypatch.setattr(diagnosis, name, 0.05)
+    monkeypatch.setattr(diagnosis, "RATE_KNOWN_S", 0.0)
+
+
+def states(running: RunningEngine, group: str = "CG") -> dict[str, str]:
+    return {look.kind: look.state for look in running.window.diagnosis(group).looked}
+
+
+def found(running: RunningEngine, kind: str, group: str = "CG") -> Any:
+    """The one finding of a kind."""
+    (one,) = [finding for finding in running.window.diagnosis(group).findings if finding.kind == kind]
+    return one
+
+
+def numbers(finding: Any) -> dict[str, float]:
+    return {one.name: one.value for one in finding.evidence}
+
+
+def lasting(running: RunningEngine, kind: str, group: str = "CG") -> Any:
+    """The finding once it has lasted long enough."""
+    wait_for(lambda: states(running, group)[kind] == "found", f"{kind} is found", 5)
+    return found(running, kind, group)
+
+
+def pull(peer: Any, queue: int = 0, offset: int = 0, topic: str = "Orders") -> None:
+    """The member takes what is there, and commits nothing."""
+    answer = peer.ask(11, pull_fields(topic, queue, offset))
+    assert answer.code in (0, 19), answer
+
+
+def lock(peer: Any, client_id: str, *queues: int) -> None:
+    wanted = [{"topic": "Orders", "brokerName": "broker-a", "queueId": queue} for queue in queues]
+    body = json.dumps({"consumerGroup": "CG", "clientId": client_id, "mqSet": wanted}).encode()
+    assert len(json.loads(peer.ask(LOCK, {}, body).body)["lockOKMQSet"]) == len(queues)
+
+
+def healthy(running: RunningEngine) -> None:
+    """One member that consumes what comes, four queues."""
+    running.join("c1", "CG")
+    for queue in range(4):
+        running.put("Orders", b"x", queue=queue)
+        running.commit("CG", "Orders", queue, 0)
+    running.sample()
+    for queue in range(4):
+        running.commit("CG", "Orders", queue, 1)
+    running.sample()
+
+
+def test_a_group_that_is_well(running):
+    healthy(running)
+    report = running.window.diagnosis("CG")
+    assert report.findings == ()
+    assert [look.kind for look in report.looked] == list(diagnosis.KINDS)
+    assert {look.state for look in report.looked} == {"clear"}
+    assert report.at_ms > 1_700_000_000_000
+
+
+def test_a_group_that_is_not_there(running):
+    with pytest.raises(NotFound):
+        running.window.diagnosis("Nobody")
+
+
+def test_what_cannot_be_told_says_why(running):
+    running.window.create_group("CG")
+    report = running.window.diagnosis("CG")
+    why = {look.kind: str(look.why) for look in report.looked if look.state == "unknown"}
+    assert why["no_consumer"] == "The group has not committed an offset yet."
+    assert why["queue_stuck"] == "No consumer of the group is connected."
+    running.join("c1", "Broad", model="BROADCASTING")
+    why = {look.kind: str(look.why) for look in running.window.diagnosis("Broad").looked if look.why}
+    assert why["slow_handler"] == "A broadcasting group keeps its offsets on its clients."
+
+
+def test_a_rate_is_not_known_at_once(running, monkeypatch):
+    monkeypatch.setattr(diagnosis, "RATE_KNOWN_S", 3600.0)
+    healthy(running)
+    assert states(running)["retries_storming"] == "unknown"
+
+
+def test_nobody_consumes_while_messages_wait(running):
+    running.window.create_group("CG")
+    running.put("Orders", b"a", b"b", b"c")
+    running.commit("CG", "Orders", 0, 1)
+    one = found(running, "no_consumer")
+    assert (one.level, numbers(one)) == ("act", {"lag": 2, "retries": 0, "clients": 0})
+    assert str(one.sentence) == "No consumer is connected; messages waiting: 2."
+    running.commit("CG", "Orders", 0, 3)
+    assert states(running)["no_consumer"] == "clear"
+    running.put("Orders", b"d")
+    assert states(running)["no_consumer"] == "found"
+    running.join("c1", "CG")
+    assert states(running)["no_consumer"] == "clear"
+
+
+def test_consumption_is_switched_off(running):
+    healthy(running)
+    running.put("Orders", b"more")
+    running.window.edit_group("CG", consume_enable=False)
+    one = found(running, "consumption_off")
+    assert (one.level, numbers(one)) == ("act", {"clients": 1, "lag": 1})
+    running.window.edit_group("CG", consume_enable=True)
+    assert states(running)["consumption_off"] == "clear"
+
+
+def test_members_subscribe_differently(running):
+    running.join("c1", "CG", tags="a")
+    running.join("c2", "CG", tags="b || a")
+    one = found(running, "subscriptions_differ")
+    assert (numbers(one), sorted(one.clients)) == ({"subscriptions": 2, "clients": 2}, ["c1", "c2"])
+    assert "Orders" in str(one.sentence)
+    running.hang_up()
+    wait_for(lambda: not running.window.clients().rows, "they have gone", 5)
+    running.join("c1", "CG", tags="a || b")
+    running.join("c2", "CG", tags="b||a")
+    assert states(running)["subscriptions_differ"] == "clear"
+
+
+def test_a_lock_of_a_client_that_is_gone(running):
+    healthy(running)
+    other = running.join("c2", "CG")
+    lock(other, "c2", 1, 2)
+    assert states(running)["silent_lock"] == "clear"
+    other.close()
+    wait_for(lambda: len(running.window.group("CG").clients) == 1, "c2 has gone", 5)
+    one = found(running, "silent_lock")
+    left = numbers(one)
+    assert (one.level, one.clients, one.queues) == ("watch", ("c2",), (("Orders", 1), ("Orders", 2)))
+    assert (left["queues"], left["lag"], 0 < left["lease_left"] <= 60) == (2, 0, True)
+    running.put("Orders", b"x", queue=1)
+    one = found(running, "silent_lock")
+    assert (one.level, numbers(one)["lag"]) == ("act", 1)
+
+
+def test_a_lock_of_a_client_that_pulls_nothing(running):
+    healthy(running)
+    holder = running.join("c2", "CG")
+    lock(holder, "c2", 0)
+    running.put("Orders", b"x")
+    one = lasting(running, "silent_lock")
+    assert (one.clients, one.queues, numbers(one)["lag"]) == (("c2",), (("Orders", 0),), 1)
+    assert "pulls nothing" in str(one.sentence)
+    pull(holder, 0, 1)  # it has the message now
+    assert states(running)["silent_lock"] == "clear"
+
+
+def test_one_queue_stays_where_it_is_while_others_go_on(running, monkeypatch):
+    monkeypatch.setattr(diagnosis, "STUCK_S", 0.6)
+    healthy(running)
+    running.put("Orders", b"poison", b"behind it", queue=3)
+    assert states(running)["queue_stuck"] == "clear"  # not yet
+
+    def others_go_on() -> bool:
+        offset = others_go_on.offset = getattr(others_go_on, "offset", 1) + 1  # type: ignore[attr-defined]
+        running.put("Orders", b"x", queue=0)
+        running.commit("CG", "Orders", 0, offset)
+        running.sample()
+        return states(running)["queue_stuck"] == "found"
+
+    wait_for(others_go_on, "queue 3 is stuck", 10, every=0.1)
+    one = found(running, "queue_stuck")
+    told = numbers(one)
+    assert (one.queues, told["offset"], told["lag"]) == ((("Orders", 3),), 1, 2)
+    assert told["idle"] >= 0.6
+    assert told["queues_moving"] >= 1
+    running.commit("CG", "Orders", 3, 3)
+    assert states(running)["queue_stuck"] == "clear"
+
+
+def test_a_group_in_which_nothing_goes_on_has_no_stuck_queue(running):
+    """It has another fault: all of it stands still."""
+    running.join("c1", "CG")
+    running.put("Orders", b"x", b"y")
+    running.commit("CG", "Orders", 0, 1)
+    running.sample()
+    wait_for(lambda: running.window.group("CG").queues[0].lag_ms > 100, "it has lasted", 5)
+    assert states(running)["queue_stuck"] == "clear"
+
+
+def test_a_slow_handler(running):
+    healthy(running)
+    member = running.join("c1", "CG")
+    for _ in range(3):
+        running.put("Orders", *[b"work"] * 30)
+    pull(member, 0, 1)
+    pull(member, 0, 33)
+    assert states(running)["slow_handler"] == "clear"  # 64 at once, and not for long
+    running.sample()
+    pull(member, 0, 65)
+    one = lasting(running, "slow_handler")
+    told = numbers(one)
+    assert (told["in_flight"] >= 64, told["clients"], "work_left" in told) == (True, 2, told["rate"] > 0)
+    running.commit("CG", "Orders", 0, 91)
+    assert states(running)["slow_handler"] == "clear"
+
+
+def test_a_handler_that_keeps_up_is_not_slow(running, monkeypatch):
+    monkeypatch.setattr(diagnosis, "SLOW_S", 15.0)
+    healthy(running)
+    member = running.join("c1", "CG")
+    running.put("Orders", *[b"work"] * 70)
+    for offset in (1, 33, 65):
+        pull(member, 0, offset)
+    assert states(running)["slow_handler"] == "clear"
+
+
+def test_retries_storm(running):
+    healthy(running)
+    retries = [b"again"] * 50
+    running.put("%RETRY%CG", b"first")
+    running.sample()
+    running.put("%RETRY%CG", *retries)
+    running.sample()
+    one = found(running, "retries_storming")
+    told = numbers(one)
+    assert (told["retry_rate"] >= 1, told["retries_waiting"], told["share"] > 20) == (True, 51, True)
+    assert one.level == "act"
+
+
+def test_a_few_retries_are_no_storm(running, monkeypatch):
+    """Beside what is consumed: fewer than a fifth."""
+    monkeypatch.setattr(diagnosis, "STORM_RATE", 0.0)
+    healthy(running)
+    running.put("%RETRY%CG", b"first")
+    running.put("Orders", *[b"x"] * 40)
+    running.commit("CG", "Orders", 0, 41)
+    running.put("%RETRY%CG", b"second")
+    running.sample()
+    assert states(running)["retries_storming"] == "clear"
+
+
+def test_dead_letters_come(running):
+    healthy(running)
+    running.put("%DLQ%CG", b"old")
+    one = found_after_a_sample(running, "dead_letters_growing")
+    assert (numbers(one)["new"], numbers(one)["dead_letters"]) == (1, 1)
+    running.restart()
+    running.sample()
+    running.sample()
+    assert states(running)["dead_letters_growing"] == "clear"  # they are there, and none came
+    running.put("%DLQ%CG", b"new", b"newer")
+    one = found_after_a_sample(running, "dead_letters_growing")
+    assert (numbers(one)["new"], numbers(one)["dead_letters"]) == (2, 3)
+
+
+def found_after_a_sample(running: RunningEngine, kind: str) -> Any:
+    running.sample()
+    return found(running, kind)
+
+
+def test_fewer_consumers_than_queues_while_the_backlog_grows(running):
+    healthy(running)
+    running.put("Orders", *[b"x"] * 50)
+    running.sample()
+    one = found(running, "fewer_consumers")
+    told = numbers(one)
+    assert (told["clients"], told["queues"], told["lag"], one.level) == (1, 4, 50, "watch")
+    assert told["in_rate"] > told["rate"]
+    for number in range(3):
+        running.join(f"more-{number}", "CG")
+    assert states(running)["fewer_consumers"] == "clear"
+
+
+def test_more_consumers_than_queues(running):
+    healthy(running)
+    for number in range(5):
+        running.join(f"more-{number}", "CG")
+    one = found(running, "idle_consumers")
+    assert numbers(one) == {"clients": 6, "queues": 4, "idle": 2}
+    assert str(one.sentence) == "Orders has 4 queues for 6 consumers; consumers without a queue: 2."
+
+
+@pytest.mark.parametrize(("clients", "state"), [(1, "clear"), (2, "clear"), (3, "found"), (4, "clear"), (5, "clear")])
+def test_queues_that_cannot_be_shared_out_evenly(running, clients, state):
+    healthy(running)
+    for number in range(clients - 1):
+        running.join(f"more-{number}", "CG")
+    assert states(running)["uneven_share"] == "clear"  # nothing waits
+    running.put("Orders", b"x")
+    assert states(running)["uneven_share"] == state
+    if state == "found":
+        told = numbers(found(running, "uneven_share"))
+        assert (told["most"], told["least"], told["lag"]) == (2, 1, 1)
+
+
+def test_the_worst_comes_first(running):
+    healthy(running)
+    for number in range(5):
+        running.join(f"more-{number}", "CG")
+    running.window.edit_group("CG", consume_enable=False)
+    findings = running.window.diagnosis("CG").findings
+    assert [finding.level for finding in findings] == sorted(finding.level for finding in findings)
+    assert findings[0].kind == "consumption_off"
+
+
+def test_hundreds_of_queues_take_no_long_time(running):
+    running.window.create_topic("Wide", read_queues=200, write_queues=200)
+    running.join("c1", "CG", topic="Wide")
+    for queue in range(200):
+        running.put("Wide", b"x", queue=queue)
+        running.commit("CG", "Wide", queue, 0)
+    report = running.window.diagnosis("CG")
+    assert {look.kind for look in report.looked} == set(diagnosis.KINDS)
+
+
+def test_an_expression_that_lets_nothing_through(running):
+    for number in range(3):
+        running.put("Orders", b"x", queue=number, properties=f"price\x01{number}\x02")
+    running.join("c1", "CG", tags="price > 5", expressionType="SQL92")
+    one = found(running, "expression")
+    assert (one.level, numbers(one)) == ("watch", {"looked_at": 3})
+    assert str(one.sentence) == (
+        "Its expression for Orders lets none of the last 3 messages through that were looked at."
+    )
+    running.put("Orders", b"x", properties="price\x017\x02")
+    assert states(running)["expression"] == "clear"
+
+
+def test_an_expression_that_is_refused(running):
+    running.put("Orders", b"x")
+    running.join("c1", "CG", tags="price >", expressionType="SQL92")
+    one = found(running, "expression")
+    assert one.level == "act"
+    assert str(one.sentence).startswith(
+        "What its clients filter Orders by is refused, and so are their pulls: Expected"
+    )
+
+
+def test_expressions_that_differ_are_told_apart_as_they_are_written(running):
+    """What `||` parts is no tag there."""
+    running.put("Orders", b"x", properties="price\x017\x02")
+    running.join("c1", "CG", tags="price > 5 OR a = 'x||y'", expressionType="SQL92")
+    running.join("c2", "CG", tags="price > 5 OR a = 'y||x'", expressionType="SQL92")
+    assert numbers(found(running, "subscriptions_differ")) == {"subscriptions": 2, "clients": 2}

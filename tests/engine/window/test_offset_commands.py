@@ -1,0 +1,311 @@
+"""A group's offsets moved through the window: previewed, checked, done as one act, listed, taken back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from appliance.engine.broker.offset_resets.journal import KEPT_MS
+from appliance.engine.broker.offset_resets.targets import AtTime, Earliest, Exactly, Latest, Shift
+from appliance.engine.errors import Conflict, InvalidInput, NotFound
+from tests.support.engine import Peer, RunningEngine, pull_fields
+
+ASK, PULL, RESET, MAKE_GROUP, NOTICE = 14, 11, 222, 200, 40
+
+
+def make_group(running: RunningEngine, group: str) -> None:
+    assert running._ours().ask(MAKE_GROUP, {}, json.dumps({"groupName": group}).encode()).code == 0
+
+
+@pytest.fixture
+def filled(running: RunningEngine) -> RunningEngine:
+    """Orders has 4 queues: ten messages in 0, five in 1. CG has read seven and five of them."""
+    running.put("Orders", *[b"%d" % number for number in range(10)], queue=0)
+    running.put("Orders", *[b"%d" % number for number in range(5)], queue=1)
+    make_group(running, "CG")
+    running.commit("CG", "Orders", 0, 7)
+    running.commit("CG", "Orders", 1, 5)
+    return running
+
+
+def offsets(running: RunningEngine, group: str = "CG", topic: str = "Orders") -> dict[int, int]:
+    table = running.engine.broker.offsets
+    return {queue: table.get(group, topic, queue) for queue in range(4) if table.get(group, topic, queue) >= 0}
+
+
+def moves(reset: Any) -> list[tuple[int, int | None, int | None, int, int]]:
+    return [(move.queue_id, move.before, move.to, move.replays, move.skips) for move in reset.moves]
+
+
+def pull(peer: Peer, queue: int, offset: int, group: str = "CG", **more: Any) -> Any:
+    return peer.ask(PULL, pull_fields("Orders", queue, offset, consumerGroup=group, sysFlag=4, **more))
+
+
+def test_a_preview_says_what_it_would_do_and_does_nothing(filled):
+    preview = filled.window.reset_offsets("CG", "Orders", Earliest(), dry_run=True, by="alice")
+    assert not preview.applied
+    assert preview.id is None
+    assert moves(preview) == [(0, 7, 0, 7, 0), (1, 5, 0, 5, 0), (2, None, 0, 0, 0), (3, None, 0, 0, 0)]
+    assert (preview.replays, preview.skips, preview.warnings) == (12, 0, ())
+    first = filled.window.messages("Orders", queue_id=0, newest_first=False).rows[0]
+    assert preview.moves[0].oldest_ms == first.stored_at_ms
+    assert preview.moves[2].note.code == "never_committed"
+    assert offsets(filled) == {0: 7, 1: 5}
+    assert filled.window.offset_resets("CG") == ()
+
+
+@pytest.mark.parametrize(
+    ("to", "wanted"),
+    [
+        (Earliest(), {0: 0, 1: 0, 2: 0, 3: 0}),
+        (Latest(), {0: 10, 1: 5, 2: 0, 3: 0}),
+        (AtTime(0), {0: 0, 1: 0, 2: 0, 3: 0}),
+        (AtTime(1 << 50), {0: 10, 1: 5, 2: 0, 3: 0}),
+        (Exactly({0: 3, 1: 4}), {0: 3, 1: 4}),
+        (Shift(-2), {0: 5, 1: 3}),
+        (Shift(3), {0: 10, 1: 5}),  # queue 1 is at its end
+    ],
+)
+def test_it_goes_where_it_was_sent(filled, to, wanted):
+    done = filled.window.reset_offsets("CG", "Orders", to, by="alice")
+    assert (done.applied, done.kind, done.by) == (True, "reset", "alice")
+    assert offsets(filled) == {0: 7, 1: 5} | wanted
+    assert {move.queue_id: move.to for move in done.moves} == wanted
+
+
+def test_one_queue_of_it(filled):
+    filled.window.reset_offsets("CG", "Orders", Earliest(), queue_id=1)
+    assert offsets(filled) == {0: 7, 1: 0}
+
+
+def test_several_topics_go_together_the_retry_topic_with_them(filled):
+    filled.put("%RETRY%CG", b"a", b"b")
+    filled.put("Other", b"x")
+    done = filled.window.reset_offsets("CG", ["Orders", "%RETRY%CG", "Other"], Latest())
+    assert {move.topic for move in done.moves} == {"Orders", "%RETRY%CG", "Other"}
+    assert offsets(filled, topic="%RETRY%CG")[0] == 2
+    assert len(filled.window.offset_resets("CG")) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        (("Nobody", "Orders", Earliest()), NotFound, "group Nobody"),
+        (("CG", "Nothing", Earliest()), NotFound, "topic Nothing"),
+        (("CG", ["Orders", "Nothing"], Earliest()), NotFound, "topic Nothing"),
+        (("CG", "Orders", Exactly({4: 0})), NotFound, "queue Orders/4"),
+        (("CG", "Orders", Exactly({-1: 0})), NotFound, "queue Orders/-1"),
+        (("CG", "Orders", Exactly({0: 11})), InvalidInput, "the offsets 0 to 10, not 11"),
+        (("CG", "Orders", Exactly({0: -1})), InvalidInput, "the offsets 0 to 10, not -1"),
+        (("CG", "Orders", Exactly({})), InvalidInput, "no queue"),
+        (("CG", [], Earliest()), InvalidInput, "no queue"),
+        (("CG", "Orders", AtTime(-1)), InvalidInput, "milliseconds"),
+        (("CG", "Orders", Shift(0)), InvalidInput, "number of messages"),
+        (("Fresh", "Orders", Shift(1)), InvalidInput, "no offset yet"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_moves_nothing(filled, arguments, error, text):
+    make_group(filled, "Fresh")
+    for dry_run in (True, False):
+        with pytest.raises(error, match=text):
+            filled.window.reset_offsets(*arguments, dry_run=dry_run)
+    assert offsets(filled) == {0: 7, 1: 5}
+    assert filled.window.offset_resets("CG") == ()
+
+
+def test_one_bad_queue_keeps_all_where_they_are(filled):
+    with pytest.raises(InvalidInput):
+        filled.window.reset_offsets("CG", "Orders", Exactly({0: 3, 1: 6}))
+    assert offsets(filled) == {0: 7, 1: 5}
+
+
+def test_a_group_that_never_committed(filled):
+    make_group(filled, "Fresh")
+    filled.window.reset_offsets("Fresh", "Orders", AtTime(0))
+    assert offsets(filled, "Fresh") == {0: 0, 1: 0, 2: 0, 3: 0}
+    assert filled._ours().ask(ASK, {"consumerGroup": "Fresh", "topic": "Orders", "queueId": 2}).ext_fields == {
+        "offset": "0"
+    }
+
+
+def test_a_broadcasting_group_keeps_its_offsets_itself(filled):
+    filled.join("c1", "CG", model="BROADCASTING")
+    with pytest.raises(InvalidInput, match="broadcasting"):
+        filled.window.reset_offsets("CG", "Orders", Earliest())
+    refused = filled._ours().ask(RESET, {"group": "CG", "topic": "Orders", "timestamp": 0, "isForce": "true"})
+    assert (refused.code, "broadcast" in refused.remark) == (1, True)
+    assert offsets(filled) == {0: 7, 1: 5}
+
+
+def test_a_member_that_stays_is_told_and_its_old_commits_do_not_count(filled):
+    member = filled.join("c1", "CG")
+    parked = member.send(PULL, pull_fields("Orders", 0, 10, consumerGroup="CG", sysFlag=6, suspendTimeoutMillis=15_000))
+    done = filled.window.reset_offsets("CG", "Orders", Exactly({0: 2}))
+    assert [sentence.code for sentence in done.warnings] == ["offsets_online"]
+    while (answer := member.receive()).code == NOTICE:
+        pass
+    assert (answer.opaque, answer.code, answer.ext_fields["nextBeginOffset"]) == (parked, 21, "2")
+    filled.commit("CG", "Orders", 0, 9)  # a 4.9 client goes on saying this for 10 s
+    assert offsets(filled)[0] == 2
+    assert pull(member, 0, 10, commitOffset=9).code == 21, "told again: it did not go there"
+    assert pull(member, 0, 2).code == 0
+    filled.commit("CG", "Orders", 0, 3)
+    assert offsets(filled)[0] == 3
+
+
+def test_who_begins_there_is_not_told_first(filled):
+    """A consumer that asks for its group's offset knows it."""
+    filled.window.reset_offsets("CG", "Orders", Exactly({0: 2}))
+    member = filled.join("c1", "CG")
+    ask = {"consumerGroup": "CG", "topic": "Orders", "queueId": 0}
+    assert member.ask(ASK, ask).ext_fields["offset"] == "2"
+    assert pull(member, 0, 2).code == 0
+
+
+def test_a_preview_holds_against_progress_and_not_against_another_reset(filled):
+    to = Exactly({0: 2})
+    preview = filled.window.reset_offsets("CG", "Orders", to, dry_run=True)
+    filled.commit("CG", "Orders", 0, 8)
+    done = filled.window.reset_offsets("CG", "Orders", to, revision=preview.revision)
+    assert moves(done) == [(0, 8, 2, 6, 0)], "what it was at that moment"
+    with pytest.raises(Conflict):
+        filled.window.reset_offsets("CG", "Orders", to, revision=preview.revision)
+
+
+def test_a_topic_deleted_after_the_preview(filled):
+    preview = filled.window.reset_offsets("CG", "Orders", Earliest(), dry_run=True)
+    filled.window.delete_topic("Orders", force=True)
+    with pytest.raises(NotFound):
+        filled.window.reset_offsets("CG", "Orders", Earliest(), revision=preview.revision)
+    assert filled.engine.broker.offsets.groups_of("Orders") == []
+
+
+# --- taking back
+
+
+def test_it_is_taken_back_once(filled):
+    done = filled.window.reset_offsets("CG", "Orders", Earliest(), by="alice")
+    filled.commit("CG", "Orders", 0, 4)
+    [listed] = filled.window.offset_resets("CG")
+    assert (listed.id, listed.by, listed.kind, listed.asked) == (done.id, "alice", "reset", "earliest")
+    assert moves(listed)[:2] == [(0, 7, 0, 7, 0), (1, 5, 0, 5, 0)]
+    preview = filled.window.undo_reset(done.id, dry_run=True)
+    assert offsets(filled) == {0: 0, 1: 0, 2: 0, 3: 0}, "commits wait for a member that knows, and nothing was done"
+    undone = filled.window.undo_reset(done.id, revision=preview.revision, by="bob")
+    assert (undone.kind, undone.asked, undone.by) == ("undo", str(done.id), "bob")
+    assert offsets(filled) == {0: 7, 1: 5}, "queues without an offset have none again"
+    newest, first = filled.window.offset_resets("CG")
+    assert (first.undone_by, first.undo_until_ms, newest.id) == (undone.id, None, undone.id)
+    with pytest.raises(Conflict):
+        filled.window.undo_reset(done.id)
+    assert offsets(filled) == {0: 7, 1: 5}
+
+
+def test_taking_back_says_where_a_queue_has_moved_on(filled):
+    done = filled.window.reset_offsets("CG", "Orders", Earliest())
+    member = filled.join("c1", "CG")
+    assert [pull(member, 0, offset).code for offset in (9, 0)] == [21, 0]
+    filled.commit("CG", "Orders", 0, 4)
+    preview = filled.window.undo_reset(done.id, dry_run=True)
+    first = preview.moves[0]
+    assert (first.before, first.to, first.note.code, first.note.args) == (
+        4, 7, "offset_moved_on", {"sent": 0, "now": 4}
+    )  # fmt: skip
+    assert preview.moves[1].note is None
+    assert {move.queue_id for move in preview.moves} == {0, 1}, "members hold the others"
+    assert "offsets_left" in [sentence.code for sentence in preview.warnings]
+    filled.window.undo_reset(done.id)
+    assert pull(member, 0, 4).ext_fields["nextBeginOffset"] == "7"
+
+
+def test_taking_back_after_a_restart_and_after_a_day(filled):
+    done = filled.window.reset_offsets("CG", "Orders", Exactly({0: 1}))
+    filled.restart()
+    [listed] = filled.window.offset_resets("CG")
+    assert (listed.id, moves(listed), listed.waiting) == (done.id, [(0, 7, 1, 6, 0)], 1)
+    journal = filled.engine.broker.offset_resets.journal
+    assert filled.window.undo_reset(done.id, dry_run=True).moves[0].to == 7
+    late = journal._clock.wall_ms() + KEPT_MS + 1
+    journal._clock = type("Tomorrow", (type(journal._clock),), {"wall_ms": lambda self: late})()
+    with pytest.raises(NotFound):
+        filled.window.undo_reset(done.id)
+    assert filled.window.offset_resets("CG") == ()
+    with pytest.raises(NotFound):
+        filled.window.undo_reset(17)
+
+
+def test_a_reset_that_nobody_has_taken_over_is_told_after_a_restart_and_no_sooner_over(filled):
+    filled.window.reset_offsets("CG", "Orders", Exactly({0: 1, 1: 1}))
+    member = filled.join("c1", "CG")
+    assert [pull(member, 0, offset).code for offset in (9, 1)] == [21, 0]
+    filled.commit("CG", "Orders", 0, 6)
+    filled.restart()  # saves the offsets
+    member = filled.join("c1", "CG")
+    assert pull(member, 0, 9).code == 0, "that one is over"
+    assert pull(member, 1, 5).ext_fields["nextBeginOffset"] == "1"
+    assert offsets(filled) == {0: 6, 1: 1}
+
+
+def test_a_deleted_topics_resets_are_over_and_cannot_be_taken_back(filled):
+    done = filled.window.reset_offsets("CG", "Orders", Exactly({0: 1}))
+    filled.window.delete_topic("Orders", force=True)
+    assert filled.engine.broker.offsets.resets == {}
+    filled.put("Orders", b"new")
+    with pytest.raises(Conflict):
+        filled.window.undo_reset(done.id)
+    filled.restart()
+    assert offsets(filled) == {}
+    with pytest.raises(Conflict):
+        filled.window.undo_reset(done.id)
+
+
+# --- cloning
+
+
+def test_a_group_goes_on_where_another_is(filled):
+    make_group(filled, "Copy")
+    filled.commit("Copy", "Orders", 0, 9)
+    preview = filled.window.clone_offsets("CG", "Copy", dry_run=True)
+    assert moves(preview) == [(0, 9, 7, 2, 0), (1, None, 5, 0, 0)]
+    assert offsets(filled, "Copy") == {0: 9}
+    done = filled.window.clone_offsets("CG", "Copy", revision=preview.revision, by="alice")
+    assert offsets(filled, "Copy") == {0: 7, 1: 5}
+    filled.window.undo_reset(done.id)
+    assert offsets(filled, "Copy") == {0: 9}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("Nobody", "Copy"), NotFound),
+        (("CG", "Nobody"), NotFound),
+        (("CG", "Copy", "Nothing"), NotFound),
+        (("CG", "CG"), InvalidInput),
+        (("Copy", "CG"), InvalidInput),  # has none
+    ],
+)
+def test_what_cannot_be_cloned(filled, arguments, error):
+    make_group(filled, "Copy")
+    with pytest.raises(error):
+        filled.window.clone_offsets(*arguments)
+    assert (offsets(filled), offsets(filled, "Copy")) == ({0: 7, 1: 5}, {})
+
+
+# --- consumption switched off
+
+
+def test_a_held_pull_of_a_group_that_is_switched_off_brings_nothing(filled):
+    member = filled.join("c1", "CG")
+    held = pull_fields("Orders", 2, 0, consumerGroup="CG", sysFlag=6, suspendTimeoutMillis=15_000)
+    parked = member.send(PULL, held)
+    assert pull(member, 0, 7).code == 0  # the other one is held by now
+    filled.window.edit_group("CG", consume_enable=False)
+    filled.put("Orders", b"not for now", queue=2)
+    while (answer := member.receive()).opaque != parked:
+        pass
+    assert (answer.code, answer.ext_fields.get("forbiddenType")) == (16, "2")
+    assert pull(member, 0, 7).code == 16
+    filled.window.edit_group("CG", consume_enable=True)
+    assert member.ask(PULL, held).code == 0
