@@ -12,7 +12,7 @@ def test_a_short_run_prints_three_tables(tmp_path, capsys):
     twin = "rocketbox" if COMPILED else "pure"
     status = run.main(
         [
-            *("--rows", "batch,pull-1", "--servers", f"{twin},rig", "--seconds", "0.3", "--warm-up", "0.2"),
+            *("--rows", "batch,pull-1", "--servers", f"{twin},rig", "--seconds", "1.5", "--warm-up", "0.5"),
             *("--rounds", "1", "--no-calibration", "--pin", "none"),
             *("--dir", str(tmp_path), "--json", str(tmp_path / "out.json")),
         ]
