@@ -188,7 +188,7 @@ SENTENCES: dict[str, str] = {
         " on; messages waiting in it: %(count)d."
     ),
     "diag_slow_handler": gettext_noop(
-        "Messages of %(topic)s that its consumers have and have not consumed yet: %(count)d; they consume %(rate).1f a second."
+        "Messages of %(topic)s its consumers have not finished: %(count)d; they consume %(rate).1f a second."
     ),
     "diag_retries_storming": gettext_noop(
         "%(retries).1f messages a second come back as retries, and %(rate).1f are consumed."

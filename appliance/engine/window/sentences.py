@@ -87,7 +87,7 @@ TEMPLATES: dict[str, str] = {
         " on; messages waiting in it: %(count)d."
     ),
     "diag_slow_handler": (
-        "Messages of %(topic)s that its consumers have and have not consumed yet: %(count)d; they consume %(rate).1f a second."
+        "Messages of %(topic)s its consumers have not finished: %(count)d; they consume %(rate).1f a second."
     ),
     "diag_retries_storming": "%(retries).1f messages a second come back as retries, and %(rate).1f are consumed.",
     "diag_dead_letters": "New dead letters in the last %(seconds)d s: %(count)d; in all: %(total)d.",
