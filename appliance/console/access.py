@@ -91,6 +91,7 @@ ACCESS: dict[str, Rule] = {
     "clients": VIEWER,
     "search": VIEWER,
     "messages": VIEWER,
+    "message_tail": VIEWER,
     "message": VIEWER,
     "message_content": VIEWER.with_grants("may_read_bodies"),
     "message_raw": VIEWER.with_grants("may_read_bodies"),

@@ -21,6 +21,7 @@ from .views import (
     sign_in,
     static_file,
     system,
+    tail,
     topics,
     users,
 )
@@ -70,6 +71,7 @@ urlpatterns = [
     path("clients/", clients.clients, name="clients"),
     path("search/", search.search, name="search"),
     path("messages/", messages.messages, name="messages"),
+    path("messages/tail/", tail.message_tail, name="message_tail"),
     path("messages/send/", send.send_message, name="send_message"),
     path("messages/<str:ref>/", message.message, name="message"),
     path("messages/<str:ref>/content/", message.message_content, name="message_content"),

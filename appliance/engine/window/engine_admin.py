@@ -22,6 +22,7 @@ from .bodies import view_body
 from .offset_snapshots import OffsetReset
 from .retention import Retention
 from .sentences import say
+from .tail import Tail, Wanted
 from .topic_views import route_of, settings_of
 from .transactions_window import TransactionsWindow
 
@@ -363,6 +364,14 @@ class EngineAdmin(TransactionsWindow):
     def message_raw(self, ref: str, dump_bytes: int = 4096) -> m.RawRecord:
         """The record as it lies in the log, field by field, and a hex dump. Shows the body: needs the grant, too."""
         return self._running().messages.raw(ref, dump_bytes)
+
+    def tail(self, wanted: Wanted) -> Tail:
+        """Watch what is published in a topic from now on: `look` at it from one thread, some times a second.
+
+        No offset is committed. Bodies need the grant to read them; the caller checks that. NotFound (topic),
+        InvalidInput (tags, key, expression, one_in, per_second).
+        """
+        return self._running().tails.begin(wanted)
 
     def send_test_message(
         self,

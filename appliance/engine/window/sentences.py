@@ -244,6 +244,9 @@ TEMPLATES: dict[str, str] = {
     "replay_too_many": "These are %(count)d messages; one job replays %(limit)d at most.",
     "replay_no_such_offset": "Queue %(queue)d has no offset %(offset)d; it ends at %(end)d.",
     "replay_long_list": "A list holds %(limit)d offsets at most.",
+    # live tail
+    "filter_too_long": "A filter has at most %(limit)d characters.",
+    "expression_wrong": "This is no SQL92 expression: %(reason)s.",
     # messages that wait
     "group_or_topic": "Choose a group or a topic, not both.",
     "level_or_time": "Give either a delay level or a time.",
