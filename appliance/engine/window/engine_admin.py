@@ -19,6 +19,7 @@ from . import message_snapshots as m
 from . import replay_snapshots as r
 from . import snapshots as s
 from .bodies import view_body
+from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
 from .retention import Retention
 from .sentences import say
@@ -202,21 +203,35 @@ class EngineAdmin(TransactionsWindow):
 
     # --- offsets
 
+    @staticmethod
+    def offset_target(
+        to: str,
+        *,
+        at_ms: int | None = None,
+        offset: int | None = None,
+        by: int | None = None,
+        queues: Sequence[int] | None = None,
+    ) -> Target:
+        """Where offsets go, for `reset_offsets`. to: "earliest", "latest", "time" (at_ms), "shift" (by: messages, back
+        when it is negative) or "offset" (offset: of each of the queues). InvalidInput when what it needs is missing."""
+        return target_of(to, at_ms, offset, by, queues)
+
     def reset_offsets(
         self,
         group: str,
-        topic: str | Sequence[str],
+        topic: str | Sequence[str] | None,
         to: Target,
         *,
-        queue_id: int | None = None,
+        queue_id: int | Sequence[int] | None = None,
         revision: str | None = None,
         dry_run: bool = False,
         by: str = "",
     ) -> OffsetReset:
         """Move a group's offsets of a topic, or of several (its %RETRY% topic, too), as one act: all queues or none.
+        None: of all topics that it subscribes to or has offsets of, its %RETRY% topic left out.
 
         to: `Earliest()`, `Latest()`, `AtTime(ms)`, `Exactly({queue: offset})` or `Shift(n)` of
-        `broker.offset_resets.targets`. queue_id: that queue only. Durable when it returns; connected members are told
+        `broker.offset_resets.targets`. queue_id: that queue only, or those. Durable when it returns; connected members are told
         at once and start over from there (Java 5.x and C++ in a second, 4.9 and Go in some 11 s), and what they report
         of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict when there was
         another reset since, or it would come to other queues or offsets. The group's own progress does not matter.
@@ -243,6 +258,11 @@ class EngineAdmin(TransactionsWindow):
     def offset_resets(self, group: str) -> tuple[OffsetReset, ...]:
         """What was done to a group's offsets in the last 24 h, over the wire, too; the newest first. NotFound."""
         return self._running().offset_commands.of_group(group)
+
+    def offset_reset(self, reset_id: int) -> OffsetReset:
+        """One of them as it stands now: each queue's `state` says whether clients have come for it. NotFound; also
+        after 24 h."""
+        return self._running().offset_commands.one(reset_id)
 
     def undo_reset(
         self, reset_id: int, *, revision: str | None = None, dry_run: bool = False, by: str = ""

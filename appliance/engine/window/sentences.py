@@ -301,6 +301,8 @@ TEMPLATES: dict[str, str] = {
     "offsets_nothing": "There is no queue to move.",
     "offsets_none": "There is no offset yet that could be moved from.",
     "offsets_no_shift": "A shift needs a number of messages, forward or back.",
+    "offsets_need_time": "Give a date and time to move to.",
+    "offsets_need_offset": "Name the queues and the offset that they move to.",
     "offsets_too_many": "These are %(count)d queues; at most %(limit)d are moved at once.",
     "offsets_same_group": "A group cannot take over its own offsets.",
     "offset_beyond": "Queue %(queue)d of %(topic)s has the offsets %(low)d to %(high)d, not %(offset)d.",
