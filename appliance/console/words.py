@@ -87,6 +87,9 @@ WORDS: dict[str, str | Promise] = {
     "replayed": _("sent"),
     "skipped_by_guard": _("skipped"),
     "gone": _("expired"),
+    "not_chosen": _("left out by the filter"),
+    "chosen": _("all that were chosen"),
+    "again": _("died again"),
     "not_reached": _("still to come"),
     # resets of offsets
     "reset": _("reset"),
@@ -341,7 +344,7 @@ SENTENCES: dict[str, str] = {
     "option_refused": gettext_noop("%(name)s %(reason)s."),
     "not_saved": gettext_noop("The change cannot be saved, and was not made: %(reason)s."),
     # replay of dead letters
-    "replay_store_refused": gettext_noop("The message log takes no messages: %(reason)s. Resume the job when it does."),
+    "replay_store_refused": gettext_noop("The message log takes no messages: %(reason)s."),
     "replay_unreadable": gettext_noop("Dead letters cannot be read: %(reason)s."),
     "replay_journal_failing": gettext_noop("The job's journal cannot be written: %(reason)s."),
     "replay_journal_damaged": gettext_noop("The job's journal cannot be read: %(reason)s. Nothing is sent for it."),
@@ -372,6 +375,8 @@ SENTENCES: dict[str, str] = {
     "replay_topic_missing": gettext_noop("Name the topic that the copies go to."),
     "replay_topic_unused": gettext_noop('A topic is named only with the target "topic", not with %(target)s.'),
     "replay_offsets_or_times": gettext_noop("Give offsets or times, not both."),
+    "replay_offsets_or_filter": gettext_noop("Give offsets or a filter, not both."),
+    "replay_not_chosen": gettext_noop("The filter leaves it out."),
     "replay_nothing": gettext_noop("There is nothing to replay."),
     "replay_too_many": gettext_noop("These are %(count)d messages; one job replays %(limit)d at most."),
     "replay_no_such_offset": gettext_noop("Queue %(queue)d has no offset %(offset)d; it ends at %(end)d."),

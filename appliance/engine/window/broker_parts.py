@@ -115,7 +115,7 @@ def build(
         transactions,
     )
     messages = MessageViews(topics, store, sampler.index, stories)
-    dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options)
+    dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
     checks = process_checks.including(_checks(broker, options))
     disk = DiskRoom(options, sampler)
     traffic = TrafficFigures(store, broker.pull, server, sampler)

@@ -213,7 +213,7 @@ TEMPLATES: dict[str, str] = {
     "option_refused": "%(name)s %(reason)s.",
     "not_saved": "The change cannot be saved, and was not made: %(reason)s.",
     # replay of dead letters
-    "replay_store_refused": "The message log takes no messages: %(reason)s. Resume the job when it does.",
+    "replay_store_refused": "The message log takes no messages: %(reason)s.",
     "replay_unreadable": "Dead letters cannot be read: %(reason)s.",
     "replay_journal_failing": "The job's journal cannot be written: %(reason)s.",
     "replay_journal_damaged": "The job's journal cannot be read: %(reason)s. Nothing is sent for it.",
@@ -240,6 +240,8 @@ TEMPLATES: dict[str, str] = {
     "replay_topic_missing": "Name the topic that the copies go to.",
     "replay_topic_unused": 'A topic is named only with the target "topic", not with %(target)s.',
     "replay_offsets_or_times": "Give offsets or times, not both.",
+    "replay_offsets_or_filter": "Give offsets or a filter, not both.",
+    "replay_not_chosen": "The filter leaves it out.",
     "replay_nothing": "There is nothing to replay.",
     "replay_too_many": "These are %(count)d messages; one job replays %(limit)d at most.",
     "replay_no_such_offset": "Queue %(queue)d has no offset %(offset)d; it ends at %(end)d.",
