@@ -31,6 +31,8 @@ ENTRIES = (
     Entry("topics", _("Topics"), ("topic",)),
     Entry("groups", _("Consumer groups"), ("group",)),
     Entry("dead_letter_groups", _("Dead letters"), ("dead_letter", "replay")),
+    Entry("delayed", _("Delayed messages"), ("delayed_",)),
+    Entry("transactions", _("Transactions"), ("transaction_",)),
     Entry("clients", _("Clients"), ("client",)),
     Entry("system", _("System"), ("system_",)),
     Entry("users", _("Users"), ("user",), below=True),
