@@ -64,7 +64,7 @@ TAKES: dict[str, int] = {
             *("login", "logout", "set_language", "confirm_password", "account"),
             *("setup", "setup_administrator", "setup_address", "setup_message"),
             *("topic_create", "topic_edit", "topic_delete", "group_create", "group_edit", "group_delete"),
-            *("replay_create", "replay_act"),
+            *("replay_create", "replay_act", "job_cancel", "audit_check"),
             *("system_config_change", "system_clean", "token_create", "token_revoke"),
             *("user_create", "user", "user_reset_password", "user_set_active"),
         ),
@@ -84,6 +84,8 @@ TAKES: dict[str, int] = {
     "DELETE api/v1/groups/<group>": WORD,
     "POST api/v1/groups/<group>/replays": SEND,
     "POST api/v1/replays/<job>/<act>": WORD,
+    "POST api/v1/audit/checks": WORD,
+    "POST api/v1/jobs/<job>/cancel": WORD,
 }
 _WITHOUT_A_BODY = ("GET", "HEAD", "OPTIONS")
 

@@ -88,6 +88,8 @@ WORDS: dict[str, str | Promise] = {
     "skipped_by_guard": _("skipped"),
     "gone": _("expired"),
     "not_reached": _("still to come"),
+    # jobs
+    "interrupted": _("interrupted"),
     # audit
     "done": _("done"),
     "refused": _("refused"),
