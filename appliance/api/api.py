@@ -30,6 +30,7 @@ from .routers import (
     topics,
     waiting,
 )
+from .routers import account, audit, clients, dead_letters, groups, jobs, messages, system, topics
 from .schemas import ProblemOut
 
 ROOT = "api/v1/"
@@ -80,6 +81,7 @@ def _made() -> NinjaAPI:
         clients,
         messages,  # the last
     ):
+    for part in (account, audit, jobs, system, topics, groups, dead_letters, clients, messages):
         api.add_router("", part.router)
     return api
 

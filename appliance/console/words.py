@@ -127,6 +127,8 @@ WORDS: dict[str, str | Promise] = {
     "1d": _("1 day"),
     "7d": _("7 days"),
     "40d": _("40 days"),
+    # jobs
+    "interrupted": _("interrupted"),
     # audit
     "done": _("done"),
     "refused": _("refused"),
