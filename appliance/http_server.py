@@ -134,12 +134,16 @@ class ConsoleServer(BaseApplication):
         try:
             make_directory(self._place.directory)
             from .asgi import application
+            from .console.history import series
+            from .console.history.recorder import Recorder
             from .console.look_ahead import LookAhead
             from .console.start import prepare
             from .console.wire_entries import Follower
 
             self.setup_path = prepare(os.environ)
-            for thread in (Follower(), LookAhead()):
+            recorder = Recorder(self._place.directory)
+            series.use(recorder)
+            for thread in (Follower(), LookAhead(), recorder):
                 thread.start()
                 self._threads.append(thread)
         except (RocketBoxError, OSError) as error:

@@ -41,6 +41,7 @@ PAGE_OF = {
     "GET api/v1/system/config": "system_config",
     "PATCH api/v1/system/config": "system_config_change",
     "GET api/v1/broker": "overview",
+    "GET api/v1/metrics": "overview",
     "GET api/v1/metrics/series": "overview",
     "GET api/v1/topics": "topics",
     "POST api/v1/topics": "topic_create",

@@ -7,7 +7,7 @@ below. What a method returns is in `snapshots.py` and `message_snapshots.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
@@ -19,6 +19,7 @@ from . import message_snapshots as m
 from . import replay_snapshots as r
 from . import snapshots as s
 from .bodies import view_body
+from .measurements import Measurement
 from .offset_snapshots import OffsetReset
 from .retention import Retention
 from .sentences import say
@@ -43,6 +44,11 @@ class EngineAdmin(TransactionsWindow):
         group "out". NotFound for an unknown topic, InvalidInput for another name.
         """
         return self._running().charts.series(name, seconds, topic, group)
+
+    def measurements(self, seconds: int) -> Iterator[list[Measurement]]:
+        """Every figure of the broker, its topics and its groups as it is now, in lists of some; `measurements.py` has
+        the names. Rates are of the last `seconds` (at most 590). For one thread, which rests between the lists."""
+        return self._running().measurements.take(seconds)
 
     def live_frame(self) -> tuple[int, bytes]:
         """(number, one JSON object) of the newest sample: the same bytes for every viewer, encoded once a second.
