@@ -18,6 +18,18 @@ from .. import __version__
 from ..console.access import Rule, rule_for
 from . import errors
 from .problems import CONTENT_TYPE
+from .routers import (
+    account,
+    audit,
+    clients,
+    dead_letters,
+    groups,
+    messages,
+    offset_resets,
+    system,
+    topics,
+    waiting,
+)
 from .routers import account, audit, clients, dead_letters, groups, jobs, messages, system, topics
 from .schemas import ProblemOut
 
@@ -57,6 +69,18 @@ def _made() -> NinjaAPI:
     )
     errors.install(api)
     # The two below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
+    for part in (
+        account,
+        audit,
+        system,
+        topics,
+        groups,
+        offset_resets,
+        dead_letters,
+        waiting,
+        clients,
+        messages,  # the last
+    ):
     for part in (account, audit, jobs, system, topics, groups, dead_letters, clients, messages):
         api.add_router("", part.router)
     return api

@@ -66,6 +66,10 @@ PAGE_OF = {
     "DELETE api/v1/groups/<group>": "group_delete",
     "GET api/v1/groups/<group>/clients": "group",
     "GET api/v1/groups/<group>/progress": "group",
+    "POST api/v1/groups/<group>/offset-resets": "group_reset",
+    "GET api/v1/groups/<group>/offset-resets": "group_resets",
+    "GET api/v1/groups/<group>/offset-resets/<int:reset_id>": "group_reset_done",
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "group_reset_undo",
     "GET api/v1/dead-letters": "dead_letter_groups",
     "GET api/v1/groups/<group>/dead-letters": "dead_letters",
     "POST api/v1/groups/<group>/replays": "replay_create",
@@ -92,6 +96,7 @@ ALONE = {
     "overview_live": "the overview again, as a stream",
     "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
     "replay_progress": "GET .../replays/<job>, whose figures it shows again each second",
+    "group_reset_progress": "GET .../offset-resets/<int:reset_id>, whose states it shows again each second",
     "system_logs": "whoever reads logs with a program reads the process's own",
     "message_download": "GET .../body, whose bytes beyond those its page shows take the same right; tested below",
     "openapi": "the API's description of itself",
@@ -138,6 +143,7 @@ def _token_of(name: str) -> int:
 TOPIC = {"name": "", "kind": "NORMAL", "read_queues": 4, "write_queues": 4, "readable": "on", "writable": "on",
          "reserve_hours": 0, "step": "apply"}  # fmt: skip
 GROUP = {"name": "", "consume_enable": "on", "retry_max_times": 7, "retry_queue_nums": 1, "step": "apply"}
+RESET = {"topic": "", "queues": "0", "to": "earliest", "step": "apply"}
 REPLAY = {"target": "group", "rate": 100, "max_replays": 3, "step": "apply"}
 ACTS = {
     "POST api/v1/tokens": Act(
@@ -188,6 +194,16 @@ ACTS = {
         lambda caller, name: caller.delete(f"/groups/{name}"),
         named=True,
     ),
+    "POST api/v1/groups/<group>/offset-resets": Act(
+        lambda client, name: client.post(reverse("group_reset", args=[name]), RESET | {"topic": name}),
+        lambda caller, name: caller.post(
+            f"/groups/{name}/offset-resets", {"topics": [name], "queues": [0], "to": "earliest"}
+        ),
+    ),
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": Act(
+        lambda client, name: client.post(reverse("group_reset_undo", args=[name, _reset(name)]), {"step": "apply"}),
+        lambda caller, name: caller.ask("POST", f"/groups/{name}/offset-resets/{_reset(name)}/undo"),
+    ),
     "POST api/v1/groups/<group>/replays": Act(
         lambda client, name: client.post(reverse("replay_create", args=[name]), REPLAY),
         lambda caller, name: caller.post(f"/groups/{name}/replays", {}),
@@ -215,6 +231,12 @@ ACTS = {
 }
 
 
+def _reset(name: str) -> int:
+    """A reset that can be taken back."""
+    window = runtime.window()
+    done = window.reset_offsets(name, name, window.offset_target("latest"))
+    assert done.id is not None
+    return done.id
 def _running_job() -> str:
     """A job that is at work: whoever cancels it writes one line, and its end another one later."""
     job = jobs.Job(jobs.new_id(), "audit-check", "the-admin", "user", 0, {})
@@ -304,6 +326,8 @@ FAILING = {
     "POST api/v1/system/retention/clean": "clean",
     "POST api/v1/topics/<topic>/messages": "send_test_message",
     "POST api/v1/groups/<group>/replays": "start_replay",
+    "POST api/v1/groups/<group>/offset-resets": "reset_offsets",
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "undo_reset",
 }
 
 
