@@ -31,7 +31,7 @@ class Browser:
         self.fill_in(_LOGIN, username=username, password=password)
 
     def fill_in(self, path: str, action: str = "", **fields: str) -> str:
-        """Send the form of a page, to `action` or to the page itself; where that leads to. BrowserError when it leads nowhere."""
+        """Send the form of a page, to `action` or to the page itself; where that leads to. BrowserError: nowhere."""
         _, _, page = self.get(path)
         found = re.search(rb'name="csrfmiddlewaretoken" value="([^"]+)"', page)
         if found is None:

@@ -39,7 +39,8 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     "api/v1/clients": ("", "?limit=500"),
     "search/": ("", "?q=k{number}"),
     "api/v1/search": ("?q=k{number}", "?q={ref}"),
-    "api/v1/metrics/series": ("?metric=in", "?metric=in&topic={topic}", "?metric=out&group={group}"),
+    "api/v1/metrics/series": ("?metric=in", "?metric=in&topic={topic}", "?metric=out&group={group}",
+                              "?metric=lag&from=1", "?metric=group_lag&group={group}&seconds=3600"),
 }  # fmt: skip
 
 

@@ -24,13 +24,13 @@ from .routers import (
     clients,
     dead_letters,
     groups,
+    jobs,
     messages,
     offset_resets,
     system,
     topics,
     waiting,
 )
-from .routers import account, audit, clients, dead_letters, groups, jobs, messages, system, topics
 from .schemas import ProblemOut
 
 ROOT = "api/v1/"
@@ -72,6 +72,7 @@ def _made() -> NinjaAPI:
     for part in (
         account,
         audit,
+        jobs,
         system,
         topics,
         groups,
@@ -81,7 +82,6 @@ def _made() -> NinjaAPI:
         clients,
         messages,  # the last
     ):
-    for part in (account, audit, jobs, system, topics, groups, dead_letters, clients, messages):
         api.add_router("", part.router)
     return api
 

@@ -152,6 +152,7 @@ ACCESS: dict[str, Rule] = {
     "GET api/v1/system/retention": VIEWER,
     "POST api/v1/system/retention/clean": ADMIN,
     "GET api/v1/broker": VIEWER,
+    "GET api/v1/metrics": VIEWER,
     "GET api/v1/metrics/series": VIEWER,
     "GET api/v1/topics": VIEWER,
     "POST api/v1/topics": OPERATOR,

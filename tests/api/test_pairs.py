@@ -46,6 +46,7 @@ PAGE_OF = {
     "GET api/v1/system/config": "system_config",
     "PATCH api/v1/system/config": "system_config_change",
     "GET api/v1/broker": "overview",
+    "GET api/v1/metrics": "overview",
     "GET api/v1/metrics/series": "overview",
     "GET api/v1/topics": "topics",
     "POST api/v1/topics": "topic_create",
@@ -237,6 +238,8 @@ def _reset(name: str) -> int:
     done = window.reset_offsets(name, name, window.offset_target("latest"))
     assert done.id is not None
     return done.id
+
+
 def _running_job() -> str:
     """A job that is at work: whoever cancels it writes one line, and its end another one later."""
     job = jobs.Job(jobs.new_id(), "audit-check", "the-admin", "user", 0, {})
