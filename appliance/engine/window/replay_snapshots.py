@@ -149,6 +149,16 @@ class ReplayJob:
         return self.total - self.not_reached
 
     @property
+    def worked_off(self) -> int:
+        """Of the chosen ones, those whose result is known."""
+        return self.reached - self.not_chosen
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the rest takes at least, at its rate."""
+        return self.not_reached / self.rate
+
+    @property
     def chosen(self) -> int:
         """Messages that are to be sent, as far as is known; with a filter others may still turn out not to be."""
         return self.total - self.not_chosen
