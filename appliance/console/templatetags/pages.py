@@ -132,6 +132,16 @@ def countdown(at_ms: int | None) -> SafeString | str:
 
 
 @register.filter
+def coming(at_ms: int | None) -> SafeString | str:
+    """In how long a moment comes, or that it is over, with the moment itself beside it."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    relative = _("in %(span)s") % {"span": as_duration(left)} if left >= 0 else _("overdue")
+    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+
+
+@register.filter
 def as_hour(at_ms: int) -> SafeString:
     """The day and hour of a column, in UTC."""
     moment = datetime.fromtimestamp(at_ms / 1000, UTC)
@@ -144,6 +154,16 @@ def as_hour(at_ms: int) -> SafeString:
 def of(table: Any, key: object) -> Any:
     """The value of a key that is another variable; None without one."""
     return table.get(key)
+
+
+@register.filter
+def clock(at_ms: int, span: str = "") -> str:
+    """A moment as short as a chart of this span needs it, in UTC."""
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)
+    return moment.strftime("%m-%d %H:%M" if span.endswith("d") else "%H:%M:%S")
 
 
 @register.filter
