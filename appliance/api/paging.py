@@ -35,9 +35,9 @@ def decode_position(cursor: str, question: object) -> int:
     try:
         number, digest = decode_cursor(cursor, tuple[int, str])
     except ValueError:
-        raise InvalidInput("cursor", "this cursor is not valid: start again without one") from None
+        raise InvalidInput("cursor", "this page link is no longer valid: start again without a cursor") from None
     if digest != _digest(question):
-        raise InvalidInput("cursor", "this cursor belongs to another filter, sort or limit")
+        raise InvalidInput("cursor", "this page link belongs to another filter, sort or limit")
     return number
 
 

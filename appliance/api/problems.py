@@ -41,7 +41,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "too_large": (413, "Too large"),
     "invalid_input": (422, "Invalid value"),
     "idempotency_key_reused": (422, "The key belongs to another request"),
-    "internal": (500, "Something went wrong on our side"),
+    "internal": (500, "Internal error"),
     "engine_not_running": (503, "Not running"),
     "unavailable": (503, "Not available right now"),
 }

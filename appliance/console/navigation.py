@@ -26,6 +26,7 @@ ENTRIES = (
     Entry("overview", _("Overview")),
     Entry("messages", _("Messages"), ("message",)),
     Entry("search", _("Search"), below=True),
+    Entry("message_tail", _("Live tail"), below=True),
     Entry("send_message", _("Send a message"), below=True),
     Entry("topics", _("Topics"), ("topic",)),
     Entry("groups", _("Consumer groups"), ("group",)),

@@ -61,6 +61,10 @@ PAGE_OF = {
     "DELETE api/v1/groups/<group>": "group_delete",
     "GET api/v1/groups/<group>/clients": "group",
     "GET api/v1/groups/<group>/progress": "group",
+    "POST api/v1/groups/<group>/offset-resets": "group_reset",
+    "GET api/v1/groups/<group>/offset-resets": "group_resets",
+    "GET api/v1/groups/<group>/offset-resets/<int:reset_id>": "group_reset_done",
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "group_reset_undo",
     "GET api/v1/dead-letters": "dead_letter_groups",
     "GET api/v1/groups/<group>/dead-letters": "dead_letters",
     "POST api/v1/groups/<group>/replays": "replay_create",
@@ -86,6 +90,7 @@ ALONE = {
     **dict.fromkeys(("users", "user_create", "user", "user_reset_password", "user_set_active"), _PEOPLE),
     "overview_live": "the overview again, as a stream",
     "replay_progress": "GET .../replays/<job>, whose figures it shows again each second",
+    "group_reset_progress": "GET .../offset-resets/<int:reset_id>, whose states it shows again each second",
     "system_logs": "whoever reads logs with a program reads the process's own",
     "message_download": "GET .../body, whose bytes beyond those its page shows take the same right; tested below",
     "openapi": "the API's description of itself",
@@ -132,6 +137,7 @@ def _token_of(name: str) -> int:
 TOPIC = {"name": "", "kind": "NORMAL", "read_queues": 4, "write_queues": 4, "readable": "on", "writable": "on",
          "reserve_hours": 0, "step": "apply"}  # fmt: skip
 GROUP = {"name": "", "consume_enable": "on", "retry_max_times": 7, "retry_queue_nums": 1, "step": "apply"}
+RESET = {"topic": "", "queues": "0", "to": "earliest", "step": "apply"}
 REPLAY = {"target": "group", "rate": 100, "max_replays": 3, "step": "apply"}
 ACTS = {
     "POST api/v1/tokens": Act(
@@ -182,6 +188,16 @@ ACTS = {
         lambda caller, name: caller.delete(f"/groups/{name}"),
         named=True,
     ),
+    "POST api/v1/groups/<group>/offset-resets": Act(
+        lambda client, name: client.post(reverse("group_reset", args=[name]), RESET | {"topic": name}),
+        lambda caller, name: caller.post(
+            f"/groups/{name}/offset-resets", {"topics": [name], "queues": [0], "to": "earliest"}
+        ),
+    ),
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": Act(
+        lambda client, name: client.post(reverse("group_reset_undo", args=[name, _reset(name)]), {"step": "apply"}),
+        lambda caller, name: caller.ask("POST", f"/groups/{name}/offset-resets/{_reset(name)}/undo"),
+    ),
     "POST api/v1/groups/<group>/replays": Act(
         lambda client, name: client.post(reverse("replay_create", args=[name]), REPLAY),
         lambda caller, name: caller.post(f"/groups/{name}/replays", {}),
@@ -199,6 +215,14 @@ ACTS = {
         lambda caller, name: caller.get(f"/messages/{_ref(caller.client, name)}/record"),
     ),
 }
+
+
+def _reset(name: str) -> int:
+    """A reset that can be taken back."""
+    window = runtime.window()
+    done = window.reset_offsets(name, name, window.offset_target("latest"))
+    assert done.id is not None
+    return done.id
 
 
 def _slow_replay(name: str) -> str:
@@ -278,6 +302,8 @@ FAILING = {
     "POST api/v1/system/retention/clean": "clean",
     "POST api/v1/topics/<topic>/messages": "send_test_message",
     "POST api/v1/groups/<group>/replays": "start_replay",
+    "POST api/v1/groups/<group>/offset-resets": "reset_offsets",
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "undo_reset",
 }
 
 

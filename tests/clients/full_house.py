@@ -233,6 +233,8 @@ class FullHouse:
         assert peer.ask(SEND, send_fields("%DLQ%late", 0, "TAGS\x01dead\x02"), b"late").code == 0
         form = {"target": "group", "rate": "10", "max_replays": "3", "step": "apply"}
         self.refs["replay"] = self.visitor.fill_in("/dead-letters/late/replay/", **form).split("/")[2]
+        move = {"topic": "orders", "queues": "0", "to": "offset", "offset": "1", "step": "apply"}
+        self.refs["reset"] = self.visitor.fill_in("/groups/late/reset/", **move).split("/")[4]
         # Two that died, and the copy of one.
         self.sent += 3
         self.hold_a_pull()

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.own
 LANGUAGES = {"en": "en", "zh-hans": "zh-hans,zh;q=0.9"}
 
 #: The name of an address -> what is asked of it. {small}, {large} and {dead} stand for messages' offset ids,
-#: {replay} for a replay.
+#: {replay} for a replay, {reset} for a reset of offsets.
 PAGES: dict[str, list[str]] = {
     "overview": ["/"],
     "topics": ["/topics/", "/topics/?show=all", "/topics/?show=retry", "/topics/?show=dlq", "/topics/?q=no-such"],
@@ -53,6 +53,11 @@ PAGES: dict[str, list[str]] = {
     "group_create": ["/create/group/"],
     "group_edit": ["/groups/billing/edit/"],
     "group_delete": ["/groups/billing/delete/", "/groups/late/delete/"],
+    "group_reset": ["/groups/billing/reset/", "/groups/billing/reset/?to=latest&step=preview", "/groups/late/reset/"],
+    "group_resets": ["/groups/billing/resets/", "/groups/late/resets/"],
+    "group_reset_done": ["/groups/late/resets/{reset}/"],
+    "group_reset_progress": ["/groups/late/resets/{reset}/progress/"],
+    "group_reset_undo": ["/groups/late/resets/{reset}/undo/"],
     "dead_letter_groups": ["/dead-letters/", "/dead-letters/?sort=group", "/dead-letters/?q=no-such"],
     "dead_letters": ["/dead-letters/shipping/"],
     "replay_create": ["/dead-letters/shipping/replay/", "/dead-letters/shipping/replay/?pick=0-0"],
@@ -112,7 +117,7 @@ NO_PAGES: dict[str, tuple[str, int]] = {
 }
 
 #: Parts of pages, which those ask for themselves.
-FRAGMENTS = {"replay_progress"}
+FRAGMENTS = {"replay_progress", "group_reset_progress"}
 
 #: A stream has a test of its own below.
 STREAMS = {"overview_live"}
@@ -124,6 +129,8 @@ DOWNLOADS = {
     "groups": ("/groups/?format=csv", "group"),
     "dead_letter_groups": ("/dead-letters/?format=csv", "group"),
     "group": ("/groups/billing/?format=csv", "topic"),
+    "group_resets": ("/groups/late/resets/?format=csv", "id"),
+    "group_reset_done": ("/groups/late/resets/{reset}/?format=csv", "topic"),
     "replay": ("/replays/{replay}/?format=csv", "number"),
     "audit": ("/system/audit/?format=csv", "id"),
 }
@@ -151,6 +158,8 @@ OPERATIONS: dict[str, list[str]] = {
     "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages"],
     "groups": ["/groups", "/groups?limit=1", "/groups?system=true", "/groups?online=true", "/groups?online=false"],
     "groups/<group>": [*(f"/groups/{group}" for group in MEMBERS), "/groups/late"],
+    "groups/<group>/offset-resets": ["/groups/billing/offset-resets", "/groups/late/offset-resets"],
+    "groups/<group>/offset-resets/<int:reset_id>": ["/groups/late/offset-resets/{reset}"],
     "dead-letters": ["/dead-letters", "/dead-letters?limit=1"],
     "groups/<group>/dead-letters": ["/groups/shipping/dead-letters"],
     "replays": ["/replays", "/replays?group=shipping"],
@@ -206,7 +215,7 @@ def test_every_page_is_walked():
 
 
 def test_every_address_of_the_walk_leads_where_its_name_says():
-    ids = dict.fromkeys(("small", "large", "dead", "replay"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
     for name, address in (
         *((name, address) for name, addresses in PAGES.items() for address in addresses),
         *((name, address) for name, (address, _) in (NO_PAGES | DOWNLOADS).items()),
@@ -216,7 +225,7 @@ def test_every_address_of_the_walk_leads_where_its_name_says():
 
 def test_every_get_of_the_api_is_walked():
     assert set(gets()) == set(OPERATIONS)
-    ids = dict.fromkeys(("small", "large", "dead", "replay"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
     for route, addresses in OPERATIONS.items():
         for address in addresses:
             path = urlsplit(f"/api/v1{address.format(**ids)}").path

@@ -120,7 +120,12 @@ def _cell(value: object) -> str:
 
 def time_asked(request: HttpRequest, name: str) -> int | None:
     """A moment as `2026-11-21T13:34:32` (what browsers send) in UTC, or in milliseconds; None when missing."""
-    text = request.GET.get(name, "").strip()
+    return moment_of(name, request.GET.get(name, ""))
+
+
+def moment_of(name: str, text: str) -> int | None:
+    """The same of a form's field."""
+    text = text.strip()
     if not text:
         return None
     if text.isascii() and text.isdigit() and len(text) < 16:

@@ -41,6 +41,7 @@ from .sending import TestSender
 from .stuck_transactions import StuckTransactions
 from .system import SystemView
 from .system_snapshots import SystemInfo
+from .tail import Tails
 from .topic_commands import TopicCommands
 from .topic_views import TopicViews
 from .transactions import TransactionViews
@@ -79,6 +80,7 @@ class BrokerParts:
     transaction_commands: TransactionCommands
     options: OptionCommands
     retention: RetentionPart
+    tails: Tails
     metrics: Callable[[], dict[str, float]]
     system: Callable[[], SystemInfo]
 
@@ -113,7 +115,7 @@ def build(
         transactions,
     )
     messages = MessageViews(topics, store, sampler.index, stories)
-    dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options)
+    dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
     checks = process_checks.including(_checks(broker, options))
     disk = DiskRoom(options, sampler)
     traffic = TrafficFigures(store, broker.pull, server, sampler)
@@ -181,6 +183,7 @@ def build(
             broker.half_appends,
             broker.waiting_places,
         ),
+        tails=Tails(store, topics, sampler.index),
         metrics=lambda: broker_metrics(
             store,
             topics,
