@@ -121,11 +121,35 @@ def ago(at_ms: int | None) -> SafeString | str:
 
 
 @register.filter
+def coming(at_ms: int | None) -> SafeString | str:
+    """In how long a moment comes, or that it is over, with the moment itself beside it."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    relative = _("in %(span)s") % {"span": as_duration(left)} if left >= 0 else _("overdue")
+    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+
+
+@register.filter
+def clock(at_ms: int, span: str = "") -> str:
+    """A moment as short as a chart of this span needs it, in UTC."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)
+    return moment.strftime("%m-%d %H:%M" if span.endswith("d") else "%H:%M:%S")
+
+
+@register.filter
 def as_time_ms(at_ms: int | None) -> SafeString | str:
     """A wall time with its milliseconds."""
     if at_ms is None:
         return _("not known")
-    return format_html('{}<span class="faint">.{}</span>', as_time(at_ms), f"{at_ms % 1000:03d}")
+    return format_html(
+        '<span class="tight">{}<span class="faint">.{}</span></span>', as_time(at_ms), f"{at_ms % 1000:03d}"
+    )
 
 
 @register.simple_tag(takes_context=True)

@@ -61,6 +61,8 @@ def not_found_sentence(error: NotFound) -> str:
             sentence = _("There is no topic %(name)s.")
         case "group":
             sentence = _("There is no consumer group %(name)s.")
+        case "job":
+            sentence = _("There is no job %(name)s, or it has expired.")
         case _:
             sentence = _("There is no %(name)s.")
     return sentence % {"name": error.name}

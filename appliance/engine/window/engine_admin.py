@@ -7,7 +7,7 @@ below. What a method returns is in `snapshots.py` and `message_snapshots.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
@@ -19,6 +19,7 @@ from . import message_snapshots as m
 from . import snapshots as s
 from .bodies import view_body
 from .letters_window import LettersWindow
+from .measurements import Measurement
 from .message_looks import query_of
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
@@ -45,6 +46,11 @@ class EngineAdmin(LettersWindow):
         group "out". NotFound for an unknown topic, InvalidInput for another name.
         """
         return self._running().charts.series(name, seconds, topic, group)
+
+    def measurements(self, seconds: int) -> Iterator[list[Measurement]]:
+        """Every figure of the broker, its topics and its groups as it is now, in lists of some; `measurements.py` has
+        the names. Rates are of the last `seconds` (at most 590). For one thread, which rests between the lists."""
+        return self._running().measurements.take(seconds)
 
     def live_frame(self) -> tuple[int, bytes]:
         """(number, one JSON object) of the newest sample: the same bytes for every viewer, encoded once a second.
@@ -231,10 +237,11 @@ class EngineAdmin(LettersWindow):
         None: of all topics that it subscribes to or has offsets of, its %RETRY% topic left out.
 
         to: `Earliest()`, `Latest()`, `AtTime(ms)`, `Exactly({queue: offset})` or `Shift(n)` of
-        `broker.offset_resets.targets`. queue_id: that queue only, or those. Durable when it returns; connected members are told
-        at once and start over from there (Java 5.x and C++ in a second, 4.9 and Go in some 11 s), and what they report
-        of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict when there was
-        another reset since, or it would come to other queues or offsets. The group's own progress does not matter.
+        `broker.offset_resets.targets`. queue_id: that queue only, or those. Durable when it returns; connected
+        members are told at once and start over from there (Java 5.x and C++ in a second, 4.9 and Go in some 11 s), and
+        what they report of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict
+        when there was another reset since, or it would come to other queues or offsets. The group's own progress does
+        not matter.
 
         Offsets that expired, and shifts over an end, go to the nearest there is, and the queue's `note` says so.
         NotFound (group, topic, queue), InvalidInput (to: outside of the queue; group: it consumes by broadcast),
