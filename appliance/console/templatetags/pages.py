@@ -171,7 +171,9 @@ def as_time_ms(at_ms: int | None) -> SafeString | str:
     """A wall time with its milliseconds."""
     if at_ms is None:
         return _("not known")
-    return format_html('{}<span class="faint">.{}</span>', as_time(at_ms), f"{at_ms % 1000:03d}")
+    return format_html(
+        '<span class="tight">{}<span class="faint">.{}</span></span>', as_time(at_ms), f"{at_ms % 1000:03d}"
+    )
 
 
 @register.simple_tag(takes_context=True)
