@@ -85,6 +85,7 @@ ALONE = {
     **dict.fromkeys(("setup", "setup_administrator", "setup_address", "setup_message", "setup_message_count"), _SET_UP),
     **dict.fromkeys(("users", "user_create", "user", "user_reset_password", "user_set_active"), _PEOPLE),
     "overview_live": "the overview again, as a stream",
+    "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
     "replay_progress": "GET .../replays/<job>, whose figures it shows again each second",
     "system_logs": "whoever reads logs with a program reads the process's own",
     "message_download": "GET .../body, whose bytes beyond those its page shows take the same right; tested below",

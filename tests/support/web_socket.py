@@ -1,8 +1,8 @@
 """A WebSocket client of a few lines: what tests and load need, without a browser.
 
-    with WebSocket(server.ready["http"], "/messages/tail/?topic=t", {"Cookie": cookie}) as socket:
-        socket.send("pause")
-        frame = socket.next(5)      # a text; None when the server closed (`code`)
+with WebSocket(server.ready["http"], "/messages/tail/?topic=t", {"Cookie": cookie}) as socket:
+    socket.send("pause")
+    frame = socket.next(5)      # a text; None when the server closed (`code`)
 """
 
 from __future__ import annotations
