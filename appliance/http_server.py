@@ -137,12 +137,11 @@ class ConsoleServer(BaseApplication):
         try:
             make_directory(self._place.directory)
             from .asgi import application
-            from .console.look_ahead import LookAhead
             from .console.start import prepare
-            from .console.wire_entries import Follower
+            from .console.threads import threads
 
             self.setup_path = prepare(os.environ)
-            for thread in (Follower(), LookAhead()):
+            for thread in threads(self._place.directory):
                 thread.start()
                 self._threads.append(thread)
         except (RocketBoxError, OSError) as error:
