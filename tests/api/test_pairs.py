@@ -95,6 +95,7 @@ ALONE = {
     **dict.fromkeys(("setup", "setup_administrator", "setup_address", "setup_message", "setup_message_count"), _SET_UP),
     **dict.fromkeys(("users", "user_create", "user", "user_reset_password", "user_set_active"), _PEOPLE),
     "overview_live": "the overview again, as a stream",
+    "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
     "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
     "replay_progress": "GET .../replays/<job>, whose figures it shows again each second",
     "group_reset_progress": "GET .../offset-resets/<int:reset_id>, whose states it shows again each second",
