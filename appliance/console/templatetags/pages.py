@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import urlencode
 
 from django import template
 from django.utils.html import conditional_escape, format_html
@@ -51,6 +52,32 @@ def word(value: object) -> str:
     """A value of the engine ("clustering", "NORMAL", "act") as a word of the reader's language; itself when it has
     none."""
     return str(WORDS.get(str(value), value))
+
+
+@register.filter
+def reset_target(reset: Any) -> SafeString | str:
+    """What a reset of offsets was asked for, in words."""
+    if reset.kind == "undo":
+        return _("back to where it was before reset %(number)s") % {"number": reset.asked}
+    if reset.kind == "clone":
+        return _("to where %(group)s is") % {"group": reset.asked}
+    name, _space, value = reset.asked.partition(" ")
+    if name == "time":
+        return format_html("{} {}", _("to messages stored from"), as_time(int(value)))
+    if name == "shift":
+        return _("by %(count)s messages") % {"count": f"{int(value):+,}".replace(",", "\u202f")}
+    words = {
+        "earliest": _("to the earliest message that is kept"),
+        "latest": _("to the end"),
+        "offsets": _("to chosen offsets"),
+    }
+    return str(words.get(name, reset.asked))
+
+
+@register.filter
+def place_query(move: Any) -> str:
+    """The query of a search that finds the first message of a move."""
+    return urlencode({"q": f"{move.topic}/{move.queue_id}/{move.first_offset}"})
 
 
 @register.filter
