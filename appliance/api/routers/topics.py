@@ -39,7 +39,7 @@ def list_topics(
     cursor: Cursor,
     limit: Limit,
     q: Text = Query("", max_length=255, description="Part of the name."),
-    kind: Kind | None = Query(None, alias="type"),
+    kind: Kind | None = Query(None, description="Only this kind."),
     system: bool = Query(False, description="Include system, retry and dead letter topics."),
     category: Literal["user", "system", "retry", "dlq"] | None = Query(None, description="Only this category."),
     sort: Sort = Query("name", description="Sort by this; put `-` before it for the largest first."),
