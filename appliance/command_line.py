@@ -44,6 +44,8 @@ class ServeOptions:
     # Where the address for clients was configured ("--advertise", a file's key ...); None: nowhere, so pages may set
     # it.
     advertise_source: str | None = None
+    # What this installation is for ("production", "staging"): pages show it beside everything.
+    environment: str | None = None
 
 
 # Option -> (placeholder, help, the setting it sets). A setting is "<table>.<RocketMQ's name>", or our own name.
@@ -67,6 +69,7 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     ),
     "--flush": ("sync|async", "acknowledge messages when synced to disk, or when written (sync)", "flush"),
     "--public-url": ("URL", "the console's address behind a reverse proxy, with its path", "console.publicUrl"),
+    "--environment": ("NAME", "a badge on every page of the console, as production", "console.environment"),
     "--ready-file": ("FILE", "JSON, written when all roles accept connections", "readyFile"),
     "-c": ("FILE", "settings: TOML, or Apache's broker.conf or namesrv.conf", "config"),
 }
@@ -81,7 +84,7 @@ _SETTING_OF_UPSTREAM = {
         "storePathCommitLog": "storePathCommitLog",
     },
     "namesrv": {"listenPort": "namesrvPort", "bindAddress": "bind"},
-    "console": {"httpPort": "httpPort", "publicUrl": "console.publicUrl"},
+    "console": {"httpPort": "httpPort", "publicUrl": "console.publicUrl", "environment": "console.environment"},
 }
 _TOP_LEVEL_KEYS = ("dataDir", "storeDir", "bind", "roles", "advertise", "wireAdmin", "readyFile")
 
@@ -293,6 +296,7 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
         notices=tuple(notices),
         public_url=_taken(settings, "console.publicUrl", _public_url),
         advertise_source=advertise_source,
+        environment=_taken(settings, "console.environment", _environment),
     )
 
 
@@ -338,6 +342,13 @@ def _public_url(value: Any) -> str:
     plain_path = re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", parts.path)
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain_path or parts.query or parts.fragment:
         raise ValueError(f"must be like https://mq.example.org/rocketbox, not {value!r}")
+    return text
+
+
+def _environment(value: Any) -> str:
+    text = _nonempty(value)
+    if len(text) > 24 or not text.isprintable():
+        raise ValueError(f"must be a word or two, 24 characters at most, not {value!r}")
     return text
 
 

@@ -24,6 +24,7 @@ VALUES = {
     "<path:ref>": "0" * 32,
     "<int:token_id>": "999999",
     "<int:reset_id>": "999999",
+    "<int:mute_id>": "999999",
     "<job>": "no-such-job",
     "<act>": "pause",
     "<name>": "no-such-file",
