@@ -264,6 +264,10 @@ class MessageIn(In):
         description="A producer group: it is a half message of it then, left open on purpose.",
     )
 
+    sharding_key: str = Field(
+        "", max_length=1000, description="Instead of a queue: messages with the same key go to the same queue."
+    )
+
     def body_bytes(self) -> bytes:
         data = self.body.data
         return base64.b64decode(data) if self.body.encoding == "base64" else data.encode()

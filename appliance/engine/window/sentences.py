@@ -248,6 +248,7 @@ TEMPLATES: dict[str, str] = {
     "replay_too_many": "These are %(count)d messages; one job replays %(limit)d at most.",
     "replay_no_such_offset": "Queue %(queue)d has no offset %(offset)d; it ends at %(end)d.",
     "replay_long_list": "A list holds %(limit)d offsets at most.",
+    "queue_or_key": "Give either a queue or a sharding key, which chooses one.",
     # live tail
     "filter_too_long": "A filter has at most %(limit)d characters.",
     "expression_wrong": "This is no SQL92 expression: %(reason)s.",
