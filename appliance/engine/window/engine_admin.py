@@ -109,16 +109,19 @@ class EngineAdmin(LettersWindow):
         """What the own name server tells clients of it. NotFound; Unavailable without a name server here."""
         return route_of(self._namesrv, name)
 
-    def create_topic(self, name: str, *, dry_run: bool = False, by: str = "", **settings: Any) -> s.Change:
+    def create_topic(
+        self, name: str, *, force: bool = False, dry_run: bool = False, by: str = "", **settings: Any
+    ) -> s.Change:
         """Make a topic; durable and told to the name servers when it returns (`registered`: which of them know it).
 
         settings: those of `topic_setting_list`, with their defaults: kind ("NORMAL", "FIFO", "DELAY", "TRANSACTION";
         "UNSPECIFIED": no message.type), read_queues, write_queues (0 is legal), readable, writable, order, and
         reserve_hours: messages stored longer ago are not shown any more, though their files stay until all in them has
         expired; 0: as long as the broker keeps them. by: who asked, for the log. dry_run: the same checks, nothing
-        changes. InvalidInput (field), Conflict when there is one, Unavailable.
+        changes. InvalidInput (field), Conflict when there is one, Unavailable; Blocked without `force` when there are
+        more write queues than read queues: nobody could read what is sent to the others.
         """
-        return self._running().topic_commands.create(name, settings, dry_run, by)
+        return self._running().topic_commands.create(name, settings, force, dry_run, by)
 
     def edit_topic(
         self,
