@@ -31,6 +31,7 @@ ENTRIES = (
     Entry("groups", _("Consumer groups"), ("group",)),
     Entry("dead_letter_groups", _("Dead letters"), ("dead_letter", "replay")),
     Entry("clients", _("Clients"), ("client",)),
+    Entry("alerts", _("Alerts"), ("alert",)),
     Entry("system", _("System"), ("system_",)),
     Entry("users", _("Users"), ("user",), below=True),
     Entry("tokens", _("API tokens"), ("token",), below=True),

@@ -88,6 +88,11 @@ WORDS: dict[str, str | Promise] = {
     "skipped_by_guard": _("skipped"),
     "gone": _("expired"),
     "not_reached": _("still to come"),
+    # notices of alerts
+    "fired": _("alert"),
+    "resolved": _("over"),
+    "reminder": _("still on"),
+    "test": _("test"),
     # audit
     "done": _("done"),
     "refused": _("refused"),

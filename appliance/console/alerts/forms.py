@@ -152,10 +152,9 @@ class ChannelForm(Form):
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         kind = cleaned.get("kind")
-        present = self.channel is not None and self.channel.kind == kind
-        if kind in POSTED and not cleaned.get("address") and "address" not in self.errors:
-            if not (present and self.channel and self.channel.address):
-                self.add_error("address", _("Where should it be posted to?"))
+        kept = self.channel is not None and self.channel.kind == kind and bool(self.channel.address)
+        if kind in POSTED and not cleaned.get("address") and "address" not in self.errors and not kept:
+            self.add_error("address", _("Where should it be posted to?"))
         if kind == "mail":
             for name in ("host", "port", "security", "sender", "recipients"):
                 if not cleaned.get(name) and name not in self.errors:
@@ -172,9 +171,7 @@ class ChannelForm(Form):
         channel.name, channel.kind, channel.language = values["name"], values["kind"], values["language"]
         if channel.kind == AlertChannel.Kind.MAIL:
             channel.address = ""
-            channel.mail = {
-                name: values[name] for name in ("host", "port", "security", "user", "sender", "recipients")
-            }
+            channel.mail = {name: values[name] for name in ("host", "port", "security", "user", "sender", "recipients")}
         else:
             channel.address, channel.mail = values["address"] or channel.address, {}
         after = (channel.kind, channel.address, channel.mail.get("host"), channel.mail.get("user"))

@@ -13,6 +13,7 @@ from ..alert_models import Alert, AlertRule
 from ..template_tags import as_duration, thousands
 from .chat import Notice
 from .figures import FIGURES
+from .judging import Period
 
 #: Subjects that one notice names.
 NAMED = 10
@@ -89,12 +90,25 @@ def test_notice(installation: str, base: str, language: str) -> Notice:
         )  # fmt: skip
 
 
-def link_to(base: str, alert: Alert) -> str:
-    """The page that shows the figure; "" where nobody said at which address people reach the console."""
+def page_of(alert: Alert) -> str:
+    """The path of the page that shows the figure; "" for a figure that is not known any more."""
     figure = FIGURES.get(alert.figure)
-    if not base or figure is None:
+    if figure is None:
         return ""
-    return base + (reverse(figure.view, args=[alert.subject]) if figure.of_groups else reverse(figure.view))
+    return reverse(figure.view, args=[alert.subject]) if figure.of_groups else reverse(figure.view)
+
+
+def link_to(base: str, alert: Alert) -> str:
+    """The same as a whole address; "" where nobody said at which one people reach the console."""
+    path = page_of(alert)
+    return f"{base}{path}" if base and path else ""
+
+
+def past_title(rule: AlertRule, period: Period) -> str:
+    """What a rule would have said."""
+    figure = FIGURES[rule.figure]
+    shown = {"subject": period.subject, "value": figure_text(period.worst), "above": figure_text(rule.above)}
+    return str(figure.title) % shown
 
 
 def explained(rule: AlertRule) -> str:
