@@ -35,9 +35,9 @@ def decode_position(cursor: str, question: object) -> int:
     try:
         number, digest = decode_cursor(cursor, tuple[int, str])
     except ValueError:
-        raise InvalidInput("cursor", "this cursor is not valid: start again without one") from None
+        raise InvalidInput("cursor", "this page link is no longer valid: start again without a cursor") from None
     if digest != _digest(question):
-        raise InvalidInput("cursor", "this cursor belongs to another filter, sort or limit")
+        raise InvalidInput("cursor", "this page link belongs to another filter, sort or limit")
     return number
 
 
@@ -68,7 +68,7 @@ def table(
     question = (*question, limit)
     number = page_number(cursor, question)
     if named and has_pattern(request):
-        return _one_page(accessible(request, _all_rows(ask), name), number, limit, question)
+        return rows_page(accessible(request, _all_rows(ask), name), number, limit, question)
     page = ask(number, limit)
     rows = page.rows if page.page == number else ()
     more = page.page < page.pages and page.page == number
@@ -80,7 +80,8 @@ def _all_rows(ask: Callable[[int, int], Any]) -> list[Any]:
     return [row for number in range(1, first.pages + 1) for row in (first if number == 1 else ask(number, _MOST)).rows]
 
 
-def _one_page(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:
+def rows_page(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:
+    """{"items", "next_cursor", "total"} of rows that are all at hand."""
     shown = rows[(number - 1) * limit : number * limit]
     more = number * limit < len(rows)
     return {"items": shown, "total": len(rows), "next_cursor": encode_position(number + 1, question) if more else None}

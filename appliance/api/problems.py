@@ -31,6 +31,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "option_not_found": (404, "No such option"),
     "token_not_found": (404, "No such token"),
     "client_not_found": (404, "No such client"),
+    "job_not_found": (404, "No such job"),
     "method_not_allowed": (405, "Method not allowed"),
     "too_slow": (408, "Too slow"),
     "conflict": (409, "Conflicts with what exists"),
@@ -41,7 +42,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "too_large": (413, "Too large"),
     "invalid_input": (422, "Invalid value"),
     "idempotency_key_reused": (422, "The key belongs to another request"),
-    "internal": (500, "Something went wrong on our side"),
+    "internal": (500, "Internal error"),
     "engine_not_running": (503, "Not running"),
     "unavailable": (503, "Not available right now"),
 }

@@ -87,12 +87,53 @@ WORDS: dict[str, str | Promise] = {
     "replayed": _("sent"),
     "skipped_by_guard": _("skipped"),
     "gone": _("expired"),
+    "not_chosen": _("left out by the filter"),
+    "chosen": _("all that were chosen"),
+    "again": _("died again"),
     "not_reached": _("still to come"),
     # notices of alerts
     "fired": _("alert"),
     "resolved": _("over"),
     "reminder": _("still on"),
     "test": _("test"),
+    # resets of offsets
+    "reset": _("reset"),
+    "undo": _("undo"),
+    "clone": _("taken from another group"),
+    "told": _("client told"),
+    "reached": _("reached"),
+    "given_up": _("clients do not follow"),
+    "replaced": _("moved again since"),
+    "forgotten": _("without an offset"),
+    # acts on messages that wait, and on transactions
+    "possible": _("can be done"),
+    "done_for_now": _("done for now"),
+    "handled": _("handled before"),
+    "taken": _("being handled"),
+    "another": _("another message"),
+    "no_retry": _("no retry"),
+    "no_topic": _("cannot go there"),
+    "unsure": _("not certain"),
+    "not_saved": _("not saved"),
+    "asked": _("its producers were asked"),
+    "decided_before": _("decided before"),
+    "no_producer": _("no producer connected"),
+    "busy": _("producers busy"),
+    "committed": _("committed"),
+    "rolled_back": _("rolled back"),
+    "discarded": _("set aside"),
+    "lost": _("lost"),
+    "by_producer": _("by its producer"),
+    "by_check": _("by a producer that was asked"),
+    "by_administrator": _("by an administrator"),
+    "by_broker": _("by the broker"),
+    "15m": _("15 minutes"),
+    "2h": _("2 hours"),
+    "1d": _("1 day"),
+    "7d": _("7 days"),
+    "40d": _("40 days"),
+    # jobs
+    "interrupted": _("interrupted"),
     # audit
     "done": _("done"),
     "refused": _("refused"),
@@ -176,7 +217,7 @@ SENTENCES: dict[str, str] = {
         "What its clients filter %(topic)s by is refused, and so are their pulls: %(reason)s."
     ),
     "diag_expression_lets_nothing": gettext_noop(
-        "Its expression for %(topic)s lets none of the last %(count)d messages through that were looked at."
+        "Its expression for %(topic)s let none of the last messages through that were looked at: %(count)d."
     ),
     "diag_subscriptions_differ": gettext_noop(
         "Its consumers subscribe to %(topic)s in %(versions)d different ways; some messages may reach nobody."
@@ -193,7 +234,7 @@ SENTENCES: dict[str, str] = {
         " on; messages waiting in it: %(count)d."
     ),
     "diag_slow_handler": gettext_noop(
-        "Its consumers have %(count)d messages of %(topic)s that are not consumed yet, and consume %(rate).1f a second."
+        "Messages of %(topic)s its consumers have not finished: %(count)d; they consume %(rate).1f a second."
     ),
     "diag_retries_storming": gettext_noop(
         "%(retries).1f messages a second come back as retries, and %(rate).1f are consumed."
@@ -247,7 +288,7 @@ SENTENCES: dict[str, str] = {
     "expression_refused": gettext_noop("What it filters by is refused, and so are its pulls: %(reason)s."),
     "filtered_by_expression": gettext_noop("The %(kind)s filter %(expression)s keeps it out."),
     "consumption_is_off": gettext_noop("Consumption is switched off for the group."),
-    "group_is_gone": gettext_noop("There is no such group any more."),
+    "group_is_gone": gettext_noop("This group does not exist any more."),
     "topic_not_readable": gettext_noop("The topic may not be read."),
     "queue_not_readable": gettext_noop("Queue %(queue)d is not read: the topic has %(count)d read queues."),
     "not_subscribed": gettext_noop("The connected clients do not subscribe to the topic."),
@@ -276,7 +317,7 @@ SENTENCES: dict[str, str] = {
     "group_online": gettext_noop("Connected clients of %(group)s: %(count)d."),
     "topic_has_messages": gettext_noop("Messages that can no longer be read: %(count)d."),
     "queues_taken_away": gettext_noop(
-        "Queues %(first)d to %(last)d can no longer be read; they hold %(count)d messages."
+        "Queues %(first)d to %(last)d can no longer be read; messages in them: %(count)d."
     ),
     "fewer_write_queues": gettext_noop("Producers stop using queues %(first)d to %(last)d."),
     "leftover_topic": gettext_noop("The topic %(topic)s stays; messages in it: %(count)d."),
@@ -305,8 +346,8 @@ SENTENCES: dict[str, str] = {
     "cannot_sort": gettext_noop("It cannot be sorted by %(key)s; choose one of %(choices)s."),
     "not_a_time": gettext_noop("%(field)s must be milliseconds since 1970."),
     "times_reversed": gettext_noop("The end time is before the start time."),
-    "bad_cursor": gettext_noop("This cursor is not valid."),
-    "foreign_cursor": gettext_noop("This cursor belongs to another topic."),
+    "bad_cursor": gettext_noop("This page link is no longer valid."),
+    "foreign_cursor": gettext_noop("This page link belongs to another topic."),
     "bad_place": gettext_noop("A message's place is written topic/queue/offset."),
     "bad_offset_id": gettext_noop("An offset id has 32 or 56 hex digits."),
     "topic_exists": gettext_noop("The topic %(name)s already exists."),
@@ -337,7 +378,7 @@ SENTENCES: dict[str, str] = {
     "option_refused": gettext_noop("%(name)s %(reason)s."),
     "not_saved": gettext_noop("The change cannot be saved, and was not made: %(reason)s."),
     # replay of dead letters
-    "replay_store_refused": gettext_noop("The message log takes no messages: %(reason)s. Resume the job when it does."),
+    "replay_store_refused": gettext_noop("The message log takes no messages: %(reason)s."),
     "replay_unreadable": gettext_noop("Dead letters cannot be read: %(reason)s."),
     "replay_journal_failing": gettext_noop("The job's journal cannot be written: %(reason)s."),
     "replay_journal_damaged": gettext_noop("The job's journal cannot be read: %(reason)s. Nothing is sent for it."),
@@ -353,7 +394,7 @@ SENTENCES: dict[str, str] = {
     "replay_group_gone": gettext_noop("The group %(group)s does not exist any more."),
     "replay_letters_gone": gettext_noop("The topic %(topic)s with the dead letters does not exist any more."),
     "replay_not_reached": gettext_noop("The job has not come to it."),
-    "replay_guarded": gettext_noop("It has been replayed %(count)d times or more already."),
+    "replay_guarded": gettext_noop("Replays so far: %(count)d or more."),
     "replay_record_unreadable": gettext_noop("The dead letter cannot be read."),
     "replay_no_origin": gettext_noop("It does not say which topic it was sent to."),
     "replay_no_topic": gettext_noop("The topic it was to go to does not exist."),
@@ -368,6 +409,8 @@ SENTENCES: dict[str, str] = {
     "replay_topic_missing": gettext_noop("Name the topic that the copies go to."),
     "replay_topic_unused": gettext_noop('A topic is named only with the target "topic", not with %(target)s.'),
     "replay_offsets_or_times": gettext_noop("Give offsets or times, not both."),
+    "replay_offsets_or_filter": gettext_noop("Give offsets or a filter, not both."),
+    "replay_not_chosen": gettext_noop("The filter leaves it out."),
     "replay_nothing": gettext_noop("There is nothing to replay."),
     "replay_too_many": gettext_noop("These are %(count)d messages; one job replays %(limit)d at most."),
     "replay_no_such_offset": gettext_noop("Queue %(queue)d has no offset %(offset)d; it ends at %(end)d."),
@@ -435,6 +478,8 @@ SENTENCES: dict[str, str] = {
     "offsets_nothing": gettext_noop("There is no queue to move."),
     "offsets_none": gettext_noop("There is no offset yet that could be moved from."),
     "offsets_no_shift": gettext_noop("A shift needs a number of messages, forward or back."),
+    "offsets_need_time": gettext_noop("Give a date and time to move to."),
+    "offsets_need_offset": gettext_noop("Name the queues and the offset that they move to."),
     "offsets_too_many": gettext_noop("These are %(count)d queues; at most %(limit)d are moved at once."),
     "offsets_same_group": gettext_noop("A group cannot take over its own offsets."),
     "offset_beyond": gettext_noop("Queue %(queue)d of %(topic)s has the offsets %(low)d to %(high)d, not %(offset)d."),

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import urlencode
 
 from django import template
 from django.utils.html import conditional_escape, format_html
@@ -54,6 +55,32 @@ def word(value: object) -> str:
 
 
 @register.filter
+def reset_target(reset: Any) -> SafeString | str:
+    """What a reset of offsets was asked for, in words."""
+    if reset.kind == "undo":
+        return _("back to where it was before reset %(number)s") % {"number": reset.asked}
+    if reset.kind == "clone":
+        return _("to where %(group)s is") % {"group": reset.asked}
+    name, _space, value = reset.asked.partition(" ")
+    if name == "time":
+        return format_html("{} {}", _("to messages stored from"), as_time(int(value)))
+    if name == "shift":
+        return _("by %(count)s messages") % {"count": f"{int(value):+,}".replace(",", "\u202f")}
+    words = {
+        "earliest": _("to the earliest message that is kept"),
+        "latest": _("to the end"),
+        "offsets": _("to chosen offsets"),
+    }
+    return str(words.get(name, reset.asked))
+
+
+@register.filter
+def place_query(move: Any) -> str:
+    """The query of a search that finds the first message of a move."""
+    return urlencode({"q": f"{move.topic}/{move.queue_id}/{move.first_offset}"})
+
+
+@register.filter
 def spaced(words: Iterable[str]) -> str:
     """Words with spaces between; `join` would escape each, and what shortens the text would cut an escape in two."""
     return " ".join(words)
@@ -91,6 +118,28 @@ def ago(at_ms: int | None) -> SafeString | str:
     span = as_duration(max(0.0, time.time() - at_ms / 1000))
     relative = _("%(span)s ago") % {"span": span}
     return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+
+
+@register.filter
+def coming(at_ms: int | None) -> SafeString | str:
+    """In how long a moment comes, or that it is over, with the moment itself beside it."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    relative = _("in %(span)s") % {"span": as_duration(left)} if left >= 0 else _("overdue")
+    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+
+
+@register.filter
+def clock(at_ms: int, span: str = "") -> str:
+    """A moment as short as a chart of this span needs it, in UTC."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)
+    return moment.strftime("%m-%d %H:%M" if span.endswith("d") else "%H:%M:%S")
 
 
 @register.filter

@@ -89,4 +89,4 @@ def engine_not_running(request: HttpRequest) -> HttpResponse:
 def server_error(request: HttpRequest) -> HttpResponse:
     """500: something failed here; the log has the details under the request's number."""
     sentence = _("The log has the details under the number of this request.")
-    return _answer(request, 500, "internal", _("Something went wrong on our side"), sentence)
+    return _answer(request, 500, "internal", _("Internal error"), sentence)

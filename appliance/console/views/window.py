@@ -61,6 +61,8 @@ def not_found_sentence(error: NotFound) -> str:
             sentence = _("There is no topic %(name)s.")
         case "group":
             sentence = _("There is no consumer group %(name)s.")
+        case "job":
+            sentence = _("There is no job %(name)s, or it has expired.")
         case _:
             sentence = _("There is no %(name)s.")
     return sentence % {"name": error.name}
@@ -120,7 +122,12 @@ def _cell(value: object) -> str:
 
 def time_asked(request: HttpRequest, name: str) -> int | None:
     """A moment as `2026-11-21T13:34:32` (what browsers send) in UTC, or in milliseconds; None when missing."""
-    text = request.GET.get(name, "").strip()
+    return moment_of(name, request.GET.get(name, ""))
+
+
+def moment_of(name: str, text: str) -> int | None:
+    """The same of a form's field."""
+    text = text.strip()
     if not text:
         return None
     if text.isascii() and text.isdigit() and len(text) < 16:

@@ -87,6 +87,25 @@ def dump_of(data: bytes) -> list[tuple[int, str, str]]:
     return lines
 
 
+def glance_at(body: bytes, sys_flag: int, most_chars: int) -> tuple[str, bool, bool]:
+    """(the beginning of a body, whether that is hexadecimal, whether there is more), for a line of a list. No more of a
+    compressed body is decompressed than is shown."""
+    most_bytes = most_chars * 4
+    data, more = body[:most_bytes], len(body) > most_bytes
+    kind = compression_of(sys_flag)
+    if kind in _DECODERS:
+        try:
+            data = _DECODERS[kind](body, most_bytes + 1)
+        except (ImportError, _Undecodable):
+            data = body[: most_bytes + 1]
+        data, more = data[:most_bytes], len(data) > most_bytes
+    text = _text_of(data, more)
+    if text is None:
+        shown = data[: most_chars // 3]
+        return shown.hex(" "), True, more or len(shown) < len(data)
+    return text[:most_chars], False, more or len(text) > most_chars
+
+
 # --- taking layers off
 
 

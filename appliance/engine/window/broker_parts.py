@@ -26,6 +26,7 @@ from .group_views import GroupViews
 from .lag import ConsumerLag
 from .live import BrokerSource, LiveFrames
 from .look_ahead import LookAhead
+from .measurements import Measurements
 from .measures import Measures
 from .message_copies import MessageCopies
 from .message_story import MessageStories
@@ -41,6 +42,7 @@ from .sending import TestSender
 from .stuck_transactions import StuckTransactions
 from .system import SystemView
 from .system_snapshots import SystemInfo
+from .tail import Tails
 from .topic_commands import TopicCommands
 from .topic_views import TopicViews
 from .transactions import TransactionViews
@@ -56,6 +58,7 @@ class BrokerParts:
 
     sampler: Sampler
     charts: Charts
+    measurements: Measurements
     live: LiveFrames
     overview: OverviewView
     lag: ConsumerLag
@@ -79,6 +82,7 @@ class BrokerParts:
     transaction_commands: TransactionCommands
     options: OptionCommands
     retention: RetentionPart
+    tails: Tails
     metrics: Callable[[], dict[str, float]]
     system: Callable[[], SystemInfo]
 
@@ -113,7 +117,7 @@ def build(
         transactions,
     )
     messages = MessageViews(topics, store, sampler.index, stories)
-    dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options)
+    dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
     checks = process_checks.including(_checks(broker, options))
     disk = DiskRoom(options, sampler)
     traffic = TrafficFigures(store, broker.pull, server, sampler)
@@ -141,6 +145,18 @@ def build(
     parts = BrokerParts(
         sampler=sampler,
         charts=Charts(sampler, topics),
+        measurements=Measurements(
+            sampler,
+            lag,
+            measures,
+            store,
+            traffic,
+            disk,
+            groups,
+            lambda: broker.open_halves.count,
+            broker.deliver_delayed,
+            broker.deliver_timers,
+        ),
         live=live,
         overview=OverviewView(traffic, standing, disk, system, store, topics, groups),
         lag=lag,
@@ -181,6 +197,7 @@ def build(
             broker.half_appends,
             broker.waiting_places,
         ),
+        tails=Tails(store, topics, sampler.index),
         metrics=lambda: broker_metrics(
             store,
             topics,

@@ -11,16 +11,17 @@ from ..broker.groups import SubscriptionGroupManager
 from ..broker.replay import job as j
 from ..broker.replay.copies import is_kept, is_writable, origin_topic
 from ..broker.replay.dead_letters import DeadLetterReader
-from ..broker.replay.history import times_replayed
+from ..broker.replay.history import replays_of, times_replayed
 from ..broker.replay.job import JobSpec, Numbering, Result, Span, spans_of
-from ..broker.replay.service import JobView, Refused, ReplayService, new_job_id
+from ..broker.replay.letter_filter import LetterFilter
+from ..broker.replay.service import PASSING, JobView, Refused, ReplayService, new_job_id
 from ..broker.topics import TopicConfigManager
 from ..cursors import decode_cursor, encode_cursor
 from ..errors import AdminError, Conflict, CorruptFile, InvalidInput, NotFound, QueueBroken, Unavailable
 from ..protocol.names import DLQ_PREFIX, PERM_READ, PERM_WRITE, RETRY_PREFIX
 from ..protocol.record import Record
 from ..store.message_store import MessageStore
-from .dead_letters import DeadLetterViews
+from .dead_letters import DeadLetterViews, check_filter
 from .measures import Budget
 from .queue_reader import QueueReader
 from .replay_snapshots import (
@@ -60,7 +61,12 @@ _SHOWN = {
     Result.TOO_LONG: ("failed", "replay_too_long"),
     Result.REFUSED: ("failed", "replay_refused"),
     Result.UNKNOWN: ("unknown", "replay_outcome_unknown"),
+    Result.NOT_CHOSEN: ("not_chosen", "replay_not_chosen"),
 }
+
+
+#: All results but those of messages that a job's filter leaves out.
+CHOSEN = "chosen"
 
 
 class ReplayCommands:
@@ -114,7 +120,7 @@ class ReplayCommands:
     def results(self, job: str, result: str | None, cursor: str | None, limit: int) -> ReplayResultPage:
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
-        names = sorted({name for name, _ in _SHOWN.values()})
+        names = [CHOSEN, *sorted({name for name, _ in _SHOWN.values()})]
         if result is not None and result not in names:
             raise InvalidInput("result", say("one_of", field="result", choices=", ".join(names)))
         view = self._view(job)
@@ -129,7 +135,15 @@ class ReplayCommands:
                 raise InvalidInput("cursor", say("bad_cursor"))
         rows: list[ReplayResult] = []
         numbering = Numbering(spec.spans)
-        wanted = None if result is None else {code for code, (name, _) in _SHOWN.items() if name == result}
+        wanted = (
+            None
+            if result is None
+            else {
+                code
+                for code, (name, _) in _SHOWN.items()
+                if name == result or (result == CHOSEN and name != "not_chosen")
+            }
+        )
         step = max(limit, 10_000) if wanted is not None else limit
         while at < spec.total and len(rows) < limit:
             end = min(spec.total, at + step)
@@ -164,12 +178,16 @@ class ReplayCommands:
         from_ms: int | None,
         to_ms: int | None,
         offsets: Iterable[tuple[int, int]] | None,
+        wanted: LetterFilter,
         rate: int,
         max_replays: int,
         dry_run: bool,
         by: str,
     ) -> ReplayPlan:
         self._letters.check(group)
+        if offsets is not None and not wanted.all:
+            raise InvalidInput("offsets", say("replay_offsets_or_filter"))
+        check_filter(wanted)
         if target not in j.TARGETS:
             raise InvalidInput("target", say("one_of", field="target", choices=", ".join(j.TARGETS)))
         _check_range("rate", rate, j.MOST_RATE)
@@ -178,13 +196,15 @@ class ReplayCommands:
         spans = self._selected(group, from_ms, to_ms, offsets)
         now_ms = int(time.time() * 1000)
         # A message that dies in this very millisecond is not one that an earlier job replayed.
-        spec = JobSpec(new_job_id(now_ms), group, target, aim, spans, rate, max_replays, by, now_ms)
+        spec = JobSpec(
+            new_job_id(now_ms), group, target, aim, spans, rate, max_replays, by, now_ms, None if wanted.all else wanted
+        )
         if dry_run:
             return self._look(spec, warnings)
         if target == j.TO_GROUP:
             self._make_retry_topic(group)
         view = self._ask(lambda: self._service.start_job(spec))
-        return ReplayPlan(spec.total, 0, False, (), 0, 0, 0, warnings, job_of(view))
+        return ReplayPlan(spec.total, 0, False, (), 0, 0, 0, 0, warnings, job_of(view))
 
     def pause(self, job: str, by: str) -> ReplayJob:
         self._view(job)
@@ -296,7 +316,7 @@ class ReplayCommands:
     def _look(self, spec: JobSpec, warnings: tuple[Sentence, ...]) -> ReplayPlan:
         budget = Budget(DRY_RUN_MS)
         topics: Counter[str | None] = Counter()
-        guard = gone = failed = at = 0
+        guard = gone = failed = left_out = at = 0
         numbering = Numbering(spec.spans)
         try:
             with DeadLetterReader(self._store, spec.group, spec.spans) as reader:
@@ -306,6 +326,11 @@ class ReplayCommands:
                     for _, found in reader.read(at, end):
                         if isinstance(found, Record):
                             jobs = earlier.get((found.queue_id, found.queue_offset), [])
+                            if spec.filter is not None and not (
+                                spec.filter.fits(found) and spec.filter.fits_replays(len(replays_of(found, jobs)))
+                            ):
+                                left_out += 1
+                                continue
                             origin = origin_topic(found)
                             if times_replayed(found, jobs) >= spec.max_replays:
                                 guard += 1
@@ -328,6 +353,7 @@ class ReplayCommands:
             skipped_by_guard=guard,
             gone=gone,
             failed=failed,
+            not_chosen=left_out,
             warnings=warnings,
             job=None,
         )
@@ -370,9 +396,12 @@ def job_of(view: JobView) -> ReplayJob:
         gone=counts[Result.GONE],
         failed=sum(counts[code] for code in _FAILED),
         unknown=counts[Result.UNKNOWN],
+        not_chosen=counts[Result.NOT_CHOSEN],
         not_reached=spec.total - reached,
+        tries_again=state.state == j.PAUSED and why is not None and why.code in PASSING,
         rate=spec.rate,
         max_replays=spec.max_replays,
+        filter=spec.filter,
         by=spec.by,
         created_ms=spec.created_ms,
         changed_ms=state.changed_ms,

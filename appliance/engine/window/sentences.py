@@ -70,7 +70,7 @@ TEMPLATES: dict[str, str] = {
     "diag_no_consumer": "No consumer is connected; messages waiting: %(count)d.",
     "diag_expression_wrong": "What its clients filter %(topic)s by is refused, and so are their pulls: %(reason)s.",
     "diag_expression_lets_nothing": (
-        "Its expression for %(topic)s lets none of the last %(count)d messages through that were looked at."
+        "Its expression for %(topic)s let none of the last messages through that were looked at: %(count)d."
     ),
     "diag_subscriptions_differ": (
         "Its consumers subscribe to %(topic)s in %(versions)d different ways; some messages may reach nobody."
@@ -87,7 +87,7 @@ TEMPLATES: dict[str, str] = {
         " on; messages waiting in it: %(count)d."
     ),
     "diag_slow_handler": (
-        "Its consumers have %(count)d messages of %(topic)s that are not consumed yet, and consume %(rate).1f a second."
+        "Messages of %(topic)s its consumers have not finished: %(count)d; they consume %(rate).1f a second."
     ),
     "diag_retries_storming": "%(retries).1f messages a second come back as retries, and %(rate).1f are consumed.",
     "diag_dead_letters": "New dead letters in the last %(seconds)d s: %(count)d; in all: %(total)d.",
@@ -128,7 +128,7 @@ TEMPLATES: dict[str, str] = {
     "expression_refused": "What it filters by is refused, and so are its pulls: %(reason)s.",
     "filtered_by_expression": "The %(kind)s filter %(expression)s keeps it out.",
     "consumption_is_off": "Consumption is switched off for the group.",
-    "group_is_gone": "There is no such group any more.",
+    "group_is_gone": "This group does not exist any more.",
     "topic_not_readable": "The topic may not be read.",
     "queue_not_readable": "Queue %(queue)d is not read: the topic has %(count)d read queues.",
     "not_subscribed": "The connected clients do not subscribe to the topic.",
@@ -156,7 +156,7 @@ TEMPLATES: dict[str, str] = {
     "group_unread": "Messages of %(topic)s that %(group)s has not read: %(count)d.",
     "group_online": "Connected clients of %(group)s: %(count)d.",
     "topic_has_messages": "Messages that can no longer be read: %(count)d.",
-    "queues_taken_away": "Queues %(first)d to %(last)d can no longer be read; they hold %(count)d messages.",
+    "queues_taken_away": "Queues %(first)d to %(last)d can no longer be read; messages in them: %(count)d.",
     "fewer_write_queues": "Producers stop using queues %(first)d to %(last)d.",
     "leftover_topic": "The topic %(topic)s stays; messages in it: %(count)d.",
     "offsets_removed": "Its offsets are deleted; topics: %(count)d.",
@@ -181,8 +181,8 @@ TEMPLATES: dict[str, str] = {
     "cannot_sort": "It cannot be sorted by %(key)s; choose one of %(choices)s.",
     "not_a_time": "%(field)s must be milliseconds since 1970.",
     "times_reversed": "The end time is before the start time.",
-    "bad_cursor": "This cursor is not valid.",
-    "foreign_cursor": "This cursor belongs to another topic.",
+    "bad_cursor": "This page link is no longer valid.",
+    "foreign_cursor": "This page link belongs to another topic.",
     "bad_place": "A message's place is written topic/queue/offset.",
     "bad_offset_id": "An offset id has 32 or 56 hex digits.",
     "topic_exists": "The topic %(name)s already exists.",
@@ -213,7 +213,7 @@ TEMPLATES: dict[str, str] = {
     "option_refused": "%(name)s %(reason)s.",
     "not_saved": "The change cannot be saved, and was not made: %(reason)s.",
     # replay of dead letters
-    "replay_store_refused": "The message log takes no messages: %(reason)s. Resume the job when it does.",
+    "replay_store_refused": "The message log takes no messages: %(reason)s.",
     "replay_unreadable": "Dead letters cannot be read: %(reason)s.",
     "replay_journal_failing": "The job's journal cannot be written: %(reason)s.",
     "replay_journal_damaged": "The job's journal cannot be read: %(reason)s. Nothing is sent for it.",
@@ -225,7 +225,7 @@ TEMPLATES: dict[str, str] = {
     "replay_group_gone": "The group %(group)s does not exist any more.",
     "replay_letters_gone": "The topic %(topic)s with the dead letters does not exist any more.",
     "replay_not_reached": "The job has not come to it.",
-    "replay_guarded": "It has been replayed %(count)d times or more already.",
+    "replay_guarded": "Replays so far: %(count)d or more.",
     "replay_record_unreadable": "The dead letter cannot be read.",
     "replay_no_origin": "It does not say which topic it was sent to.",
     "replay_no_topic": "The topic it was to go to does not exist.",
@@ -240,10 +240,15 @@ TEMPLATES: dict[str, str] = {
     "replay_topic_missing": "Name the topic that the copies go to.",
     "replay_topic_unused": 'A topic is named only with the target "topic", not with %(target)s.',
     "replay_offsets_or_times": "Give offsets or times, not both.",
+    "replay_offsets_or_filter": "Give offsets or a filter, not both.",
+    "replay_not_chosen": "The filter leaves it out.",
     "replay_nothing": "There is nothing to replay.",
     "replay_too_many": "These are %(count)d messages; one job replays %(limit)d at most.",
     "replay_no_such_offset": "Queue %(queue)d has no offset %(offset)d; it ends at %(end)d.",
     "replay_long_list": "A list holds %(limit)d offsets at most.",
+    # live tail
+    "filter_too_long": "A filter has at most %(limit)d characters.",
+    "expression_wrong": "This is no SQL92 expression: %(reason)s.",
     # messages that wait
     "group_or_topic": "Choose a group or a topic, not both.",
     "level_or_time": "Give either a delay level or a time.",
@@ -298,6 +303,8 @@ TEMPLATES: dict[str, str] = {
     "offsets_nothing": "There is no queue to move.",
     "offsets_none": "There is no offset yet that could be moved from.",
     "offsets_no_shift": "A shift needs a number of messages, forward or back.",
+    "offsets_need_time": "Give a date and time to move to.",
+    "offsets_need_offset": "Name the queues and the offset that they move to.",
     "offsets_too_many": "These are %(count)d queues; at most %(limit)d are moved at once.",
     "offsets_same_group": "A group cannot take over its own offsets.",
     "offset_beyond": "Queue %(queue)d of %(topic)s has the offsets %(low)d to %(high)d, not %(offset)d.",

@@ -32,6 +32,11 @@ class TransactionsWindow(WaitingWindow):
         """
         return self._running().transactions.open(Wanted(topic, group, key), cursor, limit)
 
+    def open_transactions_at(self, half_offsets: Sequence[int]) -> tuple[t.OpenTransaction | None, ...]:
+        """Those of these half messages (1000 at most); None for each that is not open."""
+        views = self._running().transactions
+        return tuple(views.one_open(offset) for offset in half_offsets[:1000])
+
     def discarded_transactions(
         self,
         *,
