@@ -238,8 +238,9 @@ class EngineAdmin(LettersWindow):
         to: `Earliest()`, `Latest()`, `AtTime(ms)`, `Exactly({queue: offset})` or `Shift(n)` of
         `broker.offset_resets.targets`. queue_id: that queue only, or those. Durable when it returns; connected
         members are told at once and start over from there (Java 5.x and C++ in a second, 4.9 and Go in some 11 s), and
-        what they report of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict when there was
-        another reset since, or it would come to other queues or offsets. The group's own progress does not matter.
+        what they report of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict
+        when there was another reset since, or it would come to other queues or offsets. The group's own progress does
+        not matter.
 
         Offsets that expired, and shifts over an end, go to the nearest there is, and the queue's `note` says so.
         NotFound (group, topic, queue), InvalidInput (to: outside of the queue; group: it consumes by broadcast),
