@@ -20,6 +20,7 @@ from . import errors
 from .problems import CONTENT_TYPE
 from .routers import (
     account,
+    alerts,
     audit,
     clients,
     dead_letters,
@@ -71,6 +72,7 @@ def _made() -> NinjaAPI:
     # The two below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
     for part in (
         account,
+        alerts,
         audit,
         jobs,
         system,

@@ -67,11 +67,11 @@ FIGURES = {
             _("Group %(subject)s has %(value)s dead letters (limit %(above)s)"),
         ),
         Figure(
-            "open_halves", _("Open transactions"), _("half messages"), "open_halves", False, "overview", 1_000, 5,
+            "open_halves", _("Open transactions"), _("half messages"), "half_messages", False, "transactions", 1_000, 5,
             _("%(value)s transactions are open (limit %(above)s)"),
         ),
         Figure(
-            "disk_percent", _("Disk in use"), "%", "disk_percent", False, "system", 80, 5,
+            "disk_percent", _("Disk in use"), "%", "disk_used_percent", False, "system", 80, 5,
             _("The disk of the message log is %(value)s %% full (limit %(above)s %%)"),
         ),
     )

@@ -18,17 +18,19 @@ from .sending import Target, send
 
 logger = logging.getLogger(__name__)
 
-#: The figures of a group change as often as its clients commit, every five seconds or slower.
-LOOK_S = 15.0
+#: Whether there is a new sample is looked at so often; the history takes one every 30 s.
+LOOK_S = 5.0
 #: A look for notices whose next try is due.
 SENDING_S = 2.0
 CLEAN_MS = 3_600_000
 
 
 class AlertWatch(ServiceThread):
-    """The thread `alerts`: judges the newest figures. measure() -> them, None while there are none."""
+    """The thread `alerts`: judges each new sample. measure() -> (its number, its figures); number 0: there is none."""
 
-    def __init__(self, measure: Callable[[], Measured | None], teller: Callable[[], Teller], wake: Callable[[], None]):
+    def __init__(
+        self, measure: Callable[[], tuple[int, Measured]], teller: Callable[[], Teller], wake: Callable[[], None]
+    ) -> None:
         super().__init__("alerts")
         # Constant after construction.
         self._measure = measure
@@ -36,6 +38,7 @@ class AlertWatch(ServiceThread):
         self._wake = wake
         # This thread's.
         self._judge: Judge | None = None
+        self._judged = 0
         self._cleaned_ms = 0
         self._complained = ""
 
@@ -51,8 +54,8 @@ class AlertWatch(ServiceThread):
     def _look(self) -> None:
         """Never raises: what fails now is read anew and judged the next time, and logged once."""
         try:
-            measured = self._measure()
-            if measured is None:
+            number, measured = self._measure()
+            if number == self._judged:
                 return
             now = now_ms()
             if self._judge is None:
@@ -60,6 +63,7 @@ class AlertWatch(ServiceThread):
                 judge.begin(now)
                 self._judge = judge
             self._judge.look(measured, now)
+            self._judged = number
             self._wake()
             if now - self._cleaned_ms >= CLEAN_MS:
                 book.clean(now)
