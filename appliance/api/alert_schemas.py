@@ -73,8 +73,8 @@ class DryRunOut(Out):
 
 
 class DeliveryOut(Out):
-    """A notice to a channel. event: fired, reminder, resolved or test. state: waiting, sent, failed or silenced. why: the
-    last try failed, in the receiver's words."""
+    """A notice to a channel. event: fired, reminder, resolved or test. state: waiting, sent, failed or silenced. why:
+    the last try failed, in the receiver's words."""
 
     channel: Text = Field(validation_alias="channel_name")
     event: str
