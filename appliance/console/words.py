@@ -348,6 +348,8 @@ SENTENCES: dict[str, str] = {
     "times_reversed": gettext_noop("The end time is before the start time."),
     "bad_cursor": gettext_noop("This page link is no longer valid."),
     "foreign_cursor": gettext_noop("This page link belongs to another topic."),
+    "cursor_of_another_filter": gettext_noop("This page link belongs to another filter."),
+    "bad_filter": gettext_noop("The filter is wrong at line %(line)d, column %(column)d: %(reason)s."),
     "bad_place": gettext_noop("A message's place is written topic/queue/offset."),
     "bad_offset_id": gettext_noop("An offset id has 32 or 56 hex digits."),
     "topic_exists": gettext_noop("The topic %(name)s already exists."),

@@ -183,6 +183,8 @@ TEMPLATES: dict[str, str] = {
     "times_reversed": "The end time is before the start time.",
     "bad_cursor": "This page link is no longer valid.",
     "foreign_cursor": "This page link belongs to another topic.",
+    "cursor_of_another_filter": "This page link belongs to another filter.",
+    "bad_filter": "The filter is wrong at line %(line)d, column %(column)d: %(reason)s.",
     "bad_place": "A message's place is written topic/queue/offset.",
     "bad_offset_id": "An offset id has 32 or 56 hex digits.",
     "topic_exists": "The topic %(name)s already exists.",
