@@ -221,3 +221,11 @@ def test_old_alerts_go_and_those_that_are_on_stay(rule, monkeypatch):
     book.clean(T0)
     assert Alert.objects.exclude(ended_ms=None).count() == 3
     assert Alert.objects.filter(ended_ms=None).count() == 1
+
+
+def test_what_is_over_at_the_first_look_after_a_restart_is_told(rule):
+    Judge(TELLER).look(lags(a=11), T0)
+    again = Judge(TELLER)
+    again.begin(T0 + MINUTE)
+    again.look(lags(a=1), T0 + MINUTE)
+    assert [event for event, _, _ in told()] == ["fired", "resolved"]
