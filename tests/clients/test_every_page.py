@@ -290,6 +290,7 @@ def test_a_page_is_shown(house: FullHouse, name: str, language: str):
         answer = house.visitor.get(address.format(**house.refs), LANGUAGES[language])
         assert answer.status == 200, f"{address}: {answer.status}"
         assert answer.body
+        assert not re.search("This page knows no parameter|本页没有名为", answer.text), address
         assert answer.headers["Content-Language"] == language
         if answer.headers["Content-Type"].startswith("text/html") and name not in FRAGMENTS:
             assert f'lang="{language}"' in answer.text.lower()
@@ -361,6 +362,7 @@ def test_every_link_of_every_page_leads_somewhere(house: FullHouse):
         answer = house.visitor.get(address)
         if urlsplit(address).path == "/search/" and answer.status == 302:  # to the one message that it names
             answer = house.visitor.get(answer.headers["Location"])
+        assert "This page knows no parameter" not in answer.text, f"{address} on {on}"
         status = answer.status
         assert status == expected.get(urlsplit(address).path, 200), f"{address} on {on}: {status}"
 

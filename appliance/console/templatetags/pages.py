@@ -34,6 +34,8 @@ def translated(sentence: Any) -> str:
     sizes = set(_SIZE.findall(template))
     args = {
         name: as_bytes(value) if name in sizes
+        else as_duration(value / 1000) if name.endswith("_span")
+        else as_time(value) if name.endswith("_at_ms")
         else thousands(value) if type(value) is int
         else word(value) if name == "field"
         else value
