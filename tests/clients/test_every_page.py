@@ -70,6 +70,17 @@ PAGES: dict[str, list[str]] = {
     "delayed_act": ["/delayed/act/?what=drop", "/delayed/act/?what=deliver_now&topic=no-such"],
     "transaction_check": ["/transactions/check/"],
     "transaction_resume": ["/transactions/{small}/resume/"],
+    "alerts": ["/alerts/", "/alerts/?page=2"],
+    "alert": ["/alerts/1/"],
+    "alert_rules": ["/alerts/rules/"],
+    "alert_rule": ["/alerts/rules/1/"],
+    "alert_rule_create": ["/alerts/rules/new/", "/alerts/rules/new/?figure=lag_messages&pattern=wall"],
+    "alert_rule_delete": ["/alerts/rules/1/delete/"],
+    "alert_channels": ["/alerts/channels/"],
+    "alert_channel": ["/alerts/channels/1/"],
+    "alert_channel_create": ["/alerts/channels/new/"],
+    "alert_channel_delete": ["/alerts/channels/1/delete/"],
+    "alert_silence_create": ["/alerts/silences/new/", "/alerts/silences/new/?rule=1&pattern=wall"],
     "clients": ["/clients/", "/clients/?role=consumer", "/clients/?role=producer", "/clients/?group=wall",
                 "/clients/?q=no-such"],
     "messages": ["/messages/", "/messages/?topic=orders", "/messages/?topic=orders&order=oldest",
@@ -116,6 +127,8 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     "set_language": ("/language/", 405),
     "system_clean": ("/system/clean/", 405),
     "replay_act": ("/replays/no-such/act/", 405),
+    "alert_channel_test": ("/alerts/channels/1/test/", 405),
+    "alert_silence_end": ("/alerts/silences/1/end/", 405),
     "audit_check": ("/system/audit/check/", 405),
     "job_cancel": ("/jobs/no-such/cancel/", 405),
     # No job of the walk has a file.
@@ -136,8 +149,11 @@ NO_PAGES: dict[str, tuple[str, int]] = {
 }
 
 #: Parts of pages, which those ask for themselves.
-FRAGMENTS = {"replay_progress", "group_reset_progress"}
-FRAGMENTS = {"replay_progress", "job_progress"}
+FRAGMENTS = {
+    "replay_progress",
+    "group_reset_progress",
+    "job_progress",
+}
 
 #: A stream has a test of its own below.
 STREAMS = {"overview_live"}
@@ -201,6 +217,13 @@ OPERATIONS: dict[str, list[str]] = {
     "transactions/resolved": ["/transactions/resolved", "/transactions/resolved?limit=1"],
     "groups/<group>/clients": [*(f"/groups/{group}/clients" for group in MEMBERS), "/groups/late/clients"],
     "groups/<group>/progress": [*(f"/groups/{group}/progress" for group in MEMBERS), "/groups/late/progress"],
+    "alerts": ["/alerts", "/alerts?on=true", "/alerts?limit=1&on=false"],
+    "alerts/<int:alert_id>": ["/alerts/1"],
+    "alert-rules": ["/alert-rules"],
+    "alert-rules/<int:rule_id>": ["/alert-rules/1"],
+    "alert-channels": ["/alert-channels"],
+    "alert-channels/<int:channel_id>": ["/alert-channels/1"],
+    "alert-silences": ["/alert-silences"],
     "clients": ["/clients", "/clients?limit=1", "/clients?group=wall"],
     "search": ["/search?q=second", "/search?q={small}", "/search?q=orders/0/0"],
     "messages/<path:ref>": ["/messages/{small}", "/messages/orders/0/0"],

@@ -27,9 +27,7 @@ def teller() -> Teller:
     """How notices call this installation, and where their links lead: to the address people were told, or to none."""
     running = runtime.running()
     public = urlsplit(running.options.public_url or "")  # its path is in every link already
-    return Teller(
-        running.engine.config.broker.broker_name, f"{public.scheme}://{public.netloc}" if public.netloc else ""
-    )
+    return Teller(running.broker_name, f"{public.scheme}://{public.netloc}" if public.netloc else "")
 
 
 def facts_of(rule: AlertRule) -> dict[str, Any]:

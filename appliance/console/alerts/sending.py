@@ -104,5 +104,5 @@ def _why(error: Exception) -> str:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError | socket.timeout):
         return f"no answer within {TIMEOUT_S:g} s"
-    text = str(reason) or type(reason).__name__
+    text = (reason.strerror if isinstance(reason, OSError) else None) or str(reason) or type(reason).__name__
     return " ".join(text.split())[:300]
