@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AliasChoices, Field, model_validator
 
 from .schemas import In, Out, PageOut, SentenceOut, Text
+from .times import Moment
 
 
 class MessageRowOut(Out):
@@ -256,13 +257,15 @@ class MessageIn(In):
     properties: dict[str, str] = Field(default_factory=dict)
     queue_id: int | None = None
     delay_level: int = Field(0, ge=0, le=1000, description="A delay level, 0 for none: it is delivered later then.")
-    deliver_at_ms: int | None = Field(
-        None, ge=0, lt=1 << 62, description="Instead of a level: it is delivered at this time, wall clock in ms."
-    )
+    deliver_at_ms: Moment | None = Field(None, description="Instead of a level: it is delivered at this time.")
     half_of: str = Field(
         "",
         max_length=255,
         description="A producer group: it is a half message of it then, left open on purpose.",
+    )
+
+    sharding_key: str = Field(
+        "", max_length=1000, description="Instead of a queue: messages with the same key go to the same queue."
     )
 
     def body_bytes(self) -> bytes:

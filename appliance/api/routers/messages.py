@@ -80,7 +80,8 @@ def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_
         auth.require_access(request, body.half_of)
     send = lambda: runtime.window().send_test_message(  # noqa: E731
         topic, body.body_bytes(), tags=body.tags, keys=body.keys, properties=body.properties, queue_id=body.queue_id,
-        delay_level=body.delay_level, deliver_at_ms=body.deliver_at_ms, half_of=body.half_of, by=by(request),
+        delay_level=body.delay_level, deliver_at_ms=body.deliver_at_ms, half_of=body.half_of,
+        sharding_key=body.sharding_key, by=by(request),
     )  # fmt: skip
     noted = lambda sent: {"offset_id": sent.offset_id, "queue_id": sent.queue_id}  # noqa: E731
     act = lambda: SentOut.model_validate(audited(request, "message.send", topic, send, noted))  # noqa: E731

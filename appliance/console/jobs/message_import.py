@@ -1,9 +1,9 @@
 """Messages of an NDJSON file, sent to a topic; or only looked at, line by line.
 
 Nothing is sent twice, and nothing is left out, when RocketBox is killed in between. Before a batch is sent the job
-keeps, durably, how far it came and where the log ended then (`mark`). Each copy has a unique id made of the job and the number
-of its line, so after a restart the topic is read from the mark on, and lines whose copy is there count as sent. When
-that part of the log has expired nobody can tell any more: then the job fails and says which lines are in doubt.
+keeps, durably, how far it came and where the log ended then (`mark`). Each copy has a unique id made of the job and the
+number of its line, so after a restart the topic is read from the mark on, and lines whose copy is there count as sent.
+When that part of the log has expired nobody can tell any more: then the job fails and says which lines are in doubt.
 """
 
 from __future__ import annotations

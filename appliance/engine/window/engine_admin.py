@@ -19,6 +19,7 @@ from . import message_snapshots as m
 from . import snapshots as s
 from .bodies import view_body
 from .measurements import Measurement
+from .message_draft import draft_of
 from .messages_window import MessagesWindow
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
@@ -107,16 +108,19 @@ class EngineAdmin(MessagesWindow):
         """What the own name server tells clients of it. NotFound; Unavailable without a name server here."""
         return route_of(self._namesrv, name)
 
-    def create_topic(self, name: str, *, dry_run: bool = False, by: str = "", **settings: Any) -> s.Change:
+    def create_topic(
+        self, name: str, *, force: bool = False, dry_run: bool = False, by: str = "", **settings: Any
+    ) -> s.Change:
         """Make a topic; durable and told to the name servers when it returns (`registered`: which of them know it).
 
         settings: those of `topic_setting_list`, with their defaults: kind ("NORMAL", "FIFO", "DELAY", "TRANSACTION";
         "UNSPECIFIED": no message.type), read_queues, write_queues (0 is legal), readable, writable, order, and
         reserve_hours: messages stored longer ago are not shown any more, though their files stay until all in them has
         expired; 0: as long as the broker keeps them. by: who asked, for the log. dry_run: the same checks, nothing
-        changes. InvalidInput (field), Conflict when there is one, Unavailable.
+        changes. InvalidInput (field), Conflict when there is one, Unavailable; Blocked without `force` when there are
+        more write queues than read queues: nobody could read what is sent to the others.
         """
-        return self._running().topic_commands.create(name, settings, dry_run, by)
+        return self._running().topic_commands.create(name, settings, force, dry_run, by)
 
     def edit_topic(
         self,
@@ -372,6 +376,11 @@ class EngineAdmin(MessagesWindow):
         """The record as it lies in the log, field by field, and a hex dump. Shows the body: needs the grant, too."""
         return self._running().messages.raw(ref, dump_bytes)
 
+    def message_draft(self, ref: str, body: bool = True) -> m.MessageDraft:
+        """What one would fill in to send a message like this one. body: with it; needs the grant to read bodies. Errors
+        as `message`."""
+        return draft_of(self._running().messages.record(ref)[0], body)
+
     def tail(self, wanted: Wanted) -> Tail:
         """Watch what is published in a topic from now on: `look` at it from one thread, some times a second.
 
@@ -392,6 +401,7 @@ class EngineAdmin(MessagesWindow):
         delay_level: int = 0,
         deliver_at_ms: int | None = None,
         half_of: str = "",
+        sharding_key: str = "",
         timeout_s: float = 10.0,
         by: str = "",
     ) -> m.SentMessage:
@@ -400,8 +410,10 @@ class EngineAdmin(MessagesWindow):
         Blocks up to `timeout_s`. queue_id None: the broker picks one. delay_level: one of `messageDelayLevel`, 0 for
         none. deliver_at_ms: a time of its own instead, wall ms; one that has passed is now. With either the answer says
         where the message waits. half_of: a producer group; the message is a half message of it then, whose transaction
-        is left open on purpose: its producers are asked about it. NotFound (topic), InvalidInput, Unavailable when the
-        log is read-only, too many are under way, or the time is over (it may have been stored then).
+        is left open on purpose: its producers are asked about it. sharding_key: messages with the same one go to the
+        same queue, the one that the clients' SelectMessageQueueByHash chooses; no queue_id with it. NotFound (topic),
+        InvalidInput, Unavailable when the log is read-only, too many are under way, or the time is over (it may have
+        been stored then).
         """
         return self._running().sender.send(
             topic,
@@ -413,6 +425,7 @@ class EngineAdmin(MessagesWindow):
             delay_level,
             deliver_at_ms,
             half_of,
+            sharding_key,
             timeout_s,
             by,
         )

@@ -19,16 +19,16 @@ from ..broker.topics import TopicConfigManager
 from ..errors import InvalidInput, NotFound, Unavailable
 from ..protocol.codes import ResponseCode
 from ..protocol.names import NO_SEND_TOPICS, PERM_WRITE
-from ..protocol.properties import KEYS, MAX_PROPERTIES_BYTES, TAGS, UNIQUE_KEY, encode_properties
+from ..protocol.properties import KEYS, MAX_PROPERTIES_BYTES, SHARDING_KEY, TAGS, UNIQUE_KEY, encode_properties
 from .message_snapshots import Imported
 from .options import Options
-from .sending import NOT_IN_TAGS, OWN_PROPERTIES, check_text
+from .sending import NOT_IN_TAGS, check_text, may_be_set
 from .sentences import say
 
 logger = logging.getLogger(__name__)
 
-#: Properties that a broker of ours writes into copies; they say what did not happen to these.
-_OURS = ("__", "ROCKETBOX_")
+#: What properties begin with that a broker of ours writes into copies: they say what did not happen to these.
+_OURS = "ROCKETBOX_"
 
 
 class MessageImport:
@@ -115,7 +115,7 @@ class MessageImport:
             properties[KEYS] = " ".join(keys)
         left_out = []
         for name, value in item.get("properties", {}).items():
-            if name in OWN_PROPERTIES or name.startswith(_OURS):
+            if name != SHARDING_KEY and (not may_be_set(name) or name.startswith(_OURS)):
                 if name not in (TAGS, KEYS):
                     left_out.append(name)
                 continue

@@ -235,6 +235,22 @@ class SentMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageDraft:
+    """A message to be sent again. topic: where it was first sent to, whatever copy this is of. properties: those that
+    its sender may set. left_out: names of its other ones, which say what became of it. body: decompressed when its
+    client had compressed it; None when it was not asked for, or cannot be decompressed."""
+
+    topic: str
+    queue_id: int
+    tags: str
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    sharding_key: str
+    left_out: tuple[str, ...]
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class SearchHit:
     """A message that a search found. matched: "place", "offset_id", "unique_id" or "key", what the text is of it."""
 
