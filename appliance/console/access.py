@@ -111,6 +111,9 @@ ACCESS: dict[str, Rule] = {
     "message_raw": VIEWER.with_grants("may_read_bodies"),
     "message_download": VIEWER.with_grants("may_read_bodies", "may_export"),
     "send_message": OPERATOR,
+    # With bodies it needs the two grants as well; the view and the kind of job ask for them.
+    "message_export": VIEWER,
+    "message_import": OPERATOR,
     "system": VIEWER,
     "system_checks": VIEWER,
     "system_config": VIEWER,
@@ -167,6 +170,8 @@ ACCESS: dict[str, Rule] = {
     "GET api/v1/topics/<topic>/producers": VIEWER,
     "GET api/v1/topics/<topic>/messages": VIEWER,
     "POST api/v1/topics/<topic>/messages": OPERATOR,
+    "POST api/v1/topics/<topic>/exports": VIEWER,
+    "POST api/v1/topics/<topic>/imports": OPERATOR,
     "GET api/v1/groups": VIEWER,
     "POST api/v1/groups": OPERATOR,
     "GET api/v1/groups/<group>": VIEWER,
