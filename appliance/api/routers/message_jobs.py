@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 
@@ -21,9 +19,7 @@ router = Router(tags=["messages"])
 
 
 @router.post("/topics/{topic}/exports", response={202: JobOut})
-def export_messages(
-    request: HttpRequest, topic: str, body: ExportIn, idempotency_key: IdempotencyKey
-) -> HttpResponse:
+def export_messages(request: HttpRequest, topic: str, body: ExportIn, idempotency_key: IdempotencyKey) -> HttpResponse:
     """Write the messages that a filter finds to a file, as a job. 202 with its place; the file is one of the job's.
 
     Without `bodies` the file lists them only. With them it needs the rights to read bodies and to export."""
@@ -75,5 +71,7 @@ def import_messages(
     kind = imports.CHECK if dry_run else imports.NAME
     parameters = {"topic": topic} | ({} if dry_run else {"rate": rate})
     return accepted(
-        request, idempotency_key, lambda: jobs.start(request, kind, parameters, target=topic, names=(topic,), given=data)
+        request,
+        idempotency_key,
+        lambda: jobs.start(request, kind, parameters, target=topic, names=(topic,), given=data),
     )

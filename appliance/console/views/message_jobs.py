@@ -183,7 +183,3 @@ def _send_checked(request: HttpRequest, checked: str) -> HttpResponse:
         return redirect("job", job.id)
     context = {"form": form, "check": check, "size": len(data)}
     return render(request, "messages/import_checked.html", context, status=422 if form.is_bound else 200)
-
-
-
-
