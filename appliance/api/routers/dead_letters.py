@@ -10,10 +10,6 @@ from ninja import Query, Router, Status
 
 from ... import runtime
 from ...console.views.replays import started
-from ...engine.broker.replay.letter_filter import LetterFilter
-from ...engine.errors import InvalidInput
-from ...engine.window.sentences import say
-from ...engine.window.waiting_snapshots import WaitingPlace
 from .. import auth
 from ..changes import DryRun, audited, by
 from ..dead_letter_schemas import (
@@ -81,7 +77,8 @@ def list_dead_letters(
     """A group's dead letters by the time they died, newest first, without bodies; of one snapshot. With a filter
     `seen` of `total` were looked at, and a page may be empty and have a next one."""
     auth.require_access(request, group)
-    wanted = LetterFilter(origin_topic, retries, key, replayed)
+    asked = {"topic": origin_topic, "retries": retries, "key": key, "replayed": replayed}
+    wanted = {name: value for name, value in asked.items() if value is not None}
     return runtime.window().dead_letters(group, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=limit)
 
 
@@ -106,21 +103,19 @@ def act_on_retries(request: HttpRequest, group: str, body: RetryActIn, dry_run: 
     of a single place it is an error that says why (404, 409, 503)."""
     auth.require_access(request, group)
     window = runtime.window()
-    window.retry_ladder(group)
-    places = [WaitingPlace(one.level, one.queue_offset, one.unique_id) for one in body.places or ()]
+    places = [(one.level, one.queue_offset, one.unique_id) for one in body.places or ()]
     chosen: dict[str, Any] = {}
     if not places:
         chosen = {"group": group} | ({} if body.level is None else {"level": body.level})
-    elif body.level is not None:
-        raise InvalidInput("places", say("waiting_places_or_filter"))
-    if any(row is not None and row.group != group for row in window.waiting_at(places)):
-        raise InvalidInput("places", say("retry_of_another"))
+    else:
+        chosen = {} if body.level is None else {"level": body.level}  # both is refused
+    window.check_retries(group, places)
     act = lambda: window.act_on_waiting(  # noqa: E731
         body.action, places, **chosen, cursor=body.cursor, limit=body.limit, dry_run=dry_run, by=by(request)
     )
     if dry_run:
         return act()
-    named = {"messages": [one.unique_id or f"{one.level}/{one.queue_offset}" for one in places[:20]]}
+    named = {"messages": [unique_id or f"{level}/{offset}" for level, offset, unique_id in places[:20]]}
     noted = lambda done: (  # noqa: E731
         {"asked": done.asked, "done": done.done, "counts": done.counts} | (named if places else {"filter": chosen})
     )
@@ -135,7 +130,7 @@ def start_replay(request: HttpRequest, response: HttpResponse, group: str, body:
     if body.target == "original":  # wherever they came from
         auth.require_all_names(request)
     asked = body.model_dump(exclude={"filter"})
-    asked["wanted"] = LetterFilter() if body.filter is None else LetterFilter(**body.filter.model_dump())
+    asked["wanted"] = None if body.filter is None else body.filter.model_dump(exclude_none=True)
     if body.offsets is not None:
         asked["offsets"] = [(queue_id, offset) for queue_id, offset in body.offsets]
     start = lambda: runtime.window().start_replay(group, **asked, dry_run=dry_run, by=by(request))  # noqa: E731

@@ -34,6 +34,8 @@ def translated(sentence: Any) -> str:
     sizes = set(_SIZE.findall(template))
     args = {
         name: as_bytes(value) if name in sizes
+        else as_duration(value / 1000) if name.endswith("_span")
+        else as_time(value) if name.endswith("_at_ms")
         else thousands(value) if type(value) is int
         else word(value) if name == "field"
         else value
@@ -171,7 +173,9 @@ def as_time_ms(at_ms: int | None) -> SafeString | str:
     """A wall time with its milliseconds."""
     if at_ms is None:
         return _("not known")
-    return format_html('{}<span class="faint">.{}</span>', as_time(at_ms), f"{at_ms % 1000:03d}")
+    return format_html(
+        '<span class="tight">{}<span class="faint">.{}</span></span>', as_time(at_ms), f"{at_ms % 1000:03d}"
+    )
 
 
 @register.simple_tag(takes_context=True)

@@ -12,7 +12,6 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, InvalidInput
-from ...engine.window.sentences import say
 from .acts import counted, keep, kept
 from .changes import is_final
 from .delayed import ACTIONS, MOST_PICKED, carried_out, line_of, place_of
@@ -81,7 +80,6 @@ def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
     if what not in ACTIONS:
         raise InvalidInput("what", _("There is no such act."))
     admin = runtime.window()
-    admin.retry_ladder(name)  # there is such a group
     picked = values.getlist("pick")
     if "ticked" in values and not picked:  # not all of them, then
         messages.warning(request, _("No message is ticked."))
@@ -91,13 +89,12 @@ def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
     level = _level(values.get("level", ""))
     places = [place_of(word) for word in picked]
     rows = admin.waiting_at(places)
-    if any(row is not None and row.group != name for row in rows):
-        raise InvalidInput("pick", say("retry_of_another"))
+    admin.check_retries(name, places)
     chosen: dict[str, Any] = {} if places else {"group": name} | ({} if level is None else {"level": level})
     if request.method == "POST" and is_final(request):
         named: dict[str, Any] = {"filter": chosen}
         if places:
-            named = {"messages": [one.unique_id or f"{one.level}/{one.queue_offset}" for one in places[:20]]}
+            named = {"messages": [unique_id or f"{at}/{offset}" for at, offset, unique_id in places[:20]]}
         done = carried_out(request, f"retry.{what}", name, what, places, chosen, named)
         if done is None:
             return redirect("group_retries", name)
