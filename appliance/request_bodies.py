@@ -93,6 +93,7 @@ TAKES: dict[str, int] = {
     "POST api/v1/groups/<group>/offset-resets": FORM,
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": WORD,
     "POST api/v1/groups/<group>/replays": SEND,
+    "POST api/v1/groups/<group>/retries/acts": SEND,
     "POST api/v1/replays/<job>/<act>": WORD,
     "POST api/v1/delayed/acts": FORM,
     "POST api/v1/transactions/checks": FORM,

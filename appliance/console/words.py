@@ -445,6 +445,7 @@ SENTENCES: dict[str, str] = {
     "waiting_target_missing": gettext_noop("Its record does not say where it is to go."),
     "waiting_topic_gone": gettext_noop("The topic %(topic)s that it is for does not exist."),
     "waiting_places_or_filter": gettext_noop("Name the messages, or choose them by group, topic or level."),
+    "retry_of_another": gettext_noop("One of these messages is not a retry of this group."),
     "waiting_bad_place": gettext_noop("A waiting message is named by its level and its offset there."),
     "waiting_delivered": gettext_noop("It is being delivered, or has been."),
     "waiting_handled": gettext_noop("It has been handled before."),

@@ -276,6 +276,7 @@ TEMPLATES: dict[str, str] = {
     "waiting_target_missing": "Its record does not say where it is to go.",
     "waiting_topic_gone": "The topic %(topic)s that it is for does not exist.",
     "waiting_places_or_filter": "Name the messages, or choose them by group, topic or level.",
+    "retry_of_another": "One of these messages is not a retry of this group.",
     "waiting_bad_place": "A waiting message is named by its level and its offset there.",
     "waiting_delivered": "It is being delivered, or has been.",
     "waiting_handled": "It has been handled before.",
