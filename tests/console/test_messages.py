@@ -217,7 +217,7 @@ def test_every_kind_of_message_is_sent_and_audited(client_as, broker, topic):
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(tomorrow))
     later = sent_row(broker, client.post("/messages/send/", form | {"kind": "time", "deliver_at": at}))
     assert later.row.topic == "rmq_sys_wheel_timer"
-    assert later.properties["TIMER_OUT_MS"] == str(tomorrow * 1000)
+    assert 0 <= tomorrow * 1000 - int(later.properties["TIMER_OUT_MS"]) <= 1
     half = sent_row(broker, client.post("/messages/send/", form | {"kind": "half", "half_of": "PG"}))
     assert half.row.topic == "RMQ_SYS_TRANS_HALF_TOPIC"
     assert entry().after["kind"] == "half"
