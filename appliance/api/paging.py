@@ -13,13 +13,12 @@ from ninja import Query
 from ..engine.cursors import decode_cursor, encode_cursor
 from ..engine.errors import InvalidInput
 from .auth import accessible, has_pattern
+from .times import Moment
 
 Limit = Annotated[int, Query(50, ge=1, le=500, description="Items per page.")]
 Cursor = Annotated[str | None, Query(None, max_length=4096, description="The next_cursor of the previous page.")]
-# Milliseconds since 1970, as SQLite and the wire hold them: in 63 bits.
-_LAST_MS = (1 << 63) - 1
-From = Annotated[int | None, Query(None, alias="from", ge=0, le=_LAST_MS, description="Not before, ms since 1970.")]
-To = Annotated[int | None, Query(None, alias="to", ge=0, le=_LAST_MS, description="Not after, ms since 1970.")]
+From = Annotated[Moment | None, Query(None, alias="from", description="Not before this time.")]
+To = Annotated[Moment | None, Query(None, alias="to", description="Not after this time.")]
 
 # The largest page the window makes.
 _MOST = 500

@@ -41,6 +41,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "revision_mismatch": (412, "Changed since you read it"),
     "too_large": (413, "Too large"),
     "invalid_input": (422, "Invalid value"),
+    "unknown_parameter": (422, "Unknown parameter"),
     "idempotency_key_reused": (422, "The key belongs to another request"),
     "internal": (500, "Internal error"),
     "engine_not_running": (503, "Not running"),

@@ -92,6 +92,7 @@ ACCESS: dict[str, Rule] = {
     "replay_create": OPERATOR,
     "replay": VIEWER,
     "replay_progress": VIEWER,
+    "replay_results_file": VIEWER,
     "replay_act": OPERATOR,
     "delayed": VIEWER,
     "delayed_act": OPERATOR,

@@ -20,7 +20,7 @@ from django.urls import reverse
 from django.utils import translation
 
 from .. import runtime
-from . import set_up, tokens
+from . import asked, set_up, tokens
 from .access import ACCESS, Rule, methods_of, rule_for
 from .identity import AnonymousUser, Bearer, user_of
 from .views import errors
@@ -163,7 +163,10 @@ class Access:
         self._csrf = CsrfViewMiddleware(get_response)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
+        response = self.get_response(request)
+        if response.headers.get("Content-Type", "").startswith("text/csv") and (names := asked.unread(request)):
+            return errors.unknown_parameters(request, names)
+        return response
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: dict[str, Any]
@@ -185,6 +188,8 @@ class Access:
             if request.path_info.startswith(API_PREFIX):
                 return errors.forbidden(request)
             return HttpResponseRedirect(reverse("account"))
+        if not request.path_info.startswith(API_PREFIX):
+            asked.watch(request)
         # Frameworks exempt their views from the check of forms; a session is only ever used with it.
         if getattr(view, "csrf_exempt", False) and user.kind == "user":
             return self._csrf.process_view(request, _not_exempt, (), {})

@@ -201,10 +201,37 @@ SENTENCES: dict[str, str] = {
     ),
     "dead_letters": gettext_noop("Dead letters of %(group)s: %(count)d."),
     "nobody_consumes": gettext_noop("%(group)s has a backlog of %(lag)d, and none of its clients is connected."),
-    "stuck": gettext_noop("%(group)s has a backlog of %(lag)d, and has committed nothing for %(minutes)d minutes."),
+    "stuck": gettext_noop("%(group)s has a backlog of %(lag)d, and has committed nothing for %(idle_span)s."),
     "subscriptions_differ": gettext_noop(
         "Clients of %(group)s subscribe to different things; some messages may reach nobody."
     ),
+    "dead_letters_expire": gettext_noop(
+        "Dead letters of %(group)s: %(count)d. The first may be deleted in %(left_span)s."
+    ),
+    "nobody_consumes_late": gettext_noop(
+        "%(group)s is %(late_span)s behind, and none of its clients is connected. Messages waiting: %(lag)d."
+    ),
+    "consumption_is_off_behind": gettext_noop("Consumption is switched off for %(group)s. Messages waiting: %(lag)d."),
+    "falls_behind": gettext_noop(
+        "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it "
+        "commits %(went)s. Messages waiting: %(lag)d."
+    ),
+    "catching_up": gettext_noop(
+        "%(group)s is %(late_span)s behind and catches up in about %(eta_span)s. Messages waiting: %(lag)d."
+    ),
+    "queues_stuck": gettext_noop(
+        "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. Messages waiting there: %(lag)d."
+    ),
+    "queues_unread": gettext_noop(
+        "Messages of %(topic)s that nobody can read: %(count)d. They are in queues from %(queues)d on, "
+        "and the topic has %(queues)d read queues."
+    ),
+    "queues_unreadable": gettext_noop(
+        "%(topic)s has %(write)d write queues and %(read)d read queues: what is sent to the others, nobody can read."
+    ),
+    "disk_full_soon": gettext_noop("At this rate the disk reaches its limit on %(full_at_ms)s."),
+    "disk_kept_by_retention": gettext_noop("At this rate old messages are deleted before the disk is full."),
+    "unreadable_writes": gettext_noop("Messages that are sent to queues %(first)d to %(last)d can be read by nobody."),
     "more_needs": gettext_noop("More groups that need a look: %(count)d."),
     "diag_consumption_off": gettext_noop("Consumption is switched off: its consumers get no messages."),
     "diag_no_consumer": gettext_noop("No consumer is connected; messages waiting: %(count)d."),
@@ -343,6 +370,8 @@ SENTENCES: dict[str, str] = {
     "times_reversed": gettext_noop("The end time is before the start time."),
     "bad_cursor": gettext_noop("This page link is no longer valid."),
     "foreign_cursor": gettext_noop("This page link belongs to another topic."),
+    "cursor_of_another_filter": gettext_noop("This page link belongs to another filter."),
+    "bad_filter": gettext_noop("The filter is wrong at line %(line)d, column %(column)d: %(reason)s."),
     "bad_place": gettext_noop("A message's place is written topic/queue/offset."),
     "bad_offset_id": gettext_noop("An offset id has 32 or 56 hex digits."),
     "topic_exists": gettext_noop("The topic %(name)s already exists."),

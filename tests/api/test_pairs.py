@@ -23,6 +23,7 @@ from tests.console.conftest import age_login
 from tests.console.test_access import PAGES
 from tests.support.dead_letters import make_group, put_dead_letters
 from tests.support.engine import RunningEngine
+from tests.support.halves import set_aside
 
 from .conftest import NAMES, Caller, answer_of, problem_of
 
@@ -78,6 +79,16 @@ PAGE_OF = {
     "GET api/v1/replays/<job>": "replay",
     "GET api/v1/replays/<job>/results": "replay",
     "POST api/v1/replays/<job>/<act>": "replay_act",
+    "GET api/v1/delayed": "delayed",
+    "GET api/v1/delayed/histogram": "delayed",
+    "POST api/v1/delayed/acts": "delayed_act",
+    "GET api/v1/transactions": "transactions",
+    "GET api/v1/transactions/open": "transactions",
+    "GET api/v1/transactions/discarded": "transactions",
+    "GET api/v1/transactions/resolved": "transactions",
+    "POST api/v1/transactions/checks": "transaction_check",
+    "POST api/v1/transactions/decisions": "transaction_decide",
+    "POST api/v1/transactions/resumes": "transaction_resume",
     "GET api/v1/clients": "clients",
     "GET api/v1/search": "search",
     "GET api/v1/messages/<path:ref>": "message",
@@ -98,6 +109,8 @@ ALONE = {
     "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
     "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
     "replay_progress": "GET .../replays/<job>, whose figures it shows again each second",
+    "delayed_done": "what POST .../delayed/acts answers, shown again",
+    "transaction_done": "what POST .../transactions/checks and .../decisions answer, shown again",
     "group_reset_progress": "GET .../offset-resets/<int:reset_id>, whose states it shows again each second",
     "system_logs": "whoever reads logs with a program reads the process's own",
     "message_download": "GET .../body, whose bytes beyond those its page shows take the same right; tested below",
@@ -222,6 +235,29 @@ ACTS = {
         lambda client, name: client.post(reverse("replay_act", args=[_slow_replay(name)]), {"what": "pause"}),
         lambda caller, name: caller.ask("POST", f"/replays/{_slow_replay(name)}/pause"),
     ),
+    "POST api/v1/delayed/acts": Act(
+        lambda client, name: client.post(reverse("delayed_act"), {"what": "drop", "topic": name, "step": "apply"}),
+        lambda caller, name: caller.post("/delayed/acts", {"action": "drop", "filter": {"topic": name}}),
+    ),
+    "POST api/v1/transactions/checks": Act(
+        lambda client, name: client.post(reverse("transaction_check"), {"topic": name, "step": "apply"}),
+        lambda caller, name: caller.post("/transactions/checks", {"topic": name}),
+    ),
+    "POST api/v1/transactions/decisions": Act(
+        lambda client, name: client.post(
+            reverse("transaction_decide"), {"what": "commit", "reason": "x", "pick": f"{_half(name)}-", "step": "apply"}
+        ),
+        lambda caller, name: caller.post(
+            "/transactions/decisions",
+            {"action": "commit", "reason": "x", "places": [{"half_offset": _half(name)}]},
+        ),
+    ),
+    "POST api/v1/transactions/resumes": Act(
+        lambda client, name: client.post(
+            reverse("transaction_resume", args=[_discarded(name)]), {"reason": "x", "step": "apply"}
+        ),
+        lambda caller, name: caller.post("/transactions/resumes", {"ref": _discarded(name), "reason": "x"}),
+    ),
     "GET api/v1/messages/<path:ref>/body": Act(
         lambda client, name: client.get(reverse("message_content", args=[_ref(client, name)])),
         lambda caller, name: caller.get(f"/messages/{_ref(caller.client, name)}/body"),
@@ -256,6 +292,18 @@ def _slow_replay(name: str) -> str:
     plan = runtime.window().start_replay(name, rate=1)
     assert plan.job is not None
     return plan.job.id
+
+
+def _half(name: str) -> int:
+    """An open transaction's half message."""
+    return int(runtime.window().send_test_message(name, b"x", half_of="PG", queue_id=0).queue_offset)
+
+
+def _discarded(name: str) -> str:
+    """The copy of a transaction that was set aside."""
+    found = runtime.running()
+    assert found is not None
+    return set_aside(found.engine, name)
 
 
 def _ref(client: Client, topic: str) -> str:
@@ -330,6 +378,10 @@ FAILING = {
     "POST api/v1/system/retention/clean": "clean",
     "POST api/v1/topics/<topic>/messages": "send_test_message",
     "POST api/v1/groups/<group>/replays": "start_replay",
+    "POST api/v1/delayed/acts": "act_on_waiting",
+    "POST api/v1/transactions/checks": "act_on_transactions",
+    "POST api/v1/transactions/decisions": "act_on_transactions",
+    "POST api/v1/transactions/resumes": "resume_transaction",
     "POST api/v1/groups/<group>/offset-resets": "reset_offsets",
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "undo_reset",
 }

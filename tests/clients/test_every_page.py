@@ -64,6 +64,12 @@ PAGES: dict[str, list[str]] = {
     "replay_create": ["/dead-letters/shipping/replay/", "/dead-letters/shipping/replay/?pick=0-0"],
     "replay": ["/replays/{replay}/", "/replays/{replay}/?result=failed"],
     "replay_progress": ["/replays/{replay}/progress/"],
+    "delayed": ["/delayed/", "/delayed/?span=7d&show=retries", "/delayed/?q=no-such", "/delayed/?level=0&topic=no"],
+    "transactions": ["/transactions/", "/transactions/?show=discarded", "/transactions/?show=resolved&by=check",
+                     "/transactions/?group=no-such"],
+    "delayed_act": ["/delayed/act/?what=drop", "/delayed/act/?what=deliver_now&topic=no-such"],
+    "transaction_check": ["/transactions/check/"],
+    "transaction_resume": ["/transactions/{small}/resume/"],
     "clients": ["/clients/", "/clients/?role=consumer", "/clients/?role=producer", "/clients/?group=wall",
                 "/clients/?q=no-such"],
     "messages": ["/messages/", "/messages/?topic=orders", "/messages/?topic=orders&order=oldest",
@@ -115,6 +121,10 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     # No job of the walk has a file.
     "job_file": ("/jobs/no-such/files/no-such/", 404),
     "token_revoke": ("/system/tokens/1/revoke/", 405),
+    # They tell of an act, or ask which things it is about.
+    "delayed_done": ("/delayed/done/", 302),
+    "transaction_done": ("/transactions/done/", 302),
+    "transaction_decide": ("/transactions/decide/?what=commit", 302),
     "user_reset_password": ("/system/users/1/reset-password/", 405),
     "user_set_active": ("/system/users/1/active/", 405),
     # The set-up is done.
@@ -183,6 +193,12 @@ OPERATIONS: dict[str, list[str]] = {
     "replays": ["/replays", "/replays?group=shipping"],
     "replays/<job>": ["/replays/{replay}"],
     "replays/<job>/results": ["/replays/{replay}/results"],
+    "delayed": ["/delayed", "/delayed?q=no-such", "/delayed?limit=1&level=0"],
+    "delayed/histogram": ["/delayed/histogram", "/delayed/histogram?bucket_ms=3600000&buckets=24"],
+    "transactions": ["/transactions"],
+    "transactions/open": ["/transactions/open", "/transactions/open?group=no-such"],
+    "transactions/discarded": ["/transactions/discarded"],
+    "transactions/resolved": ["/transactions/resolved", "/transactions/resolved?limit=1"],
     "groups/<group>/clients": [*(f"/groups/{group}/clients" for group in MEMBERS), "/groups/late/clients"],
     "groups/<group>/progress": [*(f"/groups/{group}/progress" for group in MEMBERS), "/groups/late/progress"],
     "clients": ["/clients", "/clients?limit=1", "/clients?group=wall"],
@@ -274,6 +290,7 @@ def test_a_page_is_shown(house: FullHouse, name: str, language: str):
         answer = house.visitor.get(address.format(**house.refs), LANGUAGES[language])
         assert answer.status == 200, f"{address}: {answer.status}"
         assert answer.body
+        assert not re.search("This page knows no parameter|本页没有名为", answer.text), address
         assert answer.headers["Content-Language"] == language
         if answer.headers["Content-Type"].startswith("text/html") and name not in FRAGMENTS:
             assert f'lang="{language}"' in answer.text.lower()
@@ -345,6 +362,7 @@ def test_every_link_of_every_page_leads_somewhere(house: FullHouse):
         answer = house.visitor.get(address)
         if urlsplit(address).path == "/search/" and answer.status == 302:  # to the one message that it names
             answer = house.visitor.get(answer.headers["Location"])
+        assert "This page knows no parameter" not in answer.text, f"{address} on {on}"
         status = answer.status
         assert status == expected.get(urlsplit(address).path, 200), f"{address} on {on}: {status}"
 

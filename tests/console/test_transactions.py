@@ -6,9 +6,11 @@ import re
 
 import pytest
 
+from appliance import runtime
 from appliance.console.models import AuditEntry
 from appliance.engine.window.transactions_snapshots import HalfPlace
 from tests.console.conftest import age_login
+from tests.support.halves import set_aside
 
 
 def content(response, status: int = 200) -> str:
@@ -121,3 +123,31 @@ def test_what_was_not_set_aside_is_not_resumed(client_as, half):
     assert answer.status_code == 422
     assert not AuditEntry.objects.exists()
     assert re.search(r'role="alert"', answer.content.decode())
+
+
+def test_one_that_was_set_aside_is_resumed_once(client_as, broker, topic):
+    ref = set_aside(broker_engine(), topic)
+    operator = client_as("operator")
+    listed = content(operator.get(f"/transactions/?show=discarded&topic={topic}"))
+    assert f"/transactions/{ref}/resume/" in listed
+    assert f"/transactions/{ref}/resume/" not in content(
+        client_as("viewer").get(f"/transactions/?show=discarded&topic={topic}")
+    )
+    address = f"/transactions/{ref}/resume/"
+    content(operator.post(address, {"reason": "", "step": "apply"}), 422)
+    answer = operator.post(address, {"reason": "the shop is back", "step": "apply"}, follow=True)
+    page = content(answer)
+    assert "A check is queued" in page
+    [one] = broker.open_transactions(topic=topic).rows
+    assert f"/messages/{one.row.offset_id}/" in page
+    assert broker.messages(topic).total == 0, "nothing was committed"
+    assert "resumed" in content(operator.get(f"/transactions/?show=discarded&topic={topic}"))
+    again = operator.post(address, {"reason": "once more", "step": "apply"})
+    assert "resumed before" in content(again, 422)
+    assert [entry.action for entry in AuditEntry.objects.all()] == ["transaction.resume"]
+
+
+def broker_engine():
+    found = runtime.running()
+    assert found is not None
+    return found.engine

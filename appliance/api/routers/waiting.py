@@ -9,15 +9,11 @@ from django.http import HttpRequest
 from ninja import Query, Router
 
 from ... import runtime
-from ...engine.errors import InvalidInput
-from ...engine.protocol.names import RETRY_PREFIX
-from ...engine.window.sentences import say
-from ...engine.window.transactions_snapshots import HalfPlace
-from ...engine.window.waiting_snapshots import WaitingPlace
 from .. import auth
 from ..changes import DryRun, audited, by
 from ..paging import Cursor, From, Limit, To
 from ..schemas import Text
+from ..times import Moment
 from ..waiting_schemas import (
     ChecksIn,
     DecisionsIn,
@@ -33,6 +29,9 @@ from ..waiting_schemas import (
     WaitingActOut,
     WaitingPageOut,
 )
+
+#: A half message's offset, and its unique id as a check.
+Half = tuple[int, str | None]
 
 router = Router(tags=["delayed messages and transactions"])
 
@@ -82,7 +81,7 @@ def delayed_histogram(
     request: HttpRequest,
     bucket_ms: int = Query(60_000, ge=1, lt=1 << 40, description="Of one span."),
     buckets: int = Query(120, ge=1, le=1000, description="How many spans."),
-    begin_ms: int | None = Query(None, ge=0, lt=1 << 50, description="Where the first begins; now without it."),
+    begin_ms: Moment | None = Query(None, description="Where the first begins; now without it."),
     topic: str | None = Topic,
     group: str | None = Group,
     level: int | None = Level,
@@ -102,7 +101,7 @@ def act_on_delayed(request: HttpRequest, body: WaitingActIn, dry_run: DryRun) ->
     """Deliver messages now, make dead letters of retries, or drop them, before they are due. Each has its result; of a
     single place it is an error that says why (404, 409, 503)."""
     window = runtime.window()
-    places = [WaitingPlace(one.level, one.queue_offset, one.unique_id) for one in body.places or ()]
+    places = [(one.level, one.queue_offset, one.unique_id) for one in body.places or ()]
     chosen: dict[str, Any] = {} if body.filter is None else body.filter.model_dump(exclude_none=True)
     if auth.has_pattern(request):
         if "topic" not in chosen and "group" not in chosen and not places:
@@ -112,14 +111,12 @@ def act_on_delayed(request: HttpRequest, body: WaitingActIn, dry_run: DryRun) ->
                 auth.require_access(request, row.group or row.topic or "")
                 auth.require_all_names(request)
     _require(request, chosen.get("topic"), chosen.get("group"))
-    if body.filter is not None and not chosen:
-        raise InvalidInput("filter", say("waiting_places_or_filter"))
     act = lambda: window.act_on_waiting(  # noqa: E731
         body.action, places, **chosen, cursor=body.cursor, limit=body.limit, dry_run=dry_run, by=by(request)
     )
     if dry_run:
         return act()
-    named = [one.unique_id or f"{one.level}/{one.queue_offset}" for one in places[:20]]
+    named = [unique_id or f"{level}/{offset}" for level, offset, unique_id in places[:20]]
     return audited(
         request,
         f"delayed.{body.action}",
@@ -139,7 +136,7 @@ def _may(request: HttpRequest, row: Any) -> bool:
 
 def _require(request: HttpRequest, topic: str | None, group: str | None) -> None:
     """A retry topic is its group's."""
-    names = [name.removeprefix(RETRY_PREFIX) for name in (topic, group) if name is not None]
+    names = [name.removeprefix("%RETRY%") for name in (topic, group) if name is not None]
     auth.require_access(request, *names)
 
 
@@ -207,8 +204,6 @@ def check_transactions(request: HttpRequest, body: ChecksIn, dry_run: DryRun) ->
     """Have a producer asked at once how transactions end. That is none of their checks, and does no harm."""
     places = _places(body.places)
     wanted = {"topic": body.topic, "group": body.group, "key": body.key}
-    if places and any(wanted.values()):
-        raise InvalidInput("places", say("half_places_or_filter"))
     _require_halves(request, places, body.topic)
     return _act(request, "check", places, wanted, "", body.limit, dry_run)
 
@@ -236,7 +231,7 @@ def resume_transaction(request: HttpRequest, body: ResumeIn) -> Any:
 def _act(
     request: HttpRequest,
     action: str,
-    places: Sequence[HalfPlace],
+    places: Sequence[Half],
     wanted: dict[str, Any],
     reason: str,
     limit: int,
@@ -249,7 +244,7 @@ def _act(
         return act()
     target = wanted.get("topic") or wanted.get("group") or ""
     if len(places) == 1:
-        target = places[0].unique_id or str(places[0].half_offset)
+        target = places[0][1] or str(places[0][0])
     return audited(
         request,
         f"transaction.{action}",
@@ -263,16 +258,16 @@ def _act(
     )
 
 
-def _places(places: Any) -> list[HalfPlace]:
-    return [HalfPlace(one.half_offset, one.unique_id) for one in places or ()]
+def _places(places: Any) -> list[Half]:
+    return [(one.half_offset, one.unique_id) for one in places or ()]
 
 
-def _require_halves(request: HttpRequest, places: Sequence[HalfPlace], topic: str | None) -> None:
+def _require_halves(request: HttpRequest, places: Sequence[Half], topic: str | None) -> None:
     """A token with a pattern acts on transactions whose topic it may access."""
     if topic is not None:
         auth.require_access(request, topic)
     elif auth.has_pattern(request):
-        found = runtime.window().open_transactions_at([one.half_offset for one in places])
+        found = runtime.window().open_transactions_at([offset for offset, _ in places])
         if not places or any(one is None or one.row is None for one in found):
             auth.require_all_names(request)
         auth.require_access(request, *(one.row.topic for one in found if one is not None and one.row is not None))

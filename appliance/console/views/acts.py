@@ -11,10 +11,22 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from ...engine.window.sentences import Sentence, say
+from ..words import SENTENCES
 
 #: Single results that are kept; all are counted.
 MOST_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A sentence of the engine that was kept for a while."""
+
+    code: str
+    args: dict[str, Any]
+
+    @property
+    def template(self) -> str:
+        return SENTENCES[self.code]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +36,7 @@ class Line:
     what: str
     address: str
     outcome: str
-    why: Sentence | None
+    why: Any = None
 
 
 def keep(request: HttpRequest, key: str, facts: dict[str, Any], lines: Iterable[Line]) -> None:
@@ -47,8 +59,8 @@ def kept(request: HttpRequest, key: str) -> dict[str, Any] | None:
     return found | {"lines": lines}
 
 
-def _sentence(parts: list[Any]) -> Sentence | None:
-    return say(parts[0], **parts[1]) if parts else None
+def _sentence(parts: list[Any]) -> Told | None:
+    return Told(*parts) if parts and parts[0] in SENTENCES else None
 
 
 def counted(counts: dict[str, int]) -> list[tuple[str, int]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -19,12 +19,16 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, InvalidInput
-from ...engine.window.waiting_snapshots import WaitingAct, WaitingOutcome, WaitingPlace
 from ..audit import audit
 from .acts import Line, counted, keep, kept
 from .changes import failure_audited, is_final
 from .window import PAGE_SIZE, asks_the_engine, refusal_text, time_asked, time_shown, topic_names
 
+if TYPE_CHECKING:
+    from ...engine.window.waiting_snapshots import WaitingAct, WaitingOutcome
+
+#: Level, offset and unique id.
+Place = tuple[int, int, str | None]
 #: The act as a page names it.
 ACTIONS = ("deliver_now", "drop", "to_dead_letters")
 #: Messages that one form may name; more are chosen by a filter.
@@ -200,7 +204,7 @@ def delayed_act(request: HttpRequest) -> HttpResponse:
 
 
 def _apply(
-    request: HttpRequest, what: str, places: list[WaitingPlace], chosen: dict[str, Any], wanted: Filter
+    request: HttpRequest, what: str, places: list[Place], chosen: dict[str, Any], wanted: Filter
 ) -> HttpResponse:
     admin = runtime.window()
     action = f"delayed.{what}"
@@ -236,9 +240,9 @@ def _apply(
     return redirect("delayed_done")
 
 
-def _named(places: list[WaitingPlace], chosen: dict[str, Any]) -> dict[str, Any]:
+def _named(places: list[Place], chosen: dict[str, Any]) -> dict[str, Any]:
     if places:
-        return {"messages": [one.unique_id or f"{one.level}/{one.queue_offset}" for one in places[:20]]}
+        return {"messages": [unique_id or f"{level}/{offset}" for level, offset, unique_id in places[:20]]}
     return {"filter": chosen}
 
 
@@ -248,14 +252,14 @@ def _line(one: WaitingOutcome) -> Line:
     return Line(name, address, one.outcome, one.why)
 
 
-def _place(word: str) -> WaitingPlace:
+def _place(word: str) -> Place:
     """From `level-offset-unique id`, the last of which may be missing."""
     level, _dash, rest = word.partition("-")
     offset, _dash, unique_id = rest.partition("-")
     numbers = level + offset
     if not (level and offset and numbers.isascii() and numbers.isdigit() and len(level) < 10 and len(offset) < 20):
         raise InvalidInput("pick", _("“%(word)s” is no message that waits.") % {"word": word[:40]})
-    return WaitingPlace(int(level), int(offset), unique_id or None)
+    return int(level), int(offset), unique_id or None
 
 
 def _milliseconds(values: Any, name: str) -> int | None:

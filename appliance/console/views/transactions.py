@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django import forms
@@ -17,7 +17,6 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, Conflict, InvalidInput
-from ...engine.window.transactions_snapshots import HalfPlace, TransactionAct, TransactionOutcome
 from ..audit import audit
 from ..forms import Form
 from ..recent_login import recent_login_required
@@ -25,6 +24,11 @@ from .acts import Line, counted, keep, kept
 from .changes import add_refusal, failure_audited, form_status, is_final, is_submitted
 from .window import PAGE_SIZE, asks_the_engine, refusal_text, topic_names
 
+if TYPE_CHECKING:
+    from ...engine.window.transactions_snapshots import TransactionAct, TransactionOutcome
+
+#: A half message's offset and its unique id.
+Place = tuple[int, str | None]
 SHOWN = ("open", "discarded", "resolved")
 HOW = ("committed", "rolled_back", "discarded", "lost")
 BY = ("producer", "check", "administrator", "broker")
@@ -186,13 +190,13 @@ def transaction_done(request: HttpRequest) -> HttpResponse:
 def _preview(
     request: HttpRequest,
     act: TransactionAct | None,
-    places: list[HalfPlace],
+    places: list[Place],
     context: dict[str, Any],
     status: int = 200,
 ) -> HttpResponse:
-    rows = runtime.window().open_transactions_at([one.half_offset for one in places])
+    rows = runtime.window().open_transactions_at([offset for offset, _id in places])
     context |= {"plan": act, "rows": [row for row in rows if row is not None], "places": places}
-    context["picked"] = [f"{one.half_offset}-{one.unique_id or ''}" for one in places]
+    context["picked"] = [f"{offset}-{unique_id or ''}" for offset, unique_id in places]
     if act is not None:
         context["possible"] = act.counts.get("possible", 0)
         context["counts"] = counted(act.counts)
@@ -201,7 +205,7 @@ def _preview(
 
 
 def _told(
-    request: HttpRequest, act: TransactionAct, places: list[HalfPlace], wanted: dict[str, Any], reason: str
+    request: HttpRequest, act: TransactionAct, places: list[Place], wanted: dict[str, Any], reason: str
 ) -> HttpResponse:
     after: dict[str, Any] = {"asked": act.asked, "done": act.done, "counts": act.counts}
     after |= {"reason": reason} if reason else {}
@@ -213,9 +217,9 @@ def _told(
     return redirect("transaction_done")
 
 
-def _target(places: list[HalfPlace], wanted: dict[str, Any]) -> str:
+def _target(places: list[Place], wanted: dict[str, Any]) -> str:
     if len(places) == 1:
-        return places[0].unique_id or str(places[0].half_offset)
+        return places[0][1] or str(places[0][0])
     return wanted.get("topic") or wanted.get("group") or ""
 
 
@@ -228,14 +232,14 @@ def _line(one: TransactionOutcome) -> Line:
     return Line(one.unique_id or str(one.half_offset), address, one.outcome, one.why)
 
 
-def _places(values: Any) -> list[HalfPlace]:
+def _places(values: Any) -> list[Place]:
     words = values.getlist("pick")
     if len(words) > MOST_PICKED:
         raise InvalidInput("pick", _("These are more than one form takes; choose them by a filter."))
-    found = []
+    found: list[Place] = []
     for word in words:
         offset, _dash, unique_id = word.partition("-")
         if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
             raise InvalidInput("pick", _("“%(word)s” is no open transaction.") % {"word": word[:40]})
-        found.append(HalfPlace(int(offset), unique_id or None))
+        found.append((int(offset), unique_id or None))
     return found

@@ -106,13 +106,13 @@ def csv_answer(name: str, header: Sequence[str], rows: Iterable[Sequence[object]
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(header)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows([cell(value) for value in row] for row in rows)
     response = HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8")
     response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.csv")
     return response
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
     """A spreadsheet would run a text that begins like a formula."""
     if value is None:
         return ""

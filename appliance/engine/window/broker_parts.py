@@ -24,6 +24,7 @@ from .figures import TrafficFigures, broker_metrics
 from .group_commands import GroupCommands
 from .group_views import GroupViews
 from .lag import ConsumerLag
+from .lag_times import LagTimes
 from .live import BrokerSource, LiveFrames
 from .look_ahead import LookAhead
 from .measurements import Measurements
@@ -102,7 +103,8 @@ def build(
     sampler = broker.sampler
     measures = Measures()
     lag = ConsumerLag(topics, broker.clients, broker.offsets, sampler.index)
-    group_views = GroupViews(groups, store, broker.locks, system.broker_name, lag, sampler, measures)
+    lag_times = LagTimes(measures)
+    group_views = GroupViews(groups, store, broker.locks, system.broker_name, lag, sampler, measures, lag_times)
     clients = ClientViews(broker.clients)
     offsets = broker.offsets
     transactions = _transactions(broker)
@@ -119,10 +121,11 @@ def build(
     messages = MessageViews(topics, store, sampler.index, stories)
     dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
     checks = process_checks.including(_checks(broker, options))
-    disk = DiskRoom(options, sampler)
+    disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
     traffic = TrafficFigures(store, broker.pull, server, sampler)
     stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
-    standing = Standing(lag, group_views, clients, checks, Needs(sampler, stuck))
+    needs = Needs(sampler, stuck, store, topics, groups, measures, lag_times, disk, options)
+    standing = Standing(lag, group_views, clients, checks, needs)
     live = LiveFrames(BrokerSource(traffic, standing, disk))
     sampler.after_sample.append(live.refresh)
     waiting = WaitingViews(
@@ -148,6 +151,7 @@ def build(
         measurements=Measurements(
             sampler,
             lag,
+            lag_times,
             measures,
             store,
             traffic,

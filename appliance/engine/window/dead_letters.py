@@ -230,6 +230,20 @@ class DeadLetterViews:
                 known.append(facts.of(queue))
             return copies_of(known, {digest_of(find_property(one.properties, ORIGIN_MESSAGE_ID)) for one in records})
 
+    def died_again(self, group: str, job: str) -> frozenset[int] | None:
+        """The numbers of a job's messages that are dead letters of the group once more; None while not all are known.
+
+        Of copies that died in another group nothing is known here.
+        """
+        found: set[int] = set()
+        with self._knowing() as facts, QueueReader(self._store, 16) as reader:
+            budget = Budget(COPIES_MS)
+            for queue in self._index.of(DLQ_PREFIX + group):
+                if not facts.fill(queue, reader, budget):
+                    return None
+                found.update(facts.of(queue).again.get(job, ()))
+        return frozenset(found)
+
     @contextmanager
     def _knowing(self) -> Iterator[LetterFacts]:
         """Unavailable when too many others ask."""

@@ -21,6 +21,7 @@ from .bodies import view_body
 from .letters_window import LettersWindow
 from .measurements import Measurement
 from .message_draft import draft_of
+from .message_looks import query_of
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
 from .retention import Retention
@@ -108,16 +109,19 @@ class EngineAdmin(LettersWindow):
         """What the own name server tells clients of it. NotFound; Unavailable without a name server here."""
         return route_of(self._namesrv, name)
 
-    def create_topic(self, name: str, *, dry_run: bool = False, by: str = "", **settings: Any) -> s.Change:
+    def create_topic(
+        self, name: str, *, force: bool = False, dry_run: bool = False, by: str = "", **settings: Any
+    ) -> s.Change:
         """Make a topic; durable and told to the name servers when it returns (`registered`: which of them know it).
 
         settings: those of `topic_setting_list`, with their defaults: kind ("NORMAL", "FIFO", "DELAY", "TRANSACTION";
         "UNSPECIFIED": no message.type), read_queues, write_queues (0 is legal), readable, writable, order, and
         reserve_hours: messages stored longer ago are not shown any more, though their files stay until all in them has
         expired; 0: as long as the broker keeps them. by: who asked, for the log. dry_run: the same checks, nothing
-        changes. InvalidInput (field), Conflict when there is one, Unavailable.
+        changes. InvalidInput (field), Conflict when there is one, Unavailable; Blocked without `force` when there are
+        more write queues than read queues: nobody could read what is sent to the others.
         """
-        return self._running().topic_commands.create(name, settings, dry_run, by)
+        return self._running().topic_commands.create(name, settings, force, dry_run, by)
 
     def edit_topic(
         self,
@@ -334,14 +338,27 @@ class EngineAdmin(LettersWindow):
         newest_first: bool = True,
         cursor: str | None = None,
         limit: int = 50,
+        filter_text: str | None = None,
+        budget_ms: float = 250.0,
     ) -> m.MessagePage:
         """A page of a topic's messages stored in [from_ms, to_ms], over a snapshot that new messages do not change.
 
         The first call fixes the snapshot; `next_cursor` goes on in it and carries the times, queue and direction, so
         only topic and limit go with it. The cursor is no secret and gives no access: it is checked, and good for this
-        topic only. limit: 1 to 500. No bodies. NotFound (topic, queue), InvalidInput (cursor, limit, times).
+        topic only. limit: 1 to 500. No bodies. filter_text: only what this expression of `filter/query` finds; it goes
+        with the cursor, and a page ends after budget_ms or 64 MiB, however few it found by then. Who may not read
+        bodies may not filter by them; the caller checks that with `filter_reads_bodies`. NotFound (topic, queue),
+        InvalidInput (cursor, limit, times, filter).
         """
-        return self._running().messages.page(topic, queue_id, from_ms, to_ms, newest_first, cursor, limit)
+        return self._running().messages.page(
+            topic, queue_id, from_ms, to_ms, newest_first, cursor, limit, None, filter_text, budget_ms
+        )
+
+    @staticmethod
+    def filter_reads_bodies(filter_text: str | None) -> bool:
+        """Whether an expression looks into bodies. InvalidInput where it is wrong."""
+        query = query_of(filter_text)
+        return query is not None and query.reads_bodies
 
     def search(
         self,

@@ -149,6 +149,16 @@ class ReplayJob:
         return self.total - self.not_reached
 
     @property
+    def worked_off(self) -> int:
+        """Of the chosen ones, those whose result is known."""
+        return self.reached - self.not_chosen
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the rest takes at least, at its rate."""
+        return self.not_reached / self.rate
+
+    @property
     def chosen(self) -> int:
         """Messages that are to be sent, as far as is known; with a filter others may still turn out not to be."""
         return self.total - self.not_chosen
@@ -201,20 +211,28 @@ class ReplayPlan:
 class ReplayResult:
     """What became of one message of a job. queue_id, queue_offset: of the dead letter. result: "replayed",
     "skipped_by_guard", "gone", "failed", "unknown", "not_chosen" or "not_reached"; why: the reason, None for replayed
-    ones."""
+    ones. died_again: its copy is a dead letter of the group once more; None where that is not known. The other fields
+    are the dead letter's, None and empty when it cannot be read any more."""
 
     number: int
     queue_id: int
     queue_offset: int
     result: str
     why: Sentence | None
+    died_again: bool | None
+    origin_topic: str | None
+    origin_id: str | None
+    unique_id: str | None
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResultPage:
     """Results in the order of the job. What it has not written down yet (about a second's work) counts as not reached
-    here. next_cursor: None at the end."""
+    here. next_cursor: None at the end. died_again: how many copies of the whole job are dead letters of the group once
+    more; None where that is not known (yet)."""
 
     rows: tuple[ReplayResult, ...]
     next_cursor: str | None
     total: int
+    died_again: int | None

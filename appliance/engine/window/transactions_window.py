@@ -8,6 +8,9 @@ from . import transactions_snapshots as t
 from .transactions import Wanted
 from .waiting_window import WaitingWindow
 
+#: One transaction; also as (half offset, unique id or None), for callers that import nothing of the engine.
+HalfPlaceLike = t.HalfPlace | tuple[int, str | None]
+
 
 class TransactionsWindow(WaitingWindow):
     """Any thread; reads in the caller's, and ends a question after 250 ms."""
@@ -72,7 +75,7 @@ class TransactionsWindow(WaitingWindow):
     def act_on_transactions(
         self,
         action: str,
-        places: Sequence[t.HalfPlace] = (),
+        places: Sequence[HalfPlaceLike] = (),
         *,
         topic: str | None = None,
         group: str | None = None,
@@ -96,7 +99,8 @@ class TransactionsWindow(WaitingWindow):
         it was refused, and is open; or it is written down, and will be done at the next start at the latest).
         """
         wanted = Wanted(topic, group, key)
-        return self._running().transaction_commands.act(action, places, wanted, reason, limit, dry_run, by)
+        named = [one if isinstance(one, t.HalfPlace) else t.HalfPlace(*one) for one in places]
+        return self._running().transaction_commands.act(action, named, wanted, reason, limit, dry_run, by)
 
     def resume_transaction(self, ref: str, *, reason: str, by: str = "") -> t.ResumedTransaction:
         """Have the producers of a discarded transaction asked again, from the beginning: a half message like it is

@@ -3,11 +3,18 @@ a time of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from . import waiting_snapshots as w
 from .process_window import ProcessWindow
 from .waiting import Wanted
+
+#: One message; also as (level, queue offset, unique id or None), for callers that import nothing of the engine.
+WaitingPlaceLike = w.WaitingPlace | tuple[int, int, str | None]
+
+
+def _places(places: Iterable[WaitingPlaceLike]) -> list[w.WaitingPlace]:
+    return [one if isinstance(one, w.WaitingPlace) else w.WaitingPlace(*one) for one in places]
 
 
 class WaitingWindow(ProcessWindow):
@@ -48,10 +55,10 @@ class WaitingWindow(ProcessWindow):
         views = self._running().waiting
         return views.page(views.wanted(group, topic, level, from_ms, to_ms, retries), cursor, limit)
 
-    def waiting_at(self, places: Sequence[w.WaitingPlace]) -> tuple[w.WaitingRow | None, ...]:
+    def waiting_at(self, places: Sequence[WaitingPlaceLike]) -> tuple[w.WaitingRow | None, ...]:
         """What is at each of these places (1000 at most), whether it still waits or not; None where there is nothing.
         No time limit: each takes two reads."""
-        return self._running().waiting.rows_at(places[:1000])
+        return self._running().waiting.rows_at(_places(places[:1000]))
 
     def find_waiting(self, text: str, limit: int = 50) -> w.WaitingPage:
         """Messages that wait, by a key, unique id or offset id; those due first come first.
@@ -83,7 +90,7 @@ class WaitingWindow(ProcessWindow):
     def act_on_waiting(
         self,
         action: str,
-        places: Sequence[w.WaitingPlace] = (),
+        places: Sequence[WaitingPlaceLike] = (),
         *,
         group: str | None = None,
         topic: str | None = None,
@@ -116,4 +123,4 @@ class WaitingWindow(ProcessWindow):
         asked = (group, topic, level, from_ms, to_ms, retries)
         if any(one is not None for one in asked):
             wanted = parts.waiting.wanted(*asked)
-        return parts.waiting_commands.run(action, places, wanted, cursor, limit, dry_run, by)
+        return parts.waiting_commands.run(action, _places(places), wanted, cursor, limit, dry_run, by)
