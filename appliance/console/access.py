@@ -110,6 +110,7 @@ ACCESS: dict[str, Rule] = {
     "message_content": VIEWER.with_grants("may_read_bodies"),
     "message_raw": VIEWER.with_grants("may_read_bodies"),
     "message_download": VIEWER.with_grants("may_read_bodies", "may_export"),
+    "message_run": OPERATOR,
     "send_message": OPERATOR,
     "system": VIEWER,
     "system_checks": VIEWER,
@@ -198,6 +199,7 @@ ACCESS: dict[str, Rule] = {
     "GET api/v1/clients": VIEWER,
     "GET api/v1/search": VIEWER,
     "GET api/v1/messages/<path:ref>": VIEWER,
+    "POST api/v1/messages/<path:ref>/deliveries": OPERATOR,
     "GET api/v1/messages/<path:ref>/body": VIEWER.with_grants("may_read_bodies"),
     "GET api/v1/messages/<path:ref>/record": VIEWER.with_grants("may_read_bodies"),
     # Clients and brokers without credentials ask where the name servers are; see `api.nsaddr`.

@@ -221,7 +221,7 @@ def test_every_kind_of_message_is_sent_and_audited(client_as, broker, topic):
     half = sent_row(broker, client.post("/messages/send/", form | {"kind": "half", "half_of": "PG"}))
     assert half.row.topic == "RMQ_SYS_TRANS_HALF_TOPIC"
     assert entry().after["kind"] == "half"
-    assert any(one.half.offset_id == half.row.offset_id for one in broker.open_transactions().rows)
+    assert any(one.half_offset == half.row.queue_offset for one in broker.open_transactions().rows)
 
 
 @pytest.mark.parametrize(
