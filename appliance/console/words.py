@@ -321,6 +321,16 @@ SENTENCES: dict[str, str] = {
     "copy_not_found": gettext_noop("It was due, but its copy was not found: it may have expired or been dropped."),
     "broadcast_keeps_offsets": gettext_noop("A broadcasting group keeps its offsets on its clients."),
     "never_committed": gettext_noop("The group has not committed an offset yet."),
+    "queue_never_committed": gettext_noop(
+        "The group has committed offsets of other queues here, but none of queue %(queue)d."
+    ),
+    "filter_depends": gettext_noop(
+        "Its members subscribe to different things: who has queue %(queue)d decides whether it is kept out."
+    ),
+    "past_or_filtered": gettext_noop(
+        "The committed offset %(offset)d is past it, but its members subscribe to different things: it was "
+        "consumed, or kept out by the filter of whoever had queue %(queue)d."
+    ),
     "some_never_committed": gettext_noop(
         "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
     ),
