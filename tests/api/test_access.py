@@ -19,7 +19,8 @@ ROLES = ["", *Role.values]
 OPERATIONS = [(one.method, one.route) for one in operations()]
 IDS = [f"{method} {route}" for method, route in OPERATIONS]
 VALUES = {"<topic>": "no-such-topic", "<group>": "no-such-group", "<path:ref>": "0" * 32, "<int:token_id>": "999999",
-          "<job>": "no-such-job", "<act>": "pause", "<int:reset_id>": "999999"}  # fmt: skip
+          "<job>": "no-such-job", "<act>": "pause", "<int:reset_id>": "999999",
+          "<client_id>": "no-such-client"}  # fmt: skip
 
 
 def address_of(route: str) -> str:
