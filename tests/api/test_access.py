@@ -28,6 +28,9 @@ VALUES = {
     "<act>": "pause",
     "<name>": "no-such-file",
 }
+VALUES = {"<topic>": "no-such-topic", "<group>": "no-such-group", "<path:ref>": "0" * 32, "<int:token_id>": "999999",
+          "<job>": "no-such-job", "<act>": "pause", "<int:reset_id>": "999999",
+          "<client_id>": "no-such-client"}  # fmt: skip
 
 
 def address_of(route: str) -> str:

@@ -6,7 +6,7 @@ halves needs a line in DIFFERENT with its reason, and a line whose difference is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from tests.console.test_access import PAGES
 from tests.support.dead_letters import make_group, put_dead_letters
 from tests.support.engine import RunningEngine
 from tests.support.halves import set_aside
+from tests.support.members import Member
 
 from .conftest import NAMES, Caller, answer_of, problem_of
 
@@ -68,6 +69,13 @@ PAGE_OF = {
     "DELETE api/v1/groups/<group>": "group_delete",
     "GET api/v1/groups/<group>/clients": "group",
     "GET api/v1/groups/<group>/progress": "group",
+    "GET api/v1/groups/<group>/queues": "group",
+    "GET api/v1/groups/<group>/pace": "group",
+    "GET api/v1/groups/<group>/diagnosis": "group_diagnosis",
+    "POST api/v1/groups/<group>/pause": "group_pause",
+    "POST api/v1/groups/<group>/resume": "group_pause",
+    "POST api/v1/groups/<group>/clone": "group_clone",
+    "POST api/v1/groups/<group>/clients/<client_id>/running-info": "client_ask",
     "POST api/v1/groups/<group>/offset-resets": "group_reset",
     "GET api/v1/groups/<group>/offset-resets": "group_resets",
     "GET api/v1/groups/<group>/offset-resets/<int:reset_id>": "group_reset_done",
@@ -94,6 +102,7 @@ PAGE_OF = {
     "POST api/v1/transactions/decisions": "transaction_decide",
     "POST api/v1/transactions/resumes": "transaction_resume",
     "GET api/v1/clients": "clients",
+    "GET api/v1/clients/<client_id>": "client",
     "GET api/v1/search": "search",
     "GET api/v1/messages/<path:ref>": "message",
     "GET api/v1/messages/<path:ref>/body": "message_content",
@@ -117,6 +126,7 @@ ALONE = {
     "replay_progress": "GET .../replays/<job>, whose figures it shows again each second",
     "delayed_done": "what POST .../delayed/acts answers, shown again",
     "transaction_done": "what POST .../transactions/checks and .../decisions answer, shown again",
+    "group_now": "the group's page again, every five seconds",
     "group_reset_progress": "GET .../offset-resets/<int:reset_id>, whose states it shows again each second",
     "system_logs": "whoever reads logs with a program reads the process's own",
     "message_download": "GET .../body, whose bytes beyond those its page shows take the same right; tested below",
@@ -215,6 +225,26 @@ ACTS = {
         lambda caller, name: caller.delete(f"/groups/{name}"),
         named=True,
     ),
+    "POST api/v1/groups/<group>/pause": Act(
+        lambda client, name: client.post(reverse("group_pause", args=[name]), {"step": "apply", "what": "pause"}),
+        lambda caller, name: caller.ask("POST", f"/groups/{name}/pause"),
+    ),
+    "POST api/v1/groups/<group>/resume": Act(
+        lambda client, name: client.post(reverse("group_pause", args=[name]), {"step": "apply", "what": "resume"}),
+        lambda caller, name: caller.ask("POST", f"/groups/{name}/resume"),
+    ),
+    "POST api/v1/groups/<group>/clone": Act(
+        lambda client, name: client.post(
+            reverse("group_clone", args=[name]), {"step": "apply", "target": name + "-copy", "settings": "on"}
+        ),
+        lambda caller, name: caller.post(
+            f"/groups/{name}/clone", {"target": name + "-copy", "settings": True, "offsets": False}
+        ),
+    ),
+    "POST api/v1/groups/<group>/clients/<client_id>/running-info": Act(
+        lambda client, name: client.post(reverse("client_ask", args=[_member(name)]), {"group": name}),
+        lambda caller, name: caller.ask("POST", f"/groups/{name}/clients/{_member(name)}/running-info"),
+    ),
     "POST api/v1/groups/<group>/offset-resets": Act(
         lambda client, name: client.post(reverse("group_reset", args=[name]), RESET | {"topic": name}),
         lambda caller, name: caller.post(
@@ -279,6 +309,22 @@ ACTS = {
         lambda caller, name: caller.get(f"/messages/{_ref(caller.client, name)}/record"),
     ),
 }
+
+
+_members: list[Member] = []
+
+
+@pytest.fixture(autouse=True)
+def _members_leave() -> Iterator[None]:
+    yield
+    while _members:
+        _members.pop().close()
+
+
+def _member(name: str) -> str:
+    """A connected member of the group that answers what it is asked."""
+    _members.append(Member(runtime.window().system().broker_address, f"member-of-{name}", name, name))
+    return f"member-of-{name}"
 
 
 def _reset(name: str) -> int:
@@ -395,6 +441,10 @@ FAILING = {
     "POST api/v1/transactions/checks": "act_on_transactions",
     "POST api/v1/transactions/decisions": "act_on_transactions",
     "POST api/v1/transactions/resumes": "resume_transaction",
+    "POST api/v1/groups/<group>/pause": "edit_group",
+    "POST api/v1/groups/<group>/resume": "edit_group",
+    "POST api/v1/groups/<group>/clone": "create_group",
+    "POST api/v1/groups/<group>/clients/<client_id>/running-info": "running_info",
     "POST api/v1/groups/<group>/offset-resets": "reset_offsets",
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "undo_reset",
 }
