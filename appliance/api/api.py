@@ -18,7 +18,7 @@ from .. import __version__
 from ..console.access import Rule, rule_for
 from . import errors
 from .problems import CONTENT_TYPE
-from .routers import account, audit, clients, dead_letters, groups, messages, system, topics
+from .routers import account, audit, clients, dead_letters, groups, messages, system, topics, users
 from .schemas import ProblemOut
 
 ROOT = "api/v1/"
@@ -57,7 +57,7 @@ def _made() -> NinjaAPI:
     )
     errors.install(api)
     # The two below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
-    for part in (account, audit, system, topics, groups, dead_letters, clients, messages):
+    for part in (account, users, audit, system, topics, groups, dead_letters, clients, messages):
         api.add_router("", part.router)
     return api
 

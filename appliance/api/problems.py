@@ -29,6 +29,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "queue_not_found": (404, "No such queue"),
     "message_not_found": (404, "No such message"),
     "option_not_found": (404, "No such option"),
+    "user_not_found": (404, "No such user"),
+    "session_not_found": (404, "No such session"),
     "token_not_found": (404, "No such token"),
     "client_not_found": (404, "No such client"),
     "method_not_allowed": (405, "Method not allowed"),

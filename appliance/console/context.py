@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
-from django.utils import translation
+from django.utils import timezone, translation
 from django.utils.functional import SimpleLazyObject
 
 from .. import __version__
@@ -36,5 +36,6 @@ def console(request: HttpRequest) -> dict[str, object]:
         "menu": SimpleLazyObject(lambda: menu(user, match.view_name if match else "")),
         "version": __version__,
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],
+        "zone": timezone.get_current_timezone_name(),
         "request_id": getattr(request, "request_id", ""),
     }

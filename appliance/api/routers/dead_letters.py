@@ -45,7 +45,7 @@ def list_dead_letter_groups(
 @router.get("/groups/{group}/dead-letters", response=DeadLetterPageOut)
 def list_dead_letters(request: HttpRequest, group: str, cursor: Cursor, limit: Limit, from_ms: From, to_ms: To) -> Any:
     """A group's dead letters by the time they died, newest first, without bodies; of one snapshot."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return runtime.window().dead_letters(group, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit)
 
 
@@ -53,7 +53,9 @@ def list_dead_letters(request: HttpRequest, group: str, cursor: Cursor, limit: L
 def start_replay(request: HttpRequest, response: HttpResponse, group: str, body: ReplayIn, dry_run: DryRun) -> Any:
     """Send dead letters of a group again, as a job that survives restarts. 202 with its place; the dead letters stay
     where they are. 409 while another replay of the group is not finished."""
-    auth.require_access(request, group, *([body.topic] if body.topic else []))
+    auth.require_groups(request, group)
+    if body.topic:
+        auth.require_topics(request, body.topic)
     if body.target == "original":  # wherever they came from
         auth.require_all_names(request)
     asked = body.model_dump()
@@ -111,5 +113,5 @@ def act_on_replay(request: HttpRequest, job: str, act: Literal["pause", "resume"
 def _reach(request: HttpRequest, job: str) -> Any:
     """The replay, if the caller may access its group."""
     found = runtime.window().replay_job(job)
-    auth.require_access(request, found.group)
+    auth.require_groups(request, found.group)
     return found

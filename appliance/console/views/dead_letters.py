@@ -16,6 +16,8 @@ from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, NotFound
 from ..audit import audit
 from ..forms import Form
+from ..identity import names_for
+from ..scope import cut
 from .changes import add_refusal, failure_audited, form_status, is_final, is_submitted
 from .window import (
     PAGE_SIZE,
@@ -100,18 +102,21 @@ def dead_letter_groups(request: HttpRequest) -> HttpResponse:
     def fetch(page: int, size: int) -> Any:
         return admin.dead_letter_groups(q, sort, page, size)
 
+    fetch_cut = cut(request, "group", fetch)
     if wants_csv(request):
         return csv_answer(
             "dead-letters",
             ("group", "dead_letters", "oldest_ms", "newest_ms", "expires_not_before_ms", "replay"),
             (
                 (row.group, row.count, row.oldest_ms, row.newest_ms, row.expires_not_before_ms, row.job)
-                for row in all_rows(fetch)
+                for row in all_rows(fetch_cut)
             ),
         )
     found = admin.replay_jobs()
-    context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort}
-    context |= {"jobs": found.jobs[:20], "unreadable": found.unreadable}
+    context = {"page": fetch_cut(page_number(request), PAGE_SIZE), "q": q, "sort": sort}
+    names = names_for(request.user)
+    context |= {"jobs": [job for job in found.jobs if names.has_group(job.group)][:20]}
+    context |= {"unreadable": found.unreadable if names.is_every else ()}
     return render(request, "dead_letters/groups.html", context)
 
 
