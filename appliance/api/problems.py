@@ -20,7 +20,6 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "forbidden": (403, "Not allowed"),
     "csrf": (403, "The form was not accepted"),
     "outside_pattern": (403, "Outside the token's pattern"),
-    "session_required": (403, "Only for signed-in users"),
     "confirm_password": (403, "Confirm your password"),
     "exceeds_caller": (403, "More than you are allowed"),
     "not_found": (404, "Not found"),

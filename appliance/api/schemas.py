@@ -97,8 +97,8 @@ Pattern = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class TokenIn(In):
-    """A new token. role, grants: never more than your own. topic_pattern, group_pattern: shell patterns for names it may
-    access. expires_in_days: 90 when it is left out, as in the console's form; null for a token that never expires."""
+    """A new token. role, grants: never more than your own. topic_pattern, group_pattern: shell patterns for the names
+    it may access. expires_in_days: 90 when it is left out, as in the console's form; null: it never expires."""
 
     name: str = Field(min_length=1, max_length=64)
     role: Literal["viewer", "operator", "admin"] = "viewer"

@@ -133,6 +133,9 @@ class SecondFactorRuleForm(Form):
     )
 
 
+PATTERNS = ("topic_pattern", "group_pattern")
+
+
 class UserForm(forms.ModelForm):
     """Role, rights and patterns; the name, and what the user is given, too while the user is new."""
 
@@ -143,6 +146,7 @@ class UserForm(forms.ModelForm):
             ("password", gettext_lazy("a first password, which they have to change")),
         ),
         initial="link",
+        required=False,
         widget=forms.RadioSelect,
     )
 
@@ -165,6 +169,8 @@ class UserForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, label_suffix="", **kwargs)
+        for name in PATTERNS:
+            self.fields[name].required = False
         if self.instance.pk:
             del self.fields["username"]
             del self.fields["first"]
@@ -176,6 +182,13 @@ class UserForm(forms.ModelForm):
         if User.objects.named(username) is not None:
             raise ValidationError(_("There is already a user with this name."))
         return username
+
+    def clean(self) -> dict[str, Any]:
+        """A pattern that is left empty is for every name; one that is not sent stays what it is."""
+        cleaned = super().clean() or {}
+        for name in PATTERNS:
+            cleaned[name] = (cleaned.get(name) or "*") if name in self.data else getattr(self.instance, name)
+        return cleaned
 
 
 class AddressForm(Form):

@@ -18,9 +18,8 @@ pytestmark = pytest.mark.django_db
 ROLES = ["", *Role.values]
 OPERATIONS = [(one.method, one.route) for one in operations()]
 IDS = [f"{method} {route}" for method, route in OPERATIONS]
-VALUES = {"<topic>": "no-such-topic", "<group>": "no-such-group", "<path:ref>": "0" * 32, "<int:token_id>": "999999", "<int:number>": "999999",
-          "<username>": "nobody-here",
-          "<job>": "no-such-job", "<act>": "pause"}  # fmt: skip
+VALUES = {"<topic>": "no-such-topic", "<group>": "no-such-group", "<path:ref>": "0" * 32, "<int:token_id>": "999999",
+          "<job>": "no-such-job", "<act>": "pause", "<int:number>": "999999", "<username>": "nobody-here"}  # fmt: skip
 
 
 def address_of(route: str) -> str:

@@ -40,10 +40,11 @@ class TokenForm(Form):
     topic_pattern = forms.CharField(
         label=gettext_lazy("Topics"),
         initial="*",
+        required=False,
         max_length=255,
         help_text=gettext_lazy("A pattern for the names it may access: orders-* for example, or * for all."),
     )
-    group_pattern = forms.CharField(label=gettext_lazy("Consumer groups"), initial="*", max_length=255)
+    group_pattern = forms.CharField(label=gettext_lazy("Consumer groups"), initial="*", required=False, max_length=255)
     days = forms.IntegerField(
         label=gettext_lazy("Expires after, in days"),
         required=False,
@@ -86,8 +87,8 @@ def token_create(request: HttpRequest) -> HttpResponse:
                     values["role"],
                     may_read_bodies=values.get("may_read_bodies", False),
                     may_export=values.get("may_export", False),
-                    topic_pattern=values["topic_pattern"],
-                    group_pattern=values["group_pattern"],
+                    topic_pattern=values["topic_pattern"] or "*",
+                    group_pattern=values["group_pattern"] or "*",
                     expires_at_ms=now_ms() + days * _DAY_MS if days else None,
                 )
                 audit(request, "token.create", token.name, None, token_store.rights_of(token))
