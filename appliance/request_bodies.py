@@ -63,7 +63,8 @@ SILENCE_S = 25.0
 TAKES: dict[str, int] = {
     **dict.fromkeys(
         (
-            *("login", "logout", "set_language", "confirm_password", "account"),
+            *("login", "login_code", "logout", "set_language", "set_time_zone", "set_password", "confirm_password"),
+            *("account", "second_factor", "second_factor_off", "session_end"),
             *("setup", "setup_administrator", "setup_address", "setup_message"),
             *("topic_create", "topic_edit", "topic_delete", "group_create", "group_edit", "group_delete"),
             *("message_run", "replay_create", "replay_act", "group_reset", "group_reset_undo"),
@@ -73,6 +74,7 @@ TAKES: dict[str, int] = {
             *("group_pause", "group_clone", "client_ask"),
             *("system_config_change", "system_clean", "token_create", "token_revoke"),
             *("user_create", "user", "user_reset_password", "user_set_active"),
+            *("user_second_factor_off", "user_end_sessions", "second_factor_rule"),
         ),
         FORM,
     ),
@@ -81,6 +83,13 @@ TAKES: dict[str, int] = {
     "message_import": UPLOAD + FORM,
     "POST api/v1/tokens": SETTINGS,
     "DELETE api/v1/tokens/<int:token_id>": WORD,
+    "DELETE api/v1/me/sessions/<int:number>": WORD,
+    "POST api/v1/users": SETTINGS,
+    "PATCH api/v1/users/<username>": SETTINGS,
+    "POST api/v1/users/<username>/password": SETTINGS,
+    "DELETE api/v1/users/<username>/second-factor": WORD,
+    "DELETE api/v1/users/<username>/sessions": WORD,
+    "PUT api/v1/system/second-factor": SETTINGS,
     "PATCH api/v1/system/config": SETTINGS,
     "POST api/v1/system/retention/clean": WORD,
     "POST api/v1/topics": SETTINGS,

@@ -30,6 +30,7 @@ from .routers import (
     offset_resets,
     system,
     topics,
+    users,
     waiting,
 )
 from .schemas import ProblemOut
@@ -73,6 +74,7 @@ def _made() -> NinjaAPI:
     # The two below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
     for part in (
         account,
+        users,
         audit,
         jobs,
         message_jobs,

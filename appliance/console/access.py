@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 GRANTS = ("may_read_bodies", "may_export")
-_RANK = {"": 0, "viewer": 1, "operator": 2, "admin": 3}
+RANKS = {"": 0, "viewer": 1, "operator": 2, "admin": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Rule:
 
     def admits(self, user: Any) -> bool:
         """Whether a user, a token's bearer or `identity.AnonymousUser` has the role and the grants."""
-        return _RANK[user.role] >= _RANK[self.role] and all(getattr(user, grant) for grant in self.grants)
+        return RANKS[user.role] >= RANKS[self.role] and all(getattr(user, grant) for grant in self.grants)
 
 
 EVERYONE = Rule("")
@@ -59,10 +59,19 @@ ACCESS: dict[str, Rule] = {
     "static_file": EVERYONE,
     # Coming and going.
     "login": EVERYONE,
+    "login_code": EVERYONE,
+    "login_oidc": EVERYONE,
+    "login_oidc_back": EVERYONE,
+    "set_password": EVERYONE,
     "logout": EVERYONE,
     "set_language": EVERYONE,
     "confirm_password": VIEWER,
     "account": VIEWER,
+    "set_time_zone": VIEWER,
+    "second_factor": VIEWER,
+    "second_factor_off": VIEWER,
+    "second_factor_codes": VIEWER,
+    "session_end": VIEWER,
     "setup": SETUP,
     "setup_administrator": SETUP,
     "setup_address": SETUP_ADMIN,
@@ -140,12 +149,17 @@ ACCESS: dict[str, Rule] = {
     "job_file": VIEWER,
     "tokens": VIEWER,
     "token_create": VIEWER,
+    "token_created": VIEWER,
     "token_revoke": VIEWER,
     "users": ADMIN,
     "user_create": ADMIN,
     "user": ADMIN,
     "user_reset_password": ADMIN,
     "user_set_active": ADMIN,
+    "user_secret": ADMIN,
+    "user_second_factor_off": ADMIN,
+    "user_end_sessions": ADMIN,
+    "second_factor_rule": ADMIN,
     # The API: operations, and its description.
     "openapi": VIEWER,
     "api_docs": VIEWER,
@@ -153,6 +167,18 @@ ACCESS: dict[str, Rule] = {
     "GET api/v1/tokens": VIEWER,
     "POST api/v1/tokens": VIEWER,
     "DELETE api/v1/tokens/<int:token_id>": VIEWER,
+    "GET api/v1/me/sessions": VIEWER,
+    "DELETE api/v1/me/sessions/<int:number>": VIEWER,
+    "GET api/v1/users": ADMIN,
+    "POST api/v1/users": ADMIN,
+    "GET api/v1/users/<username>": ADMIN,
+    "PATCH api/v1/users/<username>": ADMIN,
+    "POST api/v1/users/<username>/password": ADMIN,
+    "DELETE api/v1/users/<username>/second-factor": ADMIN,
+    "GET api/v1/users/<username>/sessions": ADMIN,
+    "DELETE api/v1/users/<username>/sessions": ADMIN,
+    "GET api/v1/system/second-factor": ADMIN,
+    "PUT api/v1/system/second-factor": ADMIN,
     "GET api/v1/audit": ADMIN,
     "POST api/v1/audit/checks": ADMIN,
     "GET api/v1/jobs": VIEWER,

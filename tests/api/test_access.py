@@ -27,10 +27,10 @@ VALUES = {
     "<job>": "no-such-job",
     "<act>": "pause",
     "<name>": "no-such-file",
+    "<client_id>": "no-such-client",
+    "<int:number>": "999999",
+    "<username>": "nobody-here",
 }
-VALUES = {"<topic>": "no-such-topic", "<group>": "no-such-group", "<path:ref>": "0" * 32, "<int:token_id>": "999999",
-          "<job>": "no-such-job", "<act>": "pause", "<int:reset_id>": "999999",
-          "<client_id>": "no-such-client"}  # fmt: skip
 
 
 def address_of(route: str) -> str:

@@ -17,7 +17,7 @@ from appliance import runtime
 from appliance.api.api import operations
 from appliance.console import jobs, tokens
 from appliance.console.access import ACCESS
-from appliance.console.models import ApiToken, AuditEntry, User
+from appliance.console.models import ApiToken, AuditEntry, SignIn, User
 from appliance.engine.errors import Unavailable
 from tests.console.conftest import age_login
 from tests.console.test_access import PAGES
@@ -35,6 +35,18 @@ PAGE_OF = {
     "GET api/v1/tokens": "tokens",
     "POST api/v1/tokens": "token_create",
     "DELETE api/v1/tokens/<int:token_id>": "token_revoke",
+    "GET api/v1/me/sessions": "account",
+    "DELETE api/v1/me/sessions/<int:number>": "session_end",
+    "GET api/v1/users": "users",
+    "POST api/v1/users": "user_create",
+    "GET api/v1/users/<username>": "user",
+    "PATCH api/v1/users/<username>": "user",
+    "POST api/v1/users/<username>/password": "user_reset_password",
+    "DELETE api/v1/users/<username>/second-factor": "user_second_factor_off",
+    "GET api/v1/users/<username>/sessions": "user",
+    "DELETE api/v1/users/<username>/sessions": "user_end_sessions",
+    "GET api/v1/system/second-factor": "users",
+    "PUT api/v1/system/second-factor": "second_factor_rule",
     "GET api/v1/audit": "audit",
     "POST api/v1/audit/checks": "audit_check",
     "GET api/v1/jobs": "jobs",
@@ -112,12 +124,15 @@ PAGE_OF = {
 _MACHINE = "for machines, without a caller"
 _DOOR = "a session's own: a token neither comes nor goes"
 _SET_UP = "of the first start only, with its link"
-_PEOPLE = "people are managed by people"
+_OWN = "a person's own: a program has no phone, reads times in UTC, and gets secrets in its answers"
 ALONE = {
     **dict.fromkeys(("healthz", "readyz", "metrics", "static_file", "nsaddr", "nsaddr_unit"), _MACHINE),
     **dict.fromkeys(("login", "logout", "set_language", "confirm_password"), _DOOR),
     **dict.fromkeys(("setup", "setup_administrator", "setup_address", "setup_message", "setup_message_count"), _SET_UP),
-    **dict.fromkeys(("users", "user_create", "user", "user_reset_password", "user_set_active"), _PEOPLE),
+    **dict.fromkeys(("login_code", "login_oidc", "login_oidc_back", "set_password"), _DOOR),
+    **dict.fromkeys(("second_factor", "second_factor_off", "second_factor_codes", "set_time_zone"), _OWN),
+    **dict.fromkeys(("user_secret", "token_created"), _OWN),
+    "user_set_active": "PATCH .../users/<username>, whose page has a button of its own for it",
     "overview_live": "the overview again, as a stream",
     "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
     "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
@@ -166,6 +181,18 @@ class Act:
         self.named = named
 
 
+def _session_of(username: str) -> int:
+    return SignIn.objects.create(user=User.objects.get(username=username), way="password").pk
+
+
+def _user(name: str, seen: bool = False) -> User:
+    """A user with a second factor; seen: signed in somewhere."""
+    found = User.objects.create(username=name, totp_secret="A" * 32)
+    if seen:
+        SignIn.objects.create(user=found, way="password")
+    return found
+
+
 def _token_of(name: str) -> int:
     owner = User.objects.get(username="the-admin")
     return tokens.create(owner, name, "viewer")[0].pk
@@ -178,12 +205,40 @@ RESET = {"topic": "", "queues": "0", "to": "earliest", "step": "apply"}
 REPLAY = {"target": "group", "rate": 100, "max_replays": 3, "step": "apply"}
 ACTS = {
     "POST api/v1/tokens": Act(
-        lambda client, name: client.post(reverse("token_create"), {"name": name, "role": "viewer", "pattern": "*"}),
+        lambda client, name: client.post(reverse("token_create"), {"name": name, "role": "viewer"}),
         lambda caller, name: caller.post("/tokens", {"name": name}),
     ),
     "DELETE api/v1/tokens/<int:token_id>": Act(
         lambda client, name: client.post(reverse("token_revoke", args=[_token_of(name)])),
         lambda caller, name: caller.delete(f"/tokens/{_token_of(name)}"),
+    ),
+    "DELETE api/v1/me/sessions/<int:number>": Act(
+        lambda client, name: client.post(reverse("session_end"), {"session": _session_of("the-admin")}),
+        lambda caller, name: caller.delete(f"/me/sessions/{_session_of('the-admin')}"),
+    ),
+    "POST api/v1/users": Act(
+        lambda client, name: client.post(reverse("user_create"), {"username": name, "role": "viewer"}),
+        lambda caller, name: caller.post("/users", {"username": name}),
+    ),
+    "PATCH api/v1/users/<username>": Act(
+        lambda client, name: client.post(reverse("user", args=[_user(name).pk]), {"role": "operator"}),
+        lambda caller, name: caller.patch(f"/users/{_user(name).username}", {"role": "operator"}),
+    ),
+    "POST api/v1/users/<username>/password": Act(
+        lambda client, name: client.post(reverse("user_reset_password", args=[_user(name).pk])),
+        lambda caller, name: caller.post(f"/users/{_user(name).username}/password", {}),
+    ),
+    "DELETE api/v1/users/<username>/second-factor": Act(
+        lambda client, name: client.post(reverse("user_second_factor_off", args=[_user(name).pk])),
+        lambda caller, name: caller.delete(f"/users/{_user(name).username}/second-factor"),
+    ),
+    "DELETE api/v1/users/<username>/sessions": Act(
+        lambda client, name: client.post(reverse("user_end_sessions", args=[_user(name, seen=True).pk])),
+        lambda caller, name: caller.delete(f"/users/{_user(name, seen=True).username}/sessions"),
+    ),
+    "PUT api/v1/system/second-factor": Act(
+        lambda client, name: client.post(reverse("second_factor_rule"), {"roles": ["viewer"]}),
+        lambda caller, name: caller.ask("PUT", "/system/second-factor", {"roles": ["viewer"]}),
     ),
     "PATCH api/v1/system/config": Act(
         lambda client, name: client.post(
