@@ -26,10 +26,12 @@ from .routers import (
     dead_letters,
     groups,
     jobs,
+    message_jobs,
     messages,
     offset_resets,
     system,
     topics,
+    users,
     waiting,
 )
 from .schemas import ProblemOut
@@ -74,8 +76,10 @@ def _made() -> NinjaAPI:
     for part in (
         account,
         alerts,
+        users,
         audit,
         jobs,
+        message_jobs,
         system,
         topics,
         groups,
