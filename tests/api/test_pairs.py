@@ -18,8 +18,7 @@ from appliance.api.api import operations
 from appliance.console import jobs, tokens
 from appliance.console.access import ACCESS
 from appliance.console.alert_models import AlertChannel, AlertRule, AlertSilence
-from appliance.console.models import ApiToken, AuditEntry, User, now_ms
-from appliance.console.models import ApiToken, AuditEntry, SignIn, User
+from appliance.console.models import ApiToken, AuditEntry, SignIn, User, now_ms
 from appliance.engine.errors import Unavailable
 from tests.console.conftest import age_login
 from tests.console.test_access import PAGES

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("console", "0001_first"),
+        ("console", "0002_ways_to_sign_in"),
     ]
 
     operations = [
