@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
-from django.utils import translation
+from django.utils import timezone, translation
 from django.utils.functional import SimpleLazyObject
 
 from .. import __version__, runtime
@@ -51,5 +51,6 @@ def console(request: HttpRequest) -> dict[str, object]:
         # As late as the page writes its notices: by then its view has read what it knows.
         "unread": lambda: asked.unread(request),
         "environment": environment(),
+        "zone": timezone.get_current_timezone_name(),
         "request_id": getattr(request, "request_id", ""),
     }

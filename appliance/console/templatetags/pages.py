@@ -10,12 +10,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import template
+from django.utils import timezone
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ..template_tags import as_bytes, as_duration, as_time, thousands
-from ..words import WORDS
+from ..words import ADVICE, EVIDENCE, WORDS
 
 register = template.Library()
 
@@ -34,7 +35,7 @@ def translated(sentence: Any) -> str:
     args = {
         name: as_bytes(value) if name in sizes
         else as_duration(value / 1000) if name.endswith("_span")
-        else as_time(value) if name.endswith("_at_ms")
+        else plain_time(value) if name.endswith("_at_ms")
         else thousands(value) if type(value) is int
         else word(value) if name == "field"
         else value
@@ -74,6 +75,48 @@ def reset_target(reset: Any) -> SafeString | str:
 def place_query(move: Any) -> str:
     """The query of a search that finds the first message of a move."""
     return urlencode({"q": f"{move.topic}/{move.queue_id}/{move.first_offset}"})
+
+
+@register.filter
+def evidence_name(name: str) -> str:
+    """What a figure of a finding is."""
+    return str(EVIDENCE.get(name, name))
+
+
+@register.filter
+def advice(kind: str) -> str:
+    """What one can do about a finding."""
+    return str(ADVICE.get(kind, ""))
+
+
+@register.filter
+def evidence_value(one: Any) -> str:
+    """A figure of a finding with its unit."""
+    match one.unit:
+        case "s":
+            return as_duration(one.value)
+        case "messages/s":
+            return per_second(one.value)
+        case "%":
+            return f"{thousands(one.value)} %"
+    return thousands(one.value)
+
+
+@register.filter
+def next_place(queue: Any) -> str:
+    """The query of a search that finds a queue's next message."""
+    return urlencode({"q": f"{queue.topic}/{queue.queue_id}/{queue.next_offset}"})
+
+
+@register.filter
+def spark(values: Iterable[float | None]) -> str:
+    """Points of a line 96 wide and 22 high, for a <polyline>; from 0 to the largest value."""
+    known = [value or 0.0 for value in values]
+    if len(known) < 2:
+        return ""
+    top = max(known) or 1.0
+    step = 96 / (len(known) - 1)
+    return " ".join(f"{number * step:.1f},{21 - 20 * value / top:.1f}" for number, value in enumerate(known))
 
 
 @register.filter
@@ -122,7 +165,7 @@ def in_unit(value: float | None, unit: str) -> str:
 @register.filter
 def plain_time(at_ms: int) -> str:
     """A wall time as text, for a hint that takes no elements."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(at_ms / 1000, timezone.get_current_timezone()).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 @register.filter
@@ -149,6 +192,12 @@ def rows_of(plot: Any) -> list[dict[str, Any]]:
 def ms_as_duration(span_ms: float | None) -> str:
     """A span in milliseconds, in its two largest units."""
     return as_duration(None if span_ms is None else span_ms / 1000)
+
+
+@register.filter
+def ms_since(at_ms: int) -> str:
+    """How long ago, in its two largest units."""
+    return as_duration(max(0.0, time.time() - at_ms / 1000))
 
 
 @register.filter
@@ -204,6 +253,22 @@ def clock(at_ms: int, span: str = "") -> str:
     except (OverflowError, ValueError, OSError):
         return str(at_ms)
     return moment.strftime("%m-%d %H:%M" if span.endswith("d") else "%H:%M:%S")
+
+
+@register.filter
+def after(at_ms: int, begin_ms: int) -> str:
+    """How long after (or before) another moment: `+12 ms`, `+4 min 10 s`, `−3 ms`."""
+    span = at_ms - begin_ms
+    sign = "+" if span >= 0 else "−"
+    length = abs(span)
+    return sign + (_("%(ms)s ms") % {"ms": length} if length < 1000 else as_duration(length / 1000))
+
+
+@register.filter
+def from_now(at_ms: int) -> str:
+    """How long until then; that it has come when it has."""
+    span = at_ms / 1000 - time.time()
+    return _("now") if span <= 0 else _("in %(span)s") % {"span": as_duration(span)}
 
 
 @register.filter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +10,7 @@ from functools import partial
 from ..broker.broker import Broker
 from ..broker.sampler import Sampler
 from ..namesrv.namesrv import NameServer
+from ..protocol.codes import VERSION, version_name
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from .admin_pool import POOL, AdminPool
@@ -22,6 +24,7 @@ from .diagnosis import GroupDiagnosis
 from .disk_room import DiskRoom
 from .figures import TrafficFigures, broker_metrics
 from .group_commands import GroupCommands
+from .group_now import GroupNow
 from .group_views import GroupViews
 from .lag import ConsumerLag
 from .lag_times import LagTimes
@@ -30,6 +33,7 @@ from .look_ahead import LookAhead
 from .measurements import Measurements
 from .measures import Measures
 from .message_copies import MessageCopies
+from .message_import import MessageImport
 from .message_story import MessageStories
 from .messages import MessageViews
 from .needs import Needs
@@ -48,6 +52,7 @@ from .topic_commands import TopicCommands
 from .topic_views import TopicViews
 from .transactions import TransactionViews
 from .transactions_commands import TransactionCommands
+from .upstream_metrics import BrokerNames, UpstreamMetrics
 from .waiting import WaitingViews
 from .waiting_commands import WaitingCommands
 from .waiting_timers import WaitingTimers
@@ -67,6 +72,7 @@ class BrokerParts:
     topics: TopicViews
     topic_commands: TopicCommands
     groups: GroupViews
+    group_now: GroupNow
     group_commands: GroupCommands
     offset_commands: OffsetCommands
     clients: ClientViews
@@ -77,6 +83,7 @@ class BrokerParts:
     dead_letters: DeadLetterViews
     replays: ReplayCommands
     sender: TestSender
+    imports: MessageImport
     waiting: WaitingViews
     waiting_commands: WaitingCommands
     transactions: TransactionViews
@@ -85,6 +92,7 @@ class BrokerParts:
     retention: RetentionPart
     tails: Tails
     metrics: Callable[[], dict[str, float]]
+    upstream_metrics: UpstreamMetrics
     system: Callable[[], SystemInfo]
 
 
@@ -145,6 +153,23 @@ def build(
         ),
         broker.deliver_delayed.clock,
     )
+
+    def metrics() -> dict[str, float]:
+        return broker_metrics(
+            store,
+            topics,
+            groups,
+            broker.pull,
+            broker.deliver_delayed,
+            broker.send_backs,
+            broker.send_path,
+            broker.delivery_events,
+            transactions.counts,
+            broker.check_transactions.clock.wall_ms,
+            broker.deliver_timers,
+            broker.roll_timers,
+        )
+
     parts = BrokerParts(
         sampler=sampler,
         charts=Charts(sampler, topics),
@@ -170,6 +195,18 @@ def build(
             topics, broker.topic_service, pool, sampler.index, lag, _forget_route(namesrv, pools)
         ),
         groups=group_views,
+        group_now=GroupNow(
+            groups,
+            store,
+            broker.locks,
+            system.broker_name,
+            lag,
+            sampler,
+            measures,
+            offsets.pulled,
+            broker.pull.long_polling.held_at,
+            broker.delivery_events.last_pulls.get,
+        ),
         group_commands=GroupCommands(groups, topics, broker.group_service, pool, lag),
         offset_commands=OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag),
         clients=clients,
@@ -191,6 +228,7 @@ def build(
         ),
         options=OptionCommands(options, topics, pool),
         retention=RetentionPart(store, topics, options, broker.cleaning, pool),
+        imports=MessageImport(topics, broker.own_appends, lambda: broker.send_properties.added, options),
         sender=TestSender(
             topics,
             broker.own_appends,
@@ -202,23 +240,33 @@ def build(
             broker.waiting_places,
         ),
         tails=Tails(store, topics, sampler.index),
-        metrics=lambda: broker_metrics(
+        metrics=metrics,
+        upstream_metrics=UpstreamMetrics(
+            partial(_names, broker, options, system),
             store,
             topics,
-            groups,
-            broker.pull,
-            broker.deliver_delayed,
-            broker.send_backs,
-            broker.send_path,
-            broker.delivery_events,
-            transactions.counts,
-            broker.check_transactions.clock.wall_ms,
-            broker.deliver_timers,
-            broker.roll_timers,
+            broker.clients,
+            sampler,
+            lag,
+            lag_times,
+            measures,
+            broker.offsets.pulled,
+            broker.stats.runtime_info,
+            lambda: (
+                metrics()
+                | {"broker_permission": options.config.broker.broker_permission, "wall_ms": time.time() * 1000}
+            ),
         ),
         system=lambda: system.snapshot(store, broker.registration),
     )
     return parts, checks
+
+
+def _names(broker: Broker, options: Options, system: SystemView) -> BrokerNames:
+    config = options.config.broker
+    info = broker.stats.runtime_info()
+    address = system.addresses().broker or ""
+    return BrokerNames(config.cluster_name, config.broker_name, address, version_name(VERSION), info["bootTimestamp"])
 
 
 def _producers(broker: Broker, group: str) -> int:

@@ -32,6 +32,32 @@ class MessageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageCopy:
+    """All there is of a message, to be kept elsewhere. body: without the compression that its sys flag names;
+    compression: that, where it could not be taken off, and problem says why."""
+
+    row: MessageRow
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    body: bytes
+    compression: str | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of an imported message. status: "sent", "valid" (a dry run) or "failed", which reason explains.
+    left_out: properties that it did not take over."""
+
+    status: str
+    reason: str | None
+    queue_id: int
+    queue_offset: int
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MessagePage:
     """Messages of a topic between two times.
 
@@ -206,6 +232,22 @@ class SentMessage:
     unique_id: str
     offset_id: str
     took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDraft:
+    """A message to be sent again. topic: where it was first sent to, whatever copy this is of. properties: those that
+    its sender may set. left_out: names of its other ones, which say what became of it. body: decompressed when its
+    client had compressed it; None when it was not asked for, or cannot be decompressed."""
+
+    topic: str
+    queue_id: int
+    tags: str
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    sharding_key: str
+    left_out: tuple[str, ...]
+    body: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
