@@ -4,7 +4,7 @@ Bodies are read here, into memory, before Django sees the request: Django would 
 temporary file, and then ask who it is from. Most addresses take no body. One that is too large, or comes too slowly, is
 refused while it arrives, and the connection is closed without reading the rest.
 
-Only a test message may be large, and only from somebody who may send one: when more than `SMALL` bytes come, the caller
+Only what brings messages may be large, and only from somebody who may send them: when more than `SMALL` bytes come, the caller
 is looked up first. Who may not send gets the same answer as without a body.
 """
 
@@ -48,6 +48,8 @@ SMALL = FORM
 # characters, base64 three bytes in four.
 SEND_FACTOR = 3
 SEND = -1
+# A file of messages to import. Two can be on their way at once.
+UPLOAD = 32 * 1024 * 1024 - FORM
 # All bodies beyond SMALL that are held at once. One of the largest possible (maxMessageSize 16 MiB) fits.
 HELD_BYTES = 64 * 1024 * 1024
 
@@ -64,7 +66,7 @@ TAKES: dict[str, int] = {
             *("login", "logout", "set_language", "confirm_password", "account"),
             *("setup", "setup_administrator", "setup_address", "setup_message"),
             *("topic_create", "topic_edit", "topic_delete", "group_create", "group_edit", "group_delete"),
-            *("replay_create", "replay_act", "group_reset", "group_reset_undo"),
+            *("message_run", "replay_create", "replay_act", "group_reset", "group_reset_undo"),
             *("delayed_act", "transaction_check", "transaction_decide", "transaction_resume"),
             *("replay_create", "replay_act", "job_cancel", "audit_check"),
             *("system_config_change", "system_clean", "token_create", "token_revoke"),
@@ -73,6 +75,8 @@ TAKES: dict[str, int] = {
         FORM,
     ),
     "send_message": SEND,
+    "message_export": FORM,
+    "message_import": UPLOAD + FORM,
     "POST api/v1/tokens": SETTINGS,
     "DELETE api/v1/tokens/<int:token_id>": WORD,
     "PATCH api/v1/system/config": SETTINGS,
@@ -81,11 +85,14 @@ TAKES: dict[str, int] = {
     "PATCH api/v1/topics/<topic>": SETTINGS,
     "DELETE api/v1/topics/<topic>": WORD,
     "POST api/v1/topics/<topic>/messages": SEND,
+    "POST api/v1/topics/<topic>/exports": SETTINGS,
+    "POST api/v1/topics/<topic>/imports": UPLOAD,
     "POST api/v1/groups": SETTINGS,
     "PATCH api/v1/groups/<group>": SETTINGS,
     "DELETE api/v1/groups/<group>": WORD,
     "POST api/v1/groups/<group>/offset-resets": FORM,
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": WORD,
+    "POST api/v1/messages/<path:ref>/deliveries": SETTINGS,
     "POST api/v1/groups/<group>/replays": SEND,
     "POST api/v1/groups/<group>/retries/acts": SEND,
     "POST api/v1/replays/<job>/<act>": WORD,

@@ -113,7 +113,11 @@ ACCESS: dict[str, Rule] = {
     "message_content": VIEWER.with_grants("may_read_bodies"),
     "message_raw": VIEWER.with_grants("may_read_bodies"),
     "message_download": VIEWER.with_grants("may_read_bodies", "may_export"),
+    "message_run": OPERATOR,
     "send_message": OPERATOR,
+    # With bodies it needs the two grants as well; the view and the kind of job ask for them.
+    "message_export": VIEWER,
+    "message_import": OPERATOR,
     "system": VIEWER,
     "system_checks": VIEWER,
     "system_config": VIEWER,
@@ -170,6 +174,8 @@ ACCESS: dict[str, Rule] = {
     "GET api/v1/topics/<topic>/producers": VIEWER,
     "GET api/v1/topics/<topic>/messages": VIEWER,
     "POST api/v1/topics/<topic>/messages": OPERATOR,
+    "POST api/v1/topics/<topic>/exports": VIEWER,
+    "POST api/v1/topics/<topic>/imports": OPERATOR,
     "GET api/v1/groups": VIEWER,
     "POST api/v1/groups": OPERATOR,
     "GET api/v1/groups/<group>": VIEWER,
@@ -205,6 +211,7 @@ ACCESS: dict[str, Rule] = {
     "GET api/v1/clients": VIEWER,
     "GET api/v1/search": VIEWER,
     "GET api/v1/messages/<path:ref>": VIEWER,
+    "POST api/v1/messages/<path:ref>/deliveries": OPERATOR,
     "GET api/v1/messages/<path:ref>/body": VIEWER.with_grants("may_read_bodies"),
     "GET api/v1/messages/<path:ref>/record": VIEWER.with_grants("may_read_bodies"),
     # Clients and brokers without credentials ask where the name servers are; see `api.nsaddr`.

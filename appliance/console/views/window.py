@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from ... import runtime
 from ...engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, Unavailable
+from ..spreadsheet import cell
 from ..templatetags.pages import translated
 
 if TYPE_CHECKING:
@@ -110,14 +111,6 @@ def csv_answer(name: str, header: Sequence[str], rows: Iterable[Sequence[object]
     response = HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8")
     response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.csv")
     return response
-
-
-def cell(value: object) -> str:
-    """A spreadsheet would run a text that begins like a formula."""
-    if value is None:
-        return ""
-    text = str(value)
-    return "'" + text if isinstance(value, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
 def time_asked(request: HttpRequest, name: str) -> int | None:

@@ -30,6 +30,7 @@ from .look_ahead import LookAhead
 from .measurements import Measurements
 from .measures import Measures
 from .message_copies import MessageCopies
+from .message_import import MessageImport
 from .message_story import MessageStories
 from .messages import MessageViews
 from .needs import Needs
@@ -77,6 +78,7 @@ class BrokerParts:
     dead_letters: DeadLetterViews
     replays: ReplayCommands
     sender: TestSender
+    imports: MessageImport
     waiting: WaitingViews
     waiting_commands: WaitingCommands
     transactions: TransactionViews
@@ -191,6 +193,7 @@ def build(
         ),
         options=OptionCommands(options, topics, pool),
         retention=RetentionPart(store, topics, options, broker.cleaning, pool),
+        imports=MessageImport(topics, broker.own_appends, lambda: broker.send_properties.added, options),
         sender=TestSender(
             topics,
             broker.own_appends,

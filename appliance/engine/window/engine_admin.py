@@ -18,10 +18,9 @@ from . import diagnosis_snapshots as diagnosis
 from . import message_snapshots as m
 from . import snapshots as s
 from .bodies import view_body
-from .letters_window import LettersWindow
 from .measurements import Measurement
 from .message_draft import draft_of
-from .message_looks import query_of
+from .messages_window import MessagesWindow
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
 from .retention import Retention
@@ -30,7 +29,7 @@ from .tail import Tail, Wanted
 from .topic_views import route_of, settings_of
 
 
-class EngineAdmin(LettersWindow):
+class EngineAdmin(MessagesWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers
@@ -327,38 +326,6 @@ class EngineAdmin(LettersWindow):
         return self._running().asking.consume_directly(group, client_id, ref, by)
 
     # --- messages
-
-    def messages(
-        self,
-        topic: str,
-        *,
-        queue_id: int | None = None,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        newest_first: bool = True,
-        cursor: str | None = None,
-        limit: int = 50,
-        filter_text: str | None = None,
-        budget_ms: float = 250.0,
-    ) -> m.MessagePage:
-        """A page of a topic's messages stored in [from_ms, to_ms], over a snapshot that new messages do not change.
-
-        The first call fixes the snapshot; `next_cursor` goes on in it and carries the times, queue and direction, so
-        only topic and limit go with it. The cursor is no secret and gives no access: it is checked, and good for this
-        topic only. limit: 1 to 500. No bodies. filter_text: only what this expression of `filter/query` finds; it goes
-        with the cursor, and a page ends after budget_ms or 64 MiB, however few it found by then. Who may not read
-        bodies may not filter by them; the caller checks that with `filter_reads_bodies`. NotFound (topic, queue),
-        InvalidInput (cursor, limit, times, filter).
-        """
-        return self._running().messages.page(
-            topic, queue_id, from_ms, to_ms, newest_first, cursor, limit, None, filter_text, budget_ms
-        )
-
-    @staticmethod
-    def filter_reads_bodies(filter_text: str | None) -> bool:
-        """Whether an expression looks into bodies. InvalidInput where it is wrong."""
-        query = query_of(filter_text)
-        return query is not None and query.reads_bodies
 
     def search(
         self,

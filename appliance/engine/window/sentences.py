@@ -155,6 +155,14 @@ TEMPLATES: dict[str, str] = {
     # reasons why something is not known
     "broadcast_keeps_offsets": "A broadcasting group keeps its offsets on its clients.",
     "never_committed": "The group has not committed an offset yet.",
+    "queue_never_committed": "The group has committed offsets of other queues here, but none of queue %(queue)d.",
+    "filter_depends": (
+        "Its members subscribe to different things: who has queue %(queue)d decides whether it is kept out."
+    ),
+    "past_or_filtered": (
+        "The committed offset %(offset)d is past it, but its members subscribe to different things: it was "
+        "consumed, or kept out by the filter of whoever had queue %(queue)d."
+    ),
     "some_never_committed": (
         "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
     ),
