@@ -321,6 +321,16 @@ SENTENCES: dict[str, str] = {
     "copy_not_found": gettext_noop("It was due, but its copy was not found: it may have expired or been dropped."),
     "broadcast_keeps_offsets": gettext_noop("A broadcasting group keeps its offsets on its clients."),
     "never_committed": gettext_noop("The group has not committed an offset yet."),
+    "queue_never_committed": gettext_noop(
+        "The group has committed offsets of other queues here, but none of queue %(queue)d."
+    ),
+    "filter_depends": gettext_noop(
+        "Its members subscribe to different things: who has queue %(queue)d decides whether it is kept out."
+    ),
+    "past_or_filtered": gettext_noop(
+        "The committed offset %(offset)d is past it, but its members subscribe to different things: it was "
+        "consumed, or kept out by the filter of whoever had queue %(queue)d."
+    ),
     "some_never_committed": gettext_noop(
         "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
     ),
@@ -440,11 +450,15 @@ SENTENCES: dict[str, str] = {
     "replay_no_such_offset": gettext_noop("Queue %(queue)d has no offset %(offset)d; it ends at %(end)d."),
     "replay_long_list": gettext_noop("A list holds %(limit)d offsets at most."),
     "group_or_topic": gettext_noop("Choose a group or a topic, not both."),
+    "queue_or_key": gettext_noop("Give either a queue or a sharding key, which chooses one."),
+    "filter_too_long": gettext_noop("A filter has at most %(limit)d characters."),
+    "expression_wrong": gettext_noop("This is no SQL92 expression: %(reason)s."),
     "level_or_time": gettext_noop("Give either a delay level or a time."),
     "waiting_record_gone": gettext_noop("Its record is no longer in the log."),
     "waiting_target_missing": gettext_noop("Its record does not say where it is to go."),
     "waiting_topic_gone": gettext_noop("The topic %(topic)s that it is for does not exist."),
     "waiting_places_or_filter": gettext_noop("Name the messages, or choose them by group, topic or level."),
+    "retry_of_another": gettext_noop("One of these messages is not a retry of this group."),
     "waiting_bad_place": gettext_noop("A waiting message is named by its level and its offset there."),
     "waiting_delivered": gettext_noop("It is being delivered, or has been."),
     "waiting_handled": gettext_noop("It has been handled before."),

@@ -76,6 +76,10 @@ PAGE_OF = {
     "GET api/v1/groups/<group>/offset-resets/<int:reset_id>": "group_reset_done",
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "group_reset_undo",
     "GET api/v1/dead-letters": "dead_letter_groups",
+    "GET api/v1/dead-letters/expiring": "dead_letter_groups",
+    "GET api/v1/groups/<group>/dead-letters/summary": "dead_letters",
+    "GET api/v1/groups/<group>/retries": "group_retries",
+    "POST api/v1/groups/<group>/retries/acts": "group_retries_act",
     "GET api/v1/groups/<group>/dead-letters": "dead_letters",
     "POST api/v1/groups/<group>/replays": "replay_create",
     "GET api/v1/replays": "dead_letter_groups",
@@ -111,6 +115,8 @@ ALONE = {
     "overview_live": "the overview again, as a stream",
     "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
     "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
+    "replay_results_file": "GET .../replays/<job>/results, whose rows it joins",
+    "group_retries_done": "what the answer of POST .../retries/acts says, kept for the page",
     "replay_progress": "GET .../replays/<job>, whose figures it shows again each second",
     "delayed_done": "what POST .../delayed/acts answers, shown again",
     "transaction_done": "what POST .../transactions/checks and .../decisions answer, shown again",
@@ -243,6 +249,12 @@ ACTS = {
     "POST api/v1/jobs/<job>/cancel": Act(
         lambda client, name: client.post(reverse("job_cancel", args=[_running_job()])),
         lambda caller, name: caller.ask("POST", f"/jobs/{_running_job()}/cancel"),
+    ),
+    "POST api/v1/groups/<group>/retries/acts": Act(
+        lambda client, name: client.post(
+            reverse("group_retries_act", args=[name]), {"what": "deliver_now", "step": "apply"}
+        ),
+        lambda caller, name: caller.post(f"/groups/{name}/retries/acts", {"action": "deliver_now"}),
     ),
     "POST api/v1/replays/<job>/<act>": Act(
         lambda client, name: client.post(reverse("replay_act", args=[_slow_replay(name)]), {"what": "pause"}),
@@ -391,6 +403,7 @@ FAILING = {
     "POST api/v1/system/retention/clean": "clean",
     "POST api/v1/topics/<topic>/messages": "send_test_message",
     "POST api/v1/groups/<group>/replays": "start_replay",
+    "POST api/v1/groups/<group>/retries/acts": "act_on_waiting",
     "POST api/v1/delayed/acts": "act_on_waiting",
     "POST api/v1/transactions/checks": "act_on_transactions",
     "POST api/v1/transactions/decisions": "act_on_transactions",

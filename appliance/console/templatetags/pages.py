@@ -169,6 +169,22 @@ def clock(at_ms: int, span: str = "") -> str:
 
 
 @register.filter
+def after(at_ms: int, begin_ms: int) -> str:
+    """How long after (or before) another moment: `+12 ms`, `+4 min 10 s`, `−3 ms`."""
+    span = at_ms - begin_ms
+    sign = "+" if span >= 0 else "−"
+    length = abs(span)
+    return sign + (_("%(ms)s ms") % {"ms": length} if length < 1000 else as_duration(length / 1000))
+
+
+@register.filter
+def from_now(at_ms: int) -> str:
+    """How long until then; that it has come when it has."""
+    span = at_ms / 1000 - time.time()
+    return _("now") if span <= 0 else _("in %(span)s") % {"span": as_duration(span)}
+
+
+@register.filter
 def as_time_ms(at_ms: int | None) -> SafeString | str:
     """A wall time with its milliseconds."""
     if at_ms is None:

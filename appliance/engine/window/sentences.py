@@ -155,6 +155,14 @@ TEMPLATES: dict[str, str] = {
     # reasons why something is not known
     "broadcast_keeps_offsets": "A broadcasting group keeps its offsets on its clients.",
     "never_committed": "The group has not committed an offset yet.",
+    "queue_never_committed": "The group has committed offsets of other queues here, but none of queue %(queue)d.",
+    "filter_depends": (
+        "Its members subscribe to different things: who has queue %(queue)d decides whether it is kept out."
+    ),
+    "past_or_filtered": (
+        "The committed offset %(offset)d is past it, but its members subscribe to different things: it was "
+        "consumed, or kept out by the filter of whoever had queue %(queue)d."
+    ),
     "some_never_committed": (
         "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
     ),
@@ -276,6 +284,7 @@ TEMPLATES: dict[str, str] = {
     "waiting_target_missing": "Its record does not say where it is to go.",
     "waiting_topic_gone": "The topic %(topic)s that it is for does not exist.",
     "waiting_places_or_filter": "Name the messages, or choose them by group, topic or level.",
+    "retry_of_another": "One of these messages is not a retry of this group.",
     "waiting_bad_place": "A waiting message is named by its level and its offset there.",
     "waiting_delivered": "It is being delivered, or has been.",
     "waiting_handled": "It has been handled before.",
