@@ -4,8 +4,8 @@ Bodies are read here, into memory, before Django sees the request: Django would 
 temporary file, and then ask who it is from. Most addresses take no body. One that is too large, or comes too slowly, is
 refused while it arrives, and the connection is closed without reading the rest.
 
-Only what brings messages may be large, and only from somebody who may send them: when more than `SMALL` bytes come, the caller
-is looked up first. Who may not send gets the same answer as without a body.
+Only what brings messages may be large, and only from somebody who may send them: when more than `SMALL` bytes come, the
+caller is looked up first. Who may not send gets the same answer as without a body.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
@@ -61,6 +62,8 @@ PAGE_OF = {
     "GET api/v1/topics/<topic>/producers": "topic",
     "GET api/v1/topics/<topic>/messages": "messages",
     "POST api/v1/topics/<topic>/messages": "send_message",
+    "POST api/v1/topics/<topic>/exports": "message_export",
+    "POST api/v1/topics/<topic>/imports": "message_import",
     "GET api/v1/groups": "groups",
     "POST api/v1/groups": "group_create",
     "GET api/v1/groups/<group>": "group",
@@ -201,6 +204,16 @@ ACTS = {
     "POST api/v1/topics/<topic>/messages": Act(
         lambda client, name: client.post(reverse("send_message"), {"topic": name, "body": "x"}),
         lambda caller, name: caller.post(f"/topics/{name}/messages", {"body": {"data": "x"}}),
+    ),
+    "POST api/v1/topics/<topic>/exports": Act(
+        lambda client, name: client.post(reverse("message_export"), {"topic": name, "format": "ndjson", "whole": "on"}),
+        lambda caller, name: caller.post(f"/topics/{name}/exports", {"bodies": True}),
+    ),
+    "POST api/v1/topics/<topic>/imports": Act(
+        lambda client, name: client.post(
+            reverse("message_import"), {"topic": name, "file": SimpleUploadedFile("messages.ndjson", b"{}")}
+        ),
+        lambda caller, name: caller.post(f"/topics/{name}/imports?dry_run=true", {}),
     ),
     "POST api/v1/groups": Act(
         lambda client, name: client.post(reverse("group_create"), GROUP | {"name": name + "-new"}),
