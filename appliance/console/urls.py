@@ -6,6 +6,7 @@ from . import converters  # noqa: F401  (registers <name:...>)
 from .views import (
     account,
     api_tokens,
+    archives,
     audit_log,
     clients,
     dead_letters,
@@ -85,6 +86,7 @@ urlpatterns = [
     path("groups/<name:name>/retries/act/", retries.group_retries_act, name="group_retries_act"),
     path("groups/<name:name>/retries/done/", retries.group_retries_done, name="group_retries_done"),
     path("dead-letters/<name:name>/replay/", replays.replay_create, name="replay_create"),
+    path("dead-letters/<name:name>/archive/", archives.archive_create, name="archive_create"),
     path("replays/<str:job>/", replays.replay, name="replay"),
     path("replays/<str:job>/progress/", replays.replay_progress, name="replay_progress"),
     path("replays/<str:job>/results/", replays.replay_results_file, name="replay_results_file"),

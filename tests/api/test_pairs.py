@@ -78,6 +78,7 @@ PAGE_OF = {
     "GET api/v1/dead-letters": "dead_letter_groups",
     "GET api/v1/dead-letters/expiring": "dead_letter_groups",
     "GET api/v1/groups/<group>/dead-letters/summary": "dead_letters",
+    "POST api/v1/groups/<group>/dead-letters/archives": "archive_create",
     "GET api/v1/groups/<group>/retries": "group_retries",
     "POST api/v1/groups/<group>/retries/acts": "group_retries_act",
     "GET api/v1/groups/<group>/dead-letters": "dead_letters",
@@ -249,6 +250,10 @@ ACTS = {
     "POST api/v1/jobs/<job>/cancel": Act(
         lambda client, name: client.post(reverse("job_cancel", args=[_running_job()])),
         lambda caller, name: caller.ask("POST", f"/jobs/{_running_job()}/cancel"),
+    ),
+    "POST api/v1/groups/<group>/dead-letters/archives": Act(
+        lambda client, name: client.post(reverse("archive_create", args=[name]), {"format": "csv"}),
+        lambda caller, name: caller.post(f"/groups/{name}/dead-letters/archives", {"format": "csv"}),
     ),
     "POST api/v1/groups/<group>/retries/acts": Act(
         lambda client, name: client.post(
