@@ -30,7 +30,7 @@ ENTRIES = (
     Entry("send_message", _("Send a message"), below=True),
     Entry("topics", _("Topics"), ("topic",)),
     Entry("groups", _("Consumer groups"), ("group",)),
-    Entry("dead_letter_groups", _("Dead letters"), ("dead_letter", "replay")),
+    Entry("dead_letter_groups", _("Dead letters"), ("dead_letter", "replay", "archive_")),
     Entry("delayed", _("Delayed messages"), ("delayed_",)),
     Entry("transactions", _("Transactions"), ("transaction_",)),
     Entry("clients", _("Clients"), ("client",)),

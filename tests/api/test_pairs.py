@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
@@ -75,6 +76,8 @@ PAGE_OF = {
     "GET api/v1/topics/<topic>/producers": "topic",
     "GET api/v1/topics/<topic>/messages": "messages",
     "POST api/v1/topics/<topic>/messages": "send_message",
+    "POST api/v1/topics/<topic>/exports": "message_export",
+    "POST api/v1/topics/<topic>/imports": "message_import",
     "GET api/v1/groups": "groups",
     "POST api/v1/groups": "group_create",
     "GET api/v1/groups/<group>": "group",
@@ -96,6 +99,7 @@ PAGE_OF = {
     "GET api/v1/dead-letters": "dead_letter_groups",
     "GET api/v1/dead-letters/expiring": "dead_letter_groups",
     "GET api/v1/groups/<group>/dead-letters/summary": "dead_letters",
+    "POST api/v1/groups/<group>/dead-letters/archives": "archive_create",
     "GET api/v1/groups/<group>/retries": "group_retries",
     "POST api/v1/groups/<group>/retries/acts": "group_retries_act",
     "GET api/v1/groups/<group>/dead-letters": "dead_letters",
@@ -288,6 +292,16 @@ ACTS = {
         lambda client, name: client.post(reverse("send_message"), {"topic": name, "body": "x"}),
         lambda caller, name: caller.post(f"/topics/{name}/messages", {"body": {"data": "x"}}),
     ),
+    "POST api/v1/topics/<topic>/exports": Act(
+        lambda client, name: client.post(reverse("message_export"), {"topic": name, "format": "ndjson", "whole": "on"}),
+        lambda caller, name: caller.post(f"/topics/{name}/exports", {"bodies": True}),
+    ),
+    "POST api/v1/topics/<topic>/imports": Act(
+        lambda client, name: client.post(
+            reverse("message_import"), {"topic": name, "file": SimpleUploadedFile("messages.ndjson", b"{}")}
+        ),
+        lambda caller, name: caller.post(f"/topics/{name}/imports?dry_run=true", {}),
+    ),
     "POST api/v1/groups": Act(
         lambda client, name: client.post(reverse("group_create"), GROUP | {"name": name + "-new"}),
         lambda caller, name: caller.post("/groups", {"name": name + "-new"}),
@@ -378,6 +392,10 @@ ACTS = {
     "POST api/v1/jobs/<job>/cancel": Act(
         lambda client, name: client.post(reverse("job_cancel", args=[_running_job()])),
         lambda caller, name: caller.ask("POST", f"/jobs/{_running_job()}/cancel"),
+    ),
+    "POST api/v1/groups/<group>/dead-letters/archives": Act(
+        lambda client, name: client.post(reverse("archive_create", args=[name]), {"format": "csv"}),
+        lambda caller, name: caller.post(f"/groups/{name}/dead-letters/archives", {"format": "csv"}),
     ),
     "POST api/v1/groups/<group>/retries/acts": Act(
         lambda client, name: client.post(

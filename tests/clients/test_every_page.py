@@ -102,6 +102,8 @@ PAGES: dict[str, list[str]] = {
     "message_download": ["/messages/{large}/download/"],
     "send_message": ["/messages/send/", "/messages/send/?topic=orders"],
     "message_tail": ["/messages/tail/", "/messages/tail/?topic=orders&tags=a"],
+    "message_export": ["/messages/export/", "/messages/export/?topic=orders&filter=tag+%3D+%27a%27"],
+    "message_import": ["/messages/import/", "/messages/import/?topic=orders"],
     "search": ["/search/", "/search/?q=second", "/search/?q=no-such-key", "/search/?q=text-1&topic=orders"],
     "system": ["/system/"],
     "system_checks": ["/system/checks/"],
@@ -185,6 +187,7 @@ DOWNLOADS = {
     "replay": ("/replays/{replay}/?format=csv", "number"),
     "audit": ("/system/audit/?format=csv", "id"),
     "jobs": ("/jobs/?format=csv", "job"),
+    "messages": ("/messages/?topic=orders&format=csv", "topic"),
 }
 
 #: Route of each GET of the API -> what is asked below /api/v1. Parameters that are one of several words are tried with
@@ -214,7 +217,8 @@ OPERATIONS: dict[str, list[str]] = {
     "topics/<topic>/route": ["/topics/orders/route"],
     "topics/<topic>/groups": ["/topics/orders/groups", "/topics/notices/groups"],
     "topics/<topic>/producers": ["/topics/orders/producers", "/topics/sequence/producers"],
-    "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages"],
+    "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages",
+                                "/topics/orders/messages?filter=body+CONTAINS+%27a%27"],
     "groups": ["/groups", "/groups?limit=1", "/groups?system=true", "/groups?online=true", "/groups?online=false"],
     "groups/<group>": [*(f"/groups/{group}" for group in MEMBERS), "/groups/late"],
     "groups/<group>/queues": [*(f"/groups/{group}/queues" for group in MEMBERS), "/groups/late/queues?limit=1"],
