@@ -20,6 +20,7 @@ from . import errors, questions
 from .problems import CONTENT_TYPE
 from .routers import (
     account,
+    alerts,
     audit,
     clients,
     dead_letters,
@@ -30,6 +31,7 @@ from .routers import (
     offset_resets,
     system,
     topics,
+    users,
     waiting,
 )
 from .schemas import ProblemOut
@@ -73,6 +75,8 @@ def _made() -> NinjaAPI:
     # The two below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
     for part in (
         account,
+        alerts,
+        users,
         audit,
         jobs,
         message_jobs,

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
-from django.utils import translation
+from django.utils import timezone, translation
 from django.utils.functional import SimpleLazyObject
 
 from .. import __version__
@@ -39,5 +39,6 @@ def console(request: HttpRequest) -> dict[str, object]:
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],
         # As late as the page writes its notices: by then its view has read what it knows.
         "unread": lambda: asked.unread(request),
+        "zone": timezone.get_current_timezone_name(),
         "request_id": getattr(request, "request_id", ""),
     }

@@ -76,7 +76,7 @@ def list_dead_letters(
 ) -> Any:
     """A group's dead letters by the time they died, newest first, without bodies; of one snapshot. With a filter
     `seen` of `total` were looked at, and a page may be empty and have a next one."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     asked = {"topic": origin_topic, "retries": retries, "key": key, "replayed": replayed}
     wanted = {name: value for name, value in asked.items() if value is not None}
     return runtime.window().dead_letters(group, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=limit)
@@ -85,7 +85,7 @@ def list_dead_letters(
 @router.get("/groups/{group}/dead-letters/summary", response=DeadLetterSummaryOut)
 def summarize_dead_letters(request: HttpRequest, group: str) -> Any:
     """A group's dead letters by origin topic, retries and hour."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return runtime.window().dead_letter_summary(group)
 
 
@@ -93,7 +93,7 @@ def summarize_dead_letters(request: HttpRequest, group: str) -> Any:
 def retry_ladder(request: HttpRequest, group: str) -> Any:
     """How many of a group's messages wait for their next try, at which level and since when. The messages themselves:
     `GET /delayed?group=`."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return runtime.window().retry_ladder(group)
 
 
@@ -101,7 +101,7 @@ def retry_ladder(request: HttpRequest, group: str) -> Any:
 def act_on_retries(request: HttpRequest, group: str, body: RetryActIn, dry_run: DryRun) -> Any:
     """Retry messages of a group now, make dead letters of them, or drop them, before they are due. Each has its result;
     of a single place it is an error that says why (404, 409, 503)."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     window = runtime.window()
     places = [(one.level, one.queue_offset, one.unique_id) for one in body.places or ()]
     chosen: dict[str, Any] = {}
@@ -126,7 +126,9 @@ def act_on_retries(request: HttpRequest, group: str, body: RetryActIn, dry_run: 
 def start_replay(request: HttpRequest, response: HttpResponse, group: str, body: ReplayIn, dry_run: DryRun) -> Any:
     """Send dead letters of a group again, as a job that survives restarts. 202 with its place; the dead letters stay
     where they are. 409 while another replay of the group is not finished."""
-    auth.require_access(request, group, *([body.topic] if body.topic else []))
+    auth.require_groups(request, group)
+    if body.topic:
+        auth.require_topics(request, body.topic)
     if body.target == "original":  # wherever they came from
         auth.require_all_names(request)
     asked = body.model_dump(exclude={"filter"})
@@ -189,5 +191,5 @@ def act_on_replay(request: HttpRequest, job: str, act: Literal["pause", "resume"
 def _reach(request: HttpRequest, job: str) -> Any:
     """The replay, if the caller may access its group."""
     found = runtime.window().replay_job(job)
-    auth.require_access(request, found.group)
+    auth.require_groups(request, found.group)
     return found

@@ -15,6 +15,8 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput
+from ..identity import names_for
+from ..scope import cut
 from .window import (
     CSV_ROWS,
     PAGE_SIZE,
@@ -59,20 +61,24 @@ def dead_letter_groups(request: HttpRequest) -> HttpResponse:
     def fetch(page: int, size: int) -> Any:
         return admin.dead_letter_groups(q, sort, page, size)
 
+    fetch_cut = cut(request, "group", fetch)
     if wants_csv(request):
         return csv_answer(
             "dead-letters",
             ("group", "dead_letters", "oldest_ms", "newest_ms", "expires_not_before_ms", "replay"),
             (
                 (row.group, row.count, row.oldest_ms, row.newest_ms, row.expires_not_before_ms, row.job)
-                for row in all_rows(fetch)
+                for row in all_rows(fetch_cut)
             ),
         )
     found = admin.replay_jobs()
     expiring = admin.expiring_dead_letters()
-    context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort, "expiring": expiring}
+    names = names_for(request.user)
+    context = {"page": fetch_cut(page_number(request), PAGE_SIZE), "q": q, "sort": sort}
+    context |= {"expiring_total": sum(one.count for one in expiring.groups if names.has_group(one.group))}
     context |= {"soon": {one.group: one.count for one in expiring.groups}}
-    context |= {"jobs": found.jobs[:20], "unreadable": found.unreadable}
+    context |= {"jobs": [job for job in found.jobs if names.has_group(job.group)][:20]}
+    context |= {"unreadable": found.unreadable if names.is_every else ()}
     return render(request, "dead_letters/groups.html", context)
 
 

@@ -199,6 +199,7 @@ TEMPLATES: dict[str, str] = {
     "no_answer_in_time": "There was no answer within %(seconds)d s; the message may have been stored.",
     "client_too_old": "%(client)s has version %(version)s, which does not know this question; V3_1_8 or later does.",
     "client_silent": "%(client)s has left, or has not answered within %(seconds)d s.",
+    "client_being_asked": "%(client)s is being asked already; wait for its answer.",
     "client_refused": "%(client)s answered with code %(number)d: %(reason)s",
     "client_unreadable": "The answer of %(client)s cannot be read: %(reason)s.",
     "out_of_range": "%(field)s must be between %(low)d and %(high)d.",
