@@ -102,6 +102,7 @@ ACCESS: dict[str, Rule] = {
     "transaction_decide": ADMIN,
     "transaction_done": OPERATOR,
     "transaction_resume": OPERATOR,
+    "connect": VIEWER,
     "clients": VIEWER,
     "search": VIEWER,
     "messages": VIEWER,

@@ -106,6 +106,7 @@ ALONE = {
     **dict.fromkeys(("setup", "setup_administrator", "setup_address", "setup_message", "setup_message_count"), _SET_UP),
     **dict.fromkeys(("users", "user_create", "user", "user_reset_password", "user_set_active"), _PEOPLE),
     "overview_live": "the overview again, as a stream",
+    "connect": "its programs are for people; the addresses are those of GET /system",
     "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
     "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
     "replay_progress": "GET .../replays/<job>, whose figures it shows again each second",
