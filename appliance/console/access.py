@@ -132,6 +132,7 @@ ACCESS: dict[str, Rule] = {
     "transaction_decide": ADMIN,
     "transaction_done": OPERATOR,
     "transaction_resume": OPERATOR,
+    "connect": VIEWER,
     "clients": VIEWER,
     "client": VIEWER,
     "client_ask": OPERATOR,

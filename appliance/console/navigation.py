@@ -35,6 +35,7 @@ ENTRIES = (
     Entry("transactions", _("Transactions"), ("transaction_",)),
     Entry("clients", _("Clients"), ("client",)),
     Entry("alerts", _("Alerts"), ("alert",)),
+    Entry("connect", _("Connect a client"), below=True),
     Entry("jobs", _("Jobs"), ("job",)),
     Entry("system", _("System"), ("system_",)),
     Entry("users", _("Users"), ("user",), below=True),

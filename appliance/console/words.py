@@ -250,6 +250,10 @@ SENTENCES: dict[str, str] = {
         "flushDiskType is ASYNC_FLUSH: a power cut can take the last half second of acknowledged messages."
     ),
     "advertised_loopback": gettext_noop("Clients are given %(address)s, which works on this machine only."),
+    "advertised_elsewhere": gettext_noop(
+        "Clients are told %(address)s, but the ports listen on %(bind)s only, so they cannot connect. Restart with "
+        "--bind 0.0.0.0 or --bind %(host)s."
+    ),
     "advertised": gettext_noop("Clients are given %(address)s."),
     "back_pressure": gettext_noop(
         "The disk cannot keep up with the producers; nothing more is read from them until it catches up."

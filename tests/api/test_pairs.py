@@ -155,6 +155,7 @@ ALONE = {
     **dict.fromkeys(("user_secret", "token_created"), _OWN),
     "user_set_active": "PATCH .../users/<username>, whose page has a button of its own for it",
     "overview_live": "the overview again, as a stream",
+    "connect": "its programs are for people; the addresses are those of GET /system",
     "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
     "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
     "replay_results_file": "GET .../replays/<job>/results, whose rows it joins",

@@ -101,6 +101,7 @@ PAGES: dict[str, list[str]] = {
     "message_raw": ["/messages/{large}/raw/"],
     "message_download": ["/messages/{large}/download/"],
     "send_message": ["/messages/send/", "/messages/send/?topic=orders"],
+    "connect": ["/connect/", "/connect/?topic=orders&language=go"],
     "message_tail": ["/messages/tail/", "/messages/tail/?topic=orders&tags=a"],
     "message_export": ["/messages/export/", "/messages/export/?topic=orders&filter=tag+%3D+%27a%27"],
     "message_import": ["/messages/import/", "/messages/import/?topic=orders"],
