@@ -31,6 +31,8 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox health [options]    is the server with these options ready?
        rocketbox doctor [options]    check the whole installation, and say what to do
        rocketbox store inspect|verify|export DIR     read a store without a broker
+       rocketbox backup TARGET [options]     copy the data directory, running or not; --check one
+       rocketbox restore BACKUP --into DIR   make a data directory of a backup
        rocketbox --version"""
 
 # Exit status of a start that is refused, and of a wrong command line.
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if command == "openapi":
         return _openapi()
-    if command in ("user", "audit", "health", "doctor", "store"):
+    if command in ("user", "audit", "health", "doctor", "store", "backup", "restore"):
         return _run_small(command, arguments[1:])
     if command != "serve":
         print(f"rocketbox: there is no command {command!r}.\n{USAGE}" if command else USAGE, file=sys.stderr)

@@ -17,8 +17,8 @@ from . import asking_snapshots as asking
 from . import diagnosis_snapshots as diagnosis
 from . import message_snapshots as m
 from . import snapshots as s
+from .backup_window import BackupWindow
 from .bodies import view_body
-from .letters_window import LettersWindow
 from .measurements import Measurement
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
@@ -28,7 +28,7 @@ from .tail import Tail, Wanted
 from .topic_views import route_of, settings_of
 
 
-class EngineAdmin(LettersWindow):
+class EngineAdmin(BackupWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers
