@@ -13,13 +13,12 @@ from ninja import Query
 from ..engine.cursors import decode_cursor, encode_cursor
 from ..engine.errors import InvalidInput
 from .auth import accessible, has_pattern
+from .times import Moment
 
 Limit = Annotated[int, Query(50, ge=1, le=500, description="Items per page.")]
 Cursor = Annotated[str | None, Query(None, max_length=4096, description="The next_cursor of the previous page.")]
-# Milliseconds since 1970, as SQLite and the wire hold them: in 63 bits.
-_LAST_MS = (1 << 63) - 1
-From = Annotated[int | None, Query(None, alias="from", ge=0, le=_LAST_MS, description="Not before, ms since 1970.")]
-To = Annotated[int | None, Query(None, alias="to", ge=0, le=_LAST_MS, description="Not after, ms since 1970.")]
+From = Annotated[Moment | None, Query(None, alias="from", description="Not before this time.")]
+To = Annotated[Moment | None, Query(None, alias="to", description="Not after this time.")]
 
 # The largest page the window makes.
 _MOST = 500
@@ -58,17 +57,18 @@ def table(
     question: tuple[object, ...],
     named: bool = True,
     name: str = "name",
+    kind: str = "",
 ) -> dict[str, Any]:
     """{"items", "next_cursor", "total"} of a table of the window's.
 
     ask(page, page_size) -> a `snapshots.Page`. named: its rows have the name of a topic or
-    group, as the attribute `name`. A token with a pattern sees the rows it may access, and no count of others: then the
-    whole table is read.
+    group, as the attribute `name`; kind: which of the two, as in `auth.accessible`. A
+    caller with a pattern sees the rows it may access, and no count of others: then the whole table is read.
     """
     question = (*question, limit)
     number = page_number(cursor, question)
     if named and has_pattern(request):
-        return rows_page(accessible(request, _all_rows(ask), name), number, limit, question)
+        return rows_page(accessible(request, _all_rows(ask), name, kind), number, limit, question)
     page = ask(number, limit)
     rows = page.rows if page.page == number else ()
     more = page.page < page.pages and page.page == number

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from .schemas import In, Out, PageOut, SentenceOut, Text
+from .times import Moment
 
 _LAST = 1 << 63
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 Offset = Annotated[int, Field(ge=0, lt=_LAST)]
-Milliseconds = Annotated[int, Field(ge=0, lt=_LAST - 1)]
 
 
 class WaitingOut(Out):
@@ -75,8 +75,8 @@ class WaitingFilterIn(In):
     group: Name | None = None
     topic: Name | None = None
     level: Annotated[int, Field(ge=0, lt=1 << 31)] | None = None
-    from_ms: Milliseconds | None = None
-    to_ms: Milliseconds | None = None
+    from_ms: Moment | None = None
+    to_ms: Moment | None = None
     retries: bool | None = None
 
 

@@ -179,7 +179,8 @@ class LiveTail:
                 watch = self._watches[wanted] = _Watch(runtime.window().tail(wanted))
             watch.viewers = (*watch.viewers, viewer)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="live-tail", daemon=True)
+                # No daemon: the process's end waits for it, for some hundredths of a second.
+                self._thread = threading.Thread(target=self._run, name="live-tail")
                 self._thread.start()
 
     def remove(self, wanted: Wanted, viewer: Viewer) -> None:
@@ -224,6 +225,7 @@ class LiveTail:
 
     def _look(self, wanted: Wanted, watch: _Watch) -> None:
         try:
+            runtime.running()  # a tail of an engine that has stopped would find nothing for ever
             look = watch.tail.look()
         except NotFound:
             self._drop(wanted, watch, "gone")

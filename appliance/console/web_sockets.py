@@ -46,12 +46,26 @@ ENDED = 4000
 class TailSocket(AsyncWebsocketConsumer):
     """A topic's new messages. The browser says "pause", "go on" and "here"; see `live_tail` for what it is told."""
 
-    async def connect(self) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        # Owned by the event loop's thread. None before it watches.
         self._viewer: Viewer | None = None
         self._sender: asyncio.Task[None] | None = None
         self._wanted: Wanted | None = None
         self._heard_at = time.monotonic()
+        # What the browser has said since our last sign of life.
         self._said = 0
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:  # however it ends: a server that stops does not wait for the news that the browser has gone
+            if self._viewer is not None and self._wanted is not None:
+                live_tail().remove(self._wanted, self._viewer)
+            if self._sender is not None:
+                self._sender.cancel()
+
+    async def connect(self) -> None:
         caller = await database_sync_to_async(_caller)(self.scope)
         if caller is None:
             await self.close()
@@ -82,14 +96,6 @@ class TailSocket(AsyncWebsocketConsumer):
             await self.close(ENDED)
         elif text_data in ("pause", "go on"):
             self._viewer.pause(text_data == "pause")
-
-    async def disconnect(self, code: int) -> None:
-        if self._viewer is not None and self._wanted is not None:
-            live_tail().remove(self._wanted, self._viewer)
-        if self._sender is not None and self._sender is not asyncio.current_task():
-            self._sender.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._sender
 
     async def _go_on(self, viewer: Viewer) -> None:
         """Send what comes until it ends."""

@@ -27,6 +27,9 @@ VALUES = {
     "<job>": "no-such-job",
     "<act>": "pause",
     "<name>": "no-such-file",
+    "<client_id>": "no-such-client",
+    "<int:number>": "999999",
+    "<username>": "nobody-here",
 }
 
 

@@ -235,6 +235,7 @@ class FullHouse:
         self.refs["job"] = self.visitor.fill_in("/system/audit/", action="/system/audit/check/").split("/")[2]
         self.refs["replay"] = self.visitor.fill_in("/dead-letters/late/replay/", **form).split("/")[2]
         move = {"topic": "orders", "queues": "0", "to": "offset", "offset": "1", "step": "apply"}
+        self.refs["client"] = f"127.0.0.1@{LONG_NAME}"
         self.refs["reset"] = self.visitor.fill_in("/groups/late/reset/", **move).split("/")[4]
         # Two that died, and the copy of one.
         self.sent += 3

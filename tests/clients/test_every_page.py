@@ -42,6 +42,8 @@ LANGUAGES = {"en": "en", "zh-hans": "zh-hans,zh;q=0.9"}
 #: The name of an address -> what is asked of it. {small}, {large} and {dead} stand for messages' offset ids,
 #: {replay} for a replay, {reset} for a reset of offsets.
 #: {replay} for a replay, {job} for a job.
+#: {replay} for a replay, {reset} for a reset of offsets,
+#: {client} for a client.
 PAGES: dict[str, list[str]] = {
     "overview": ["/"],
     "topics": ["/topics/", "/topics/?show=all", "/topics/?show=retry", "/topics/?show=dlq", "/topics/?q=no-such"],
@@ -50,7 +52,15 @@ PAGES: dict[str, list[str]] = {
     "topic_edit": ["/topics/orders/edit/"],
     "topic_delete": ["/topics/orders/delete/", "/topics/never-used/delete/"],
     "groups": ["/groups/", "/groups/?system=on", "/groups/?online=yes", "/groups/?q=no-such"],
-    "group": [*(f"/groups/{group}/" for group in MEMBERS), "/groups/late/"],
+    "group": [
+        *(f"/groups/{group}/{tab}" for group in MEMBERS for tab in ("", "?tab=clients", "?tab=subscriptions")),
+        "/groups/late/", "/groups/late/?tab=settings", "/groups/billing/?sort=-lag_time&q=orders",
+        "/groups/billing/?sort=idle",
+    ],
+    "group_now": ["/groups/billing/now/", "/groups/late/now/?tab=clients"],
+    "group_diagnosis": [*(f"/groups/{group}/diagnosis/" for group in MEMBERS), "/groups/late/diagnosis/"],
+    "group_pause": ["/groups/billing/pause/"],
+    "group_clone": ["/groups/billing/clone/"],
     "group_create": ["/create/group/"],
     "group_edit": ["/groups/billing/edit/"],
     "group_delete": ["/groups/billing/delete/", "/groups/late/delete/"],
@@ -72,6 +82,7 @@ PAGES: dict[str, list[str]] = {
     "transaction_resume": ["/transactions/{small}/resume/"],
     "clients": ["/clients/", "/clients/?role=consumer", "/clients/?role=producer", "/clients/?group=wall",
                 "/clients/?q=no-such"],
+    "client": ["/clients/{client}/"],
     "messages": ["/messages/", "/messages/?topic=orders", "/messages/?topic=orders&order=oldest",
                  "/messages/?topic=orders&queue=1", "/messages/?topic=never-used"],
     "message": ["/messages/{small}/", "/messages/{large}/", "/messages/{dead}/"],
@@ -79,6 +90,7 @@ PAGES: dict[str, list[str]] = {
     "message_raw": ["/messages/{large}/raw/"],
     "message_download": ["/messages/{large}/download/"],
     "send_message": ["/messages/send/", "/messages/send/?topic=orders"],
+    "message_tail": ["/messages/tail/", "/messages/tail/?topic=orders&tags=a"],
     "search": ["/search/", "/search/?q=second", "/search/?q=no-such-key", "/search/?q=text-1&topic=orders"],
     "system": ["/system/"],
     "system_checks": ["/system/checks/"],
@@ -114,6 +126,7 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     "logout": ("/logout/", 405),
     "set_language": ("/language/", 405),
     "system_clean": ("/system/clean/", 405),
+    "client_ask": ("/clients/no-such/ask/", 405),
     "replay_act": ("/replays/no-such/act/", 405),
     "audit_check": ("/system/audit/check/", 405),
     "job_cancel": ("/jobs/no-such/cancel/", 405),
@@ -137,6 +150,7 @@ NO_PAGES: dict[str, tuple[str, int]] = {
 #: Parts of pages, which those ask for themselves.
 FRAGMENTS = {"replay_progress", "group_reset_progress"}
 FRAGMENTS = {"replay_progress", "job_progress"}
+FRAGMENTS = {"replay_progress", "group_reset_progress", "group_now"}
 
 #: A stream has a test of its own below.
 STREAMS = {"overview_live"}
@@ -185,6 +199,10 @@ OPERATIONS: dict[str, list[str]] = {
     "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages"],
     "groups": ["/groups", "/groups?limit=1", "/groups?system=true", "/groups?online=true", "/groups?online=false"],
     "groups/<group>": [*(f"/groups/{group}" for group in MEMBERS), "/groups/late"],
+    "groups/<group>/queues": [*(f"/groups/{group}/queues" for group in MEMBERS), "/groups/late/queues?limit=1"],
+    "groups/<group>/pace": [*(f"/groups/{group}/pace" for group in MEMBERS), "/groups/late/pace"],
+    "groups/<group>/diagnosis": [*(f"/groups/{group}/diagnosis" for group in MEMBERS), "/groups/late/diagnosis"],
+    "clients/<client_id>": ["/clients/{client}"],
     "groups/<group>/offset-resets": ["/groups/billing/offset-resets", "/groups/late/offset-resets"],
     "groups/<group>/offset-resets/<int:reset_id>": ["/groups/late/offset-resets/{reset}"],
     "dead-letters": ["/dead-letters", "/dead-letters?limit=1"],
@@ -250,6 +268,7 @@ def test_every_page_is_walked():
 def test_every_address_of_the_walk_leads_where_its_name_says():
     ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
     ids = dict.fromkeys(("small", "large", "dead", "replay", "job"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset", "client"), "0" * 32)
     for name, address in (
         *((name, address) for name, addresses in PAGES.items() for address in addresses),
         *((name, address) for name, (address, _) in (NO_PAGES | DOWNLOADS).items()),
@@ -261,6 +280,7 @@ def test_every_get_of_the_api_is_walked():
     assert set(gets()) == set(OPERATIONS)
     ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
     ids = dict.fromkeys(("small", "large", "dead", "replay", "job"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset", "client"), "0" * 32)
     for route, addresses in OPERATIONS.items():
         for address in addresses:
             path = urlsplit(f"/api/v1{address.format(**ids)}").path
@@ -289,6 +309,7 @@ def test_a_page_is_shown(house: FullHouse, name: str, language: str):
         answer = house.visitor.get(address.format(**house.refs), LANGUAGES[language])
         assert answer.status == 200, f"{address}: {answer.status}"
         assert answer.body
+        assert not re.search("This page knows no parameter|本页没有名为", answer.text), address
         assert answer.headers["Content-Language"] == language
         if answer.headers["Content-Type"].startswith("text/html") and name not in FRAGMENTS:
             assert f'lang="{language}"' in answer.text.lower()
@@ -360,6 +381,7 @@ def test_every_link_of_every_page_leads_somewhere(house: FullHouse):
         answer = house.visitor.get(address)
         if urlsplit(address).path == "/search/" and answer.status == 302:  # to the one message that it names
             answer = house.visitor.get(answer.headers["Location"])
+        assert "This page knows no parameter" not in answer.text, f"{address} on {on}"
         status = answer.status
         assert status == expected.get(urlsplit(address).path, 200), f"{address} on {on}: {status}"
 

@@ -13,6 +13,7 @@ from .. import auth
 from ..changes import DryRun, audited, by
 from ..paging import Cursor, From, Limit, To
 from ..schemas import Text
+from ..times import Moment
 from ..waiting_schemas import (
     ChecksIn,
     DecisionsIn,
@@ -80,7 +81,7 @@ def delayed_histogram(
     request: HttpRequest,
     bucket_ms: int = Query(60_000, ge=1, lt=1 << 40, description="Of one span."),
     buckets: int = Query(120, ge=1, le=1000, description="How many spans."),
-    begin_ms: int | None = Query(None, ge=0, lt=1 << 50, description="Where the first begins; now without it."),
+    begin_ms: Moment | None = Query(None, description="Where the first begins; now without it."),
     topic: str | None = Topic,
     group: str | None = Group,
     level: int | None = Level,

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ..template_tags import as_bytes, as_duration, as_time, thousands
-from ..words import SENTENCES, WORDS
+from ..words import ADVICE, EVIDENCE, SENTENCES, WORDS
 
 register = template.Library()
 
@@ -33,6 +34,8 @@ def translated(sentence: Any) -> str:
     sizes = set(_SIZE.findall(template))
     args = {
         name: as_bytes(value) if name in sizes
+        else as_duration(value / 1000) if name.endswith("_span")
+        else as_time(value) if name.endswith("_at_ms")
         else thousands(value) if type(value) is int
         else word(value) if name == "field"
         else value
@@ -81,6 +84,48 @@ def place_query(move: Any) -> str:
 
 
 @register.filter
+def evidence_name(name: str) -> str:
+    """What a figure of a finding is."""
+    return str(EVIDENCE.get(name, name))
+
+
+@register.filter
+def advice(kind: str) -> str:
+    """What one can do about a finding."""
+    return str(ADVICE.get(kind, ""))
+
+
+@register.filter
+def evidence_value(one: Any) -> str:
+    """A figure of a finding with its unit."""
+    match one.unit:
+        case "s":
+            return as_duration(one.value)
+        case "messages/s":
+            return per_second(one.value)
+        case "%":
+            return f"{thousands(one.value)} %"
+    return thousands(one.value)
+
+
+@register.filter
+def next_place(queue: Any) -> str:
+    """The query of a search that finds a queue's next message."""
+    return urlencode({"q": f"{queue.topic}/{queue.queue_id}/{queue.next_offset}"})
+
+
+@register.filter
+def spark(values: Iterable[float | None]) -> str:
+    """Points of a line 96 wide and 22 high, for a <polyline>; from 0 to the largest value."""
+    known = [value or 0.0 for value in values]
+    if len(known) < 2:
+        return ""
+    top = max(known) or 1.0
+    step = 96 / (len(known) - 1)
+    return " ".join(f"{number * step:.1f},{21 - 20 * value / top:.1f}" for number, value in enumerate(known))
+
+
+@register.filter
 def spaced(words: Iterable[str]) -> str:
     """Words with spaces between; `join` would escape each, and what shortens the text would cut an escape in two."""
     return " ".join(words)
@@ -111,12 +156,28 @@ def ms_as_duration(span_ms: float | None) -> str:
 
 
 @register.filter
+def ms_since(at_ms: int) -> str:
+    """How long ago, in its two largest units."""
+    return as_duration(max(0.0, time.time() - at_ms / 1000))
+
+
+@register.filter
 def ago(at_ms: int | None) -> SafeString | str:
     """How long ago, with the moment itself in a <time> beside it."""
     if at_ms is None:
         return _("not known")
     span = as_duration(max(0.0, time.time() - at_ms / 1000))
     relative = _("%(span)s ago") % {"span": span}
+    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+
+
+@register.filter
+def countdown(at_ms: int | None) -> SafeString | str:
+    """How long until a moment at the earliest, with the moment itself beside it."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    relative = _("any time now") if left <= 0 else _("in %(span)s or later") % {"span": as_duration(left)}
     return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
 
 
@@ -131,10 +192,23 @@ def coming(at_ms: int | None) -> SafeString | str:
 
 
 @register.filter
+def as_hour(at_ms: int) -> SafeString:
+    """The day and hour of a column, in UTC."""
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return format_html(
+        '<time datetime="{}">{}<br>{}</time>', f"{moment:%Y-%m-%dT%HZ}", f"{moment:%m-%d}", f"{moment:%H}:00"
+    )
+
+
+@register.filter
+def of(table: Any, key: object) -> Any:
+    """The value of a key that is another variable; None without one."""
+    return table.get(key)
+
+
+@register.filter
 def clock(at_ms: int, span: str = "") -> str:
     """A moment as short as a chart of this span needs it, in UTC."""
-    from datetime import UTC, datetime
-
     try:
         moment = datetime.fromtimestamp(at_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -143,11 +217,29 @@ def clock(at_ms: int, span: str = "") -> str:
 
 
 @register.filter
+def after(at_ms: int, begin_ms: int) -> str:
+    """How long after (or before) another moment: `+12 ms`, `+4 min 10 s`, `−3 ms`."""
+    span = at_ms - begin_ms
+    sign = "+" if span >= 0 else "−"
+    length = abs(span)
+    return sign + (_("%(ms)s ms") % {"ms": length} if length < 1000 else as_duration(length / 1000))
+
+
+@register.filter
+def from_now(at_ms: int) -> str:
+    """How long until then; that it has come when it has."""
+    span = at_ms / 1000 - time.time()
+    return _("now") if span <= 0 else _("in %(span)s") % {"span": as_duration(span)}
+
+
+@register.filter
 def as_time_ms(at_ms: int | None) -> SafeString | str:
     """A wall time with its milliseconds."""
     if at_ms is None:
         return _("not known")
-    return format_html('{}<span class="faint">.{}</span>', as_time(at_ms), f"{at_ms % 1000:03d}")
+    return format_html(
+        '<span class="tight">{}<span class="faint">.{}</span></span>', as_time(at_ms), f"{at_ms % 1000:03d}"
+    )
 
 
 @register.simple_tag(takes_context=True)

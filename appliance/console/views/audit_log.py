@@ -12,6 +12,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from .. import jobs, wire_entries
+from ..audit import look
 from ..jobs import audit_check as checking
 from ..models import AuditEntry
 from .window import CSV_ROWS, PAGE_SIZE, asks_the_engine, csv_answer, page_number, time_asked, time_shown, wants_csv
@@ -43,6 +44,7 @@ def audit(request: HttpRequest) -> HttpResponse:
         "entries": [(one, _changes(one), *_marks(one)) for one in found],
         "page": {"total": pages.count, "page": found.number, "pages": pages.num_pages},
         "asked": asked,
+        "verdict": look(),
     }
     return render(request, "audit/list.html", context)
 

@@ -37,6 +37,7 @@ def message_tail(request: HttpRequest) -> HttpResponse:
             check_wanted(wanted)
             runtime.window().topic_settings(wanted.topic)
             context["query"] = urlencode({name: value for name, value in asked.items() if value})
+            context["latest"] = urlencode({"topic": wanted.topic})
             context["wanted"] = wanted
         except NotFound as error:
             context["error"], status = not_found_sentence(error), 404

@@ -23,13 +23,16 @@ from .diagnosis import GroupDiagnosis
 from .disk_room import DiskRoom
 from .figures import TrafficFigures, broker_metrics
 from .group_commands import GroupCommands
+from .group_now import GroupNow
 from .group_views import GroupViews
 from .lag import ConsumerLag
+from .lag_times import LagTimes
 from .live import BrokerSource, LiveFrames
 from .look_ahead import LookAhead
 from .measurements import Measurements
 from .measures import Measures
 from .message_copies import MessageCopies
+from .message_import import MessageImport
 from .message_story import MessageStories
 from .messages import MessageViews
 from .needs import Needs
@@ -67,6 +70,7 @@ class BrokerParts:
     topics: TopicViews
     topic_commands: TopicCommands
     groups: GroupViews
+    group_now: GroupNow
     group_commands: GroupCommands
     offset_commands: OffsetCommands
     clients: ClientViews
@@ -77,6 +81,7 @@ class BrokerParts:
     dead_letters: DeadLetterViews
     replays: ReplayCommands
     sender: TestSender
+    imports: MessageImport
     waiting: WaitingViews
     waiting_commands: WaitingCommands
     transactions: TransactionViews
@@ -104,7 +109,8 @@ def build(
     sampler = broker.sampler
     measures = Measures()
     lag = ConsumerLag(topics, broker.clients, broker.offsets, sampler.index)
-    group_views = GroupViews(groups, store, broker.locks, system.broker_name, lag, sampler, measures)
+    lag_times = LagTimes(measures)
+    group_views = GroupViews(groups, store, broker.locks, system.broker_name, lag, sampler, measures, lag_times)
     clients = ClientViews(broker.clients)
     offsets = broker.offsets
     transactions = _transactions(broker)
@@ -121,10 +127,11 @@ def build(
     messages = MessageViews(topics, store, sampler.index, stories)
     dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
     checks = process_checks.including(_checks(broker, options))
-    disk = DiskRoom(options, sampler)
+    disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
     traffic = TrafficFigures(store, broker.pull, server, sampler)
     stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
-    standing = Standing(lag, group_views, clients, checks, Needs(sampler, stuck))
+    needs = Needs(sampler, stuck, store, topics, groups, measures, lag_times, disk, options)
+    standing = Standing(lag, group_views, clients, checks, needs)
     live = LiveFrames(BrokerSource(traffic, standing, disk))
     sampler.after_sample.append(live.refresh)
     waiting = WaitingViews(
@@ -150,6 +157,7 @@ def build(
         measurements=Measurements(
             sampler,
             lag,
+            lag_times,
             measures,
             store,
             traffic,
@@ -168,6 +176,18 @@ def build(
             topics, broker.topic_service, pool, sampler.index, lag, _forget_route(namesrv, pools)
         ),
         groups=group_views,
+        group_now=GroupNow(
+            groups,
+            store,
+            broker.locks,
+            system.broker_name,
+            lag,
+            sampler,
+            measures,
+            offsets.pulled,
+            broker.pull.long_polling.held_at,
+            broker.delivery_events.last_pulls.get,
+        ),
         group_commands=GroupCommands(groups, topics, broker.group_service, pool, lag),
         offset_commands=OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag),
         clients=clients,
@@ -189,6 +209,7 @@ def build(
         ),
         options=OptionCommands(options, topics, pool),
         retention=RetentionPart(store, topics, options, broker.cleaning, pool),
+        imports=MessageImport(topics, broker.own_appends, lambda: broker.send_properties.added, options),
         sender=TestSender(
             topics,
             broker.own_appends,

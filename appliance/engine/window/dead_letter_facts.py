@@ -13,9 +13,9 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from ..broker.replay.letter_filter import LetterFilter
-from ..broker.replay.provenance import REPLAY_JOB
+from ..broker.replay.provenance import REPLAY_JOB, provenance_of
 from ..errors import CorruptFile
-from ..protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, find_property
+from ..protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, decode_properties, find_property
 from ..protocol.record import Record, decode_record
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
@@ -39,6 +39,8 @@ _COUNTED = 16_384
 HOUR_MS = 3_600_000
 #: Different messages are counted among so many dead letters at most: it takes a set of them for a moment.
 MOST_DISTINCT = 200_000
+#: Jobs of one queue whose messages that died again are kept.
+MOST_JOBS = 1000
 
 
 class LetterKind(NamedTuple):
@@ -50,15 +52,17 @@ class LetterKind(NamedTuple):
 
 
 class QueueFacts:
-    """Of one queue, from `base` on. code: hour << 16 | number of its kind."""
+    """Of one queue, from `base` on. code: hour << 16 | number of its kind. again: replay job -> the numbers of those of
+    its messages that died once more; they stay when the dead letter has expired."""
 
-    __slots__ = ("base", "codes", "counts", "origins")
+    __slots__ = ("again", "base", "codes", "counts", "origins")
 
     def __init__(self, base: int) -> None:
         self.base = base
         self.codes = array("Q")
         self.origins = array("Q")
         self.counts: Counter[int] = Counter()
+        self.again: dict[str, array[int]] = {}
 
     @property
     def end(self) -> int:
@@ -144,7 +148,7 @@ class LetterFacts:
             entries = reader.entries(queue, known.end, SLICE)
             if not entries:
                 return False
-            known.add(*self._read(queue, known.end, entries))
+            known.add(*self._read(queue, known, entries))
         return True
 
     def _has_room(self, queue: ConsumeQueue) -> bool:
@@ -155,7 +159,8 @@ class LetterFacts:
             del self._queues[oldest]
         return True
 
-    def _read(self, queue: ConsumeQueue, begin: int, entries: list[Entry]) -> tuple[array[int], array[int]]:
+    def _read(self, queue: ConsumeQueue, known: QueueFacts, entries: list[Entry]) -> tuple[array[int], array[int]]:
+        begin = known.end
         codes, origins = array("Q"), array("Q")
         start, data = 0, b""
         for number, (physical, size, _) in enumerate(entries):
@@ -169,6 +174,8 @@ class LetterFacts:
                 origins.append(0)
                 continue
             kind = kind_of(record)
+            if kind.again:
+                _keep_again(known, record)
             codes.append(record.store_time_ms // HOUR_MS << 16 | self._number_of(kind))
             origins.append(digest_of(find_property(record.properties, ORIGIN_MESSAGE_ID)))
         return codes, origins
@@ -204,6 +211,17 @@ def _record(data: bytes, at: int, queue: ConsumeQueue, offset: int) -> Record | 
     except CorruptFile:
         return None
     return record if QueueReader.belongs(record, queue, offset) else None
+
+
+def _keep_again(known: QueueFacts, record: Record) -> None:
+    job, sequence, _ = provenance_of(decode_properties(record.properties))
+    if job is not None and sequence is not None and sequence < 1 << 32 and len(job) <= 64:
+        found = known.again.get(job)
+        if found is None:
+            if len(known.again) >= MOST_JOBS:
+                del known.again[next(iter(known.again))]
+            found = known.again[job] = array("I")
+        found.append(sequence)
 
 
 def kind_of(record: Record) -> LetterKind:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -108,6 +108,13 @@ class Expiry:
                 break
             at = (at // HOUR_MS + 1) * HOUR_MS
         return at
+
+
+def filter_of(wanted: Mapping[str, Any] | None) -> LetterFilter:
+    """From a caller's words. InvalidInput."""
+    found = LetterFilter(**wanted) if wanted else LetterFilter()
+    check_filter(found)
+    return found
 
 
 def check_filter(wanted: LetterFilter) -> None:
@@ -229,6 +236,20 @@ class DeadLetterViews:
                     return {}
                 known.append(facts.of(queue))
             return copies_of(known, {digest_of(find_property(one.properties, ORIGIN_MESSAGE_ID)) for one in records})
+
+    def died_again(self, group: str, job: str) -> frozenset[int] | None:
+        """The numbers of a job's messages that are dead letters of the group once more; None while not all are known.
+
+        Of copies that died in another group nothing is known here.
+        """
+        found: set[int] = set()
+        with self._knowing() as facts, QueueReader(self._store, 16) as reader:
+            budget = Budget(COPIES_MS)
+            for queue in self._index.of(DLQ_PREFIX + group):
+                if not facts.fill(queue, reader, budget):
+                    return None
+                found.update(facts.of(queue).again.get(job, ()))
+        return frozenset(found)
 
     @contextmanager
     def _knowing(self) -> Iterator[LetterFacts]:

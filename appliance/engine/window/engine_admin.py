@@ -20,6 +20,8 @@ from . import snapshots as s
 from .backup_window import BackupWindow
 from .bodies import view_body
 from .measurements import Measurement
+from .message_draft import draft_of
+from .messages_window import MessagesWindow
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
 from .retention import Retention
@@ -29,6 +31,7 @@ from .topic_views import route_of, settings_of
 
 
 class EngineAdmin(BackupWindow):
+class EngineAdmin(MessagesWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers
@@ -107,16 +110,19 @@ class EngineAdmin(BackupWindow):
         """What the own name server tells clients of it. NotFound; Unavailable without a name server here."""
         return route_of(self._namesrv, name)
 
-    def create_topic(self, name: str, *, dry_run: bool = False, by: str = "", **settings: Any) -> s.Change:
+    def create_topic(
+        self, name: str, *, force: bool = False, dry_run: bool = False, by: str = "", **settings: Any
+    ) -> s.Change:
         """Make a topic; durable and told to the name servers when it returns (`registered`: which of them know it).
 
         settings: those of `topic_setting_list`, with their defaults: kind ("NORMAL", "FIFO", "DELAY", "TRANSACTION";
         "UNSPECIFIED": no message.type), read_queues, write_queues (0 is legal), readable, writable, order, and
         reserve_hours: messages stored longer ago are not shown any more, though their files stay until all in them has
         expired; 0: as long as the broker keeps them. by: who asked, for the log. dry_run: the same checks, nothing
-        changes. InvalidInput (field), Conflict when there is one, Unavailable.
+        changes. InvalidInput (field), Conflict when there is one, Unavailable; Blocked without `force` when there are
+        more write queues than read queues: nobody could read what is sent to the others.
         """
-        return self._running().topic_commands.create(name, settings, dry_run, by)
+        return self._running().topic_commands.create(name, settings, force, dry_run, by)
 
     def edit_topic(
         self,
@@ -160,9 +166,31 @@ class EngineAdmin(BackupWindow):
         """
         return self._running().groups.page(q, system, online, sort, page, page_size)
 
-    def group(self, name: str) -> s.GroupDetail:
-        """One group: every queue's progress, its clients, subscriptions and their conflicts. NotFound."""
-        return self._running().groups.detail(name)
+    def group(self, name: str, *, queues: bool = True) -> s.GroupDetail:
+        """One group: every queue's progress (unless it is left out, as `group_queues` has a page of them), its clients,
+        subscriptions and their conflicts. NotFound."""
+        return self._running().groups.detail(name, queues)
+
+    def group_queues(
+        self,
+        name: str,
+        topic: str | None = None,
+        q: str = "",
+        sort: str = "-lag",
+        page: int = 1,
+        page_size: int = 50,
+    ) -> s.Page:
+        """A page of QueueNow: the queues of every topic that the group subscribes to or has offsets of, and of its
+        retry topic. NotFound.
+
+        topic: of that one only. q: part of the topic's name. sort: queue, lag, lag_time, committed, end, idle; "-"
+        before it for the largest first.
+        """
+        return self._running().group_now.queues(name, topic, q, sort, page, page_size)
+
+    def group_pace(self, name: str) -> s.GroupPace:
+        """How fast a group is, when it has caught up, and its lag of the last ten minutes. NotFound."""
+        return self._running().group_now.pace(name)
 
     def group_setting_list(self) -> tuple[Setting, ...]:
         """The same of a consumer group."""
@@ -241,6 +269,11 @@ class EngineAdmin(BackupWindow):
         what they report of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict
         when there was another reset since, or it would come to other queues or offsets. The group's own progress does
         not matter.
+        `broker.offset_resets.targets`. queue_id: that queue only, or those. Durable when it returns; connected members
+        are told at once and start over from there (Java 5.x and C++ in a second, 4.9 and Go in some 11 s), and what
+        they report of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict when
+        there was another reset since, or it would come to other queues or offsets. The group's own progress does not
+        matter.
 
         Offsets that expired, and shifts over an end, go to the nearest there is, and the queue's `note` says so.
         NotFound (group, topic, queue), InvalidInput (to: outside of the queue; group: it consumes by broadcast),
@@ -256,10 +289,12 @@ class EngineAdmin(BackupWindow):
         *,
         revision: str | None = None,
         dry_run: bool = False,
+        new: bool = False,
         by: str = "",
     ) -> OffsetReset:
-        """Have `target` go on where `source` is, in a topic or in all that it has offsets of. As `reset_offsets`."""
-        return self._running().offset_commands.clone(source, target, topic, revision, dry_run, by)
+        """Have `target` go on where `source` is, in a topic or in all that it has offsets of. As `reset_offsets`. new:
+        a preview for a group that is still to be made."""
+        return self._running().offset_commands.clone(source, target, topic, revision, dry_run, new, by)
 
     def offset_resets(self, group: str) -> tuple[OffsetReset, ...]:
         """What was done to a group's offsets in the last 24 h, over the wire, too; the newest first. NotFound."""
@@ -295,7 +330,7 @@ class EngineAdmin(BackupWindow):
         """A page of ClientRow, one a connection that sent heartbeats.
 
         q: part of a client id, address or group. role: "producer" or "consumer". sort: client_id, address, language,
-        version, heartbeat.
+        version, heartbeat, connected.
         """
         if role not in (None, "producer", "consumer"):
             raise InvalidInput("role", say("one_of", field="role", choices="producer, consumer"))
@@ -309,7 +344,8 @@ class EngineAdmin(BackupWindow):
         """What a connected consumer says of itself: its queues, rates and settings; with its threads if `stack`.
 
         Asks the client and blocks up to 12 s. by: who asked, for the log. NotFound (client: it is no connected member
-        of the group), Unavailable (its version is too old, it does not answer within 10 s, or unreadably).
+        of the group), Conflict (it is being asked already), Unavailable (its version is too old, it does not answer
+        within 10 s, or unreadably).
         """
         return self._running().asking.running_info(group, client_id, stack, by)
 
@@ -322,25 +358,6 @@ class EngineAdmin(BackupWindow):
         return self._running().asking.consume_directly(group, client_id, ref, by)
 
     # --- messages
-
-    def messages(
-        self,
-        topic: str,
-        *,
-        queue_id: int | None = None,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        newest_first: bool = True,
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> m.MessagePage:
-        """A page of a topic's messages stored in [from_ms, to_ms], over a snapshot that new messages do not change.
-
-        The first call fixes the snapshot; `next_cursor` goes on in it and carries the times, queue and direction, so
-        only topic and limit go with it. The cursor is no secret and gives no access: it is checked, and good for this
-        topic only. limit: 1 to 500. No bodies. NotFound (topic, queue), InvalidInput (cursor, limit, times).
-        """
-        return self._running().messages.page(topic, queue_id, from_ms, to_ms, newest_first, cursor, limit)
 
     def search(
         self,
@@ -391,6 +408,11 @@ class EngineAdmin(BackupWindow):
         """The record as it lies in the log, field by field, and a hex dump. Shows the body: needs the grant, too."""
         return self._running().messages.raw(ref, dump_bytes)
 
+    def message_draft(self, ref: str, body: bool = True) -> m.MessageDraft:
+        """What one would fill in to send a message like this one. body: with it; needs the grant to read bodies. Errors
+        as `message`."""
+        return draft_of(self._running().messages.record(ref)[0], body)
+
     def tail(self, wanted: Wanted) -> Tail:
         """Watch what is published in a topic from now on: `look` at it from one thread, some times a second.
 
@@ -411,6 +433,7 @@ class EngineAdmin(BackupWindow):
         delay_level: int = 0,
         deliver_at_ms: int | None = None,
         half_of: str = "",
+        sharding_key: str = "",
         timeout_s: float = 10.0,
         by: str = "",
     ) -> m.SentMessage:
@@ -419,8 +442,10 @@ class EngineAdmin(BackupWindow):
         Blocks up to `timeout_s`. queue_id None: the broker picks one. delay_level: one of `messageDelayLevel`, 0 for
         none. deliver_at_ms: a time of its own instead, wall ms; one that has passed is now. With either the answer says
         where the message waits. half_of: a producer group; the message is a half message of it then, whose transaction
-        is left open on purpose: its producers are asked about it. NotFound (topic), InvalidInput, Unavailable when the
-        log is read-only, too many are under way, or the time is over (it may have been stored then).
+        is left open on purpose: its producers are asked about it. sharding_key: messages with the same one go to the
+        same queue, the one that the clients' SelectMessageQueueByHash chooses; no queue_id with it. NotFound (topic),
+        InvalidInput, Unavailable when the log is read-only, too many are under way, or the time is over (it may have
+        been stored then).
         """
         return self._running().sender.send(
             topic,
@@ -432,6 +457,7 @@ class EngineAdmin(BackupWindow):
             delay_level,
             deliver_at_ms,
             half_of,
+            sharding_key,
             timeout_s,
             by,
         )

@@ -13,7 +13,8 @@ from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..store.message_store import MessageStore
 from .disk_room import DiskRoom
 from .figures import TrafficFigures
-from .lag import ConsumerLag, lag_time_ms
+from .lag import ConsumerLag
+from .lag_times import LagTimes
 from .measures import Measures
 from .queue_reader import QueueReader
 from .system import rss_bytes
@@ -37,6 +38,7 @@ class Measurements:
         self,
         sampler: Sampler,
         lag: ConsumerLag,
+        lag_times: LagTimes,
         measures: Measures,
         store: MessageStore,
         traffic: TrafficFigures,
@@ -49,6 +51,7 @@ class Measurements:
         # Constant after construction.
         self._sampler = sampler
         self._lag = lag
+        self._lag_times = lag_times
         self._measures = measures
         self._store = store
         self._traffic = traffic
@@ -74,7 +77,7 @@ class Measurements:
                 found = []
                 for name in names[first : first + STEP]:
                     backlog = progress.backlog(name)
-                    lag_ms, _ = lag_time_ms(backlog, reader, self._measures)
+                    lag_ms, _ = self._lag_times.of(name, backlog, reader)
                     own_letters, own_retries = progress.dead_letters(name), backlog.retries
                     found += [
                         Measurement("group_lag", name, backlog.lag),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from ..broker.group_config import SubscriptionGroupConfig
 from ..broker.groups import SubscriptionGroupManager
@@ -19,6 +19,7 @@ from ..broker.topics import TopicConfigManager
 from ..cursors import decode_cursor, encode_cursor
 from ..errors import AdminError, Conflict, CorruptFile, InvalidInput, NotFound, QueueBroken, Unavailable
 from ..protocol.names import DLQ_PREFIX, PERM_READ, PERM_WRITE, RETRY_PREFIX
+from ..protocol.properties import KEYS, ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQUE_KEY, decode_properties
 from ..protocol.record import Record
 from ..store.message_store import MessageStore
 from .dead_letters import DeadLetterViews, check_filter
@@ -133,7 +134,8 @@ class ReplayCommands:
                 raise InvalidInput("cursor", say("bad_cursor")) from None
             if of != job or not 0 <= at <= spec.total:
                 raise InvalidInput("cursor", say("bad_cursor"))
-        rows: list[ReplayResult] = []
+        again = self._letters.died_again(spec.group, job) if spec.target == j.TO_GROUP else None
+        rows: list[tuple[int, int, int, Result]] = []
         numbering = Numbering(spec.spans)
         wanted = (
             None
@@ -160,13 +162,44 @@ class ReplayCommands:
                     number = first + offset - span.begin
                     code = Result(found[number - at])
                     if wanted is None or code in wanted:
-                        rows.append(_result(number, span.queue_id, offset, code, spec))
+                        rows.append((number, span.queue_id, offset, code))
                         if len(rows) >= limit:
                             break
                 if len(rows) >= limit:
                     break
-            at = rows[-1].number + 1 if len(rows) >= limit else end
-        return ReplayResultPage(tuple(rows), encode_cursor((job, at)) if at < spec.total else None, spec.total)
+            at = rows[-1][0] + 1 if len(rows) >= limit else end
+        return ReplayResultPage(
+            rows=tuple(self._shown(spec, rows, again)),
+            next_cursor=encode_cursor((job, at)) if at < spec.total else None,
+            total=spec.total,
+            died_again=None if again is None else len(again),
+        )
+
+    def _shown(
+        self, spec: JobSpec, rows: list[tuple[int, int, int, Result]], again: frozenset[int] | None
+    ) -> Iterator[ReplayResult]:
+        """Results with what their dead letters say."""
+        with QueueReader(self._store, 4) as reader:
+            for number, queue_id, offset, code in rows:
+                queue = self._store.find_queue(DLQ_PREFIX + spec.group, queue_id)
+                found = None if queue is None else reader.record(queue, offset)
+                # Another topic of this name may have come since.
+                if found is not None and found[0].store_time_ms > spec.created_ms:
+                    found = None
+                properties = {} if found is None else decode_properties(found[0].properties)
+                name, why = _why(code, spec)
+                yield ReplayResult(
+                    number=number,
+                    queue_id=queue_id,
+                    queue_offset=offset,
+                    result=name,
+                    why=why,
+                    died_again=number in again if again is not None and code is Result.REPLAYED else None,
+                    origin_topic=properties.get(RETRY_TOPIC),
+                    origin_id=properties.get(ORIGIN_MESSAGE_ID),
+                    unique_id=properties.get(UNIQUE_KEY),
+                    keys=tuple(properties.get(KEYS, "").split()),
+                )
 
     # --- doing
 
@@ -401,18 +434,16 @@ def job_of(view: JobView) -> ReplayJob:
         tries_again=state.state == j.PAUSED and why is not None and why.code in PASSING,
         rate=spec.rate,
         max_replays=spec.max_replays,
-        filter=spec.filter,
+        filter=None if spec.filter is None else spec.filter.given,
         by=spec.by,
         created_ms=spec.created_ms,
         changed_ms=state.changed_ms,
     )
 
 
-def _result(number: int, queue_id: int, offset: int, code: Result, spec: JobSpec) -> ReplayResult:
+def _why(code: Result, spec: JobSpec) -> tuple[str, Sentence | None]:
+    """(what a page calls a result, its reason)."""
     name, sentence = _SHOWN[code]
-    why = None
     if sentence == "replay_guarded":
-        why = say(sentence, count=spec.max_replays)
-    elif sentence:
-        why = say(sentence)
-    return ReplayResult(number, queue_id, offset, name, why)
+        return name, say(sentence, count=spec.max_replays)
+    return name, say(sentence) if sentence else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..broker.replay.letter_filter import LetterFilter
 from .message_snapshots import MessageRow
 from .sentences import Sentence
 
@@ -138,7 +137,7 @@ class ReplayJob:
     tries_again: bool
     rate: int
     max_replays: int
-    filter: LetterFilter | None
+    filter: dict[str, str | int] | None
     by: str
     created_ms: int
     changed_ms: int
@@ -147,6 +146,16 @@ class ReplayJob:
     def reached(self) -> int:
         """Messages whose result is known, for better or worse."""
         return self.total - self.not_reached
+
+    @property
+    def worked_off(self) -> int:
+        """Of the chosen ones, those whose result is known."""
+        return self.reached - self.not_chosen
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the rest takes at least, at its rate."""
+        return self.not_reached / self.rate
 
     @property
     def chosen(self) -> int:
@@ -201,20 +210,28 @@ class ReplayPlan:
 class ReplayResult:
     """What became of one message of a job. queue_id, queue_offset: of the dead letter. result: "replayed",
     "skipped_by_guard", "gone", "failed", "unknown", "not_chosen" or "not_reached"; why: the reason, None for replayed
-    ones."""
+    ones. died_again: its copy is a dead letter of the group once more; None where that is not known. The other fields
+    are the dead letter's, None and empty when it cannot be read any more."""
 
     number: int
     queue_id: int
     queue_offset: int
     result: str
     why: Sentence | None
+    died_again: bool | None
+    origin_topic: str | None
+    origin_id: str | None
+    unique_id: str | None
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResultPage:
     """Results in the order of the job. What it has not written down yet (about a second's work) counts as not reached
-    here. next_cursor: None at the end."""
+    here. next_cursor: None at the end. died_again: how many copies of the whole job are dead letters of the group once
+    more; None where that is not known (yet)."""
 
     rows: tuple[ReplayResult, ...]
     next_cursor: str | None
     total: int
+    died_again: int | None

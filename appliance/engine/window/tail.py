@@ -42,6 +42,8 @@ MOST_PER_SECOND = 200
 MOST_ONE_IN = 1_000_000
 LONGEST_EXPRESSION = 1000
 LONGEST_KEY = 1000
+#: Characters of a tag, or of all keys, that a row holds.
+MOST_TEXT = 400
 #: Of what is left of a second's allowance, a look may use so much of a second.
 BURST_S = 0.5
 
@@ -63,8 +65,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class TailRow:
-    """A message that has just been published. glance: the beginning of its body, None when it is not to be shown;
-    binary: glance is hexadecimal. cut: there is more of it."""
+    """A message that has just been published, tag and keys cut to a line's length.
+
+    glance: the beginning of its body, None when it is not to be shown; binary: that is hexadecimal; cut: there is more.
+    """
 
     queue_id: int
     queue_offset: int
@@ -342,8 +346,8 @@ def _row(record: Record, body_chars: int) -> TailRow:
         unique_id=properties.get(UNIQUE_KEY),
         stored_at_ms=record.store_time_ms,
         body_bytes=len(record.body),
-        tags=properties.get(TAGS),
-        keys=tuple(properties.get(KEYS, "").split()),
+        tags=properties[TAGS][:MOST_TEXT] if TAGS in properties else None,
+        keys=tuple(properties.get(KEYS, "")[:MOST_TEXT].split()),
         reconsume_times=record.reconsume_times,
         glance=glance,
         binary=binary,
