@@ -17,6 +17,7 @@ from . import asking_snapshots as asking
 from . import diagnosis_snapshots as diagnosis
 from . import message_snapshots as m
 from . import snapshots as s
+from .backup_window import BackupWindow
 from .bodies import view_body
 from .measurements import Measurement
 from .message_draft import draft_of
@@ -29,6 +30,7 @@ from .tail import Tail, Wanted
 from .topic_views import route_of, settings_of
 
 
+class EngineAdmin(BackupWindow):
 class EngineAdmin(MessagesWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
