@@ -65,7 +65,9 @@ TAKES: dict[str, int] = {
             *("account", "second_factor", "second_factor_off", "session_end"),
             *("setup", "setup_administrator", "setup_address", "setup_message"),
             *("topic_create", "topic_edit", "topic_delete", "group_create", "group_edit", "group_delete"),
-            *("replay_create", "replay_act"),
+            *("replay_create", "replay_act", "group_reset", "group_reset_undo"),
+            *("delayed_act", "transaction_check", "transaction_decide", "transaction_resume"),
+            *("replay_create", "replay_act", "job_cancel", "audit_check"),
             *("system_config_change", "system_clean", "token_create", "token_revoke"),
             *("user_create", "user", "user_reset_password", "user_set_active"),
             *("user_second_factor_off", "user_end_sessions", "second_factor_rule"),
@@ -91,8 +93,16 @@ TAKES: dict[str, int] = {
     "POST api/v1/groups": SETTINGS,
     "PATCH api/v1/groups/<group>": SETTINGS,
     "DELETE api/v1/groups/<group>": WORD,
+    "POST api/v1/groups/<group>/offset-resets": FORM,
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": WORD,
     "POST api/v1/groups/<group>/replays": SEND,
     "POST api/v1/replays/<job>/<act>": WORD,
+    "POST api/v1/delayed/acts": FORM,
+    "POST api/v1/transactions/checks": FORM,
+    "POST api/v1/transactions/decisions": SETTINGS,
+    "POST api/v1/transactions/resumes": SETTINGS,
+    "POST api/v1/audit/checks": WORD,
+    "POST api/v1/jobs/<job>/cancel": WORD,
 }
 _WITHOUT_A_BODY = ("GET", "HEAD", "OPTIONS")
 

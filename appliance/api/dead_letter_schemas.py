@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from .message_schemas import MessageRowOut
 from .schemas import In, Out, PageOut, SentenceOut, Text
+from .times import Moment
 
 Result = Literal["replayed", "skipped_by_guard", "gone", "failed", "unknown", "not_reached"]
 #: Dead letters that one request may name.
@@ -114,8 +115,8 @@ class ReplayIn(In):
 
     target: Literal["group", "original", "topic"] = "group"
     topic: Annotated[str, Field(min_length=1, max_length=127)] | None = None
-    from_ms: Annotated[int, Field(ge=0)] | None = None
-    to_ms: Annotated[int, Field(ge=0)] | None = None
+    from_ms: Moment | None = None
+    to_ms: Moment | None = None
     offsets: (
         Annotated[
             list[Annotated[list[Annotated[int, Field(ge=0, lt=1 << 63)]], Field(min_length=2, max_length=2)]],

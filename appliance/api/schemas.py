@@ -439,12 +439,24 @@ class BrokerOut(Out):
 
 
 class SeriesOut(Out):
-    """Values at equal steps, oldest first; null: not sampled."""
+    """Values at equal steps, oldest first; null: nothing was measured, or it was not known. times_at_ms: where each
+    step begins. values: averages; lows and highs: of the same step. step_ms: how long it is."""
 
     name: str
     unit: str
     times_at_ms: list[int]
     values: list[float | None]
+    step_ms: int = 1000
+    lows: list[float | None] | None = None
+    highs: list[float | None] | None = None
+
+
+class MetricOut(Out):
+    """A figure of which a history is kept. of: "broker", "topic" or "group"."""
+
+    name: str
+    of: str
+    unit: str
 
 
 # --- changes

@@ -10,6 +10,7 @@ from django.utils import timezone, translation
 from django.utils.functional import SimpleLazyObject
 
 from .. import __version__
+from . import asked
 from .access import allows
 from .identity import AnonymousUser
 from .navigation import menu
@@ -37,5 +38,7 @@ def console(request: HttpRequest) -> dict[str, object]:
         "version": __version__,
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],
         "zone": timezone.get_current_timezone_name(),
+        # As late as the page writes its notices: by then its view has read what it knows.
+        "unread": lambda: asked.unread(request),
         "request_id": getattr(request, "request_id", ""),
     }

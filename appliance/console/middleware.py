@@ -21,7 +21,7 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from .. import runtime
-from . import proxy_sign_in, scope, second_factor, set_up, time_zones, tokens
+from . import asked, proxy_sign_in, scope, second_factor, set_up, time_zones, tokens
 from .access import ACCESS, Rule, methods_of, rule_for
 from .audit import audit
 from .identity import AnonymousUser, Bearer, names_for, sign_in, sign_out, user_of, way_of
@@ -111,6 +111,8 @@ class Identity:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request.client_address = client_address(request)
         request.user = AnonymousUser() if request.path_info.startswith(_WITHOUT_A_TURN) else caller_of(request)
+        if not request.user.is_authenticated and not request.path_info.startswith(_WITHOUT_A_TURN):
+            _come_in_by_proxy(request)
         return self.get_response(request)
 
 
@@ -118,31 +120,33 @@ def caller_of(request: HttpRequest) -> Any:
     """The user of the request's session, the bearer of its token, or AnonymousUser."""
     header = request.headers.get("authorization")
     if header is None or not request.path_info.startswith((API_PREFIX, "/metrics")):
-        return _by_proxy(request, user_of(request))
+        return _unless_a_proxy_says_otherwise(request, user_of(request))
     scheme, _, secret = header.partition(" ")
     token = tokens.authenticate(secret.strip()) if scheme.lower() == "bearer" else None
     return Bearer(token) if token else AnonymousUser()
 
 
-def _by_proxy(request: HttpRequest, user: Any) -> Any:
-    """The user whom a trusted proxy names, in a session of theirs. A session that a proxy began lives no longer than
-    the proxy says so."""
+def _unless_a_proxy_says_otherwise(request: HttpRequest, user: Any) -> Any:
+    """The session's user, unless a trusted proxy names another one, or no longer names whom it brought in."""
     name = proxy_sign_in.name_in(request)
-    if name is None:
-        if user.is_authenticated and runtime.place().sign_in.proxy is not None and way_of(request) == "proxy":
-            sign_out(request)
-            return AnonymousUser()
+    if not user.is_authenticated:
         return user
-    if user.is_authenticated and user.username.casefold() == name.casefold():
-        return user
-    found = proxy_sign_in.user_named(name, request.client_address, request.request_id)
-    if found is None:
-        if user.is_authenticated:
+    is_theirs = way_of(request) != "proxy" if name is None else user.username.casefold() == name.casefold()
+    return user if is_theirs else AnonymousUser()
+
+
+def _come_in_by_proxy(request: HttpRequest) -> None:
+    """Begin a session of the user whom a trusted proxy names; end one that it does not vouch for any more."""
+    name = proxy_sign_in.name_in(request)
+    if name is None or ("authorization" in request.headers and request.path_info.startswith((API_PREFIX, "/metrics"))):
+        if way_of(request) == "proxy":
             sign_out(request)
-        return AnonymousUser()
-    sign_in(request, found, "proxy")
-    audit(request, "user.sign_in", found.username, after={"way": "proxy"})
-    return found
+        return
+    user = proxy_sign_in.user_named(name, request.client_address, request.request_id)
+    if user is None:
+        return
+    sign_in(request, user, "proxy")
+    audit(request, "user.sign_in", user.username, after={"way": "proxy"})
 
 
 def client_address(request: HttpRequest) -> str:
@@ -187,7 +191,10 @@ class Access:
         self._csrf = CsrfViewMiddleware(get_response)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
+        response = self.get_response(request)
+        if response.headers.get("Content-Type", "").startswith("text/csv") and (names := asked.unread(request)):
+            return errors.unknown_parameters(request, names)
+        return response
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: dict[str, Any]
@@ -205,7 +212,7 @@ class Access:
             return errors.set_up_is_over(request)
         if not rule.admits(user) and not (rule.door == "local" and is_this_machine(request)):
             return self._refused(request, rule, user)
-        if rule.role and (first := _comes_first(request, user)) and match.view_name not in (first, *_MEANWHILE):
+        if rule.role and (first := comes_first(request, user)) and match.view_name not in (first, *_MEANWHILE):
             if request.path_info.startswith(API_PREFIX):
                 return errors.forbidden(request, comes_first=first)
             return HttpResponseRedirect(reverse(first))
@@ -215,6 +222,8 @@ class Access:
             if match.view_name == "overview" and request.method in ("GET", "HEAD"):
                 return HttpResponseRedirect(reverse("topics"))
             return errors.outside_pattern(request, str(names_for(user)))
+        if not request.path_info.startswith(API_PREFIX):
+            asked.watch(request)
         # Frameworks exempt their views from the check of forms; a session is only ever used with it.
         if getattr(view, "csrf_exempt", False) and user.kind == "user":
             return self._csrf.process_view(request, _not_exempt, (), {})
@@ -247,7 +256,7 @@ class Access:
 _MEANWHILE = ("confirm_password", "second_factor_codes", "set_time_zone")
 
 
-def _comes_first(request: HttpRequest, user: Any) -> str:
+def comes_first(request: HttpRequest, user: Any) -> str:
     """The page a user has to deal with before any other: a password of their own, a second factor; "" for none."""
     by_password = way_of(request) not in ("proxy", "oidc")
     if user.must_change_password and by_password:

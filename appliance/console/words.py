@@ -87,7 +87,48 @@ WORDS: dict[str, str | Promise] = {
     "replayed": _("sent"),
     "skipped_by_guard": _("skipped"),
     "gone": _("expired"),
+    "not_chosen": _("left out by the filter"),
+    "chosen": _("all that were chosen"),
+    "again": _("died again"),
     "not_reached": _("still to come"),
+    # resets of offsets
+    "reset": _("reset"),
+    "undo": _("undo"),
+    "clone": _("taken from another group"),
+    "told": _("client told"),
+    "reached": _("reached"),
+    "given_up": _("clients do not follow"),
+    "replaced": _("moved again since"),
+    "forgotten": _("without an offset"),
+    # acts on messages that wait, and on transactions
+    "possible": _("can be done"),
+    "done_for_now": _("done for now"),
+    "handled": _("handled before"),
+    "taken": _("being handled"),
+    "another": _("another message"),
+    "no_retry": _("no retry"),
+    "no_topic": _("cannot go there"),
+    "unsure": _("not certain"),
+    "not_saved": _("not saved"),
+    "asked": _("its producers were asked"),
+    "decided_before": _("decided before"),
+    "no_producer": _("no producer connected"),
+    "busy": _("producers busy"),
+    "committed": _("committed"),
+    "rolled_back": _("rolled back"),
+    "discarded": _("set aside"),
+    "lost": _("lost"),
+    "by_producer": _("by its producer"),
+    "by_check": _("by a producer that was asked"),
+    "by_administrator": _("by an administrator"),
+    "by_broker": _("by the broker"),
+    "15m": _("15 minutes"),
+    "2h": _("2 hours"),
+    "1d": _("1 day"),
+    "7d": _("7 days"),
+    "40d": _("40 days"),
+    # jobs
+    "interrupted": _("interrupted"),
     # audit
     "done": _("done"),
     "refused": _("refused"),
@@ -160,10 +201,37 @@ SENTENCES: dict[str, str] = {
     ),
     "dead_letters": gettext_noop("Dead letters of %(group)s: %(count)d."),
     "nobody_consumes": gettext_noop("%(group)s has a backlog of %(lag)d, and none of its clients is connected."),
-    "stuck": gettext_noop("%(group)s has a backlog of %(lag)d, and has committed nothing for %(minutes)d minutes."),
+    "stuck": gettext_noop("%(group)s has a backlog of %(lag)d, and has committed nothing for %(idle_span)s."),
     "subscriptions_differ": gettext_noop(
         "Clients of %(group)s subscribe to different things; some messages may reach nobody."
     ),
+    "dead_letters_expire": gettext_noop(
+        "Dead letters of %(group)s: %(count)d. The first may be deleted in %(left_span)s."
+    ),
+    "nobody_consumes_late": gettext_noop(
+        "%(group)s is %(late_span)s behind, and none of its clients is connected. Messages waiting: %(lag)d."
+    ),
+    "consumption_is_off_behind": gettext_noop("Consumption is switched off for %(group)s. Messages waiting: %(lag)d."),
+    "falls_behind": gettext_noop(
+        "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it "
+        "commits %(went)s. Messages waiting: %(lag)d."
+    ),
+    "catching_up": gettext_noop(
+        "%(group)s is %(late_span)s behind and catches up in about %(eta_span)s. Messages waiting: %(lag)d."
+    ),
+    "queues_stuck": gettext_noop(
+        "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. Messages waiting there: %(lag)d."
+    ),
+    "queues_unread": gettext_noop(
+        "Messages of %(topic)s that nobody can read: %(count)d. They are in queues from %(queues)d on, "
+        "and the topic has %(queues)d read queues."
+    ),
+    "queues_unreadable": gettext_noop(
+        "%(topic)s has %(write)d write queues and %(read)d read queues: what is sent to the others, nobody can read."
+    ),
+    "disk_full_soon": gettext_noop("At this rate the disk reaches its limit on %(full_at_ms)s."),
+    "disk_kept_by_retention": gettext_noop("At this rate old messages are deleted before the disk is full."),
+    "unreadable_writes": gettext_noop("Messages that are sent to queues %(first)d to %(last)d can be read by nobody."),
     "more_needs": gettext_noop("More groups that need a look: %(count)d."),
     "diag_consumption_off": gettext_noop("Consumption is switched off: its consumers get no messages."),
     "diag_no_consumer": gettext_noop("No consumer is connected; messages waiting: %(count)d."),
@@ -302,6 +370,8 @@ SENTENCES: dict[str, str] = {
     "times_reversed": gettext_noop("The end time is before the start time."),
     "bad_cursor": gettext_noop("This page link is no longer valid."),
     "foreign_cursor": gettext_noop("This page link belongs to another topic."),
+    "cursor_of_another_filter": gettext_noop("This page link belongs to another filter."),
+    "bad_filter": gettext_noop("The filter is wrong at line %(line)d, column %(column)d: %(reason)s."),
     "bad_place": gettext_noop("A message's place is written topic/queue/offset."),
     "bad_offset_id": gettext_noop("An offset id has 32 or 56 hex digits."),
     "topic_exists": gettext_noop("The topic %(name)s already exists."),
@@ -332,7 +402,7 @@ SENTENCES: dict[str, str] = {
     "option_refused": gettext_noop("%(name)s %(reason)s."),
     "not_saved": gettext_noop("The change cannot be saved, and was not made: %(reason)s."),
     # replay of dead letters
-    "replay_store_refused": gettext_noop("The message log takes no messages: %(reason)s. Resume the job when it does."),
+    "replay_store_refused": gettext_noop("The message log takes no messages: %(reason)s."),
     "replay_unreadable": gettext_noop("Dead letters cannot be read: %(reason)s."),
     "replay_journal_failing": gettext_noop("The job's journal cannot be written: %(reason)s."),
     "replay_journal_damaged": gettext_noop("The job's journal cannot be read: %(reason)s. Nothing is sent for it."),
@@ -363,6 +433,8 @@ SENTENCES: dict[str, str] = {
     "replay_topic_missing": gettext_noop("Name the topic that the copies go to."),
     "replay_topic_unused": gettext_noop('A topic is named only with the target "topic", not with %(target)s.'),
     "replay_offsets_or_times": gettext_noop("Give offsets or times, not both."),
+    "replay_offsets_or_filter": gettext_noop("Give offsets or a filter, not both."),
+    "replay_not_chosen": gettext_noop("The filter leaves it out."),
     "replay_nothing": gettext_noop("There is nothing to replay."),
     "replay_too_many": gettext_noop("These are %(count)d messages; one job replays %(limit)d at most."),
     "replay_no_such_offset": gettext_noop("Queue %(queue)d has no offset %(offset)d; it ends at %(end)d."),
@@ -430,6 +502,8 @@ SENTENCES: dict[str, str] = {
     "offsets_nothing": gettext_noop("There is no queue to move."),
     "offsets_none": gettext_noop("There is no offset yet that could be moved from."),
     "offsets_no_shift": gettext_noop("A shift needs a number of messages, forward or back."),
+    "offsets_need_time": gettext_noop("Give a date and time to move to."),
+    "offsets_need_offset": gettext_noop("Name the queues and the offset that they move to."),
     "offsets_too_many": gettext_noop("These are %(count)d queues; at most %(limit)d are moved at once."),
     "offsets_same_group": gettext_noop("A group cannot take over its own offsets."),
     "offset_beyond": gettext_noop("Queue %(queue)d of %(topic)s has the offsets %(low)d to %(high)d, not %(offset)d."),

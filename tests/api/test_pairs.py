@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from appliance import runtime
 from appliance.api.api import operations
-from appliance.console import tokens
+from appliance.console import jobs, tokens
 from appliance.console.access import ACCESS
 from appliance.console.models import ApiToken, AuditEntry, SignIn, User
 from appliance.engine.errors import Unavailable
@@ -23,6 +23,7 @@ from tests.console.conftest import age_login
 from tests.console.test_access import PAGES
 from tests.support.dead_letters import make_group, put_dead_letters
 from tests.support.engine import RunningEngine
+from tests.support.halves import set_aside
 
 from .conftest import NAMES, Caller, answer_of, problem_of
 
@@ -46,6 +47,11 @@ PAGE_OF = {
     "GET api/v1/system/second-factor": "users",
     "PUT api/v1/system/second-factor": "second_factor_rule",
     "GET api/v1/audit": "audit",
+    "POST api/v1/audit/checks": "audit_check",
+    "GET api/v1/jobs": "jobs",
+    "GET api/v1/jobs/<job>": "job",
+    "POST api/v1/jobs/<job>/cancel": "job_cancel",
+    "GET api/v1/jobs/<job>/files/<name>": "job_file",
     "GET api/v1/system": "system",
     "GET api/v1/system/retention": "system",
     "POST api/v1/system/retention/clean": "system_clean",
@@ -53,6 +59,7 @@ PAGE_OF = {
     "GET api/v1/system/config": "system_config",
     "PATCH api/v1/system/config": "system_config_change",
     "GET api/v1/broker": "overview",
+    "GET api/v1/metrics": "overview",
     "GET api/v1/metrics/series": "overview",
     "GET api/v1/topics": "topics",
     "POST api/v1/topics": "topic_create",
@@ -73,6 +80,10 @@ PAGE_OF = {
     "DELETE api/v1/groups/<group>": "group_delete",
     "GET api/v1/groups/<group>/clients": "group",
     "GET api/v1/groups/<group>/progress": "group",
+    "POST api/v1/groups/<group>/offset-resets": "group_reset",
+    "GET api/v1/groups/<group>/offset-resets": "group_resets",
+    "GET api/v1/groups/<group>/offset-resets/<int:reset_id>": "group_reset_done",
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "group_reset_undo",
     "GET api/v1/dead-letters": "dead_letter_groups",
     "GET api/v1/groups/<group>/dead-letters": "dead_letters",
     "POST api/v1/groups/<group>/replays": "replay_create",
@@ -80,6 +91,16 @@ PAGE_OF = {
     "GET api/v1/replays/<job>": "replay",
     "GET api/v1/replays/<job>/results": "replay",
     "POST api/v1/replays/<job>/<act>": "replay_act",
+    "GET api/v1/delayed": "delayed",
+    "GET api/v1/delayed/histogram": "delayed",
+    "POST api/v1/delayed/acts": "delayed_act",
+    "GET api/v1/transactions": "transactions",
+    "GET api/v1/transactions/open": "transactions",
+    "GET api/v1/transactions/discarded": "transactions",
+    "GET api/v1/transactions/resolved": "transactions",
+    "POST api/v1/transactions/checks": "transaction_check",
+    "POST api/v1/transactions/decisions": "transaction_decide",
+    "POST api/v1/transactions/resumes": "transaction_resume",
     "GET api/v1/clients": "clients",
     "GET api/v1/search": "search",
     "GET api/v1/messages/<path:ref>": "message",
@@ -100,7 +121,12 @@ ALONE = {
     **dict.fromkeys(("user_secret", "token_created"), _OWN),
     "user_set_active": "PATCH .../users/<username>, whose page has a button of its own for it",
     "overview_live": "the overview again, as a stream",
+    "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
+    "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
     "replay_progress": "GET .../replays/<job>, whose figures it shows again each second",
+    "delayed_done": "what POST .../delayed/acts answers, shown again",
+    "transaction_done": "what POST .../transactions/checks and .../decisions answer, shown again",
+    "group_reset_progress": "GET .../offset-resets/<int:reset_id>, whose states it shows again each second",
     "system_logs": "whoever reads logs with a program reads the process's own",
     "message_download": "GET .../body, whose bytes beyond those its page shows take the same right; tested below",
     "openapi": "the API's description of itself",
@@ -159,6 +185,7 @@ def _token_of(name: str) -> int:
 TOPIC = {"name": "", "kind": "NORMAL", "read_queues": 4, "write_queues": 4, "readable": "on", "writable": "on",
          "reserve_hours": 0, "step": "apply"}  # fmt: skip
 GROUP = {"name": "", "consume_enable": "on", "retry_max_times": 7, "retry_queue_nums": 1, "step": "apply"}
+RESET = {"topic": "", "queues": "0", "to": "earliest", "step": "apply"}
 REPLAY = {"target": "group", "rate": 100, "max_replays": 3, "step": "apply"}
 ACTS = {
     "POST api/v1/tokens": Act(
@@ -237,13 +264,54 @@ ACTS = {
         lambda caller, name: caller.delete(f"/groups/{name}"),
         named=True,
     ),
+    "POST api/v1/groups/<group>/offset-resets": Act(
+        lambda client, name: client.post(reverse("group_reset", args=[name]), RESET | {"topic": name}),
+        lambda caller, name: caller.post(
+            f"/groups/{name}/offset-resets", {"topics": [name], "queues": [0], "to": "earliest"}
+        ),
+    ),
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": Act(
+        lambda client, name: client.post(reverse("group_reset_undo", args=[name, _reset(name)]), {"step": "apply"}),
+        lambda caller, name: caller.ask("POST", f"/groups/{name}/offset-resets/{_reset(name)}/undo"),
+    ),
     "POST api/v1/groups/<group>/replays": Act(
         lambda client, name: client.post(reverse("replay_create", args=[name]), REPLAY),
         lambda caller, name: caller.post(f"/groups/{name}/replays", {}),
     ),
+    "POST api/v1/audit/checks": Act(
+        lambda client, name: client.post(reverse("audit_check")),
+        lambda caller, name: caller.ask("POST", "/audit/checks"),
+    ),
+    "POST api/v1/jobs/<job>/cancel": Act(
+        lambda client, name: client.post(reverse("job_cancel", args=[_running_job()])),
+        lambda caller, name: caller.ask("POST", f"/jobs/{_running_job()}/cancel"),
+    ),
     "POST api/v1/replays/<job>/<act>": Act(
         lambda client, name: client.post(reverse("replay_act", args=[_slow_replay(name)]), {"what": "pause"}),
         lambda caller, name: caller.ask("POST", f"/replays/{_slow_replay(name)}/pause"),
+    ),
+    "POST api/v1/delayed/acts": Act(
+        lambda client, name: client.post(reverse("delayed_act"), {"what": "drop", "topic": name, "step": "apply"}),
+        lambda caller, name: caller.post("/delayed/acts", {"action": "drop", "filter": {"topic": name}}),
+    ),
+    "POST api/v1/transactions/checks": Act(
+        lambda client, name: client.post(reverse("transaction_check"), {"topic": name, "step": "apply"}),
+        lambda caller, name: caller.post("/transactions/checks", {"topic": name}),
+    ),
+    "POST api/v1/transactions/decisions": Act(
+        lambda client, name: client.post(
+            reverse("transaction_decide"), {"what": "commit", "reason": "x", "pick": f"{_half(name)}-", "step": "apply"}
+        ),
+        lambda caller, name: caller.post(
+            "/transactions/decisions",
+            {"action": "commit", "reason": "x", "places": [{"half_offset": _half(name)}]},
+        ),
+    ),
+    "POST api/v1/transactions/resumes": Act(
+        lambda client, name: client.post(
+            reverse("transaction_resume", args=[_discarded(name)]), {"reason": "x", "step": "apply"}
+        ),
+        lambda caller, name: caller.post("/transactions/resumes", {"ref": _discarded(name), "reason": "x"}),
     ),
     "GET api/v1/messages/<path:ref>/body": Act(
         lambda client, name: client.get(reverse("message_content", args=[_ref(client, name)])),
@@ -256,11 +324,41 @@ ACTS = {
 }
 
 
+def _reset(name: str) -> int:
+    """A reset that can be taken back."""
+    window = runtime.window()
+    done = window.reset_offsets(name, name, window.offset_target("latest"))
+    assert done.id is not None
+    return done.id
+
+
+def _running_job() -> str:
+    """A job that is at work: whoever cancels it writes one line, and its end another one later."""
+    job = jobs.Job(jobs.new_id(), "audit-check", "the-admin", "user", 0, {})
+    for other in jobs.board().jobs():
+        jobs.board().end(other, "done")
+    jobs.board().add(job)
+    assert jobs.board().take_next() is job
+    return job.id
+
+
 def _slow_replay(name: str) -> str:
     """A replay that is at work while it is asked for something."""
     plan = runtime.window().start_replay(name, rate=1)
     assert plan.job is not None
     return plan.job.id
+
+
+def _half(name: str) -> int:
+    """An open transaction's half message."""
+    return int(runtime.window().send_test_message(name, b"x", half_of="PG", queue_id=0).queue_offset)
+
+
+def _discarded(name: str) -> str:
+    """The copy of a transaction that was set aside."""
+    found = runtime.running()
+    assert found is not None
+    return set_aside(found.engine, name)
 
 
 def _ref(client: Client, topic: str) -> str:
@@ -317,6 +415,8 @@ def test_both_halves_leave_the_same_line_in_the_audit_log(person, running, name,
     said = []
     for run in (lambda: act.page(person, first), lambda: act.api(Caller(person), second)):
         AuditEntry.objects.all().delete()
+        for waiting in jobs.board().jobs():  # of the other half
+            jobs.board().end(waiting, "done")
         response = run()
         assert response.status_code in (200, 201, 202, 302), response.content
         said.append([(one.action, one.actor, one.actor_kind, one.result) for one in AuditEntry.objects.all()])
@@ -333,6 +433,12 @@ FAILING = {
     "POST api/v1/system/retention/clean": "clean",
     "POST api/v1/topics/<topic>/messages": "send_test_message",
     "POST api/v1/groups/<group>/replays": "start_replay",
+    "POST api/v1/delayed/acts": "act_on_waiting",
+    "POST api/v1/transactions/checks": "act_on_transactions",
+    "POST api/v1/transactions/decisions": "act_on_transactions",
+    "POST api/v1/transactions/resumes": "resume_transaction",
+    "POST api/v1/groups/<group>/offset-resets": "reset_offsets",
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "undo_reset",
 }
 
 

@@ -62,12 +62,12 @@ class Visitor:
         self._cookies: dict[str, str] = {}
         self.fill_in("/login/", username=USER, password=PASSWORD)
 
-    def fill_in(self, address: str, **fields: str) -> str:
-        """Send a page's form; where that leads to."""
+    def fill_in(self, address: str, action: str = "", **fields: str) -> str:
+        """Send a page's form, to `action` or to the page itself; where that leads to."""
         page = self.get(address).text
         token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
         assert token is not None, page
-        answer = self._ask("POST", address, urlencode(fields | {"csrfmiddlewaretoken": token[1]}))
+        answer = self._ask("POST", action or address, urlencode(fields | {"csrfmiddlewaretoken": token[1]}))
         assert answer.status == 302, answer.text
         return str(answer.headers["Location"])
 
@@ -232,7 +232,10 @@ class FullHouse:
         self.refs["dead"] = answer.ext_fields["msgId"]
         assert peer.ask(SEND, send_fields("%DLQ%late", 0, "TAGS\x01dead\x02"), b"late").code == 0
         form = {"target": "group", "rate": "10", "max_replays": "3", "step": "apply"}
+        self.refs["job"] = self.visitor.fill_in("/system/audit/", action="/system/audit/check/").split("/")[2]
         self.refs["replay"] = self.visitor.fill_in("/dead-letters/late/replay/", **form).split("/")[2]
+        move = {"topic": "orders", "queues": "0", "to": "offset", "offset": "1", "step": "apply"}
+        self.refs["reset"] = self.visitor.fill_in("/groups/late/reset/", **move).split("/")[4]
         # Two that died, and the copy of one.
         self.sent += 3
         self.hold_a_pull()

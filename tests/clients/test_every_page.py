@@ -40,7 +40,8 @@ pytestmark = pytest.mark.own
 LANGUAGES = {"en": "en", "zh-hans": "zh-hans,zh;q=0.9"}
 
 #: The name of an address -> what is asked of it. {small}, {large} and {dead} stand for messages' offset ids,
-#: {replay} for a replay.
+#: {replay} for a replay, {reset} for a reset of offsets.
+#: {replay} for a replay, {job} for a job.
 PAGES: dict[str, list[str]] = {
     "overview": ["/"],
     "topics": ["/topics/", "/topics/?show=all", "/topics/?show=retry", "/topics/?show=dlq", "/topics/?q=no-such"],
@@ -53,11 +54,22 @@ PAGES: dict[str, list[str]] = {
     "group_create": ["/create/group/"],
     "group_edit": ["/groups/billing/edit/"],
     "group_delete": ["/groups/billing/delete/", "/groups/late/delete/"],
+    "group_reset": ["/groups/billing/reset/", "/groups/billing/reset/?to=latest&step=preview", "/groups/late/reset/"],
+    "group_resets": ["/groups/billing/resets/", "/groups/late/resets/"],
+    "group_reset_done": ["/groups/late/resets/{reset}/"],
+    "group_reset_progress": ["/groups/late/resets/{reset}/progress/"],
+    "group_reset_undo": ["/groups/late/resets/{reset}/undo/"],
     "dead_letter_groups": ["/dead-letters/", "/dead-letters/?sort=group", "/dead-letters/?q=no-such"],
     "dead_letters": ["/dead-letters/shipping/"],
     "replay_create": ["/dead-letters/shipping/replay/", "/dead-letters/shipping/replay/?pick=0-0"],
     "replay": ["/replays/{replay}/", "/replays/{replay}/?result=failed"],
     "replay_progress": ["/replays/{replay}/progress/"],
+    "delayed": ["/delayed/", "/delayed/?span=7d&show=retries", "/delayed/?q=no-such", "/delayed/?level=0&topic=no"],
+    "transactions": ["/transactions/", "/transactions/?show=discarded", "/transactions/?show=resolved&by=check",
+                     "/transactions/?group=no-such"],
+    "delayed_act": ["/delayed/act/?what=drop", "/delayed/act/?what=deliver_now&topic=no-such"],
+    "transaction_check": ["/transactions/check/"],
+    "transaction_resume": ["/transactions/{small}/resume/"],
     "clients": ["/clients/", "/clients/?role=consumer", "/clients/?role=producer", "/clients/?group=wall",
                 "/clients/?q=no-such"],
     "messages": ["/messages/", "/messages/?topic=orders", "/messages/?topic=orders&order=oldest",
@@ -67,13 +79,17 @@ PAGES: dict[str, list[str]] = {
     "message_raw": ["/messages/{large}/raw/"],
     "message_download": ["/messages/{large}/download/"],
     "send_message": ["/messages/send/", "/messages/send/?topic=orders"],
+    "message_tail": ["/messages/tail/", "/messages/tail/?topic=orders&tags=a"],
     "search": ["/search/", "/search/?q=second", "/search/?q=no-such-key", "/search/?q=text-1&topic=orders"],
     "system": ["/system/"],
     "system_checks": ["/system/checks/"],
     "system_config": ["/system/config/", "/system/config/?q=flush"],
     "system_config_change": ["/system/config/change/"],
     "system_logs": ["/system/log/", "/system/log/?level=WARNING", "/system/log/?q=joined"],
-    "audit": ["/system/audit/", "/system/audit/?check=yes", "/system/audit/?q=no-such"],
+    "jobs": ["/jobs/", "/jobs/?kind=audit-check", "/jobs/?state=failed"],
+    "job": ["/jobs/{job}/"],
+    "job_progress": ["/jobs/{job}/progress/"],
+    "audit": ["/system/audit/", "/system/audit/?q=no-such"],
     "users": ["/system/users/"],
     "user": ["/system/users/1/"],
     "user_create": ["/system/users/new/"],
@@ -100,7 +116,15 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     "set_language": ("/language/", 405),
     "system_clean": ("/system/clean/", 405),
     "replay_act": ("/replays/no-such/act/", 405),
+    "audit_check": ("/system/audit/check/", 405),
+    "job_cancel": ("/jobs/no-such/cancel/", 405),
+    # No job of the walk has a file.
+    "job_file": ("/jobs/no-such/files/no-such/", 404),
     "token_revoke": ("/system/tokens/1/revoke/", 405),
+    # They tell of an act, or ask which things it is about.
+    "delayed_done": ("/delayed/done/", 302),
+    "transaction_done": ("/transactions/done/", 302),
+    "transaction_decide": ("/transactions/decide/?what=commit", 302),
     "user_reset_password": ("/system/users/1/reset-password/", 405),
     "user_set_active": ("/system/users/1/active/", 405),
     # The set-up is done.
@@ -112,7 +136,8 @@ NO_PAGES: dict[str, tuple[str, int]] = {
 }
 
 #: Parts of pages, which those ask for themselves.
-FRAGMENTS = {"replay_progress"}
+FRAGMENTS = {"replay_progress", "group_reset_progress"}
+FRAGMENTS = {"replay_progress", "job_progress"}
 
 #: A stream has a test of its own below.
 STREAMS = {"overview_live"}
@@ -124,8 +149,11 @@ DOWNLOADS = {
     "groups": ("/groups/?format=csv", "group"),
     "dead_letter_groups": ("/dead-letters/?format=csv", "group"),
     "group": ("/groups/billing/?format=csv", "topic"),
+    "group_resets": ("/groups/late/resets/?format=csv", "id"),
+    "group_reset_done": ("/groups/late/resets/{reset}/?format=csv", "topic"),
     "replay": ("/replays/{replay}/?format=csv", "number"),
     "audit": ("/system/audit/?format=csv", "id"),
+    "jobs": ("/jobs/?format=csv", "job"),
 }
 
 #: Route of each GET of the API -> what is asked below /api/v1. Parameters that are one of several words are tried with
@@ -134,13 +162,20 @@ OPERATIONS: dict[str, list[str]] = {
     "me": ["/me"],
     "tokens": ["/tokens"],
     "audit": ["/audit", "/audit?limit=1"],
+    "jobs": ["/jobs", "/jobs?limit=1", "/jobs?kind=audit-check"],
+    "jobs/<job>": ["/jobs/{job}"],
+    # That of no file is a test of its own.
+    "jobs/<job>/files/<name>": [],
     "system": ["/system"],
     "system/checks": ["/system/checks"],
     "system/config": ["/system/config"],
     "system/retention": ["/system/retention"],
     "broker": ["/broker"],
+    "metrics": ["/metrics"],
     "metrics/series": ["/metrics/series?metric=in", "/metrics/series?metric=out&group=billing",
-                       "/metrics/series?metric=in&topic=orders"],
+                       "/metrics/series?metric=in&topic=orders", "/metrics/series?metric=lag&from=1&points=10",
+                       "/metrics/series?metric=group_lag&group=billing&step=60",
+                       "/metrics/series?metric=topic_in_rate&topic=orders&seconds=600"],
     "topics": ["/topics", "/topics?limit=1", "/topics?system=true"],
     "topics/<topic>": ["/topics/orders"],
     "topics/<topic>/stats": ["/topics/orders/stats"],
@@ -151,11 +186,19 @@ OPERATIONS: dict[str, list[str]] = {
     "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages"],
     "groups": ["/groups", "/groups?limit=1", "/groups?system=true", "/groups?online=true", "/groups?online=false"],
     "groups/<group>": [*(f"/groups/{group}" for group in MEMBERS), "/groups/late"],
+    "groups/<group>/offset-resets": ["/groups/billing/offset-resets", "/groups/late/offset-resets"],
+    "groups/<group>/offset-resets/<int:reset_id>": ["/groups/late/offset-resets/{reset}"],
     "dead-letters": ["/dead-letters", "/dead-letters?limit=1"],
     "groups/<group>/dead-letters": ["/groups/shipping/dead-letters"],
     "replays": ["/replays", "/replays?group=shipping"],
     "replays/<job>": ["/replays/{replay}"],
     "replays/<job>/results": ["/replays/{replay}/results"],
+    "delayed": ["/delayed", "/delayed?q=no-such", "/delayed?limit=1&level=0"],
+    "delayed/histogram": ["/delayed/histogram", "/delayed/histogram?bucket_ms=3600000&buckets=24"],
+    "transactions": ["/transactions"],
+    "transactions/open": ["/transactions/open", "/transactions/open?group=no-such"],
+    "transactions/discarded": ["/transactions/discarded"],
+    "transactions/resolved": ["/transactions/resolved", "/transactions/resolved?limit=1"],
     "groups/<group>/clients": [*(f"/groups/{group}/clients" for group in MEMBERS), "/groups/late/clients"],
     "groups/<group>/progress": [*(f"/groups/{group}/progress" for group in MEMBERS), "/groups/late/progress"],
     "clients": ["/clients", "/clients?limit=1", "/clients?group=wall"],
@@ -206,7 +249,8 @@ def test_every_page_is_walked():
 
 
 def test_every_address_of_the_walk_leads_where_its_name_says():
-    ids = dict.fromkeys(("small", "large", "dead", "replay"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "job"), "0" * 32)
     for name, address in (
         *((name, address) for name, addresses in PAGES.items() for address in addresses),
         *((name, address) for name, (address, _) in (NO_PAGES | DOWNLOADS).items()),
@@ -216,7 +260,8 @@ def test_every_address_of_the_walk_leads_where_its_name_says():
 
 def test_every_get_of_the_api_is_walked():
     assert set(gets()) == set(OPERATIONS)
-    ids = dict.fromkeys(("small", "large", "dead", "replay"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "job"), "0" * 32)
     for route, addresses in OPERATIONS.items():
         for address in addresses:
             path = urlsplit(f"/api/v1{address.format(**ids)}").path
@@ -245,6 +290,7 @@ def test_a_page_is_shown(house: FullHouse, name: str, language: str):
         answer = house.visitor.get(address.format(**house.refs), LANGUAGES[language])
         assert answer.status == 200, f"{address}: {answer.status}"
         assert answer.body
+        assert not re.search("This page knows no parameter|本页没有名为", answer.text), address
         assert answer.headers["Content-Language"] == language
         if answer.headers["Content-Type"].startswith("text/html") and name not in FRAGMENTS:
             assert f'lang="{language}"' in answer.text.lower()
@@ -273,9 +319,9 @@ def test_a_table_is_downloaded(house: FullHouse, name: str):
 def test_an_operation_answers(house: FullHouse, route: str):
     described = openapi()["paths"][gets()[route]]["get"]
     addresses = list(OPERATIONS[route])
-    first = addresses[0]
     for parameter in described["parameters"]:
         for word in parameter["schema"].get("enum", ()):
+            first = OPERATIONS[route][0]
             addresses.append(f"{first}{'&' if '?' in first else '?'}{parameter['name']}={word}")
     for address in addresses:
         assert house.visitor.json(address.format(**house.refs)) is not None
@@ -316,6 +362,7 @@ def test_every_link_of_every_page_leads_somewhere(house: FullHouse):
         answer = house.visitor.get(address)
         if urlsplit(address).path == "/search/" and answer.status == 302:  # to the one message that it names
             answer = house.visitor.get(answer.headers["Location"])
+        assert "This page knows no parameter" not in answer.text, f"{address} on {on}"
         status = answer.status
         assert status == expected.get(urlsplit(address).path, 200), f"{address} on {on}: {status}"
 

@@ -10,6 +10,8 @@ from django.test import Client, RequestFactory
 from appliance import runtime
 from appliance.command_line import ServeOptions
 from appliance.console import identity, second_factor, set_up
+from appliance.console.history import series
+from appliance.console.history.recorder import Recorder
 from appliance.console.lockout import lockout
 from appliance.console.models import Setting, User
 from appliance.engine.config import EngineConfig
@@ -161,3 +163,14 @@ def topic(broker, request) -> str:
     name = "t-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:90]
     broker.create_topic(name, read_queues=4, write_queues=4)
     return name
+
+
+@pytest.fixture
+def recorded():
+    """`recorded()` has everything measured once, now, as the history's thread does every 30 seconds."""
+    recorder = Recorder(runtime.place().directory)
+    series.use(recorder)
+    yield recorder.step
+    series.use(None)
+    recorder.request_stop()
+    recorder._close()

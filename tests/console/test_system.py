@@ -122,7 +122,12 @@ def test_a_token_is_shown_once_and_never_more_than_its_owner(client_as, engine):
     page = answer.content.decode()
     secret = re.search(r"rbx_[\w-]+", page).group()
     token = ApiToken.objects.get()
-    assert (token.role, token.may_export, token.topic_pattern, token.group_pattern) == ("operator", False, "orders-*", "*")
+    assert (token.role, token.may_export, token.topic_pattern, token.group_pattern) == (
+        "operator",
+        False,
+        "orders-*",
+        "*",
+    )
     assert entry().action == "token.create"
     assert secret not in str(entry().after)
     assert secret not in client.get("/system/tokens/").content.decode()

@@ -40,14 +40,35 @@ def topic_messages(
     to_ms: To,
     queue_id: int | None = Query(None, ge=0, le=_LAST_QUEUE),
     newest_first: bool = True,
+    filter: str | None = Query(
+        None,
+        max_length=4096,
+        description=(
+            "Only what this expression finds, for example: tag = 'paid' AND body('$.amount') > 100. SQL92 over "
+            "properties, and tag, key, body, property('a name'), LIKE, REGEXP. Send it with the cursor, too. One that "
+            "looks into bodies needs the right to read them."
+        ),
+    ),
     cursor: str | None = Query(
         None, max_length=65_536, description="The next_cursor of the previous page; it includes queue, times and order."
     ),
 ) -> Any:
-    """Messages by the time they were stored, without bodies. Pages are of one snapshot, without newer messages."""
+    """Messages by the time they were stored, without bodies. Pages are of one snapshot, without newer messages. With a
+    filter a page ends after 250 ms or 64 MiB, whatever it has found by then; `scanned` says how far it came."""
     auth.require_topics(request, topic)
+    if runtime.window().filter_reads_bodies(filter):
+        auth.require_bodies(request)
+        if cursor is None:
+            audit(request, "message.filter", topic, after={"filter": (filter or "")[:500]})
     return runtime.window().messages(
-        topic, queue_id=queue_id, from_ms=from_ms, to_ms=to_ms, newest_first=newest_first, cursor=cursor, limit=limit
+        topic,
+        queue_id=queue_id,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        newest_first=newest_first,
+        cursor=cursor,
+        limit=limit,
+        filter_text=filter,
     )
 
 
@@ -59,7 +80,8 @@ def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_
         auth.require_groups(request, body.half_of)
     send = lambda: runtime.window().send_test_message(  # noqa: E731
         topic, body.body_bytes(), tags=body.tags, keys=body.keys, properties=body.properties, queue_id=body.queue_id,
-        delay_level=body.delay_level, deliver_at_ms=body.deliver_at_ms, half_of=body.half_of, by=by(request),
+        delay_level=body.delay_level, deliver_at_ms=body.deliver_at_ms, half_of=body.half_of,
+        sharding_key=body.sharding_key, by=by(request),
     )  # fmt: skip
     noted = lambda sent: {"offset_id": sent.offset_id, "queue_id": sent.queue_id}  # noqa: E731
     act = lambda: SentOut.model_validate(audited(request, "message.send", topic, send, noted))  # noqa: E731

@@ -39,7 +39,7 @@ def list_topics(
     cursor: Cursor,
     limit: Limit,
     q: Text = Query("", max_length=255, description="Part of the name."),
-    kind: Kind | None = Query(None, alias="type"),
+    kind: Kind | None = Query(None, description="Only this kind."),
     system: bool = Query(False, description="Include system, retry and dead letter topics."),
     category: Literal["user", "system", "retry", "dlq"] | None = Query(None, description="Only this category."),
     sort: Sort = Query("name", description="Sort by this; put `-` before it for the largest first."),
@@ -51,12 +51,13 @@ def list_topics(
 
 
 @router.post("/topics", response={200: ChangeOut, 201: ChangeOut})
-def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dry_run: DryRun) -> Any:
-    """Create a topic: it is on disk, and the name servers in `registered` know it. 409 when it exists."""
+def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dry_run: DryRun, force: Force) -> Any:
+    """Create a topic: it is on disk, and the name servers in `registered` know it. 409 when it exists, or with blockers
+    when it has queues that producers would use and nobody could read."""
     auth.require_topics(request, body.name)
     return created(request, response, make_change(
         request, response, "topic.create", body.name,
-        lambda: runtime.window().create_topic(**body.model_dump(), dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().create_topic(**body.model_dump(), force=force, dry_run=dry_run, by=by(request)),
     ))  # fmt: skip
 
 

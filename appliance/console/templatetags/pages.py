@@ -6,7 +6,9 @@ import json
 import re
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django import template
 from django.utils.html import conditional_escape, format_html
@@ -32,6 +34,8 @@ def translated(sentence: Any) -> str:
     sizes = set(_SIZE.findall(template))
     args = {
         name: as_bytes(value) if name in sizes
+        else as_duration(value / 1000) if name.endswith("_span")
+        else as_time(value) if name.endswith("_at_ms")
         else thousands(value) if type(value) is int
         else word(value) if name == "field"
         else value
@@ -51,6 +55,32 @@ def word(value: object) -> str:
     """A value of the engine ("clustering", "NORMAL", "act") as a word of the reader's language; itself when it has
     none."""
     return str(WORDS.get(str(value), value))
+
+
+@register.filter
+def reset_target(reset: Any) -> SafeString | str:
+    """What a reset of offsets was asked for, in words."""
+    if reset.kind == "undo":
+        return _("back to where it was before reset %(number)s") % {"number": reset.asked}
+    if reset.kind == "clone":
+        return _("to where %(group)s is") % {"group": reset.asked}
+    name, _space, value = reset.asked.partition(" ")
+    if name == "time":
+        return format_html("{} {}", _("to messages stored from"), as_time(int(value)))
+    if name == "shift":
+        return _("by %(count)s messages") % {"count": f"{int(value):+,}".replace(",", "\u202f")}
+    words = {
+        "earliest": _("to the earliest message that is kept"),
+        "latest": _("to the end"),
+        "offsets": _("to chosen offsets"),
+    }
+    return str(words.get(name, reset.asked))
+
+
+@register.filter
+def place_query(move: Any) -> str:
+    """The query of a search that finds the first message of a move."""
+    return urlencode({"q": f"{move.topic}/{move.queue_id}/{move.first_offset}"})
 
 
 @register.filter
@@ -94,11 +124,58 @@ def ago(at_ms: int | None) -> SafeString | str:
 
 
 @register.filter
+def countdown(at_ms: int | None) -> SafeString | str:
+    """How long until a moment at the earliest, with the moment itself beside it."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    relative = _("any time now") if left <= 0 else _("in %(span)s or later") % {"span": as_duration(left)}
+    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+
+
+@register.filter
+def coming(at_ms: int | None) -> SafeString | str:
+    """In how long a moment comes, or that it is over, with the moment itself beside it."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    relative = _("in %(span)s") % {"span": as_duration(left)} if left >= 0 else _("overdue")
+    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+
+
+@register.filter
+def as_hour(at_ms: int) -> SafeString:
+    """The day and hour of a column, in UTC."""
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return format_html(
+        '<time datetime="{}">{}<br>{}</time>', f"{moment:%Y-%m-%dT%HZ}", f"{moment:%m-%d}", f"{moment:%H}:00"
+    )
+
+
+@register.filter
+def of(table: Any, key: object) -> Any:
+    """The value of a key that is another variable; None without one."""
+    return table.get(key)
+
+
+@register.filter
+def clock(at_ms: int, span: str = "") -> str:
+    """A moment as short as a chart of this span needs it, in UTC."""
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)
+    return moment.strftime("%m-%d %H:%M" if span.endswith("d") else "%H:%M:%S")
+
+
+@register.filter
 def as_time_ms(at_ms: int | None) -> SafeString | str:
     """A wall time with its milliseconds."""
     if at_ms is None:
         return _("not known")
-    return format_html('{}<span class="faint">.{}</span>', as_time(at_ms), f"{at_ms % 1000:03d}")
+    return format_html(
+        '<span class="tight">{}<span class="faint">.{}</span></span>', as_time(at_ms), f"{at_ms % 1000:03d}"
+    )
 
 
 @register.simple_tag(takes_context=True)

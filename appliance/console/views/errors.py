@@ -90,6 +90,12 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
     return _answer(request, 400, "bad_request", _("Invalid request"), _("The request could not be understood."))
 
 
+def unknown_parameters(request: HttpRequest, names: list[str]) -> HttpResponse:
+    """400: a file was asked for with filters that there are not."""
+    sentence = _("There is no filter called %(names)s here, so the file would hold more than was asked for.")
+    return _answer(request, 400, "bad_request", _("Invalid request"), sentence % {"names": ", ".join(names)})
+
+
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """404."""
     sentence = _("There is no page at %(path)s.") % {"path": request.path[:200]}

@@ -63,6 +63,8 @@ def not_found_sentence(error: NotFound) -> str:
             sentence = _("There is no topic %(name)s.")
         case "group":
             sentence = _("There is no consumer group %(name)s.")
+        case "job":
+            sentence = _("There is no job %(name)s, or it has expired.")
         case _:
             sentence = _("There is no %(name)s.")
     return sentence % {"name": error.name}
@@ -107,7 +109,7 @@ def csv_answer(name: str, header: Sequence[str], rows: Iterable[Sequence[object]
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(header)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows([cell(value) for value in row] for row in rows)
     response = HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8")
     response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.csv")
     return response
@@ -124,7 +126,7 @@ def iso(moment: datetime | int | None) -> str | None:
     return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
     """A spreadsheet would run a text that begins like a formula."""
     if value is None:
         return ""
@@ -134,7 +136,12 @@ def _cell(value: object) -> str:
 
 def time_asked(request: HttpRequest, name: str) -> int | None:
     """A moment as `2026-11-21 13:34:32` in the user's zone, or in milliseconds; None when missing."""
-    text = request.GET.get(name, "").strip()
+    return moment_of(name, request.GET.get(name, ""))
+
+
+def moment_of(name: str, text: str) -> int | None:
+    """The same of a form's field."""
+    text = text.strip()
     if not text:
         return None
     if text.isascii() and text.isdigit() and len(text) < 16:

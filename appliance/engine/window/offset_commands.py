@@ -4,6 +4,7 @@ requests 222 and 314."""
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,9 +12,9 @@ import msgspec
 
 from ..broker.groups import SubscriptionGroupManager, is_system_group
 from ..broker.offset_resets.journal import KEPT_MS
-from ..broker.offset_resets.records import NONE, ResetRecord
+from ..broker.offset_resets.records import NONE, Move, ResetRecord
 from ..broker.offset_resets.service import MOST_QUEUES, OffsetResets
-from ..broker.offset_resets.targets import AtTime, Exactly, Latest, PlannedMove, Shift, Target, text_of
+from ..broker.offset_resets.targets import AtTime, Earliest, Exactly, Latest, PlannedMove, Shift, Target, text_of
 from ..broker.offsets import ConsumerOffsetManager
 from ..broker.topics import TopicConfigManager
 from ..errors import Conflict, InvalidInput, NotFound, QueueBroken, Unavailable
@@ -26,6 +27,30 @@ from .sentences import Sentence, say
 
 #: Queues whose oldest message is looked up for one preview; each may be a read of the disk.
 _MOST_TIMES = 512
+#: Words for where to.
+TARGETS = ("earliest", "latest", "time", "offset", "shift")
+
+
+def target_of(to: str, at_ms: int | None, offset: int | None, by: int | None, queues: Sequence[int] | None) -> Target:
+    """Where to, by one of TARGETS and what that needs; InvalidInput. offset: of each of the queues."""
+    match to:
+        case "earliest":
+            return Earliest()
+        case "latest":
+            return Latest()
+        case "time" if at_ms is not None:
+            return AtTime(at_ms)
+        case "time":
+            raise InvalidInput("at_ms", say("offsets_need_time"))
+        case "shift" if by is not None:
+            return Shift(by)
+        case "shift":
+            raise InvalidInput("by", say("offsets_no_shift"))
+        case "offset" if offset is not None and queues:
+            return Exactly(dict.fromkeys(queues, offset))
+        case "offset":
+            raise InvalidInput("offset" if offset is None else "queues", say("offsets_need_offset"))
+    raise InvalidInput("to", say("one_of", field="to", choices=", ".join(TARGETS)))
 
 
 class OffsetCommands:
@@ -55,19 +80,23 @@ class OffsetCommands:
     def reset(
         self,
         group: str,
-        topic: str | Sequence[str],
+        topic: str | Sequence[str] | None,
         to: Target,
-        queue_id: int | None,
+        queue_id: int | Sequence[int] | None,
         revision: str | None,
         dry_run: bool,
         by: str,
     ) -> OffsetReset:
         self._check_group(group)
-        names = [topic] if isinstance(topic, str) else list(dict.fromkeys(topic))
+        if topic is None:
+            names = [name for name in self._lag.snapshot().topics_of(group) if self._topics.get(name) is not None]
+        else:
+            names = [topic] if isinstance(topic, str) else list(dict.fromkeys(topic))
         if not names:
             raise InvalidInput("topic", say("offsets_nothing"))
         self._check_target(to)
-        planned = self._planned(group, names, to, queue_id)
+        chosen = [queue_id] if isinstance(queue_id, int) else queue_id
+        planned = self._planned(group, names, to, None if chosen is None else list(dict.fromkeys(chosen)))
         preview = self._preview("reset", group, by, text_of(to), planned, self._revision(group, to, planned))
         if dry_run:
             return preview
@@ -75,20 +104,23 @@ class OffsetCommands:
             raise Conflict(say("changed_since"))
         return self._done(preview, planned, 0)
 
-    def _planned(self, group: str, topics: Sequence[str], to: Target, queue_id: int | None) -> list[PlannedMove]:
+    def _planned(
+        self, group: str, topics: Sequence[str], to: Target, queue_ids: Sequence[int] | None
+    ) -> list[PlannedMove]:
         planned: list[PlannedMove] = []
         for name in topics:
             config = self._topics.get(name)
             if config is None:
                 raise NotFound("topic", name)
-            ids = [queue_id] if queue_id is not None else []
+            ids = [] if queue_ids is None else list(queue_ids)
             if isinstance(to, Exactly):
                 ids += to.offsets
             for number in ids:
                 if not 0 <= number < config.read_queue_nums:
                     raise NotFound("queue", f"{name}/{number}")
             try:
-                planned += self._resets.plan(group, name, to, queue_id)
+                for one in [None] if queue_ids is None else queue_ids:
+                    planned += self._resets.plan(group, name, to, one)
             except QueueBroken as error:
                 raise Unavailable(str(error)) from None
         if not planned:
@@ -155,6 +187,13 @@ class OffsetCommands:
         if self._groups.get(group) is None and not self._resets.journal.of_group(group):
             raise NotFound("group", group)
         return tuple(self._shown(record) for record in self._resets.journal.of_group(group))
+
+    def one(self, number: int) -> OffsetReset:
+        journal = self._resets.journal
+        record = journal.get(number)
+        if record is None or journal.is_too_old(record):
+            raise NotFound("reset", str(number))
+        return self._shown(record)
 
     def undo(self, number: int, revision: str | None, dry_run: bool, by: str) -> OffsetReset:
         journal = self._resets.journal
@@ -263,14 +302,17 @@ class OffsetCommands:
             undo_until_ms=None,
             undone_by=None,
             waiting=0,
+            clients=0 if info is None else len(info.channels),
         )
 
     def _move(self, move: PlannedMove, undone: ResetRecord | None, reader: QueueReader | None) -> OffsetMove:
         replays, skips = _counts(move.before, move.target, move.low)
-        oldest = None
+        oldest = first = None
         queue = self._store.find_queue(move.topic, move.queue_id)
-        if reader is not None and queue is not None and replays + skips:
-            oldest = reader.stored_at_ms(queue, max(move.low, min(move.before, move.target)))
+        if replays + skips:
+            first = max(move.low, min(move.before, move.target))
+            if reader is not None and queue is not None:
+                oldest = reader.stored_at_ms(queue, first)
         return OffsetMove(
             topic=move.topic,
             queue_id=move.queue_id,
@@ -283,6 +325,7 @@ class OffsetCommands:
             skips=skips,
             oldest_ms=oldest,
             note=self._note(move, undone),
+            first_offset=first,
         )
 
     def _note(self, move: PlannedMove, undone: ResetRecord | None) -> Sentence | None:
@@ -297,8 +340,17 @@ class OffsetCommands:
 
     def _shown(self, record: ResetRecord) -> OffsetReset:
         journal = self._resets.journal
+        later = {
+            (move.topic, move.queue_id)
+            for other in journal.of_group(record.group)
+            if other.id > record.id
+            for move in other.moves
+        }
+        gone = journal.gone(record.id)
+        info = self._lag.snapshot().online.get(record.group)
         moves = []
         for move in record.moves:
+            state, told_s = self._state_of(record, move, later, gone)
             low, high = self._store.offset_range(move.topic, move.queue_id)
             now = self._offsets.get(record.group, move.topic, move.queue_id)
             replays, skips = _counts(move.before, move.target, 0)
@@ -315,6 +367,9 @@ class OffsetCommands:
                     skips=skips,
                     oldest_ms=None,
                     note=say("offset_moved_on", sent=move.target, now=now) if now != move.target else None,
+                    first_offset=max(low, min(move.before, move.target)) if replays + skips else None,
+                    state=state,
+                    told_s=told_s,
                 )
             )
         undone_by = journal.undone_by(record.id) or None
@@ -332,7 +387,27 @@ class OffsetCommands:
             undo_until_ms=None if undone_by else record.at_ms + KEPT_MS,
             undone_by=undone_by,
             waiting=journal.waiting(record.id),
+            clients=0 if info is None else len(info.channels),
         )
+
+    def _state_of(
+        self, record: ResetRecord, move: Move, later: set[tuple[str, int]], gone: set[str]
+    ) -> tuple[str, float | None]:
+        """(one of STATES, for how long members have known)."""
+        config = self._topics.get(move.topic)
+        if config is None or move.topic in gone or move.queue_id >= config.read_queue_nums:
+            return "gone", None
+        if (move.topic, move.queue_id) in later:
+            return "replaced", None
+        if move.target == NONE:
+            return "forgotten", None
+        key = (record.group, move.topic, move.queue_id)
+        pending = self._offsets.pending.table.get(key)
+        if pending is not None and pending.reset_id == record.id:
+            if pending.tellings <= 0:
+                return "waiting", None
+            return "told", max(0.0, time.monotonic() - pending.told_at)
+        return ("given_up" if self._offsets.pending.given_up.get(key) == record.id else "reached"), None
 
 
 def _known(offset: int) -> int | None:

@@ -6,6 +6,14 @@ from dataclasses import dataclass
 
 from .sentences import Sentence
 
+#: waiting: nobody has asked for the queue since; the next client that does begins there. told: a client was told, and
+#: has not pulled from there yet. reached: a client pulls from there, and goes on. given_up: clients were told again and
+#: again and do not do it. replaced: moved once more since. gone: the topic or its queue is gone. forgotten: it has no
+#: offset, which is what was asked for.
+STATES = ("waiting", "told", "reached", "given_up", "replaced", "gone", "forgotten")
+#: Nothing more happens to these.
+ENDED = ("reached", "given_up", "replaced", "gone", "forgotten")
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
@@ -15,6 +23,9 @@ class OffsetMove:
     replays, skips: messages that are delivered again, or not any more; at most one of them is not 0. Where there was no
     offset both are 0. oldest_ms: when the oldest of those was stored, None without any or when it is gone; only of a
     preview and of what has just been done. note: what is worth saying of this queue.
+
+    first_offset: of the first message that comes again or is skipped, None without any. state: of what was done, one of
+    STATES; "" of a preview. told_s: for how long members have known, while they have not taken it over.
     """
 
     topic: str
@@ -28,6 +39,9 @@ class OffsetMove:
     skips: int
     oldest_ms: int | None
     note: Sentence | None
+    first_offset: int | None = None
+    state: str = ""
+    told_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,7 @@ class OffsetReset:
     "earliest", "latest", "time <ms>", "offsets", "shift <n>"; of an undo the id of what is taken back, of a clone the
     group it was taken from. revision: of a preview, for the act to go with. undo_until_ms: until when it can be taken
     back; None when it was (undone_by: the id of that act). waiting: queues whose consumers have not come for it yet.
+    clients: of the group, connected now.
     """
 
     id: int | None
@@ -53,6 +68,20 @@ class OffsetReset:
     undo_until_ms: int | None
     undone_by: int | None
     waiting: int
+    clients: int = 0
+
+    @property
+    def states(self) -> dict[str, int]:
+        """Queues by state, in the order of STATES; they add up to all of them."""
+        found = dict.fromkeys(STATES, 0)
+        for move in self.moves:
+            found[move.state] = found.get(move.state, 0) + 1
+        return {state: count for state, count in found.items() if count}
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more happens to any of its queues."""
+        return all(move.state in ENDED for move in self.moves)
 
     @property
     def replays(self) -> int:

@@ -24,11 +24,13 @@ from ..protocol.properties import (
     NAME_SEPARATOR,
     PAIR_SEPARATOR,
     PRODUCER_GROUP,
+    SHARDING_KEY,
     TAGS,
     TIMER_DELIVER_MS,
     TRANSACTION_PREPARED,
     UNIQUE_KEY,
     encode_properties,
+    java_hash,
 )
 from .message_snapshots import SentMessage
 from .options import Options
@@ -88,12 +90,17 @@ class TestSender:
         delay_level: int,
         deliver_at_ms: int | None,
         half_of: str,
+        sharding_key: str,
         timeout_s: float,
         by: str,
     ) -> SentMessage:
         begin = time.monotonic()
         queues = self._check(topic, body, queue_id)
-        own = _properties(tags, keys, properties) | self._added()
+        own = _properties(tags, keys, properties, sharding_key) | self._added()
+        if sharding_key:
+            if queue_id is not None:
+                raise InvalidInput("sharding_key", say("queue_or_key"))
+            queue_id = abs(java_hash(sharding_key)) % queues  # as the clients' SelectMessageQueueByHash
         place = Place(topic, secrets.randbelow(queues) if queue_id is None else queue_id)
         if not 0 <= delay_level <= self._levels.highest:
             raise InvalidInput(
@@ -188,9 +195,17 @@ class TestSender:
         return config.write_queue_nums
 
 
-def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str]) -> dict[str, str]:
+def may_be_set(name: str) -> bool:
+    """Whether a property is its sender's own, and not one that the broker or the clients mean something by."""
+    return name not in _OWN_PROPERTIES and not name.startswith("__")
+
+
+def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str], sharding_key: str) -> dict[str, str]:
     """What the message carries; InvalidInput names what it may not."""
     found: dict[str, str] = {UNIQUE_KEY: secrets.token_hex(16).upper()}
+    if sharding_key:
+        _check_text("sharding_key", sharding_key)
+        found[SHARDING_KEY] = sharding_key
     if tags:
         _check_text("tags", tags)
         if any(sign in tags for sign in _NOT_IN_TAGS):
@@ -207,7 +222,7 @@ def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str]) -> dic
         _check_text("properties", value)
         if not name or not value:
             raise InvalidInput("properties", say("bad_property"))
-        if name in _OWN_PROPERTIES or name.startswith("__"):
+        if not may_be_set(name):
             raise InvalidInput("properties", say("property_reserved", name=name[:64]))
         found[name] = value
     size = len(encode_properties(found).encode())

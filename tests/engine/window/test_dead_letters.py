@@ -38,7 +38,9 @@ def replay(running: RunningEngine, **options: Any) -> ReplayJob:
 
 
 def adds_up(job: ReplayJob) -> bool:
-    parts = (job.replayed, job.skipped_by_guard, job.gone, job.failed, job.unknown, job.not_reached)
+    parts = (
+        job.replayed, job.skipped_by_guard, job.gone, job.failed, job.unknown, job.not_chosen, job.not_reached
+    )  # fmt: skip
     return sum(parts) == job.total
 
 

@@ -28,6 +28,8 @@ MOST_TELLINGS = 100
 TELLING_S = 180.0
 #: Kept in memory at most, 300 bytes each. More resets are refused.
 MOST_PENDING = 100_000
+#: Queues remembered whose members did not do as they were told.
+_MOST_GIVEN_UP = 10_000
 
 
 class Pending(NamedTuple):
@@ -70,6 +72,8 @@ class PendingResets:
         self.on_told: Callable[[str], None] = lambda group: None
         #: (reset id, topic, queue id) of those that are over and may be forgotten once the offsets are on disk.
         self.over: deque[tuple[int, str, int]] = deque()
+        #: Whose members were told in vain -> of which reset; since the start. Added to by remoting-io, read by anyone.
+        self.given_up: dict[Key, int] = {}
         # Owned by remoting-io: group -> queues that its members were told of, some of them over by now.
         self._told_of: dict[str, set[Key]] = {}
 
@@ -105,6 +109,9 @@ class PendingResets:
                 return None
             if pending.tellings >= MOST_TELLINGS or now - pending.told_at >= TELLING_S:
                 logger.warning("offsets: reset is not taken over, members go on group=%s topic=%s queue=%d", *key)
+                if len(self.given_up) >= _MOST_GIVEN_UP:
+                    self.given_up.clear()
+                self.given_up[key] = pending.reset_id
                 self.end(key)
                 return None
         self._told(key, pending, now)

@@ -1,0 +1,80 @@
+"""Offsets of groups that are moved, as JSON; the conventions are those of `schemas`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .schemas import In, Out, SentenceOut, Text
+from .times import Moment
+
+_MOST = (1 << 62) - 1
+
+
+class OffsetResetIn(In):
+    """Where to. topics: left out: all that the group subscribes to or has offsets of, its retry topic not among them.
+    queues: left out: all. to: time needs at_ms, shift needs by, offset needs offset and queues."""
+
+    topics: list[str] | None = Field(None, min_length=1, max_length=1000)
+    queues: list[int] | None = Field(None, min_length=1, max_length=4096)
+    to: Literal["earliest", "latest", "time", "offset", "shift"]
+    at_ms: Moment | None = None
+    offset: int | None = Field(None, ge=0, le=_MOST)
+    by: int | None = Field(None, ge=-_MOST, le=_MOST)
+
+
+class OffsetMoveOut(Out):
+    """One queue. before, to, now: the group's offset before the act, after it, and at present; null without one.
+    replays, skips: messages that come again, or do not come any more. first_offset, first_at_ms: of the first of them.
+    state: waiting (no client has asked for the queue since), told (a client was told, and has not pulled from there
+    yet; told_s: for how long), reached, given_up (clients were told and do not follow), replaced (moved again since),
+    gone (the queue is), forgotten (it has no offset, as it was asked for); "" of a preview."""
+
+    topic: Text
+    queue_id: int
+    before: int | None
+    to: int | None
+    now: int | None
+    min_offset: int
+    max_offset: int
+    replays: int
+    skips: int
+    first_offset: int | None
+    first_at_ms: int | None = Field(validation_alias="oldest_ms")
+    state: str
+    told_s: float | None
+    note: SentenceOut | None
+
+
+class OffsetResetRowOut(Out):
+    """An act in a list. kind: reset, undo or clone. asked: what for; of an undo what it took back, of a clone from
+    which group. states: queues by state. undo_until_at_ms: null when it was taken back, by the act undone_by."""
+
+    id: int | None
+    kind: str
+    group: Text
+    by: Text
+    at_ms: int | None
+    asked: Text
+    applied: bool
+    replays: int
+    skips: int
+    states: dict[str, int]
+    finished: bool
+    undo_until_at_ms: int | None = Field(validation_alias="undo_until_ms")
+    undone_by: int | None
+    clients: int
+
+
+class OffsetResetOut(OffsetResetRowOut):
+    """One act, previewed (applied: false) or done, queue by queue. revision: also the ETag; of a preview, for If-Match.
+    finished: nothing more happens to any queue."""
+
+    warnings: list[SentenceOut]
+    revision: str | None
+    moves: list[OffsetMoveOut]
+
+
+class OffsetResetList(Out):
+    items: list[OffsetResetRowOut]

@@ -1,0 +1,24 @@
+"""The console's own threads, beside those of requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..engine.service_thread import ServiceThread
+from .history import series
+from .history.recorder import Recorder
+from .jobs.runner import AT_ONCE, JobRunner
+from .look_ahead import LookAhead
+from .wire_entries import Follower
+
+
+def threads(directory: Path) -> list[ServiceThread]:
+    """Made, not started. directory: of the console's files."""
+    recorder = Recorder(directory)
+    series.use(recorder)
+    return [
+        Follower(),
+        LookAhead(),
+        recorder,
+        *(JobRunner(number) for number in range(1, AT_ONCE + 1)),
+    ]

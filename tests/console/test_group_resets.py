@@ -1,0 +1,187 @@
+"""A group's offsets moved in the console: form, preview, act, the page that watches, the way back."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from appliance import runtime
+from appliance.console.models import AuditEntry
+from tests.support.engine import Peer
+
+
+@pytest.fixture
+def group(broker, request) -> str:
+    """A group that has read 3 of 10 messages in queue 0 of its topic, and none of the 5 in queue 1."""
+    name = "r-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
+    broker.create_topic(name, read_queues=2, write_queues=2)
+    broker.create_group(name)
+    for number in range(15):
+        broker.send_test_message(name, b"%d" % number, queue_id=number % 3 // 2)
+    commit(name, 0, 3)
+    return name
+
+
+def commit(name: str, queue: int, offset: int) -> None:
+
+    peer = Peer(runtime.window().system().broker_address)
+    fields = {"consumerGroup": name, "topic": name, "queueId": queue, "commitOffset": offset}
+    assert peer.ask(15, fields).code == 0
+    peer.close()
+
+
+def content(response) -> str:
+    assert response.status_code == 200, response.content.decode()[:2000]
+    return re.sub(r"\s+", " ", response.content.decode())
+
+
+ASK = {"topic": "", "queues": "", "to": "latest", "at_ms": "", "offset": "", "by": ""}
+
+
+def test_preview_act_watch_undo(client_as, broker, group):
+    operator = client_as("operator")
+    address = f"/groups/{group}/reset/"
+    assert "No client is connected; the next one begins there." in content(operator.get(address))
+    asked = ASK | {"to": "earliest"}
+    preview = content(operator.post(address, asked | {"step": "preview"}))
+    assert "Nothing is changed yet." in preview
+    assert "replays 3" in preview
+    assert "begins there" in preview, "queue 1 had no offset"
+    assert f"q={group}%2F0%2F0" in preview, "the first message that comes again is a link"
+    assert "Apply to 2 queues" in preview
+    assert not AuditEntry.objects.exists()
+    revision = re.search(r'name="revision" value="([^"]+)"', preview)[1]
+    done = operator.post(address, asked | {"step": "apply", "revision": revision})
+    page = content(operator.get(done.headers["Location"]))
+    assert "client told" not in page
+    assert "waiting <b>2</b>" in page
+    assert "No client of the group is connected." in page
+    assert "hx-get" in page
+    [entry] = AuditEntry.objects.all()
+    assert (entry.action, entry.target) == ("group.reset", group)
+    assert entry.before == {f"{group}/0": 3, f"{group}/1": None}
+    assert entry.after[f"{group}/0"] == 0
+    assert (entry.after["replays"], entry.after["to"]) == (3, "earliest")
+
+    listed = content(operator.get(f"/groups/{group}/resets/"))
+    assert "to the earliest message that is kept" in listed
+    assert listed.count("Undo…") == 1
+    undo = content(operator.get(done.headers["Location"] + "undo/"))
+    assert "skips 3" in undo
+    assert "has no offset again" in undo
+    back = operator.post(done.headers["Location"] + "undo/", {"step": "apply"})
+    page = content(operator.get(back.headers["Location"]))
+    assert "back to where it was before reset" in page
+    assert [one.action for one in AuditEntry.objects.order_by("id")] == ["group.reset", "group.undo_reset"]
+    [first] = [move for move in broker.offset_resets(group)[0].moves if move.queue_id == 0]
+    assert (first.now, first.to) == (3, 3)
+    again = operator.post(done.headers["Location"] + "undo/", {"step": "apply"}, follow=True)
+    assert "This was taken back before." in content(again)
+    rows = operator.get(f"/groups/{group}/resets/?format=csv").content.decode().splitlines()
+    assert len(rows) == 3
+
+
+def test_skip_to_the_end_needs_no_form(client_as, broker, group):
+    operator = client_as("operator")
+    preview = content(operator.get(f"/groups/{group}/reset/?to=latest&step=preview"))
+    assert "skips 7" in preview
+    assert "messages are never given to this group" in preview
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)"(?: value="([^"]*)")?', preview))
+    hidden.pop("csrfmiddlewaretoken", None)
+    done = operator.post(f"/groups/{group}/reset/", hidden)
+    assert done.status_code == 302, done.content
+    assert {move.queue_id: move.now for move in broker.offset_resets(group)[0].moves} == {0: 10, 1: 5}
+
+
+@pytest.mark.parametrize(
+    ("asked", "offsets"),
+    [
+        ({"to": "shift", "by": "-2"}, {0: 1}),
+        ({"to": "shift", "by": "4"}, {0: 7}),
+        ({"to": "offset", "offset": "4", "queues": "0-1"}, {0: 4, 1: 4}),
+        ({"to": "earliest", "queues": "1"}, {1: 0}),
+        ({"to": "time", "at_ms": "2020-01-01T00:00:00"}, {0: 0, 1: 0}),
+        ({"to": "time", "at_ms": "2999-01-01T00:00:00"}, {0: 10, 1: 5}),
+    ],
+)
+def test_where_to(client_as, broker, group, asked, offsets):
+    answer = client_as("operator").post(f"/groups/{group}/reset/", ASK | {"step": "apply"} | asked)
+    assert answer.status_code == 302, answer.content
+    assert {move.queue_id: move.now for move in broker.offset_resets(group)[0].moves} == offsets
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"topic": "no-such"}, "There is no topic no-such."),
+        ({"queues": "7"}, "There is no"),
+        ({"queues": "x"}, "is not a queue, and no range of queues"),
+        ({"queues": "3-1"}, "is not a queue, and no range of queues"),
+        ({"queues": "0-999999"}, "is not a queue, and no range of queues"),
+        ({"queues": "²"}, "is not a queue, and no range of queues"),
+        ({"to": ""}, "This field is required"),
+        ({"to": "moon"}, "Select a valid choice"),
+        ({"to": "time"}, "Give a date and time to move to."),
+        ({"to": "time", "at_ms": "<b>"}, "is not a date and time"),
+        ({"to": "offset", "offset": "3"}, "Name the queues and the offset"),
+        ({"to": "offset", "queues": "0"}, "Name the queues and the offset"),
+        ({"to": "offset", "queues": "0", "offset": "99"}, "has the offsets 0 to 10, not 99"),
+        ({"to": "shift"}, "A shift needs a number of messages"),
+        ({"to": "shift", "by": "0"}, "A shift needs a number of messages"),
+        ({"to": "shift", "by": "9" * 30}, "less than or equal"),
+    ],
+)
+def test_what_cannot_be_is_said_at_its_field(client_as, group, changes, said):
+    answer = client_as("operator").post(f"/groups/{group}/reset/", ASK | {"step": "preview"} | changes)
+    assert answer.status_code == 422, answer.content
+    assert said in answer.content.decode()
+
+
+def test_another_reset_in_between_is_not_overridden(client_as, broker, group):
+    operator = client_as("operator")
+    asked = ASK | {"to": "earliest"}
+    preview = content(operator.post(f"/groups/{group}/reset/", asked | {"step": "preview"}))
+    revision = re.search(r'name="revision" value="([^"]+)"', preview)[1]
+    broker.reset_offsets(group, group, broker.offset_target("latest"))
+    answer = operator.post(f"/groups/{group}/reset/", asked | {"step": "apply", "revision": revision})
+    assert answer.status_code == 409
+    assert "It has changed since you looked at it" in answer.content.decode()
+    assert len(broker.offset_resets(group)) == 1
+
+
+def test_who_may(client_as, broker, group):
+    done = broker.reset_offsets(group, group, broker.offset_target("latest"))
+    viewer = client_as("viewer")
+    assert "Undo…" not in content(viewer.get(f"/groups/{group}/resets/"))
+    assert "Undo…" not in content(viewer.get(f"/groups/{group}/resets/{done.id}/"))
+    for path in (f"/groups/{group}/reset/", f"/groups/{group}/resets/{done.id}/undo/"):
+        assert viewer.get(path).status_code == 403
+        assert viewer.post(path, {"step": "apply"}).status_code == 403
+    assert len(broker.offset_resets(group)) == 1
+
+
+def test_a_reset_of_another_group_or_none(client_as, broker, group):
+    broker.create_group(group + "-other")
+    done = broker.reset_offsets(group, group, broker.offset_target("latest"))
+    operator = client_as("operator")
+    for name, number in ((group + "-other", done.id), (group, 17), (group, "9" * 40)):
+        for rest in ("", "progress/", "undo/"):
+            assert operator.get(f"/groups/{name}/resets/{number}/{rest}").status_code == 404
+    assert "Nobody has moved this group" in content(operator.get(f"/groups/{group}-other/resets/"))
+    assert operator.get("/groups/never-was/resets/").status_code == 404
+    assert operator.get("/groups/never-was/reset/").status_code == 404
+
+
+def test_a_group_without_offsets_and_topics(client_as, broker, group):
+    name = group + "-fresh"
+    broker.create_group(name)
+    operator = client_as("operator")
+    empty = operator.post(f"/groups/{name}/reset/", ASK | {"step": "preview"})
+    assert empty.status_code == 422
+    assert "There is no queue to move." in empty.content.decode()
+    named = operator.post(f"/groups/{name}/reset/", ASK | {"step": "apply", "topic": group})
+    assert named.status_code == 302
+    assert {move.queue_id: (move.before, move.now) for move in broker.offset_resets(name)[0].moves} == {
+        0: (None, 10), 1: (None, 5)
+    }  # fmt: skip
