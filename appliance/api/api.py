@@ -20,11 +20,13 @@ from . import errors, questions
 from .problems import CONTENT_TYPE
 from .routers import (
     account,
+    alerts,
     audit,
     clients,
     dead_letters,
     groups,
     jobs,
+    message_jobs,
     messages,
     offset_resets,
     system,
@@ -73,9 +75,11 @@ def _made() -> NinjaAPI:
     # The two below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
     for part in (
         account,
+        alerts,
         users,
         audit,
         jobs,
+        message_jobs,
         system,
         topics,
         groups,

@@ -273,6 +273,29 @@ class MessageIn(In):
         return base64.b64decode(data) if self.body.encoding == "base64" else data.encode()
 
 
+class DeliveryIn(In):
+    """Which member of which group consumes it. client_id: leave it out for the first one by its id."""
+
+    group: str = Field(max_length=255)
+    client_id: str | None = Field(None, max_length=1024)
+
+
+class DirectDeliveryOut(Out):
+    """What the client made of it. result: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION,
+    CR_RETURN_NULL, or empty when it did not say, or when it was a dry run (`delivered` is false then)."""
+
+    delivered: bool
+    group: Text
+    client_id: Text
+    offset_id: str
+    result: str
+    in_order: bool | None
+    auto_commit: bool | None
+    remark: Text
+    spent_ms: int | None
+    took_ms: float
+
+
 class SentOut(Out):
     """The message as stored: on disk when flushing is synchronous and status is SEND_OK."""
 

@@ -37,8 +37,8 @@ def console(request: HttpRequest) -> dict[str, object]:
         "menu": SimpleLazyObject(lambda: menu(user, match.view_name if match else "")),
         "version": __version__,
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],
-        "zone": timezone.get_current_timezone_name(),
         # As late as the page writes its notices: by then its view has read what it knows.
         "unread": lambda: asked.unread(request),
+        "zone": timezone.get_current_timezone_name(),
         "request_id": getattr(request, "request_id", ""),
     }

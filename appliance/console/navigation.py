@@ -34,6 +34,7 @@ ENTRIES = (
     Entry("delayed", _("Delayed messages"), ("delayed_",)),
     Entry("transactions", _("Transactions"), ("transaction_",)),
     Entry("clients", _("Clients"), ("client",)),
+    Entry("alerts", _("Alerts"), ("alert",)),
     Entry("jobs", _("Jobs"), ("job",)),
     Entry("system", _("System"), ("system_",)),
     Entry("users", _("Users"), ("user",), below=True),

@@ -91,6 +91,26 @@ WORDS: dict[str, str | Promise] = {
     "chosen": _("all that were chosen"),
     "again": _("died again"),
     "not_reached": _("still to come"),
+    # notices of alerts
+    "fired": _("alert"),
+    "resolved": _("over"),
+    "reminder": _("still on"),
+    "test": _("test"),
+    # what is wrong with a group
+    "consumption_off": _("paused"),
+    "no_consumer": _("no client connected"),
+    "subscriptions_differ": _("subscriptions differ"),
+    "expression": _("filter lets nothing through"),
+    "silent_lock": _("queue locked, nobody pulls"),
+    "queue_stuck": _("a queue is stuck"),
+    "slow_handler": _("listener slow or hung"),
+    "retries_storming": _("many retries"),
+    "dead_letters_growing": _("new dead letters"),
+    "fewer_consumers": _("too few consumers"),
+    "idle_consumers": _("idle consumers"),
+    "uneven_share": _("uneven share"),
+    "found": _("found"),
+    "clear": _("in order"),
     # resets of offsets
     "reset": _("reset"),
     "undo": _("undo"),
@@ -132,6 +152,49 @@ WORDS: dict[str, str | Promise] = {
     # audit
     "done": _("done"),
     "refused": _("refused"),
+}
+
+#: Evidence of a finding -> its name.
+EVIDENCE: dict[str, str | Promise] = {
+    "lag": _("messages waiting"),
+    "clients": _("clients"),
+    "retries": _("retries waiting"),
+    "subscriptions": _("different subscriptions"),
+    "looked_at": _("messages looked at"),
+    "queues": _("queues"),
+    "lease_left": _("lock ends in"),
+    "idle": _("for so long"),
+    "offset": _("offset"),
+    "queues_moving": _("queues that go on"),
+    "in_flight": _("given out, not committed"),
+    "rate": _("committed"),
+    "oldest": _("the oldest of them waits for"),
+    "work_left": _("work left at this rate"),
+    "retry_rate": _("come back"),
+    "retries_waiting": _("retries waiting"),
+    "share": _("share of what is consumed"),
+    "new": _("new ones"),
+    "span": _("within"),
+    "dead_letters": _("dead letters in all"),
+    "most": _("queues of one client"),
+    "least": _("queues of another"),
+    "in_rate": _("come in"),
+}
+
+#: What is wrong with a group -> what one can do about it.
+ADVICE: dict[str, str | Promise] = {
+    "consumption_off": _("Resume the group when its clients may go on."),
+    "no_consumer": _("Start a consumer of the group; it goes on from the committed offsets."),
+    "subscriptions_differ": _("Give all clients of the group the same subscription, or two groups."),
+    "expression": _("Look at the expression that the clients subscribe with."),
+    "silent_lock": _("Ask the client what it does; when it is gone, the lock ends by itself and another takes over."),
+    "queue_stuck": _("Look at the next message of the queue, and ask the client that has it for its threads."),
+    "slow_handler": _("Ask the clients for their threads: where the listener hangs is in there."),
+    "retries_storming": _("Look at what comes back; a fault of the listener or of what it calls sends it all round."),
+    "dead_letters_growing": _("Look at the dead letters; once the fault is mended they can be replayed."),
+    "fewer_consumers": _("Start more clients, up to one for each queue."),
+    "idle_consumers": _("Nothing is lost. More queues or fewer clients would use them all."),
+    "uneven_share": _("Nothing is lost. A number of queues that the clients divide evenly would spread the work."),
 }
 
 #: code -> English template, as in the engine's own table.
@@ -321,6 +384,16 @@ SENTENCES: dict[str, str] = {
     "copy_not_found": gettext_noop("It was due, but its copy was not found: it may have expired or been dropped."),
     "broadcast_keeps_offsets": gettext_noop("A broadcasting group keeps its offsets on its clients."),
     "never_committed": gettext_noop("The group has not committed an offset yet."),
+    "queue_never_committed": gettext_noop(
+        "The group has committed offsets of other queues here, but none of queue %(queue)d."
+    ),
+    "filter_depends": gettext_noop(
+        "Its members subscribe to different things: who has queue %(queue)d decides whether it is kept out."
+    ),
+    "past_or_filtered": gettext_noop(
+        "The committed offset %(offset)d is past it, but its members subscribe to different things: it was "
+        "consumed, or kept out by the filter of whoever had queue %(queue)d."
+    ),
     "some_never_committed": gettext_noop(
         "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
     ),
@@ -361,6 +434,7 @@ SENTENCES: dict[str, str] = {
         "%(client)s has version %(version)s, which does not know this question; V3_1_8 or later does."
     ),
     "client_silent": gettext_noop("%(client)s has left, or has not answered within %(seconds)d s."),
+    "client_being_asked": gettext_noop("%(client)s is being asked already; wait for its answer."),
     "client_refused": gettext_noop("%(client)s answered with code %(number)d: %(reason)s"),
     "client_unreadable": gettext_noop("The answer of %(client)s cannot be read: %(reason)s."),
     "out_of_range": gettext_noop("%(field)s must be between %(low)d and %(high)d."),
@@ -440,11 +514,15 @@ SENTENCES: dict[str, str] = {
     "replay_no_such_offset": gettext_noop("Queue %(queue)d has no offset %(offset)d; it ends at %(end)d."),
     "replay_long_list": gettext_noop("A list holds %(limit)d offsets at most."),
     "group_or_topic": gettext_noop("Choose a group or a topic, not both."),
+    "queue_or_key": gettext_noop("Give either a queue or a sharding key, which chooses one."),
+    "filter_too_long": gettext_noop("A filter has at most %(limit)d characters."),
+    "expression_wrong": gettext_noop("This is no SQL92 expression: %(reason)s."),
     "level_or_time": gettext_noop("Give either a delay level or a time."),
     "waiting_record_gone": gettext_noop("Its record is no longer in the log."),
     "waiting_target_missing": gettext_noop("Its record does not say where it is to go."),
     "waiting_topic_gone": gettext_noop("The topic %(topic)s that it is for does not exist."),
     "waiting_places_or_filter": gettext_noop("Name the messages, or choose them by group, topic or level."),
+    "retry_of_another": gettext_noop("One of these messages is not a retry of this group."),
     "waiting_bad_place": gettext_noop("A waiting message is named by its level and its offset there."),
     "waiting_delivered": gettext_noop("It is being delivered, or has been."),
     "waiting_handled": gettext_noop("It has been handled before."),

@@ -5,14 +5,30 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Query, Router
+from ninja import Query, Router, Status
 
 from ... import runtime
+from ...console.access import allows
+from ...console.audit import audit
+from ...console.group_clone import GroupClone
+from ...engine.errors import InvalidInput, StoreBroken, Unavailable
 from .. import auth
 from ..changes import DryRun, Force, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
 from ..schemas import ChangeOut, Text
-from ..topic_schemas import GroupClientList, GroupIn, GroupOut, GroupPage, GroupPatch, ProgressList
+from ..topic_schemas import (
+    ClonedOut,
+    CloneIn,
+    DiagnosisOut,
+    GroupClientList,
+    GroupIn,
+    GroupOut,
+    GroupPage,
+    GroupPatch,
+    PaceOut,
+    ProgressList,
+    QueueNowPage,
+)
 
 router = Router(tags=["groups"])
 
@@ -104,3 +120,78 @@ def group_progress(request: HttpRequest, group: str) -> Any:
     """Offsets and lag of every queue of every topic it consumes."""
     auth.require_groups(request, group)
     return {"items": runtime.window().group(group).queues}
+
+
+QueueSort = Literal[
+    "queue", "lag", "lag_time", "committed", "end", "idle", "-queue", "-lag", "-lag_time", "-committed", "-end", "-idle"
+]
+
+
+@router.get("/groups/{group}/queues", response=QueueNowPage)
+def group_queues(
+    request: HttpRequest,
+    group: str,
+    cursor: Cursor,
+    limit: Limit,
+    topic: Text | None = Query(None, max_length=1024, description="Of this topic only."),
+    q: Text = Query("", max_length=255, description="Part of the topic's name."),
+    sort: QueueSort = "-lag",
+) -> Any:
+    """Its queues a page at a time: offsets, lag, who has each, its next unread message."""
+    auth.require_access(request, group)
+    page = lambda number, size: runtime.window().group_queues(group, topic, q, sort, number, size)  # noqa: E731
+    return table(request, page, cursor, limit, ("queues", group, topic, q, sort), named=False)
+
+
+@router.get("/groups/{group}/pace", response=PaceOut)
+def group_pace(request: HttpRequest, group: str) -> Any:
+    """How fast it is, when it has caught up, and its lag of the last ten minutes."""
+    auth.require_access(request, group)
+    return runtime.window().group_pace(group)
+
+
+@router.get("/groups/{group}/diagnosis", response=DiagnosisOut)
+def group_diagnosis(request: HttpRequest, group: str) -> Any:
+    """What is wrong with it, with the figures that say so; what is in order; what cannot be told, and why."""
+    auth.require_access(request, group)
+    return runtime.window().diagnosis(group)
+
+
+@router.post("/groups/{group}/pause", response=ChangeOut)
+def pause_group(request: HttpRequest, response: HttpResponse, group: str, dry_run: DryRun) -> Any:
+    """Refuse its clients' pulls until it is resumed. They stay connected, and still consume what they have pulled."""
+    return _switch(request, response, group, False, dry_run)
+
+
+@router.post("/groups/{group}/resume", response=ChangeOut)
+def resume_group(request: HttpRequest, response: HttpResponse, group: str, dry_run: DryRun) -> Any:
+    """Have a paused group consume again, from its committed offsets."""
+    return _switch(request, response, group, True, dry_run)
+
+
+def _switch(request: HttpRequest, response: HttpResponse, group: str, on: bool, dry_run: bool) -> Any:
+    auth.require_access(request, group)
+    return make_change(
+        request, response, "group.resume" if on else "group.pause", group,
+        lambda: runtime.window().edit_group(group, consume_enable=on, dry_run=dry_run, by=by(request)),
+    )  # fmt: skip
+
+
+@router.post("/groups/{group}/clone", response={200: ClonedOut, 201: ClonedOut})
+def clone_group(request: HttpRequest, group: str, body: CloneIn, if_match: IfMatch, dry_run: DryRun) -> Any:
+    """Have another group take over this one's offsets, settings or both. If-Match: the revision of the dry run's
+    offsets."""
+    auth.require_access(request, group, body.target, *([body.topic] if body.topic else []))
+    if not body.offsets and not body.settings:
+        raise InvalidInput("offsets", "choose offsets, settings, or both")
+    may_edit = allows(request.user, "group_edit")
+    clone = GroupClone(runtime.window(), group, **body.model_dump(), may_edit=may_edit, by=by(request))
+    if dry_run:
+        return Status(200, clone.plan())
+    try:
+        done = clone.apply(expected_revision(if_match))
+    except (Unavailable, StoreBroken) as error:
+        audit(request, "group.clone", body.target, after={"reason": str(error)}, result="failed")
+        raise
+    clone.note(request, done)
+    return Status(201, done)

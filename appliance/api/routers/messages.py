@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
@@ -10,10 +10,21 @@ from ninja import Header, Query, Router
 
 from ... import runtime
 from ...console.audit import audit
+from ...engine.errors import NotFound
 from .. import auth
-from ..changes import audited, by
+from ..changes import DryRun, audited, by
 from ..idempotency import once
-from ..message_schemas import BodyOut, MessageIn, MessageOut, MessagePageOut, RecordOut, SearchOut, SentOut
+from ..message_schemas import (
+    BodyOut,
+    DeliveryIn,
+    DirectDeliveryOut,
+    MessageIn,
+    MessageOut,
+    MessagePageOut,
+    RecordOut,
+    SearchOut,
+    SentOut,
+)
 from ..paging import Cursor, From, Limit, To
 
 router = Router(tags=["messages"])
@@ -105,6 +116,36 @@ def search(
     return runtime.window().search(
         text, topic=topic, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, may_see=may_see
     )
+
+
+@router.post("/messages/{path:ref}/deliveries", response=DirectDeliveryOut)
+def run_on_client(request: HttpRequest, ref: str, body: DeliveryIn, dry_run: DryRun) -> Any:
+    """Run the message on a client: the listener of one connected consumer of the group is called once with it, now. No
+    offset moves, and nothing is sent back when it fails. 503 does not say that it was not consumed."""
+    place = _reach(request, ref)
+    auth.require_access(request, body.group)
+    row = runtime.window().message(ref, story=False).row
+    client = body.client_id or _first_member(body.group)
+    if dry_run:
+        if not any(body.group in one.consumer_groups for one in runtime.window().client(client)):
+            raise NotFound("client", client)
+        return DirectDeliveryOut(
+            delivered=False, group=body.group, client_id=client, offset_id=row.offset_id, result="", in_order=None,
+            auto_commit=None, remark="", spent_ms=None, took_ms=0,
+        )  # fmt: skip
+    run = lambda: runtime.window().consume_directly(body.group, client, row.offset_id, by=by(request))  # noqa: E731
+    noted = lambda done: {  # noqa: E731
+        "group": body.group, "client_id": client, "result": done.result, "remark": done.remark[:200],
+    }  # fmt: skip
+    done = audited(request, "message.run", place, run, noted)
+    return {"delivered": True} | asdict(done)
+
+
+def _first_member(group: str) -> str:
+    rows: tuple[Any, ...] = runtime.window().clients(role="consumer", group=group, page_size=1).rows
+    if not rows:
+        raise NotFound("client", f"a member of {group}")
+    return str(rows[0].client_id)
 
 
 @router.get("/messages/{path:ref}/body", response=BodyOut)

@@ -26,6 +26,7 @@ WAITING_AT_MOST = 50
 KEPT_DAYS = 7
 KEPT_AT_MOST = 500
 ALL_FILE_BYTES = 4 << 30
+INPUTS_KEPT = 4
 _DAY_MS = 86_400_000
 
 FULL_DISK = gettext_noop("The disk is full.")
@@ -65,8 +66,9 @@ class Board:
     def folder(self, job_id: str) -> JobFolder:
         return JobFolder(self.directory, job_id)
 
-    def add(self, job: Job) -> None:
-        """Have it wait for its turn. Raises Conflict, and Unavailable when too many wait or the disk takes nothing."""
+    def add(self, job: Job, given: bytes | None = None) -> None:
+        """Have it wait for its turn. given: its input. Raises Conflict, and Unavailable when too many wait or the disk
+        takes nothing."""
         kind = kind_of(job.kind)
         with self._lock:
             under_way = [one for one in self._jobs.values() if not one.ended]
@@ -77,6 +79,9 @@ class Board:
                 sentence = gettext_noop("%(count)d jobs are waiting already. Wait until some have ended.")
                 raise Unavailable(Told(sentence, {"count": len(under_way)}))
             try:
+                if given is not None:
+                    self._hold_inputs_down()
+                    self.folder(job.id).take_input(given)
                 self.folder(job.id).write(job, durable=True)
             except OSError as error:
                 self.folder(job.id).remove()
@@ -160,6 +165,12 @@ class Board:
         except OSError:
             return False
 
+    def _hold_inputs_down(self) -> None:
+        """What jobs were given to work on is kept of the last few that have ended, to be given again."""
+        ended = [job for job in self.jobs() if job.ended and self.folder(job.id).input.exists()]
+        for job in ended[INPUTS_KEPT:]:
+            self.folder(job.id).input.unlink(missing_ok=True)
+
     def _hold_files_down(self) -> None:
         """Files of the oldest jobs make room; the jobs stay."""
         room = ALL_FILE_BYTES
@@ -210,9 +221,15 @@ def board() -> Board:
 
 
 def start(
-    request: HttpRequest, kind: str, parameters: dict[str, Any], target: str = "", names: Iterable[str] = ()
+    request: HttpRequest,
+    kind: str,
+    parameters: dict[str, Any],
+    target: str = "",
+    names: Iterable[str] = (),
+    given: bytes | None = None,
 ) -> Job:
-    """A new job for the caller, who may start it; in the audit log. Raises Conflict and Unavailable.
+    """A new job for the caller, who may start it; in the audit log. Raises Conflict and Unavailable. given: what it is
+    to work on, in `work.input`.
 
     target: what it is about, for people. names: the topics and groups it is about; without any a token that may access
     some names only does not see it.
@@ -223,7 +240,7 @@ def start(
         id=new_id(), kind=kind, who=user.label, who_kind=user.kind, created_at_ms=now_ms(), parameters=parameters,
         address=getattr(request, "client_address", ""), target=target, names=list(names),
     )  # fmt: skip
-    board().add(job)
+    board().add(job, given)
     write_down(job, "job.start", {"parameters": parameters}, request_id=getattr(request, "request_id", ""))
     return job
 

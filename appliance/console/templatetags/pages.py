@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ..template_tags import as_bytes, as_duration, as_time, thousands
-from ..words import SENTENCES, WORDS
+from ..words import ADVICE, EVIDENCE, SENTENCES, WORDS
 
 register = template.Library()
 
@@ -84,6 +84,48 @@ def place_query(move: Any) -> str:
 
 
 @register.filter
+def evidence_name(name: str) -> str:
+    """What a figure of a finding is."""
+    return str(EVIDENCE.get(name, name))
+
+
+@register.filter
+def advice(kind: str) -> str:
+    """What one can do about a finding."""
+    return str(ADVICE.get(kind, ""))
+
+
+@register.filter
+def evidence_value(one: Any) -> str:
+    """A figure of a finding with its unit."""
+    match one.unit:
+        case "s":
+            return as_duration(one.value)
+        case "messages/s":
+            return per_second(one.value)
+        case "%":
+            return f"{thousands(one.value)} %"
+    return thousands(one.value)
+
+
+@register.filter
+def next_place(queue: Any) -> str:
+    """The query of a search that finds a queue's next message."""
+    return urlencode({"q": f"{queue.topic}/{queue.queue_id}/{queue.next_offset}"})
+
+
+@register.filter
+def spark(values: Iterable[float | None]) -> str:
+    """Points of a line 96 wide and 22 high, for a <polyline>; from 0 to the largest value."""
+    known = [value or 0.0 for value in values]
+    if len(known) < 2:
+        return ""
+    top = max(known) or 1.0
+    step = 96 / (len(known) - 1)
+    return " ".join(f"{number * step:.1f},{21 - 20 * value / top:.1f}" for number, value in enumerate(known))
+
+
+@register.filter
 def spaced(words: Iterable[str]) -> str:
     """Words with spaces between; `join` would escape each, and what shortens the text would cut an escape in two."""
     return " ".join(words)
@@ -111,6 +153,12 @@ def per_second(rate: float | None) -> str:
 def ms_as_duration(span_ms: float | None) -> str:
     """A span in milliseconds, in its two largest units."""
     return as_duration(None if span_ms is None else span_ms / 1000)
+
+
+@register.filter
+def ms_since(at_ms: int) -> str:
+    """How long ago, in its two largest units."""
+    return as_duration(max(0.0, time.time() - at_ms / 1000))
 
 
 @register.filter
@@ -166,6 +214,22 @@ def clock(at_ms: int, span: str = "") -> str:
     except (OverflowError, ValueError, OSError):
         return str(at_ms)
     return moment.strftime("%m-%d %H:%M" if span.endswith("d") else "%H:%M:%S")
+
+
+@register.filter
+def after(at_ms: int, begin_ms: int) -> str:
+    """How long after (or before) another moment: `+12 ms`, `+4 min 10 s`, `−3 ms`."""
+    span = at_ms - begin_ms
+    sign = "+" if span >= 0 else "−"
+    length = abs(span)
+    return sign + (_("%(ms)s ms") % {"ms": length} if length < 1000 else as_duration(length / 1000))
+
+
+@register.filter
+def from_now(at_ms: int) -> str:
+    """How long until then; that it has come when it has."""
+    span = at_ms / 1000 - time.time()
+    return _("now") if span <= 0 else _("in %(span)s") % {"span": as_duration(span)}
 
 
 @register.filter

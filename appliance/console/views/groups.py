@@ -105,27 +105,6 @@ def groups(request: HttpRequest) -> HttpResponse:
     return render(request, "groups/list.html", context)
 
 
-@require_safe
-@asks_the_engine
-def group(request: HttpRequest, name: str) -> HttpResponse:
-    """One group; the queues furthest behind come first. `format=csv` for its queues."""
-    detail = runtime.window().group(name)
-    queues = sorted(
-        detail.queues, key=lambda queue: (-(queue.lag_ms or 0), -(queue.lag or 0), queue.topic, queue.queue_id)
-    )
-    if wants_csv(request):
-        return csv_answer(
-            f"group-{name}",
-            ("topic", "queue", "committed", "min_offset", "max_offset", "lag", "lag_ms", "held_by"),
-            (
-                (queue.topic, queue.queue_id, queue.committed, queue.min_offset, queue.max_offset, queue.lag,
-                 queue.lag_ms, queue.held_by)
-                for queue in queues
-            ),
-        )  # fmt: skip
-    return render(request, "groups/group.html", {"group": detail, "row": detail.row, "queues": queues})
-
-
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def group_create(request: HttpRequest) -> HttpResponse:

@@ -101,7 +101,7 @@ def started(plan: Any) -> dict[str, Any]:
     job = plan.job
     said = {"replay": job.id, "messages": job.total, "target": job.target, "topic": job.topic, "rate": job.rate}
     if job.filter is not None:
-        said["filter"] = {name: getattr(job.filter, name) for name in job.filter.__struct_fields__}
+        said["filter"] = dict(job.filter)
     return said | {"max_replays": job.max_replays}
 
 

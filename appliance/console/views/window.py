@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from ... import runtime
 from ...engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, Unavailable
+from ..spreadsheet import cell
 from ..templatetags.pages import translated
 from .errors import base_of
 
@@ -124,14 +125,6 @@ def iso(moment: datetime | int | None) -> str | None:
     except (OverflowError, ValueError, OSError):
         return str(moment)
     return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def cell(value: object) -> str:
-    """A spreadsheet would run a text that begins like a formula."""
-    if value is None:
-        return ""
-    text = str(value)
-    return "'" + text if isinstance(value, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
 def time_asked(request: HttpRequest, name: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -108,6 +108,13 @@ class Expiry:
                 break
             at = (at // HOUR_MS + 1) * HOUR_MS
         return at
+
+
+def filter_of(wanted: Mapping[str, Any] | None) -> LetterFilter:
+    """From a caller's words. InvalidInput."""
+    found = LetterFilter(**wanted) if wanted else LetterFilter()
+    check_filter(found)
+    return found
 
 
 def check_filter(wanted: LetterFilter) -> None:

@@ -32,6 +32,32 @@ class MessageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageCopy:
+    """All there is of a message, to be kept elsewhere. body: without the compression that its sys flag names;
+    compression: that, where it could not be taken off, and problem says why."""
+
+    row: MessageRow
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    body: bytes
+    compression: str | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of an imported message. status: "sent", "valid" (a dry run) or "failed", which reason explains.
+    left_out: properties that it did not take over."""
+
+    status: str
+    reason: str | None
+    queue_id: int
+    queue_offset: int
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MessagePage:
     """Messages of a topic between two times.
 

@@ -24,6 +24,7 @@ from ..protocol.record import Record
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from . import message_snapshots as m
+from .bodies import compression_of, decompressed
 from .lag import LagSnapshot
 from .measures import Budget
 from .message_looks import BATCH, PAGE_BYTES, MessageLook, Step, batches, query_of
@@ -149,6 +150,10 @@ class MessageViews:
                 total_bytes=cursor.seen_bytes if ended else cursor.seen_bytes * cursor.total // max(cursor.seen, 1),
                 undecided=found.undecided,
             )
+
+    def log_span(self) -> tuple[int, int]:
+        """Where the log begins, and where what is published of it ends."""
+        return self._store.log.min_offset, self._store.published
 
     def _queues(self, topic: str, queue_id: int) -> list[ConsumeQueue]:
         return [queue for queue in self._index.of(topic) if queue_id < 0 or queue.queue_id == queue_id]
@@ -339,6 +344,21 @@ def row_of(record: Record) -> m.MessageRow:
         tags=properties.get(TAGS),
         keys=tuple(properties.get(KEYS, "").split()),
         reconsume_times=record.reconsume_times,
+    )
+
+
+def copy_of(record: Record) -> m.MessageCopy:
+    """A record as something to be kept elsewhere."""
+    kind = compression_of(record.sys_flag)
+    body, problem = (record.body, None) if kind is None else decompressed(record.body, kind)
+    return m.MessageCopy(
+        row=row_of(record),
+        properties=decode_properties(record.properties),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        body=body,
+        compression=None if problem is None else kind,
+        problem=problem,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..broker.replay.letter_filter import LetterFilter
 from .message_snapshots import MessageRow
 from .sentences import Sentence
 
@@ -138,7 +137,7 @@ class ReplayJob:
     tries_again: bool
     rate: int
     max_replays: int
-    filter: LetterFilter | None
+    filter: dict[str, str | int] | None
     by: str
     created_ms: int
     changed_ms: int

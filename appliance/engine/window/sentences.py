@@ -155,6 +155,14 @@ TEMPLATES: dict[str, str] = {
     # reasons why something is not known
     "broadcast_keeps_offsets": "A broadcasting group keeps its offsets on its clients.",
     "never_committed": "The group has not committed an offset yet.",
+    "queue_never_committed": "The group has committed offsets of other queues here, but none of queue %(queue)d.",
+    "filter_depends": (
+        "Its members subscribe to different things: who has queue %(queue)d decides whether it is kept out."
+    ),
+    "past_or_filtered": (
+        "The committed offset %(offset)d is past it, but its members subscribe to different things: it was "
+        "consumed, or kept out by the filter of whoever had queue %(queue)d."
+    ),
     "some_never_committed": (
         "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
     ),
@@ -191,6 +199,7 @@ TEMPLATES: dict[str, str] = {
     "no_answer_in_time": "There was no answer within %(seconds)d s; the message may have been stored.",
     "client_too_old": "%(client)s has version %(version)s, which does not know this question; V3_1_8 or later does.",
     "client_silent": "%(client)s has left, or has not answered within %(seconds)d s.",
+    "client_being_asked": "%(client)s is being asked already; wait for its answer.",
     "client_refused": "%(client)s answered with code %(number)d: %(reason)s",
     "client_unreadable": "The answer of %(client)s cannot be read: %(reason)s.",
     "out_of_range": "%(field)s must be between %(low)d and %(high)d.",
@@ -276,6 +285,7 @@ TEMPLATES: dict[str, str] = {
     "waiting_target_missing": "Its record does not say where it is to go.",
     "waiting_topic_gone": "The topic %(topic)s that it is for does not exist.",
     "waiting_places_or_filter": "Name the messages, or choose them by group, topic or level.",
+    "retry_of_another": "One of these messages is not a retry of this group.",
     "waiting_bad_place": "A waiting message is named by its level and its offset there.",
     "waiting_delivered": "It is being delivered, or has been.",
     "waiting_handled": "It has been handled before.",
