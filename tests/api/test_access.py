@@ -24,6 +24,8 @@ VALUES = {
     "<path:ref>": "0" * 32,
     "<int:token_id>": "999999",
     "<int:reset_id>": "999999",
+    "<int:number>": "999999",
+    "<username>": "nobody-here",
     "<int:alert_id>": "999999",
     "<int:rule_id>": "999999",
     "<int:channel_id>": "999999",
