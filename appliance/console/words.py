@@ -146,6 +146,11 @@ WORDS: dict[str, str | Promise] = {
     "2h": _("2 hours"),
     "1d": _("1 day"),
     "7d": _("7 days"),
+    "1h": _("1 hour"),
+    "6h": _("6 hours"),
+    "24h": _("24 hours"),
+    "30d": _("30 days"),
+    "13mo": _("13 months"),
     "40d": _("40 days"),
     # jobs
     "interrupted": _("interrupted"),

@@ -30,12 +30,11 @@ VALUES = {
     "<int:rule_id>": "999999",
     "<int:channel_id>": "999999",
     "<int:silence_id>": "999999",
+    "<int:mute_id>": "999999",
     "<job>": "no-such-job",
     "<act>": "pause",
     "<name>": "no-such-file",
     "<client_id>": "no-such-client",
-    "<int:number>": "999999",
-    "<username>": "nobody-here",
 }
 
 
