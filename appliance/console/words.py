@@ -146,6 +146,11 @@ WORDS: dict[str, str | Promise] = {
     "2h": _("2 hours"),
     "1d": _("1 day"),
     "7d": _("7 days"),
+    "1h": _("1 hour"),
+    "6h": _("6 hours"),
+    "24h": _("24 hours"),
+    "30d": _("30 days"),
+    "13mo": _("13 months"),
     "40d": _("40 days"),
     # jobs
     "interrupted": _("interrupted"),
@@ -250,6 +255,10 @@ SENTENCES: dict[str, str] = {
         "flushDiskType is ASYNC_FLUSH: a power cut can take the last half second of acknowledged messages."
     ),
     "advertised_loopback": gettext_noop("Clients are given %(address)s, which works on this machine only."),
+    "advertised_elsewhere": gettext_noop(
+        "Clients are told %(address)s, but the ports listen on %(bind)s only, so they cannot connect. Restart with "
+        "--bind 0.0.0.0 or --bind %(host)s."
+    ),
     "advertised": gettext_noop("Clients are given %(address)s."),
     "back_pressure": gettext_noop(
         "The disk cannot keep up with the producers; nothing more is read from them until it catches up."

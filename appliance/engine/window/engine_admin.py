@@ -17,10 +17,10 @@ from . import asking_snapshots as asking
 from . import diagnosis_snapshots as diagnosis
 from . import message_snapshots as m
 from . import snapshots as s
+from .backup_window import BackupWindow
 from .bodies import view_body
 from .measurements import Measurement
 from .message_draft import draft_of
-from .messages_window import MessagesWindow
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
 from .retention import Retention
@@ -29,7 +29,7 @@ from .tail import Tail, Wanted
 from .topic_views import route_of, settings_of
 
 
-class EngineAdmin(MessagesWindow):
+class EngineAdmin(BackupWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers

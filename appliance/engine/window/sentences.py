@@ -48,6 +48,10 @@ TEMPLATES: dict[str, str] = {
     "sync_flush": "Every acknowledged message is on disk.",
     "async_flush": "flushDiskType is ASYNC_FLUSH: a power cut can take the last half second of acknowledged messages.",
     "advertised_loopback": "Clients are given %(address)s, which works on this machine only.",
+    "advertised_elsewhere": (
+        "Clients are told %(address)s, but the ports listen on %(bind)s only, so they cannot connect. Restart with "
+        "--bind 0.0.0.0 or --bind %(host)s."
+    ),
     "advertised": "Clients are given %(address)s.",
     "back_pressure": "The disk cannot keep up with the producers; nothing more is read from them until it catches up.",
     "flow_free": "The disk keeps up with the producers.",
