@@ -92,6 +92,7 @@ PAGE_OF = {
     "GET api/v1/clients": "clients",
     "GET api/v1/search": "search",
     "GET api/v1/messages/<path:ref>": "message",
+    "POST api/v1/messages/<path:ref>/deliveries": "message_run",
     "GET api/v1/messages/<path:ref>/body": "message_content",
     "GET api/v1/messages/<path:ref>/record": "message_raw",
 }
