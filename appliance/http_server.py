@@ -98,7 +98,7 @@ class ConsoleServer(BaseApplication):
         self.setup_path: str | None = None
         # The console's own, beside those of requests.
         self._threads: list[ServiceThread] = []
-        self._place = Place(config.data_dir, options.bind, options.public_url)
+        self._place = Place(config.data_dir, options.bind, options.public_url, options.sign_in)
         super().__init__()
 
     def load_config(self) -> None:

@@ -20,15 +20,19 @@ from . import errors, questions
 from .problems import CONTENT_TYPE
 from .routers import (
     account,
+    alerts,
     audit,
     clients,
     dead_letters,
     groups,
     jobs,
+    message_jobs,
     messages,
+    needs,
     offset_resets,
     system,
     topics,
+    users,
     waiting,
 )
 from .schemas import ProblemOut
@@ -72,9 +76,13 @@ def _made() -> NinjaAPI:
     # The two below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
     for part in (
         account,
+        alerts,
+        users,
         audit,
         jobs,
+        message_jobs,
         system,
+        needs,
         topics,
         groups,
         offset_resets,

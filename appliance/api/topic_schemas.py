@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from .schemas import In, Out, PageOut, SentenceOut, Text, not_given
+from .offset_schemas import OffsetResetOut
+from .schemas import ChangeOut, In, Out, PageOut, SentenceOut, Text, not_given
 
 Kind = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED"]
 
@@ -275,6 +276,104 @@ class ProgressList(Out):
     items: list[ProgressOut]
 
 
+class QueueNowOut(ProgressOut):
+    """The same with who has it: pulled_by is the client whose pull waits there (waits), else the one that was given
+    messages last, at pulled_at_ms. in_flight: given out and not committed. idle_ms: for how long the offset has not
+    gone on. next_offset: of the first message that is not consumed."""
+
+    pulled_by: Text | None
+    pulled_at_ms: int | None
+    waits: bool
+    in_flight: int | None
+    idle_ms: int | None
+    next_offset: int | None
+
+
+class QueueNowPage(PageOut):
+    items: list[QueueNowOut]
+    total: int
+
+
+class PaceOut(Out):
+    """How fast a group is. in_rate, out_rate: what came and what it committed, a second, over the last minute. trend:
+    caught_up, keeps_up (no more waits than came just now), catches_up (in catches_up_ms, at these rates), never (at
+    these rates) or unknown (why). lags: messages behind at times_at_ms, over ten minutes, oldest first."""
+
+    in_rate: float | None
+    out_rate: float | None
+    trend: Literal["caught_up", "keeps_up", "catches_up", "never", "unknown"]
+    catches_up_ms: int | None
+    why: SentenceOut | None
+    times_at_ms: list[int]
+    lags: list[float | None]
+
+
+class EvidenceOut(Out):
+    """One figure that a finding rests on."""
+
+    name: str
+    value: float
+    unit: str
+
+
+class PlaceOut(Out):
+    topic: Text
+    queue_id: int
+
+
+class FindingOut(Out):
+    """Something that is wrong. level: act (messages are not consumed) or watch. queues, clients: 100 at most of those
+    it is about; the evidence counts all."""
+
+    kind: str
+    level: Literal["act", "watch"]
+    sentence: SentenceOut
+    evidence: list[EvidenceOut]
+    queues: list[PlaceOut]
+    clients: list[Text]
+
+    @field_validator("queues", mode="before")
+    @classmethod
+    def _of_pairs(cls, value: Any) -> Any:
+        return [{"topic": topic, "queue_id": queue_id} for topic, queue_id in value]
+
+
+class LookOut(Out):
+    """One thing that was looked at. state: found, clear, or unknown (why)."""
+
+    kind: str
+    state: Literal["found", "clear", "unknown"]
+    why: SentenceOut | None
+
+
+class DiagnosisOut(Out):
+    """What is wrong with a group as far as the broker's own records tell, the worst first, and all that was looked
+    at."""
+
+    group: Text
+    at_ms: int
+    findings: list[FindingOut]
+    looked: list[LookOut]
+
+
+class CloneIn(In):
+    """Which group takes over what. A group that does not exist is created with the settings."""
+
+    target: str = Field(max_length=1024)
+    offsets: bool = True
+    settings: bool = False
+    topic: str | None = Field(None, max_length=1024)
+
+
+class ClonedOut(Out):
+    """created: the group was made. settings, offsets: what was done, or with dry_run would be; null when not asked
+    for."""
+
+    created: bool
+    settings: ChangeOut | None
+    offsets: OffsetResetOut | None
+
+
 class GroupIn(In):
     """A new consumer group."""
 
@@ -300,7 +399,7 @@ class GroupPatch(In):
 
 
 class ClientOut(Out):
-    """A connection that has sent heartbeats, and the groups it names."""
+    """A connection that has sent heartbeats, and the groups it names. connected_ms: for how long."""
 
     client_id: Text
     address: str
@@ -310,6 +409,62 @@ class ClientOut(Out):
     consumer_groups: list[Text]
     heartbeat_at_ms: int
     parked_pulls: int
+    connected_ms: int
+
+
+class ClientConnections(Out):
+    """The connections of one client id: a program may have several."""
+
+    items: list[ClientOut]
+
+
+class MemberQueueOut(Out):
+    """A queue that the client says it has. committed: what it will commit next. cached: messages that it holds."""
+
+    topic: Text
+    broker: Text
+    queue_id: int
+    committed: int | None
+    cached: int | None
+    cached_mib: int | None
+    first_cached: int | None
+    last_cached: int | None
+    locked: bool | None
+    dropped: bool | None
+    last_lock_at_ms: int | None
+    last_pull_at_ms: int | None
+    last_consume_at_ms: int | None
+
+
+class MemberRatesOut(Out):
+    """What the client counts of a topic, over its last minute; failed: over its last hour."""
+
+    topic: Text
+    pull_ms: float | None
+    pull_rate: float | None
+    consume_ms: float | None
+    consumed_rate: float | None
+    failed_rate: float | None
+    failed: int | None
+
+
+class RunningInfoOut(Out):
+    """A consumer's own account of itself, just asked for. properties: its settings, in its own words. stack: its
+    threads, if they were asked for and it can say. left_out: parts of its answer that are not shown."""
+
+    group: Text
+    client_id: Text
+    address: str
+    language: str
+    version: str
+    took_ms: float
+    started_at_ms: int | None
+    properties: dict[Text, Text]
+    subscriptions: list[SubscriptionOut]
+    queues: list[MemberQueueOut]
+    rates: list[MemberRatesOut]
+    stack: Text | None
+    left_out: int
 
 
 class ClientPage(PageOut):

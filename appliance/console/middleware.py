@@ -7,6 +7,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable
+from datetime import UTC
 from typing import Any
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
@@ -14,15 +15,16 @@ from weakref import WeakKeyDictionary
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import DatabaseError
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.middleware.csrf import CsrfViewMiddleware
 from django.urls import reverse
-from django.utils import translation
+from django.utils import timezone, translation
 
 from .. import runtime
-from . import asked, set_up, tokens
+from . import asked, proxy_sign_in, scope, second_factor, set_up, time_zones, tokens
 from .access import ACCESS, Rule, methods_of, rule_for
-from .identity import AnonymousUser, Bearer, user_of
+from .audit import audit
+from .identity import AnonymousUser, Bearer, names_for, sign_in, sign_out, user_of, way_of
 from .views import errors
 
 logger = logging.getLogger(__name__)
@@ -109,6 +111,8 @@ class Identity:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request.client_address = client_address(request)
         request.user = AnonymousUser() if request.path_info.startswith(_WITHOUT_A_TURN) else caller_of(request)
+        if not request.user.is_authenticated and not request.path_info.startswith(_WITHOUT_A_TURN):
+            _come_in_by_proxy(request)
         return self.get_response(request)
 
 
@@ -116,10 +120,33 @@ def caller_of(request: HttpRequest) -> Any:
     """The user of the request's session, the bearer of its token, or AnonymousUser."""
     header = request.headers.get("authorization")
     if header is None or not request.path_info.startswith((API_PREFIX, "/metrics")):
-        return user_of(request)
+        return _unless_a_proxy_says_otherwise(request, user_of(request))
     scheme, _, secret = header.partition(" ")
     token = tokens.authenticate(secret.strip()) if scheme.lower() == "bearer" else None
     return Bearer(token) if token else AnonymousUser()
+
+
+def _unless_a_proxy_says_otherwise(request: HttpRequest, user: Any) -> Any:
+    """The session's user, unless a trusted proxy names another one, or no longer names whom it brought in."""
+    name = proxy_sign_in.name_in(request)
+    if not user.is_authenticated:
+        return user
+    is_theirs = way_of(request) != "proxy" if name is None else user.username.casefold() == name.casefold()
+    return user if is_theirs else AnonymousUser()
+
+
+def _come_in_by_proxy(request: HttpRequest) -> None:
+    """Begin a session of the user whom a trusted proxy names; end one that it does not vouch for any more."""
+    name = proxy_sign_in.name_in(request)
+    if name is None or ("authorization" in request.headers and request.path_info.startswith((API_PREFIX, "/metrics"))):
+        if way_of(request) == "proxy":
+            sign_out(request)
+        return
+    user = proxy_sign_in.user_named(name, request.client_address, request.request_id)
+    if user is None:
+        return
+    sign_in(request, user, "proxy")
+    audit(request, "user.sign_in", user.username, after={"way": "proxy"})
 
 
 def client_address(request: HttpRequest) -> str:
@@ -133,8 +160,8 @@ def client_address(request: HttpRequest) -> str:
 
 
 class Language:
-    """The user's language, else the browser's cookie, else what the browser prefers. Stored values are never
-    translated."""
+    """The user's language, else the browser's cookie, else what the browser prefers; and the user's time zone, else
+    UTC. Stored values are never translated."""
 
     sync_capable = True
     async_capable = False
@@ -145,7 +172,8 @@ class Language:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         chosen = request.user.language
         language = chosen or translation.get_language_from_request(request)
-        with translation.override(language):
+        zone = time_zones.zone(request.user.time_zone) or UTC
+        with translation.override(language), timezone.override(zone):
             request.LANGUAGE_CODE = translation.get_language()
             response = self.get_response(request)
             response.headers.setdefault("Content-Language", translation.get_language() or "en")
@@ -181,13 +209,19 @@ class Access:
             logger.error("access: refused, not in the table view=%r route=%r", match.view_name, match.route)
             return errors.forbidden(request)
         if rule.door == "setup" and not set_up.is_open():
-            raise Http404
+            return errors.set_up_is_over(request)
         if not rule.admits(user) and not (rule.door == "local" and is_this_machine(request)):
             return self._refused(request, rule, user)
-        if user.must_change_password and rule.role and match.view_name not in ("account", "confirm_password"):
+        if rule.role and (first := comes_first(request, user)) and match.view_name not in (first, *_MEANWHILE):
             if request.path_info.startswith(API_PREFIX):
-                return errors.forbidden(request)
-            return HttpResponseRedirect(reverse("account"))
+                return errors.forbidden(request, comes_first=first)
+            return HttpResponseRedirect(reverse(first))
+        if user.kind == "user" and not match.route.startswith("api/") and not scope.admits(
+            user, match.view_name, kwargs.get("name")
+        ):  # fmt: skip
+            if match.view_name == "overview" and request.method in ("GET", "HEAD"):
+                return HttpResponseRedirect(reverse("topics"))
+            return errors.outside_pattern(request, str(names_for(user)))
         if not request.path_info.startswith(API_PREFIX):
             asked.watch(request)
         # Frameworks exempt their views from the check of forms; a session is only ever used with it.
@@ -204,7 +238,7 @@ class Access:
     @staticmethod
     def _refused(request: HttpRequest, rule: Rule, user: Any) -> HttpResponse:
         if user.is_authenticated:
-            return errors.forbidden(request)
+            return errors.forbidden(request, rule)
         is_page = request.resolver_match is not None and request.resolver_match.view_name == "api_docs"
         if (request.path_info.startswith(API_PREFIX) and not is_page) or rule is ACCESS["metrics"]:
             return errors.unauthorized(request)
@@ -216,6 +250,20 @@ class Access:
         if re.search(r"\bjson\b|event-stream", request.headers.get("accept", "")):
             return JsonResponse({"detail": "sign in first"}, status=401)
         return HttpResponseRedirect(address)
+
+
+# What users may do before what comes first.
+_MEANWHILE = ("confirm_password", "second_factor_codes", "set_time_zone")
+
+
+def comes_first(request: HttpRequest, user: Any) -> str:
+    """The page a user has to deal with before any other: a password of their own, a second factor; "" for none."""
+    by_password = way_of(request) not in ("proxy", "oidc")
+    if user.must_change_password and by_password:
+        return "account"
+    if user.kind == "user" and by_password and second_factor.is_missing(user):
+        return "second_factor"
+    return ""
 
 
 def is_this_machine(request: HttpRequest) -> bool:

@@ -23,17 +23,19 @@ class Entry:
 
 
 ENTRIES = (
-    Entry("overview", _("Overview")),
+    Entry("overview", _("Overview"), ("need",)),
+    Entry("broker_history", _("History"), below=True),
     Entry("messages", _("Messages"), ("message",)),
     Entry("search", _("Search"), below=True),
     Entry("message_tail", _("Live tail"), below=True),
     Entry("send_message", _("Send a message"), below=True),
     Entry("topics", _("Topics"), ("topic",)),
     Entry("groups", _("Consumer groups"), ("group",)),
-    Entry("dead_letter_groups", _("Dead letters"), ("dead_letter", "replay")),
+    Entry("dead_letter_groups", _("Dead letters"), ("dead_letter", "replay", "archive_")),
     Entry("delayed", _("Delayed messages"), ("delayed_",)),
     Entry("transactions", _("Transactions"), ("transaction_",)),
     Entry("clients", _("Clients"), ("client",)),
+    Entry("alerts", _("Alerts"), ("alert",)),
     Entry("connect", _("Connect a client"), below=True),
     Entry("jobs", _("Jobs"), ("job",)),
     Entry("system", _("System"), ("system_",)),

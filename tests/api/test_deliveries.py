@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from appliance.console.models import AuditEntry
-from tests.support.members import answering_member
+from tests.support.direct_consumers import answering_member
 
 from .conftest import answer_of, problem_of
 

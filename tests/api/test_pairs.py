@@ -7,10 +7,12 @@ halves needs a line in DIFFERENT with its reason, and a line whose difference is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
@@ -18,14 +20,16 @@ from appliance import runtime
 from appliance.api.api import operations
 from appliance.console import jobs, tokens
 from appliance.console.access import ACCESS
-from appliance.console.models import ApiToken, AuditEntry, User
+from appliance.console.alert_models import AlertChannel, AlertRule, AlertSilence
+from appliance.console.models import ApiToken, AuditEntry, Setting, SignIn, User, now_ms
 from appliance.engine.errors import Unavailable
 from tests.console.conftest import age_login
 from tests.console.test_access import PAGES
 from tests.support.dead_letters import make_group, put_dead_letters
+from tests.support.direct_consumers import answering_member
 from tests.support.engine import RunningEngine
 from tests.support.halves import set_aside
-from tests.support.members import answering_member
+from tests.support.members import Member
 
 from .conftest import NAMES, Caller, answer_of, problem_of
 
@@ -36,6 +40,18 @@ PAGE_OF = {
     "GET api/v1/tokens": "tokens",
     "POST api/v1/tokens": "token_create",
     "DELETE api/v1/tokens/<int:token_id>": "token_revoke",
+    "GET api/v1/me/sessions": "account",
+    "DELETE api/v1/me/sessions/<int:number>": "session_end",
+    "GET api/v1/users": "users",
+    "POST api/v1/users": "user_create",
+    "GET api/v1/users/<username>": "user",
+    "PATCH api/v1/users/<username>": "user",
+    "POST api/v1/users/<username>/password": "user_reset_password",
+    "DELETE api/v1/users/<username>/second-factor": "user_second_factor_off",
+    "GET api/v1/users/<username>/sessions": "user",
+    "DELETE api/v1/users/<username>/sessions": "user_end_sessions",
+    "GET api/v1/system/second-factor": "users",
+    "PUT api/v1/system/second-factor": "second_factor_rule",
     "GET api/v1/audit": "audit",
     "POST api/v1/audit/checks": "audit_check",
     "GET api/v1/jobs": "jobs",
@@ -49,8 +65,12 @@ PAGE_OF = {
     "GET api/v1/system/config": "system_config",
     "PATCH api/v1/system/config": "system_config_change",
     "GET api/v1/broker": "overview",
-    "GET api/v1/metrics": "overview",
-    "GET api/v1/metrics/series": "overview",
+    "GET api/v1/metrics": "broker_history",
+    "GET api/v1/metrics/series": "broker_history",
+    "GET api/v1/needs": "needs",
+    "GET api/v1/needs/mutes": "needs",
+    "POST api/v1/needs/mutes": "need_mute",
+    "DELETE api/v1/needs/mutes/<int:mute_id>": "need_unmute",
     "GET api/v1/topics": "topics",
     "POST api/v1/topics": "topic_create",
     "GET api/v1/topics/<topic>": "topic",
@@ -63,6 +83,8 @@ PAGE_OF = {
     "GET api/v1/topics/<topic>/producers": "topic",
     "GET api/v1/topics/<topic>/messages": "messages",
     "POST api/v1/topics/<topic>/messages": "send_message",
+    "POST api/v1/topics/<topic>/exports": "message_export",
+    "POST api/v1/topics/<topic>/imports": "message_import",
     "GET api/v1/groups": "groups",
     "POST api/v1/groups": "group_create",
     "GET api/v1/groups/<group>": "group",
@@ -70,17 +92,45 @@ PAGE_OF = {
     "DELETE api/v1/groups/<group>": "group_delete",
     "GET api/v1/groups/<group>/clients": "group",
     "GET api/v1/groups/<group>/progress": "group",
+    "GET api/v1/groups/<group>/queues": "group",
+    "GET api/v1/groups/<group>/pace": "group",
+    "GET api/v1/groups/<group>/diagnosis": "group_diagnosis",
+    "POST api/v1/groups/<group>/pause": "group_pause",
+    "POST api/v1/groups/<group>/resume": "group_pause",
+    "POST api/v1/groups/<group>/clone": "group_clone",
+    "POST api/v1/groups/<group>/clients/<client_id>/running-info": "client_ask",
     "POST api/v1/groups/<group>/offset-resets": "group_reset",
     "GET api/v1/groups/<group>/offset-resets": "group_resets",
     "GET api/v1/groups/<group>/offset-resets/<int:reset_id>": "group_reset_done",
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "group_reset_undo",
     "GET api/v1/dead-letters": "dead_letter_groups",
+    "GET api/v1/dead-letters/expiring": "dead_letter_groups",
+    "GET api/v1/groups/<group>/dead-letters/summary": "dead_letters",
+    "POST api/v1/groups/<group>/dead-letters/archives": "archive_create",
+    "GET api/v1/groups/<group>/retries": "group_retries",
+    "POST api/v1/groups/<group>/retries/acts": "group_retries_act",
     "GET api/v1/groups/<group>/dead-letters": "dead_letters",
     "POST api/v1/groups/<group>/replays": "replay_create",
     "GET api/v1/replays": "dead_letter_groups",
     "GET api/v1/replays/<job>": "replay",
     "GET api/v1/replays/<job>/results": "replay",
     "POST api/v1/replays/<job>/<act>": "replay_act",
+    "GET api/v1/alerts": "alerts",
+    "GET api/v1/alerts/<int:alert_id>": "alert",
+    "GET api/v1/alert-rules": "alert_rules",
+    "POST api/v1/alert-rules": "alert_rule_create",
+    "GET api/v1/alert-rules/<int:rule_id>": "alert_rule",
+    "PUT api/v1/alert-rules/<int:rule_id>": "alert_rule",
+    "DELETE api/v1/alert-rules/<int:rule_id>": "alert_rule_delete",
+    "GET api/v1/alert-channels": "alert_channels",
+    "POST api/v1/alert-channels": "alert_channel_create",
+    "GET api/v1/alert-channels/<int:channel_id>": "alert_channel",
+    "PUT api/v1/alert-channels/<int:channel_id>": "alert_channel",
+    "DELETE api/v1/alert-channels/<int:channel_id>": "alert_channel_delete",
+    "POST api/v1/alert-channels/<int:channel_id>/tests": "alert_channel_test",
+    "GET api/v1/alert-silences": "alerts",
+    "POST api/v1/alert-silences": "alert_silence_create",
+    "DELETE api/v1/alert-silences/<int:silence_id>": "alert_silence_end",
     "GET api/v1/delayed": "delayed",
     "GET api/v1/delayed/histogram": "delayed",
     "POST api/v1/delayed/acts": "delayed_act",
@@ -92,6 +142,7 @@ PAGE_OF = {
     "POST api/v1/transactions/decisions": "transaction_decide",
     "POST api/v1/transactions/resumes": "transaction_resume",
     "GET api/v1/clients": "clients",
+    "GET api/v1/clients/<client_id>": "client",
     "GET api/v1/search": "search",
     "GET api/v1/messages/<path:ref>": "message",
     "POST api/v1/messages/<path:ref>/deliveries": "message_run",
@@ -102,19 +153,28 @@ PAGE_OF = {
 _MACHINE = "for machines, without a caller"
 _DOOR = "a session's own: a token neither comes nor goes"
 _SET_UP = "of the first start only, with its link"
-_PEOPLE = "people are managed by people"
+_OWN = "a person's own: a program has no phone, reads times in UTC, and gets secrets in its answers"
 ALONE = {
     **dict.fromkeys(("healthz", "readyz", "metrics", "static_file", "nsaddr", "nsaddr_unit"), _MACHINE),
     **dict.fromkeys(("login", "logout", "set_language", "confirm_password"), _DOOR),
     **dict.fromkeys(("setup", "setup_administrator", "setup_address", "setup_message", "setup_message_count"), _SET_UP),
-    **dict.fromkeys(("users", "user_create", "user", "user_reset_password", "user_set_active"), _PEOPLE),
+    **dict.fromkeys(("login_code", "login_oidc", "login_oidc_back", "set_password"), _DOOR),
+    **dict.fromkeys(("second_factor", "second_factor_off", "second_factor_codes", "set_time_zone"), _OWN),
+    **dict.fromkeys(("user_secret", "token_created"), _OWN),
+    "user_set_active": "PATCH .../users/<username>, whose page has a button of its own for it",
     "overview_live": "the overview again, as a stream",
     "connect": "its programs are for people; the addresses are those of GET /system",
+    "needs_panel": "a part of the overview, fetched again when needs change",
+    "topic_history": "GET .../metrics/series with its topic, as broker_history",
+    "group_history": "GET .../metrics/series with its group, as broker_history",
     "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
     "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
+    "replay_results_file": "GET .../replays/<job>/results, whose rows it joins",
+    "group_retries_done": "what the answer of POST .../retries/acts says, kept for the page",
     "replay_progress": "GET .../replays/<job>, whose figures it shows again each second",
     "delayed_done": "what POST .../delayed/acts answers, shown again",
     "transaction_done": "what POST .../transactions/checks and .../decisions answer, shown again",
+    "group_now": "the group's page again, every five seconds",
     "group_reset_progress": "GET .../offset-resets/<int:reset_id>, whose states it shows again each second",
     "system_logs": "whoever reads logs with a program reads the process's own",
     "message_download": "GET .../body, whose bytes beyond those its page shows take the same right; tested below",
@@ -154,6 +214,18 @@ class Act:
         self.named = named
 
 
+def _session_of(username: str) -> int:
+    return SignIn.objects.create(user=User.objects.get(username=username), way="password").pk
+
+
+def _user(name: str, seen: bool = False) -> User:
+    """A user with a second factor; seen: signed in somewhere."""
+    found = User.objects.create(username=name, totp_secret="A" * 32)
+    if seen:
+        SignIn.objects.create(user=found, way="password")
+    return found
+
+
 def _token_of(name: str) -> int:
     owner = User.objects.get(username="the-admin")
     return tokens.create(owner, name, "viewer")[0].pk
@@ -179,20 +251,64 @@ TOPIC = {"name": "", "kind": "NORMAL", "read_queues": 4, "write_queues": 4, "rea
 GROUP = {"name": "", "consume_enable": "on", "retry_max_times": 7, "retry_queue_nums": 1, "step": "apply"}
 RESET = {"topic": "", "queues": "0", "to": "earliest", "step": "apply"}
 REPLAY = {"target": "group", "rate": 100, "max_replays": 3, "step": "apply"}
+ALERT_RULE = {"figure": "lag_minutes", "pattern": "orders-*", "above": 10, "for_minutes": 5}
+RULE = ALERT_RULE | {"severity": "act", "again_after_minutes": 0, "is_active": "on"}
+CHANNEL = {"kind": "webhook", "address": "http://127.0.0.1:1/", "language": "en"}
+SILENCE = {"pattern": "orders-*", "hours": 2, "reason": "deploy"}
 ACTS = {
     "POST api/v1/tokens": Act(
-        lambda client, name: client.post(reverse("token_create"), {"name": name, "role": "viewer", "pattern": "*"}),
+        lambda client, name: client.post(reverse("token_create"), {"name": name, "role": "viewer"}),
         lambda caller, name: caller.post("/tokens", {"name": name}),
     ),
     "DELETE api/v1/tokens/<int:token_id>": Act(
         lambda client, name: client.post(reverse("token_revoke", args=[_token_of(name)])),
         lambda caller, name: caller.delete(f"/tokens/{_token_of(name)}"),
     ),
+    "DELETE api/v1/me/sessions/<int:number>": Act(
+        lambda client, name: client.post(reverse("session_end"), {"session": _session_of("the-admin")}),
+        lambda caller, name: caller.delete(f"/me/sessions/{_session_of('the-admin')}"),
+    ),
+    "POST api/v1/users": Act(
+        lambda client, name: client.post(reverse("user_create"), {"username": name, "role": "viewer"}),
+        lambda caller, name: caller.post("/users", {"username": name}),
+    ),
+    "PATCH api/v1/users/<username>": Act(
+        lambda client, name: client.post(reverse("user", args=[_user(name).pk]), {"role": "operator"}),
+        lambda caller, name: caller.patch(f"/users/{_user(name).username}", {"role": "operator"}),
+    ),
+    "POST api/v1/users/<username>/password": Act(
+        lambda client, name: client.post(reverse("user_reset_password", args=[_user(name).pk])),
+        lambda caller, name: caller.post(f"/users/{_user(name).username}/password", {}),
+    ),
+    "DELETE api/v1/users/<username>/second-factor": Act(
+        lambda client, name: client.post(reverse("user_second_factor_off", args=[_user(name).pk])),
+        lambda caller, name: caller.delete(f"/users/{_user(name).username}/second-factor"),
+    ),
+    "DELETE api/v1/users/<username>/sessions": Act(
+        lambda client, name: client.post(reverse("user_end_sessions", args=[_user(name, seen=True).pk])),
+        lambda caller, name: caller.delete(f"/users/{_user(name, seen=True).username}/sessions"),
+    ),
+    "PUT api/v1/system/second-factor": Act(
+        lambda client, name: client.post(reverse("second_factor_rule"), {"roles": ["viewer"]}),
+        lambda caller, name: caller.ask("PUT", "/system/second-factor", {"roles": ["viewer"]}),
+    ),
     "PATCH api/v1/system/config": Act(
         lambda client, name: client.post(
             reverse("system_config_change"), {"step": "apply", "autoCreateTopicEnable": "false"}
         ),
         lambda caller, name: caller.patch("/system/config", {"autoCreateTopicEnable": True}),
+    ),
+    "POST api/v1/needs/mutes": Act(
+        lambda client, name: client.post(
+            f"{reverse('need_mute')}?{urlencode({'key': _need(name)})}", {"hours": 4, "reason": "known"}
+        ),
+        lambda caller, name: caller.post(
+            "/needs/mutes", {"key": _need(name), "reason": "known", "until_ms": now_ms() + 60_000}
+        ),
+    ),
+    "DELETE api/v1/needs/mutes/<int:mute_id>": Act(
+        lambda client, name: client.post(reverse("need_unmute", args=[_mute(name)])),
+        lambda caller, name: caller.delete(f"/needs/mutes/{_mute(name)}"),
     ),
     "POST api/v1/system/retention/clean": Act(
         lambda client, name: client.post(reverse("system_clean"), {"what": "log"}),
@@ -215,6 +331,16 @@ ACTS = {
         lambda client, name: client.post(reverse("send_message"), {"topic": name, "body": "x"}),
         lambda caller, name: caller.post(f"/topics/{name}/messages", {"body": {"data": "x"}}),
     ),
+    "POST api/v1/topics/<topic>/exports": Act(
+        lambda client, name: client.post(reverse("message_export"), {"topic": name, "format": "ndjson", "whole": "on"}),
+        lambda caller, name: caller.post(f"/topics/{name}/exports", {"bodies": True}),
+    ),
+    "POST api/v1/topics/<topic>/imports": Act(
+        lambda client, name: client.post(
+            reverse("message_import"), {"topic": name, "file": SimpleUploadedFile("messages.ndjson", b"{}")}
+        ),
+        lambda caller, name: caller.post(f"/topics/{name}/imports?dry_run=true", {}),
+    ),
     "POST api/v1/groups": Act(
         lambda client, name: client.post(reverse("group_create"), GROUP | {"name": name + "-new"}),
         lambda caller, name: caller.post("/groups", {"name": name + "-new"}),
@@ -227,6 +353,26 @@ ACTS = {
         lambda client, name: client.post(reverse("group_delete", args=[name]), {"name": name}),
         lambda caller, name: caller.delete(f"/groups/{name}"),
         named=True,
+    ),
+    "POST api/v1/groups/<group>/pause": Act(
+        lambda client, name: client.post(reverse("group_pause", args=[name]), {"step": "apply", "what": "pause"}),
+        lambda caller, name: caller.ask("POST", f"/groups/{name}/pause"),
+    ),
+    "POST api/v1/groups/<group>/resume": Act(
+        lambda client, name: client.post(reverse("group_pause", args=[name]), {"step": "apply", "what": "resume"}),
+        lambda caller, name: caller.ask("POST", f"/groups/{name}/resume"),
+    ),
+    "POST api/v1/groups/<group>/clone": Act(
+        lambda client, name: client.post(
+            reverse("group_clone", args=[name]), {"step": "apply", "target": name + "-copy", "settings": "on"}
+        ),
+        lambda caller, name: caller.post(
+            f"/groups/{name}/clone", {"target": name + "-copy", "settings": True, "offsets": False}
+        ),
+    ),
+    "POST api/v1/groups/<group>/clients/<client_id>/running-info": Act(
+        lambda client, name: client.post(reverse("client_ask", args=[_member(name)]), {"group": name}),
+        lambda caller, name: caller.ask("POST", f"/groups/{name}/clients/{_member(name)}/running-info"),
     ),
     "POST api/v1/groups/<group>/offset-resets": Act(
         lambda client, name: client.post(reverse("group_reset", args=[name]), RESET | {"topic": name}),
@@ -242,6 +388,42 @@ ACTS = {
         lambda client, name: client.post(reverse("replay_create", args=[name]), REPLAY),
         lambda caller, name: caller.post(f"/groups/{name}/replays", {}),
     ),
+    "POST api/v1/alert-rules": Act(
+        lambda client, name: client.post(reverse("alert_rule_create"), RULE | {"name": f"{name}-new"}),
+        lambda caller, name: caller.post("/alert-rules", ALERT_RULE | {"name": f"{name}-new"}),
+    ),
+    "PUT api/v1/alert-rules/<int:rule_id>": Act(
+        lambda client, name: client.post(reverse("alert_rule", args=[_rule(name)]), RULE | {"name": name}),
+        lambda caller, name: caller.put(f"/alert-rules/{_rule(name)}", ALERT_RULE | {"name": name}),
+    ),
+    "DELETE api/v1/alert-rules/<int:rule_id>": Act(
+        lambda client, name: client.post(reverse("alert_rule_delete", args=[_rule(name)])),
+        lambda caller, name: caller.delete(f"/alert-rules/{_rule(name)}"),
+    ),
+    "POST api/v1/alert-channels": Act(
+        lambda client, name: client.post(reverse("alert_channel_create"), CHANNEL | {"name": f"{name}-new"}),
+        lambda caller, name: caller.post("/alert-channels", CHANNEL | {"name": f"{name}-new"}),
+    ),
+    "PUT api/v1/alert-channels/<int:channel_id>": Act(
+        lambda client, name: client.post(reverse("alert_channel", args=[_channel(name)]), CHANNEL | {"name": name}),
+        lambda caller, name: caller.put(f"/alert-channels/{_channel(name)}", CHANNEL | {"name": name}),
+    ),
+    "DELETE api/v1/alert-channels/<int:channel_id>": Act(
+        lambda client, name: client.post(reverse("alert_channel_delete", args=[_channel(name)])),
+        lambda caller, name: caller.delete(f"/alert-channels/{_channel(name)}"),
+    ),
+    "POST api/v1/alert-channels/<int:channel_id>/tests": Act(
+        lambda client, name: client.post(reverse("alert_channel_test", args=[_channel(name)])),
+        lambda caller, name: caller.ask("POST", f"/alert-channels/{_channel(name)}/tests"),
+    ),
+    "POST api/v1/alert-silences": Act(
+        lambda client, name: client.post(reverse("alert_silence_create"), SILENCE),
+        lambda caller, name: caller.post("/alert-silences", SILENCE),
+    ),
+    "DELETE api/v1/alert-silences/<int:silence_id>": Act(
+        lambda client, name: client.post(reverse("alert_silence_end", args=[_silence()])),
+        lambda caller, name: caller.delete(f"/alert-silences/{_silence()}"),
+    ),
     "POST api/v1/audit/checks": Act(
         lambda client, name: client.post(reverse("audit_check")),
         lambda caller, name: caller.ask("POST", "/audit/checks"),
@@ -249,6 +431,16 @@ ACTS = {
     "POST api/v1/jobs/<job>/cancel": Act(
         lambda client, name: client.post(reverse("job_cancel", args=[_running_job()])),
         lambda caller, name: caller.ask("POST", f"/jobs/{_running_job()}/cancel"),
+    ),
+    "POST api/v1/groups/<group>/dead-letters/archives": Act(
+        lambda client, name: client.post(reverse("archive_create", args=[name]), {"format": "csv"}),
+        lambda caller, name: caller.post(f"/groups/{name}/dead-letters/archives", {"format": "csv"}),
+    ),
+    "POST api/v1/groups/<group>/retries/acts": Act(
+        lambda client, name: client.post(
+            reverse("group_retries_act", args=[name]), {"what": "deliver_now", "step": "apply"}
+        ),
+        lambda caller, name: caller.post(f"/groups/{name}/retries/acts", {"action": "deliver_now"}),
     ),
     "POST api/v1/replays/<job>/<act>": Act(
         lambda client, name: client.post(reverse("replay_act", args=[_slow_replay(name)]), {"what": "pause"}),
@@ -298,6 +490,48 @@ ACTS = {
         lambda caller, name: caller.get(f"/messages/{_ref(caller.client, name)}/record"),
     ),
 }
+
+
+def _rule(name: str) -> int:
+    return int(AlertRule.objects.create(name=name, figure="lag_messages", above=1).pk)
+
+
+def _channel(name: str) -> int:
+    return int(AlertChannel.objects.create(name=name, kind="webhook", address="http://127.0.0.1:1/").pk)
+
+
+def _silence() -> int:
+    until_ms = now_ms() + 3_600_000
+    return int(AlertSilence.objects.create(until_ms=until_ms, reason="deploy", by="x", created_at_ms=now_ms()).pk)
+
+
+_members: list[Member] = []
+
+
+@pytest.fixture(autouse=True)
+def _members_leave() -> Iterator[None]:
+    yield
+    while _members:
+        _members.pop().close()
+
+
+def _member(name: str) -> str:
+    """A connected member of the group that answers what it is asked."""
+    _members.append(Member(runtime.window().system().broker_address, f"member-of-{name}", name, name))
+    return f"member-of-{name}"
+
+
+def _need(name: str) -> str:
+    """The key of what needs somebody: its dead letters."""
+    return f"dead_letters:dead_letters:{name}"
+
+
+def _mute(name: str) -> int:
+    """Something that is muted."""
+    rows = [{"id": 7, "key": _need(name), "sentence": "x", "reason": "known", "by": "somebody", "at_ms": now_ms(),
+             "until_ms": now_ms() + 60_000}]  # fmt: skip
+    Setting.objects.update_or_create(key="muted-needs", defaults={"value": {"mutes": rows, "last_id": 7}})
+    return 7
 
 
 def _reset(name: str) -> int:
@@ -394,7 +628,7 @@ def test_both_halves_leave_the_same_line_in_the_audit_log(person, running, name,
         for waiting in jobs.board().jobs():  # of the other half
             jobs.board().end(waiting, "done")
         response = run()
-        assert response.status_code in (200, 201, 202, 302), response.content
+        assert response.status_code in (200, 201, 202, 204, 302), response.content
         said.append([(one.action, one.actor, one.actor_kind, one.result) for one in AuditEntry.objects.all()])
     assert said[0] == said[1]
     assert len(said[0]) == 1
@@ -410,10 +644,15 @@ FAILING = {
     "POST api/v1/system/retention/clean": "clean",
     "POST api/v1/topics/<topic>/messages": "send_test_message",
     "POST api/v1/groups/<group>/replays": "start_replay",
+    "POST api/v1/groups/<group>/retries/acts": "act_on_waiting",
     "POST api/v1/delayed/acts": "act_on_waiting",
     "POST api/v1/transactions/checks": "act_on_transactions",
     "POST api/v1/transactions/decisions": "act_on_transactions",
     "POST api/v1/transactions/resumes": "resume_transaction",
+    "POST api/v1/groups/<group>/pause": "edit_group",
+    "POST api/v1/groups/<group>/resume": "edit_group",
+    "POST api/v1/groups/<group>/clone": "create_group",
+    "POST api/v1/groups/<group>/clients/<client_id>/running-info": "running_info",
     "POST api/v1/groups/<group>/offset-resets": "reset_offsets",
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "undo_reset",
 }

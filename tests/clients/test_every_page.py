@@ -42,15 +42,30 @@ LANGUAGES = {"en": "en", "zh-hans": "zh-hans,zh;q=0.9"}
 #: The name of an address -> what is asked of it. {small}, {large} and {dead} stand for messages' offset ids,
 #: {replay} for a replay, {reset} for a reset of offsets.
 #: {replay} for a replay, {job} for a job.
+#: {replay} for a replay, {reset} for a reset of offsets,
+#: {client} for a client.
 PAGES: dict[str, list[str]] = {
     "overview": ["/"],
+    "needs": ["/needs/"],
+    "needs_panel": ["/needs/panel/"],
+    "broker_history": ["/history/", "/history/?span=1h", "/history/?from=1", "/history/?span=13mo"],
+    "topic_history": ["/topics/orders/history/"],
+    "group_history": ["/groups/billing/history/?span=7d"],
     "topics": ["/topics/", "/topics/?show=all", "/topics/?show=retry", "/topics/?show=dlq", "/topics/?q=no-such"],
     "topic": ["/topics/orders/", "/topics/sequence/", "/topics/never-used/", "/topics/%25RETRY%25billing/"],
     "topic_create": ["/create/topic/"],
     "topic_edit": ["/topics/orders/edit/"],
     "topic_delete": ["/topics/orders/delete/", "/topics/never-used/delete/"],
     "groups": ["/groups/", "/groups/?system=on", "/groups/?online=yes", "/groups/?q=no-such"],
-    "group": [*(f"/groups/{group}/" for group in MEMBERS), "/groups/late/"],
+    "group": [
+        *(f"/groups/{group}/{tab}" for group in MEMBERS for tab in ("", "?tab=clients", "?tab=subscriptions")),
+        "/groups/late/", "/groups/late/?tab=settings", "/groups/billing/?sort=-lag_time&q=orders",
+        "/groups/billing/?sort=idle",
+    ],
+    "group_now": ["/groups/billing/now/", "/groups/late/now/?tab=clients"],
+    "group_diagnosis": [*(f"/groups/{group}/diagnosis/" for group in MEMBERS), "/groups/late/diagnosis/"],
+    "group_pause": ["/groups/billing/pause/"],
+    "group_clone": ["/groups/billing/clone/"],
     "group_create": ["/create/group/"],
     "group_edit": ["/groups/billing/edit/"],
     "group_delete": ["/groups/billing/delete/", "/groups/late/delete/"],
@@ -70,8 +85,20 @@ PAGES: dict[str, list[str]] = {
     "delayed_act": ["/delayed/act/?what=drop", "/delayed/act/?what=deliver_now&topic=no-such"],
     "transaction_check": ["/transactions/check/"],
     "transaction_resume": ["/transactions/{small}/resume/"],
+    "alerts": ["/alerts/", "/alerts/?page=2"],
+    "alert": ["/alerts/1/"],
+    "alert_rules": ["/alerts/rules/"],
+    "alert_rule": ["/alerts/rules/1/"],
+    "alert_rule_create": ["/alerts/rules/new/", "/alerts/rules/new/?figure=lag_messages&pattern=wall"],
+    "alert_rule_delete": ["/alerts/rules/1/delete/"],
+    "alert_channels": ["/alerts/channels/"],
+    "alert_channel": ["/alerts/channels/1/"],
+    "alert_channel_create": ["/alerts/channels/new/"],
+    "alert_channel_delete": ["/alerts/channels/1/delete/"],
+    "alert_silence_create": ["/alerts/silences/new/", "/alerts/silences/new/?rule=1&pattern=wall"],
     "clients": ["/clients/", "/clients/?role=consumer", "/clients/?role=producer", "/clients/?group=wall",
                 "/clients/?q=no-such"],
+    "client": ["/clients/{client}/"],
     "messages": ["/messages/", "/messages/?topic=orders", "/messages/?topic=orders&order=oldest",
                  "/messages/?topic=orders&queue=1", "/messages/?topic=never-used"],
     "message": ["/messages/{small}/", "/messages/{large}/", "/messages/{dead}/"],
@@ -81,6 +108,8 @@ PAGES: dict[str, list[str]] = {
     "send_message": ["/messages/send/", "/messages/send/?topic=orders"],
     "connect": ["/connect/", "/connect/?topic=orders&language=go"],
     "message_tail": ["/messages/tail/", "/messages/tail/?topic=orders&tags=a"],
+    "message_export": ["/messages/export/", "/messages/export/?topic=orders&filter=tag+%3D+%27a%27"],
+    "message_import": ["/messages/import/", "/messages/import/?topic=orders"],
     "search": ["/search/", "/search/?q=second", "/search/?q=no-such-key", "/search/?q=text-1&topic=orders"],
     "system": ["/system/"],
     "system_checks": ["/system/checks/"],
@@ -116,8 +145,14 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     "logout": ("/logout/", 405),
     "set_language": ("/language/", 405),
     "system_clean": ("/system/clean/", 405),
+    "client_ask": ("/clients/no-such/ask/", 405),
     "replay_act": ("/replays/no-such/act/", 405),
+    "alert_channel_test": ("/alerts/channels/1/test/", 405),
+    "alert_silence_end": ("/alerts/silences/1/end/", 405),
     "audit_check": ("/system/audit/check/", 405),
+    "need_unmute": ("/needs/1/unmute/", 405),
+    # It asks which need is to be muted.
+    "need_mute": ("/needs/mute/", 404),
     "job_cancel": ("/jobs/no-such/cancel/", 405),
     # No job of the walk has a file.
     "job_file": ("/jobs/no-such/files/no-such/", 404),
@@ -137,8 +172,15 @@ NO_PAGES: dict[str, tuple[str, int]] = {
 }
 
 #: Parts of pages, which those ask for themselves.
+FRAGMENTS = {
+    "replay_progress",
+    "group_reset_progress",
+    "job_progress",
+}
 FRAGMENTS = {"replay_progress", "group_reset_progress"}
 FRAGMENTS = {"replay_progress", "job_progress"}
+FRAGMENTS = {"replay_progress", "group_reset_progress", "group_now"}
+FRAGMENTS = {"replay_progress", "group_reset_progress", "job_progress", "needs_panel"}
 
 #: A stream has a test of its own below.
 STREAMS = {"overview_live"}
@@ -146,6 +188,7 @@ STREAMS = {"overview_live"}
 #: Pages that are tables, as files -> their first column.
 DOWNLOADS = {
     "clients": ("/clients/?format=csv", "client_id"),
+    "broker_history": ("/history/?format=csv", "from_ms"),
     "topics": ("/topics/?show=all&format=csv", "topic"),
     "groups": ("/groups/?format=csv", "group"),
     "dead_letter_groups": ("/dead-letters/?format=csv", "group"),
@@ -155,6 +198,7 @@ DOWNLOADS = {
     "replay": ("/replays/{replay}/?format=csv", "number"),
     "audit": ("/system/audit/?format=csv", "id"),
     "jobs": ("/jobs/?format=csv", "job"),
+    "messages": ("/messages/?topic=orders&format=csv", "topic"),
 }
 
 #: Route of each GET of the API -> what is asked below /api/v1. Parameters that are one of several words are tried with
@@ -172,6 +216,8 @@ OPERATIONS: dict[str, list[str]] = {
     "system/config": ["/system/config"],
     "system/retention": ["/system/retention"],
     "broker": ["/broker"],
+    "needs": ["/needs"],
+    "needs/mutes": ["/needs/mutes"],
     "metrics": ["/metrics"],
     "metrics/series": ["/metrics/series?metric=in", "/metrics/series?metric=out&group=billing",
                        "/metrics/series?metric=in&topic=orders", "/metrics/series?metric=lag&from=1&points=10",
@@ -184,9 +230,14 @@ OPERATIONS: dict[str, list[str]] = {
     "topics/<topic>/route": ["/topics/orders/route"],
     "topics/<topic>/groups": ["/topics/orders/groups", "/topics/notices/groups"],
     "topics/<topic>/producers": ["/topics/orders/producers", "/topics/sequence/producers"],
-    "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages"],
+    "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages",
+                                "/topics/orders/messages?filter=body+CONTAINS+%27a%27"],
     "groups": ["/groups", "/groups?limit=1", "/groups?system=true", "/groups?online=true", "/groups?online=false"],
     "groups/<group>": [*(f"/groups/{group}" for group in MEMBERS), "/groups/late"],
+    "groups/<group>/queues": [*(f"/groups/{group}/queues" for group in MEMBERS), "/groups/late/queues?limit=1"],
+    "groups/<group>/pace": [*(f"/groups/{group}/pace" for group in MEMBERS), "/groups/late/pace"],
+    "groups/<group>/diagnosis": [*(f"/groups/{group}/diagnosis" for group in MEMBERS), "/groups/late/diagnosis"],
+    "clients/<client_id>": ["/clients/{client}"],
     "groups/<group>/offset-resets": ["/groups/billing/offset-resets", "/groups/late/offset-resets"],
     "groups/<group>/offset-resets/<int:reset_id>": ["/groups/late/offset-resets/{reset}"],
     "dead-letters": ["/dead-letters", "/dead-letters?limit=1"],
@@ -202,6 +253,13 @@ OPERATIONS: dict[str, list[str]] = {
     "transactions/resolved": ["/transactions/resolved", "/transactions/resolved?limit=1"],
     "groups/<group>/clients": [*(f"/groups/{group}/clients" for group in MEMBERS), "/groups/late/clients"],
     "groups/<group>/progress": [*(f"/groups/{group}/progress" for group in MEMBERS), "/groups/late/progress"],
+    "alerts": ["/alerts", "/alerts?on=true", "/alerts?limit=1&on=false"],
+    "alerts/<int:alert_id>": ["/alerts/1"],
+    "alert-rules": ["/alert-rules"],
+    "alert-rules/<int:rule_id>": ["/alert-rules/1"],
+    "alert-channels": ["/alert-channels"],
+    "alert-channels/<int:channel_id>": ["/alert-channels/1"],
+    "alert-silences": ["/alert-silences"],
     "clients": ["/clients", "/clients?limit=1", "/clients?group=wall"],
     "search": ["/search?q=second", "/search?q={small}", "/search?q=orders/0/0"],
     "messages/<path:ref>": ["/messages/{small}", "/messages/orders/0/0"],
@@ -252,6 +310,7 @@ def test_every_page_is_walked():
 def test_every_address_of_the_walk_leads_where_its_name_says():
     ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
     ids = dict.fromkeys(("small", "large", "dead", "replay", "job"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset", "client"), "0" * 32)
     for name, address in (
         *((name, address) for name, addresses in PAGES.items() for address in addresses),
         *((name, address) for name, (address, _) in (NO_PAGES | DOWNLOADS).items()),
@@ -263,6 +322,7 @@ def test_every_get_of_the_api_is_walked():
     assert set(gets()) == set(OPERATIONS)
     ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
     ids = dict.fromkeys(("small", "large", "dead", "replay", "job"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset", "client"), "0" * 32)
     for route, addresses in OPERATIONS.items():
         for address in addresses:
             path = urlsplit(f"/api/v1{address.format(**ids)}").path

@@ -49,7 +49,7 @@ def test_a_group_shows_its_lag_in_messages_and_time(client_as, broker, topic, pe
     client = client_as("viewer")
     page = client.get(f"/groups/{group}/").content.decode()
     assert "2 messages behind" in page
-    assert "one@10.0.0.9" in page
+    assert "one@10.0.0.9" in client.get(f"/groups/{group}/?tab=clients").content.decode()
     assert "clustering" in page
     rows = client.get(f"/groups/{group}/", {"format": "csv"}).content.decode()
     assert f"{topic},0,1,0,3,2," in rows

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from appliance.console.models import AuditEntry
+from tests.support.direct_consumers import answering_member
 from tests.support.engine import RunningEngine
-from tests.support.members import answering_member
 
 from .conftest import pretend_running
 

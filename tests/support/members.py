@@ -1,39 +1,58 @@
-"""A consumer that answers when it is asked to consume a message directly (309)."""
+"""Members of a consumer group that answer what an administrator asks them."""
 
 from __future__ import annotations
 
 import json
-import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from typing import Any
 
-CONSUME_DIRECTLY = 309
+from tests.support.peer import Peer
+
+HEARTBEAT, RUNNING_INFO = 34, 307
 
 
-@contextmanager
-def answering_member(running: Any, client_id: str, group: str, topic: str, **said: Any) -> Iterator[list[bytes]]:
-    """A member of the group, as long as this lasts; yields what it was given. said: of its answer."""
-    peer = running.join(client_id, group, topic)
-    given: list[bytes] = []
-    answer = {"order": False, "autoCommit": True, "consumeResult": "CR_SUCCESS", "spentTimeMills": 3} | said
+def heartbeat(client_id: str, group: str, topic: str, expression: str = "*") -> bytes:
+    """As Java's client sends it."""
+    subscription = {
+        "topic": topic, "subString": expression, "subVersion": 1, "expressionType": "TAG", "classFilterMode": False,
+        "tagsSet": [], "codeSet": [],
+    }  # fmt: skip
+    consumer = {
+        "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": False, "subscriptionDataSet": [subscription],
+    }  # fmt: skip
+    return json.dumps({"clientID": client_id, "consumerDataSet": [consumer]}).encode()
 
-    def listen() -> None:
-        try:
-            for frame in iter(peer.receive, None):
-                if frame.code == CONSUME_DIRECTLY and not frame.is_response:
-                    given.append(frame.body)
-                    peer.answer(frame, 0, None, json.dumps(answer).encode())
-        except OSError:  # it was hung up
-            pass
 
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
-    try:
-        yield given
-    finally:
-        peer.sock.shutdown(socket.SHUT_RDWR)  # which wakes the thread
-        thread.join(5)
-        peer.close()
-        running.peers.remove(peer)
+class Member:
+    """A member that answers 307 on a thread of its own, after `wait_s`; `close` ends it."""
+
+    def __init__(self, address: str, client_id: str, group: str, topic: str, wait_s: float = 0.0) -> None:
+        self.questions: list[dict[str, Any]] = []
+        self.answer: dict[str, Any] = {"properties": {}, "mqTable": {}, "statusTable": {}, "subscriptionSet": []}
+        self._wait_s = wait_s
+        self._peer = Peer(address)
+        assert self._peer.ask(HEARTBEAT, {}, heartbeat(client_id, group, topic)).code == 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                frame = self._peer.receive(3600)
+            except (OSError, ConnectionError):
+                return
+            if frame.code == RUNNING_INFO and not frame.is_response:
+                self.questions.append(dict(frame.ext_fields))
+                time.sleep(self._wait_s)
+                answer = dict(self.answer)
+                if frame.ext_fields["jstackEnable"] != "true":
+                    answer.pop("jstack", None)
+                self._peer.answer(frame, 0, None, json.dumps(answer).encode())
+
+    def close(self) -> None:
+        """It leaves."""
+        self._peer.sock.shutdown(2)
+        self._thread.join(10)
+        self._peer.close()

@@ -8,16 +8,18 @@ from django.http import HttpRequest
 from ninja import Query, Router
 
 from ... import runtime
+from ...engine.errors import NotFound
 from .. import auth
+from ..changes import audited, by
 from ..paging import Cursor, Limit, table
 from ..schemas import Text
-from ..topic_schemas import ClientPage
+from ..topic_schemas import ClientConnections, ClientPage, RunningInfoOut
 
 router = Router(tags=["clients"])
 
 Sort = Literal[
-    "client_id", "address", "language", "version", "heartbeat",
-    "-client_id", "-address", "-language", "-version", "-heartbeat",
+    "client_id", "address", "language", "version", "heartbeat", "connected",
+    "-client_id", "-address", "-language", "-version", "-heartbeat", "-connected",
 ]  # fmt: skip
 
 
@@ -35,7 +37,36 @@ def list_clients(
     if group is None:
         auth.require_all_names(request)
     else:
-        auth.require_access(request, group)
+        auth.require_groups(request, group)
     admin = runtime.window()
     page = lambda number, size: admin.clients(q, role, group, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("clients", q, role, group, sort), named=False)
+
+
+@router.get("/clients/{client_id}", response=ClientConnections)
+def client(request: HttpRequest, client_id: str) -> Any:
+    """The connections of one client. A token with a pattern must be able to access a group that it names."""
+    rows = [
+        row
+        for row in runtime.window().client(client_id)
+        if not auth.has_pattern(request)
+        or any(auth.may_access(request, name) for name in (*row.consumer_groups, *row.producer_groups))
+    ]
+    if not rows:
+        raise NotFound("client", client_id)
+    return {"items": rows}
+
+
+@router.post("/groups/{group}/clients/{client_id}/running-info", response=RunningInfoOut)
+def running_info(
+    request: HttpRequest,
+    group: str,
+    client_id: str,
+    stack: bool = Query(False, description="Its threads, too. A client stops all of them for a moment to list them."),
+) -> Any:
+    """Ask a connected consumer what it does; it has 10 s for the answer. 409 while it is being asked, 503 when it does
+    not answer."""
+    auth.require_access(request, group)
+    ask = lambda: runtime.window().running_info(group, client_id, stack=stack, by=by(request))  # noqa: E731
+    found = audited(request, "client.ask", client_id, ask, lambda done: {"group": group, "stack": stack})
+    return {name: getattr(found, name) for name in RunningInfoOut.model_fields} | {"properties": dict(found.properties)}

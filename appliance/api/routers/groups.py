@@ -5,14 +5,30 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Query, Router
+from ninja import Query, Router, Status
 
 from ... import runtime
+from ...console.access import allows
+from ...console.audit import audit
+from ...console.group_clone import GroupClone
+from ...engine.errors import InvalidInput, StoreBroken, Unavailable
 from .. import auth
 from ..changes import DryRun, Force, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
 from ..schemas import ChangeOut, Text
-from ..topic_schemas import GroupClientList, GroupIn, GroupOut, GroupPage, GroupPatch, ProgressList
+from ..topic_schemas import (
+    ClonedOut,
+    CloneIn,
+    DiagnosisOut,
+    GroupClientList,
+    GroupIn,
+    GroupOut,
+    GroupPage,
+    GroupPatch,
+    PaceOut,
+    ProgressList,
+    QueueNowPage,
+)
 
 router = Router(tags=["groups"])
 
@@ -36,13 +52,13 @@ def list_groups(
 ) -> Any:
     """Consumer groups with their lag in messages and in time."""
     page = lambda number, size: runtime.window().groups(q, system, online, sort, number, size)  # noqa: E731
-    return table(request, page, cursor, limit, ("groups", q, system, online, sort))
+    return table(request, page, cursor, limit, ("groups", q, system, online, sort), kind="group")
 
 
 @router.post("/groups", response={200: ChangeOut, 201: ChangeOut})
 def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dry_run: DryRun) -> Any:
     """Create a consumer group. 409 when it exists."""
-    auth.require_access(request, body.name)
+    auth.require_groups(request, body.name)
     return created(request, response, make_change(
         request, response, "group.create", body.name,
         lambda: runtime.window().create_group(**body.model_dump(), dry_run=dry_run, by=by(request)),
@@ -52,7 +68,7 @@ def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dr
 @router.get("/groups/{group}", response=GroupOut)
 def group_detail(request: HttpRequest, response: HttpResponse, group: str) -> Any:
     """A group's lag, settings, subscriptions and their conflicts; the ETag is its settings' revision."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     detail = runtime.window().group(group)
     set_etag(response, None if detail.settings is None else detail.settings.revision)
     return detail
@@ -63,7 +79,7 @@ def edit_group(
     request: HttpRequest, response: HttpResponse, group: str, body: GroupPatch, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
     """Change the settings given and leave the others."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "group.edit", group,
@@ -82,7 +98,7 @@ def delete_group(
     offsets: bool = Query(True, description="Delete its offsets too."),
 ) -> Any:
     """Delete a group; `warnings` say what stays. 409 with blockers while it has unread messages or clients."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     if not dry_run:
         auth.require_recent_login(request)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "offsets": offsets, "force": force}
@@ -95,12 +111,87 @@ def delete_group(
 @router.get("/groups/{group}/clients", response=GroupClientList)
 def group_clients(request: HttpRequest, group: str) -> Any:
     """Its connected clients."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return {"items": runtime.window().group(group).clients}
 
 
 @router.get("/groups/{group}/progress", response=ProgressList)
 def group_progress(request: HttpRequest, group: str) -> Any:
     """Offsets and lag of every queue of every topic it consumes."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return {"items": runtime.window().group(group).queues}
+
+
+QueueSort = Literal[
+    "queue", "lag", "lag_time", "committed", "end", "idle", "-queue", "-lag", "-lag_time", "-committed", "-end", "-idle"
+]
+
+
+@router.get("/groups/{group}/queues", response=QueueNowPage)
+def group_queues(
+    request: HttpRequest,
+    group: str,
+    cursor: Cursor,
+    limit: Limit,
+    topic: Text | None = Query(None, max_length=1024, description="Of this topic only."),
+    q: Text = Query("", max_length=255, description="Part of the topic's name."),
+    sort: QueueSort = "-lag",
+) -> Any:
+    """Its queues a page at a time: offsets, lag, who has each, its next unread message."""
+    auth.require_access(request, group)
+    page = lambda number, size: runtime.window().group_queues(group, topic, q, sort, number, size)  # noqa: E731
+    return table(request, page, cursor, limit, ("queues", group, topic, q, sort), named=False)
+
+
+@router.get("/groups/{group}/pace", response=PaceOut)
+def group_pace(request: HttpRequest, group: str) -> Any:
+    """How fast it is, when it has caught up, and its lag of the last ten minutes."""
+    auth.require_access(request, group)
+    return runtime.window().group_pace(group)
+
+
+@router.get("/groups/{group}/diagnosis", response=DiagnosisOut)
+def group_diagnosis(request: HttpRequest, group: str) -> Any:
+    """What is wrong with it, with the figures that say so; what is in order; what cannot be told, and why."""
+    auth.require_access(request, group)
+    return runtime.window().diagnosis(group)
+
+
+@router.post("/groups/{group}/pause", response=ChangeOut)
+def pause_group(request: HttpRequest, response: HttpResponse, group: str, dry_run: DryRun) -> Any:
+    """Refuse its clients' pulls until it is resumed. They stay connected, and still consume what they have pulled."""
+    return _switch(request, response, group, False, dry_run)
+
+
+@router.post("/groups/{group}/resume", response=ChangeOut)
+def resume_group(request: HttpRequest, response: HttpResponse, group: str, dry_run: DryRun) -> Any:
+    """Have a paused group consume again, from its committed offsets."""
+    return _switch(request, response, group, True, dry_run)
+
+
+def _switch(request: HttpRequest, response: HttpResponse, group: str, on: bool, dry_run: bool) -> Any:
+    auth.require_access(request, group)
+    return make_change(
+        request, response, "group.resume" if on else "group.pause", group,
+        lambda: runtime.window().edit_group(group, consume_enable=on, dry_run=dry_run, by=by(request)),
+    )  # fmt: skip
+
+
+@router.post("/groups/{group}/clone", response={200: ClonedOut, 201: ClonedOut})
+def clone_group(request: HttpRequest, group: str, body: CloneIn, if_match: IfMatch, dry_run: DryRun) -> Any:
+    """Have another group take over this one's offsets, settings or both. If-Match: the revision of the dry run's
+    offsets."""
+    auth.require_access(request, group, body.target, *([body.topic] if body.topic else []))
+    if not body.offsets and not body.settings:
+        raise InvalidInput("offsets", "choose offsets, settings, or both")
+    may_edit = allows(request.user, "group_edit")
+    clone = GroupClone(runtime.window(), group, **body.model_dump(), may_edit=may_edit, by=by(request))
+    if dry_run:
+        return Status(200, clone.plan())
+    try:
+        done = clone.apply(expected_revision(if_match))
+    except (Unavailable, StoreBroken) as error:
+        audit(request, "group.clone", body.target, after={"reason": str(error)}, result="failed")
+        raise
+    clone.note(request, done)
+    return Status(201, done)

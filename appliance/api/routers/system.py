@@ -78,7 +78,8 @@ def system_retention(request: HttpRequest) -> Any:
     """How long messages are kept, and what was deleted last."""
     found = runtime.window().retention()
     shown = {name: getattr(found, name) for name in RetentionOut.model_fields}
-    shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if auth.may_access(request, name)}
+    may_see = auth.names(request).has_topic
+    shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if may_see(name)}
     return shown
 
 
@@ -125,7 +126,10 @@ def metrics_series(
     group: str | None = Query(None, max_length=1024, description="Of this group."),
 ) -> Any:
     """A figure over any span: of the broker, a topic, or a group. GET /metrics lists the figures."""
-    auth.require_access(request, *(name for name in (topic, group) if name is not None))
+    if topic is not None:
+        auth.require_topics(request, topic)
+    if group is not None:
+        auth.require_groups(request, group)
     if metric in LIVE:
         return runtime.window().series(metric, seconds, topic, group)
     kind = history.kind_of(metric)

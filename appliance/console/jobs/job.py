@@ -139,6 +139,21 @@ class JobFolder:
         """The path of a file that the job listed."""
         return self.path / _FILES / name
 
+    @property
+    def input(self) -> Path:
+        """What somebody gave the job to work on; never offered for download."""
+        return self.path / "input"
+
+    def take_input(self, data: bytes) -> None:
+        """Before the job is written, so that no job is found without it."""
+        self.path.parent.mkdir(DIRECTORY_MODE, exist_ok=True)
+        self.path.mkdir(DIRECTORY_MODE, exist_ok=True)
+        handle = os.open(self.input, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
     def files(self) -> list[JobFile]:
         try:
             with os.scandir(self.path / _FILES) as found:

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_noop
 from ... import runtime
 from ...engine.errors import Conflict, NotFound, Unavailable
 from ..audit import record
+from ..identity import names_for
 from ..models import now_ms
 from .job import Job, JobFolder, Told, new_id
 from .registry import kind_of
@@ -25,6 +26,7 @@ WAITING_AT_MOST = 50
 KEPT_DAYS = 7
 KEPT_AT_MOST = 500
 ALL_FILE_BYTES = 4 << 30
+INPUTS_KEPT = 4
 _DAY_MS = 86_400_000
 
 FULL_DISK = gettext_noop("The disk is full.")
@@ -64,8 +66,9 @@ class Board:
     def folder(self, job_id: str) -> JobFolder:
         return JobFolder(self.directory, job_id)
 
-    def add(self, job: Job) -> None:
-        """Have it wait for its turn. Raises Conflict, and Unavailable when too many wait or the disk takes nothing."""
+    def add(self, job: Job, given: bytes | None = None) -> None:
+        """Have it wait for its turn. given: its input. Raises Conflict, and Unavailable when too many wait or the disk
+        takes nothing."""
         kind = kind_of(job.kind)
         with self._lock:
             under_way = [one for one in self._jobs.values() if not one.ended]
@@ -76,6 +79,9 @@ class Board:
                 sentence = gettext_noop("%(count)d jobs are waiting already. Wait until some have ended.")
                 raise Unavailable(Told(sentence, {"count": len(under_way)}))
             try:
+                if given is not None:
+                    self._hold_inputs_down()
+                    self.folder(job.id).take_input(given)
                 self.folder(job.id).write(job, durable=True)
             except OSError as error:
                 self.folder(job.id).remove()
@@ -92,7 +98,8 @@ class Board:
 
     def jobs(self) -> list[Job]:
         """Newest first."""
-        return sorted(self._jobs.copy().values(), key=lambda job: (job.created_at_ms, job.id), reverse=True)
+        numbered = enumerate(self._jobs.copy().values())
+        return [job for _, job in sorted(numbered, key=lambda one: (one[1].created_at_ms, one[0]), reverse=True)]
 
     def take_next(self) -> Job | None:
         """The oldest that waits, now running."""
@@ -100,7 +107,7 @@ class Board:
             waiting = [job for job in self._jobs.values() if job.state == "waiting"]
             if not waiting:
                 return None
-            job = min(waiting, key=lambda one: (one.created_at_ms, one.id))
+            job = min(waiting, key=lambda one: one.created_at_ms)
             job.state, job.started_at_ms = "running", job.started_at_ms or now_ms()
             job.changes += 1
         self._save(job, durable=False)
@@ -159,6 +166,12 @@ class Board:
         except OSError:
             return False
 
+    def _hold_inputs_down(self) -> None:
+        """What jobs were given to work on is kept of the last few that have ended, to be given again."""
+        ended = [job for job in self.jobs() if job.ended and self.folder(job.id).input.exists()]
+        for job in ended[INPUTS_KEPT:]:
+            self.folder(job.id).input.unlink(missing_ok=True)
+
     def _hold_files_down(self) -> None:
         """Files of the oldest jobs make room; the jobs stay."""
         room = ALL_FILE_BYTES
@@ -209,9 +222,15 @@ def board() -> Board:
 
 
 def start(
-    request: HttpRequest, kind: str, parameters: dict[str, Any], target: str = "", names: Iterable[str] = ()
+    request: HttpRequest,
+    kind: str,
+    parameters: dict[str, Any],
+    target: str = "",
+    names: Iterable[str] = (),
+    given: bytes | None = None,
 ) -> Job:
-    """A new job for the caller, who may start it; in the audit log. Raises Conflict and Unavailable.
+    """A new job for the caller, who may start it; in the audit log. Raises Conflict and Unavailable. given: what it is
+    to work on, in `work.input`.
 
     target: what it is about, for people. names: the topics and groups it is about; without any a token that may access
     some names only does not see it.
@@ -222,7 +241,7 @@ def start(
         id=new_id(), kind=kind, who=user.label, who_kind=user.kind, created_at_ms=now_ms(), parameters=parameters,
         address=getattr(request, "client_address", ""), target=target, names=list(names),
     )  # fmt: skip
-    board().add(job)
+    board().add(job, given)
     write_down(job, "job.start", {"parameters": parameters}, request_id=getattr(request, "request_id", ""))
     return job
 
@@ -245,9 +264,8 @@ def may_see(user: Any, job: Job) -> bool:
     """Whether the job and its files are for a user or a token's bearer."""
     if not kind_of(job.kind).fetch.admits(user):
         return False
-    if user.kind != "token" or user.token.pattern == "*":
-        return True
-    return bool(job.names) and all(user.may_access(name) for name in job.names)
+    names = names_for(user)
+    return names.is_every or (bool(job.names) and all(names.has(name) for name in job.names))
 
 
 def may_cancel(user: Any, job: Job) -> bool:

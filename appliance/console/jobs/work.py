@@ -109,6 +109,11 @@ class Work:
         """A file to write results into; it is offered for download once the job is done."""
         return self._folder.new_file(name)
 
+    @property
+    def input(self) -> Path:
+        """What the job was given when it was started."""
+        return self._folder.input
+
     def result(self, values: dict[str, Any]) -> None:
         """A summary, as small JSON."""
         size = len(json.dumps(values))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ..template_tags import as_bytes, as_duration, as_time, thousands
-from ..words import SENTENCES, WORDS
+from ..words import ADVICE, EVIDENCE, WORDS
 
 register = template.Library()
 
@@ -42,12 +41,6 @@ def translated(sentence: Any) -> str:
         for name, value in sentence.args.items()
     }  # fmt: skip
     return _WHOLE.sub(r"%(\1)s", _SIZE.sub(r"%(\1)s", template)) % args
-
-
-@register.simple_tag
-def sentence_templates() -> str:
-    """Every sentence as JSON, code -> template in the reader's language; for the script that writes live ones."""
-    return json.dumps({code: _WHOLE.sub(r"%(\1)s", _(text)) for code, text in SENTENCES.items()})
 
 
 @register.filter
@@ -84,6 +77,48 @@ def place_query(move: Any) -> str:
 
 
 @register.filter
+def evidence_name(name: str) -> str:
+    """What a figure of a finding is."""
+    return str(EVIDENCE.get(name, name))
+
+
+@register.filter
+def advice(kind: str) -> str:
+    """What one can do about a finding."""
+    return str(ADVICE.get(kind, ""))
+
+
+@register.filter
+def evidence_value(one: Any) -> str:
+    """A figure of a finding with its unit."""
+    match one.unit:
+        case "s":
+            return as_duration(one.value)
+        case "messages/s":
+            return per_second(one.value)
+        case "%":
+            return f"{thousands(one.value)} %"
+    return thousands(one.value)
+
+
+@register.filter
+def next_place(queue: Any) -> str:
+    """The query of a search that finds a queue's next message."""
+    return urlencode({"q": f"{queue.topic}/{queue.queue_id}/{queue.next_offset}"})
+
+
+@register.filter
+def spark(values: Iterable[float | None]) -> str:
+    """Points of a line 96 wide and 22 high, for a <polyline>; from 0 to the largest value."""
+    known = [value or 0.0 for value in values]
+    if len(known) < 2:
+        return ""
+    top = max(known) or 1.0
+    step = 96 / (len(known) - 1)
+    return " ".join(f"{number * step:.1f},{21 - 20 * value / top:.1f}" for number, value in enumerate(known))
+
+
+@register.filter
 def spaced(words: Iterable[str]) -> str:
     """Words with spaces between; `join` would escape each, and what shortens the text would cut an escape in two."""
     return " ".join(words)
@@ -108,9 +143,60 @@ def per_second(rate: float | None) -> str:
 
 
 @register.filter
+def in_unit(value: float | None, unit: str) -> str:
+    """A figure of the history with its unit: "messages", "messages/s", "bytes", "bytes/s", "ms", "%" or ""."""
+    if value is None:
+        return _("not measured")
+    match unit:
+        case "bytes":
+            return as_bytes(int(value))
+        case "bytes/s":
+            return as_bytes(int(value)) + "/s"
+        case "ms":
+            return f"{value:.3g} ms" if 0 < value < 1000 else as_duration(value / 1000)
+        case "%":
+            return f"{value:.1f} %"
+        case "messages/s":
+            return per_second(value)
+    return thousands(round(value, 1) if value < 10 else round(value))
+
+
+@register.filter
+def plain_time(at_ms: int) -> str:
+    """A wall time as text, for a hint that takes no elements."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+@register.filter
+def values_of(plot: Any, step: Any) -> list[tuple[str, float | None]]:
+    """(name of a line, its value) at a step of a plot."""
+    return [(line.name, value) for line, value in zip(plot.lines, step.values, strict=True)]
+
+
+@register.filter
+def rows_of(plot: Any) -> list[dict[str, Any]]:
+    """The rows of a plot's table, the newest first; without those of which nothing was measured."""
+    rows = []
+    for n, step in enumerate(plot.steps):
+        if any(value is not None for value in step.values):
+            values = [
+                column[n] for line in plot.lines
+                for column in (line.history.averages, line.history.lows, line.history.highs)
+            ]  # fmt: skip
+            rows.append({"at_ms": step.at_ms, "values": values})
+    return rows[::-1]
+
+
+@register.filter
 def ms_as_duration(span_ms: float | None) -> str:
     """A span in milliseconds, in its two largest units."""
     return as_duration(None if span_ms is None else span_ms / 1000)
+
+
+@register.filter
+def ms_since(at_ms: int) -> str:
+    """How long ago, in its two largest units."""
+    return as_duration(max(0.0, time.time() - at_ms / 1000))
 
 
 @register.filter
@@ -150,6 +236,12 @@ def as_hour(at_ms: int) -> SafeString:
     return format_html(
         '<time datetime="{}">{}<br>{}</time>', f"{moment:%Y-%m-%dT%HZ}", f"{moment:%m-%d}", f"{moment:%H}:00"
     )
+
+
+@register.filter
+def group_behind(topic: str) -> str:
+    """The group whose retry or dead letter topic it is."""
+    return topic.removeprefix("%RETRY%").removeprefix("%DLQ%")
 
 
 @register.filter

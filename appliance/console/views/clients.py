@@ -1,4 +1,4 @@
-"""Clients: every connection that has sent heartbeats."""
+"""Clients: every connection that has sent heartbeats; one of them, and asking it what it does."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from ... import runtime
-from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
+from ...engine.errors import Conflict, NotFound, Unavailable
+from ..audit import audit
+from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, refusal_text, wants_csv
+
+#: Rows of a table of what a client said.
+_MOST_ROWS = 500
 
 
 @require_safe
@@ -28,12 +33,50 @@ def clients(request: HttpRequest) -> HttpResponse:
         return csv_answer(
             "clients",
             ("client_id", "address", "language", "version", "producer_groups", "consumer_groups", "heartbeat_at_ms",
-             "waiting_pulls"),
+             "waiting_pulls", "connected_ms"),
             (
                 (row.client_id, row.address, row.language, row.version, " ".join(row.producer_groups),
-                 " ".join(row.consumer_groups), row.heartbeat_at_ms, row.parked_pulls)
+                 " ".join(row.consumer_groups), row.heartbeat_at_ms, row.parked_pulls, row.connected_ms)
                 for row in all_rows(fetch)
             ),
         )  # fmt: skip
     context = {"page": fetch(page_number(request), PAGE_SIZE), "sort": sort, "q": q, "role": role, "group": group}
     return render(request, "clients/list.html", context)
+
+
+@require_safe
+@asks_the_engine
+def client(request: HttpRequest, client_id: str) -> HttpResponse:
+    """Its connections and groups."""
+    return render(request, "clients/client.html", _context(client_id))
+
+
+@require_POST
+@asks_the_engine
+def client_ask(request: HttpRequest, client_id: str) -> HttpResponse:
+    """Have it tell what it does, with its threads if they are wanted. It may take ten seconds; its answer is shown and
+    kept nowhere."""
+    group = request.POST.get("group", "")
+    stack = request.POST.get("stack") == "yes"
+    context = _context(client_id) | {"asked": group}
+    status = 200
+    try:
+        found = runtime.window().running_info(group, client_id, stack=stack, by=request.user.label)
+    except Unavailable as error:
+        audit(request, "client.ask", client_id, None, {"reason": str(error)}, "failed")
+        context["error"], status = refusal_text(error), 503
+    except Conflict as error:
+        context["error"], status = refusal_text(error), 409
+    else:
+        audit(request, "client.ask", client_id, None, {"group": group, "stack": stack})
+        context |= {"info": found, "stack_asked": stack, "most": _MOST_ROWS}
+        context |= {"queues": found.queues[:_MOST_ROWS], "hidden": len(found.queues) - _MOST_ROWS}
+    return render(request, "clients/client.html", context, status=status)
+
+
+def _context(client_id: str) -> dict[str, Any]:
+    rows = runtime.window().client(client_id)
+    if not rows:
+        raise NotFound("client", client_id)
+    groups = sorted({name for row in rows for name in row.consumer_groups})
+    return {"client_id": client_id, "rows": rows, "first": rows[0], "groups": groups}

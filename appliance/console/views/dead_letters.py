@@ -14,8 +14,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from ... import runtime
-from ...engine.broker.replay.letter_filter import REPLAYS, LetterFilter
 from ...engine.errors import InvalidInput
+from ..identity import names_for
+from ..scope import cut
 from .window import (
     CSV_ROWS,
     PAGE_SIZE,
@@ -60,36 +61,38 @@ def dead_letter_groups(request: HttpRequest) -> HttpResponse:
     def fetch(page: int, size: int) -> Any:
         return admin.dead_letter_groups(q, sort, page, size)
 
+    fetch_cut = cut(request, "group", fetch)
     if wants_csv(request):
         return csv_answer(
             "dead-letters",
             ("group", "dead_letters", "oldest_ms", "newest_ms", "expires_not_before_ms", "replay"),
             (
                 (row.group, row.count, row.oldest_ms, row.newest_ms, row.expires_not_before_ms, row.job)
-                for row in all_rows(fetch)
+                for row in all_rows(fetch_cut)
             ),
         )
     found = admin.replay_jobs()
     expiring = admin.expiring_dead_letters()
-    context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort, "expiring": expiring}
+    names = names_for(request.user)
+    context = {"page": fetch_cut(page_number(request), PAGE_SIZE), "q": q, "sort": sort}
+    context |= {"expiring_total": sum(one.count for one in expiring.groups if names.has_group(one.group))}
     context |= {"soon": {one.group: one.count for one in expiring.groups}}
-    context |= {"jobs": found.jobs[:20], "unreadable": found.unreadable}
+    context |= {"jobs": [job for job in found.jobs if names.has_group(job.group)][:20]}
+    context |= {"unreadable": found.unreadable if names.is_every else ()}
     return render(request, "dead_letters/groups.html", context)
 
 
-def letters_asked(source: QueryDict) -> LetterFilter:
+def letters_asked(source: QueryDict) -> dict[str, Any]:
     """The filter in an address or a form. InvalidInput for a number or word that is none."""
     retries = source.get("retries", "").strip()
     if retries and not (retries.isascii() and retries.isdigit() and len(retries) < 10):
         raise InvalidInput("retries", _("“%(text)s” is not a number.") % {"text": retries[:40]})
-    replayed = source.get("replayed", "")
-    if replayed and replayed not in REPLAYS:
-        raise InvalidInput("replayed", _("“%(text)s” is none of the choices.") % {"text": replayed[:40]})
-    origin: str | None = source.get("origin", "") or None
+    found: dict[str, Any] = {"topic": source.get("origin"), "key": source.get("key", "").strip()}
+    found = {name: value for name, value in found.items() if value} | ({"retries": int(retries)} if retries else {})
     if source.get("no_origin") == "yes":
-        origin = ""
-    key = source.get("key", "").strip() or None
-    return LetterFilter(origin, int(retries) if retries else None, key, replayed or None)
+        found["topic"] = ""
+    replayed = source.get("replayed", "")
+    return found | ({"replayed": replayed} if replayed else {})
 
 
 @require_safe
@@ -112,7 +115,7 @@ def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
         context["page"] = admin.dead_letters(
             name, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=PAGE_SIZE
         )
-        context["filtered"] = not wanted.all or from_ms is not None or to_ms is not None
+        context["filtered"] = bool(wanted) or from_ms is not None or to_ms is not None
     except InvalidInput as error:
         context["error"] = refusal_text(error)
         status = 422
@@ -145,7 +148,7 @@ def grid(cells: Any) -> tuple[list[int], list[GridRow], int]:
     return hours, rows, sum(kinds.values()) - sum(row.total for row in rows)
 
 
-def _all_letters(name: str, from_ms: int | None, to_ms: int | None, wanted: LetterFilter) -> Iterator[Any]:
+def _all_letters(name: str, from_ms: int | None, to_ms: int | None, wanted: dict[str, Any]) -> Iterator[Any]:
     """Of the filter, CSV_ROWS at most, as many as are found in CSV_S."""
     cursor, count, end = None, 0, time.monotonic() + CSV_S
     while count < CSV_ROWS and time.monotonic() < end:

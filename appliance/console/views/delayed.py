@@ -181,7 +181,7 @@ def delayed_act(request: HttpRequest) -> HttpResponse:
         return redirect("delayed")
     if len(picked) > MOST_PICKED:
         raise InvalidInput("pick", _("These are more than one form takes; choose them by a filter."))
-    places = [_place(word) for word in picked]
+    places = [place_of(word) for word in picked]
     wanted = filter_asked(values, _milliseconds(values, "from"), _milliseconds(values, "to"))
     if not places and not wanted.asked:
         wanted = Filter(None, None, 0, None, None)  # all there are
@@ -206,9 +206,28 @@ def delayed_act(request: HttpRequest) -> HttpResponse:
 def _apply(
     request: HttpRequest, what: str, places: list[Place], chosen: dict[str, Any], wanted: Filter
 ) -> HttpResponse:
+    named = _named(places, chosen)
+    done = carried_out(request, f"delayed.{what}", wanted.topic or "", what, places, chosen, named)
+    if done is None:
+        return redirect("delayed")
+    facts, results = done
+    facts["query"] = "" if places else wanted.query(what=what)
+    keep(request, "delayed_done", facts, (line_of(one) for one in results))
+    return redirect("delayed_done")
+
+
+def carried_out(
+    request: HttpRequest,
+    action: str,
+    target: str,
+    what: str,
+    places: list[Place],
+    chosen: dict[str, Any],
+    named: dict[str, Any],
+) -> tuple[dict[str, Any], list[WaitingOutcome]] | None:
+    """(what was done, single results) of an act that is in the audit log by then; None when the engine refused it, as a
+    notice says. named: what the audit log says of the messages."""
     admin = runtime.window()
-    action = f"delayed.{what}"
-    target = wanted.topic or ""
     counts: dict[str, int] = {}
     results: list[WaitingOutcome] = []
     done = 0
@@ -230,14 +249,11 @@ def _apply(
     except AdminError as error:
         if not counts:
             messages.warning(request, refusal_text(error))
-            return redirect("delayed")
+            return None
         messages.error(request, refusal_text(error))
     asked = sum(counts.values())
-    audit(request, action, target, None, {"asked": asked, "done": done, "counts": counts} | _named(places, chosen))
-    facts = {"what": what, "asked": asked, "done": done, "counts": counted(counts), "more": more}
-    facts["query"] = "" if places else wanted.query(what=what)
-    keep(request, "delayed_done", facts, (_line(one) for one in results))
-    return redirect("delayed_done")
+    audit(request, action, target, None, {"asked": asked, "done": done, "counts": counts} | named)
+    return {"what": what, "asked": asked, "done": done, "counts": counted(counts), "more": more}, results
 
 
 def _named(places: list[Place], chosen: dict[str, Any]) -> dict[str, Any]:
@@ -246,13 +262,13 @@ def _named(places: list[Place], chosen: dict[str, Any]) -> dict[str, Any]:
     return {"filter": chosen}
 
 
-def _line(one: WaitingOutcome) -> Line:
+def line_of(one: WaitingOutcome) -> Line:
     name = one.unique_id or f"{one.level} / {one.queue_offset}"
     address = "" if one.copy is None else reverse("search") + "?" + urlencode({"q": one.copy})
     return Line(name, address, one.outcome, one.why)
 
 
-def _place(word: str) -> Place:
+def place_of(word: str) -> Place:
     """From `level-offset-unique id`, the last of which may be missing."""
     level, _dash, rest = word.partition("-")
     offset, _dash, unique_id = rest.partition("-")

@@ -1,4 +1,4 @@
-"""A group's offsets moved: a form, what it would do to each queue, the act, and a page that watches the group follow.
+"""A group's offsets moved: a form, what it would do to each queue, the act, then a page that watches it.
 Taken back in the same way for a day."""
 
 from __future__ import annotations

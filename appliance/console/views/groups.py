@@ -16,6 +16,7 @@ from ... import runtime
 from ...engine.errors import Blocked, Conflict, InvalidInput, NotFound
 from ..audit import audit
 from ..recent_login import recent_login_required
+from ..scope import cut
 from .changes import (
     SettingsForm,
     add_refusal,
@@ -82,6 +83,7 @@ def groups(request: HttpRequest) -> HttpResponse:
             q=q, system=system, online=_ONLINE.get(online), sort=sort, page=page, page_size=size
         )
 
+    fetch_cut = cut(request, "group", fetch)
     if wants_csv(request):
         return csv_answer(
             "groups",
@@ -90,32 +92,17 @@ def groups(request: HttpRequest) -> HttpResponse:
             (
                 (row.name, row.model, row.clients, row.topics, row.lag, row.lag_ms, row.out_rate, row.retries,
                  row.dead_letters, row.conflict)
-                for row in all_rows(fetch)
+                for row in all_rows(fetch_cut)
             ),
         )  # fmt: skip
-    context = {"page": fetch(page_number(request), PAGE_SIZE), "sort": sort, "q": q, "online": online, "system": system}
+    context = {
+        "page": fetch_cut(page_number(request), PAGE_SIZE),
+        "sort": sort,
+        "q": q,
+        "online": online,
+        "system": system,
+    }
     return render(request, "groups/list.html", context)
-
-
-@require_safe
-@asks_the_engine
-def group(request: HttpRequest, name: str) -> HttpResponse:
-    """One group; the queues furthest behind come first. `format=csv` for its queues."""
-    detail = runtime.window().group(name)
-    queues = sorted(
-        detail.queues, key=lambda queue: (-(queue.lag_ms or 0), -(queue.lag or 0), queue.topic, queue.queue_id)
-    )
-    if wants_csv(request):
-        return csv_answer(
-            f"group-{name}",
-            ("topic", "queue", "committed", "min_offset", "max_offset", "lag", "lag_ms", "held_by"),
-            (
-                (queue.topic, queue.queue_id, queue.committed, queue.min_offset, queue.max_offset, queue.lag,
-                 queue.lag_ms, queue.held_by)
-                for queue in queues
-            ),
-        )  # fmt: skip
-    return render(request, "groups/group.html", {"group": detail, "row": detail.row, "queues": queues})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

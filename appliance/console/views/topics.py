@@ -16,6 +16,7 @@ from ... import runtime
 from ...engine.errors import Blocked, Conflict, InvalidInput
 from ..audit import audit
 from ..recent_login import recent_login_required
+from ..scope import cut
 from ..words import WORDS
 from .changes import (
     SettingsForm,
@@ -105,6 +106,7 @@ def topics(request: HttpRequest) -> HttpResponse:
     def fetch(page: int, size: int) -> Any:
         return runtime.window().topics(q=q, kind=kind, show=show, sort=sort, page=page, page_size=size)
 
+    fetch_cut = cut(request, "topic", fetch)
     if wants_csv(request):
         return csv_answer(
             "topics",
@@ -112,9 +114,15 @@ def topics(request: HttpRequest) -> HttpResponse:
              "bytes", "bytes_estimated", "oldest_at_ms", "consumer_groups"),
             ((row.name, row.kind, row.read_queues, row.write_queues, row.perm, row.messages, row.in_rate,
               row.out_rate, row.bytes, row.bytes_estimated, row.oldest_at_ms, row.consumers)
-             for row in all_rows(fetch)),
+             for row in all_rows(fetch_cut)),
         )  # fmt: skip
-    context = {"page": fetch(page_number(request), PAGE_SIZE), "sort": sort, "q": q, "kind": kind or "", "show": show}
+    context = {
+        "page": fetch_cut(page_number(request), PAGE_SIZE),
+        "sort": sort,
+        "q": q,
+        "kind": kind or "",
+        "show": show,
+    }
     context |= {"kinds": [(value, WORDS[value]) for value in KINDS], "shown": SHOWN}
     return render(request, "topics/list.html", context)
 

@@ -72,6 +72,7 @@ class Outbox(PeerState):
 
     full: no more answers are built for now. halted: no frames of the peer are dispatched for now, for whatever reason.
     last_active: monotonic, when bytes last moved. listening_since: monotonic, since when we read from it.
+    connected_at: monotonic.
     """
 
     __slots__ = (
@@ -86,6 +87,7 @@ class Outbox(PeerState):
         "_posted",
         "_sock",
         "_waiting",
+        "connected_at",
         "listening_since",
     )
 
@@ -100,7 +102,7 @@ class Outbox(PeerState):
         self.halted = False
         self.dirty = False
         self.told = {}
-        self.last_active = self.listening_since = server.loop.monotonic
+        self.last_active = self.listening_since = self.connected_at = server.loop.monotonic
         self._held: memoryview | None = None  # frames that were received and must not be dispatched yet
         self._held_back = False  # they begin with a send, which back-pressure stops
         self._out: list[Piece] = []

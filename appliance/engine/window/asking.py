@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from typing import Any
 from .. import fastjson
 from ..broker.clients import ClientChannel
 from ..broker.member_questions import ANSWER_TIMEOUT_S, MemberQuestions
-from ..errors import NotFound, Unavailable
+from ..errors import Conflict, NotFound, Unavailable
 from ..protocol.codes import RequestCode, ResponseCode, version_name
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import encode_host, encode_offset_id
@@ -52,6 +53,9 @@ class Asking:
         # Constant after construction.
         self._questions = questions
         self._record = record
+        # Guarded by _lock: who is being asked. To list its threads stops a client; nobody is to do so again and again.
+        self._lock = threading.Lock()
+        self._asked: set[tuple[str, str]] = set()
 
     def running_info(self, group: str, client_id: str, stack: bool, by: str) -> a.RunningInfo:
         channel = self._member(group, client_id)
@@ -98,6 +102,19 @@ class Asking:
         return channel
 
     def _ask(self, channel: ClientChannel, code: int, fields: dict[str, str], body: bytes) -> RemotingCommand:
+        """One question of a client at a time."""
+        key = (fields["consumerGroup"], channel.client_id)
+        with self._lock:
+            if key in self._asked:
+                raise Conflict(say("client_being_asked", client=channel.client_id))
+            self._asked.add(key)
+        try:
+            return self._answer(channel, code, fields, body)
+        finally:
+            with self._lock:
+                self._asked.discard(key)
+
+    def _answer(self, channel: ClientChannel, code: int, fields: dict[str, str], body: bytes) -> RemotingCommand:
         came: Future[RemotingCommand | None] = Future()
         self._questions.ask_soon(channel, code, fields, body, came.set_result)
         try:

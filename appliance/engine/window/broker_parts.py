@@ -13,6 +13,7 @@ from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from .admin_pool import POOL, AdminPool
 from .asking import Asking
+from .backups import Backups
 from .broker_checks import BrokerChecks, Failing
 from .charts import Charts
 from .checks import Checks
@@ -22,6 +23,7 @@ from .diagnosis import GroupDiagnosis
 from .disk_room import DiskRoom
 from .figures import TrafficFigures, broker_metrics
 from .group_commands import GroupCommands
+from .group_now import GroupNow
 from .group_views import GroupViews
 from .lag import ConsumerLag
 from .lag_times import LagTimes
@@ -30,6 +32,7 @@ from .look_ahead import LookAhead
 from .measurements import Measurements
 from .measures import Measures
 from .message_copies import MessageCopies
+from .message_import import MessageImport
 from .message_story import MessageStories
 from .messages import MessageViews
 from .needs import Needs
@@ -67,6 +70,7 @@ class BrokerParts:
     topics: TopicViews
     topic_commands: TopicCommands
     groups: GroupViews
+    group_now: GroupNow
     group_commands: GroupCommands
     offset_commands: OffsetCommands
     clients: ClientViews
@@ -77,6 +81,7 @@ class BrokerParts:
     dead_letters: DeadLetterViews
     replays: ReplayCommands
     sender: TestSender
+    imports: MessageImport
     waiting: WaitingViews
     waiting_commands: WaitingCommands
     transactions: TransactionViews
@@ -84,6 +89,7 @@ class BrokerParts:
     options: OptionCommands
     retention: RetentionPart
     tails: Tails
+    backups: Backups
     metrics: Callable[[], dict[str, float]]
     system: Callable[[], SystemInfo]
 
@@ -170,6 +176,18 @@ def build(
             topics, broker.topic_service, pool, sampler.index, lag, _forget_route(namesrv, pools)
         ),
         groups=group_views,
+        group_now=GroupNow(
+            groups,
+            store,
+            broker.locks,
+            system.broker_name,
+            lag,
+            sampler,
+            measures,
+            offsets.pulled,
+            broker.pull.long_polling.held_at,
+            broker.delivery_events.last_pulls.get,
+        ),
         group_commands=GroupCommands(groups, topics, broker.group_service, pool, lag),
         offset_commands=OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag),
         clients=clients,
@@ -191,6 +209,7 @@ def build(
         ),
         options=OptionCommands(options, topics, pool),
         retention=RetentionPart(store, topics, options, broker.cleaning, pool),
+        imports=MessageImport(topics, broker.own_appends, lambda: broker.send_properties.added, options),
         sender=TestSender(
             topics,
             broker.own_appends,
@@ -202,6 +221,7 @@ def build(
             broker.waiting_places,
         ),
         tails=Tails(store, topics, sampler.index),
+        backups=Backups(store),
         metrics=lambda: broker_metrics(
             store,
             topics,

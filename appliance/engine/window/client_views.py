@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from ..broker.clients import ClientChannel, ClientManager, ConsumerGroupInfo
 from ..filter.expressions import TAG_TYPES
 from ..protocol.codes import version_name
@@ -79,6 +81,7 @@ class ClientViews:
     def all(self) -> list[s.ClientRow]:
         """One row a connection."""
         clients = self._clients
+        now = time.monotonic()
         newest: dict[Connection, ClientChannel] = {}
         producers: dict[Connection, list[str]] = {}
         consumers: dict[Connection, list[str]] = {}
@@ -102,6 +105,7 @@ class ClientViews:
                 consumer_groups=tuple(sorted(consumers.get(conn, ()))),
                 heartbeat_at_ms=channel.last_update_ms,
                 parked_pulls=conn.parked_count,
+                connected_ms=int(1000 * max(0.0, now - conn.connected_at)),
             )
             for conn, channel in newest.items()
         ]
@@ -138,6 +142,7 @@ class ClientViews:
                 "language": lambda r: (r.language, r.version, r.client_id),
                 "version": lambda r: (r.version, r.client_id),
                 "heartbeat": lambda r: r.heartbeat_at_ms,
+                "connected": lambda r: r.connected_ms,
             },
         )
         shown, page, pages, page_size = cut(rows, page, page_size)

@@ -17,11 +17,10 @@ from . import asking_snapshots as asking
 from . import diagnosis_snapshots as diagnosis
 from . import message_snapshots as m
 from . import snapshots as s
+from .backup_window import BackupWindow
 from .bodies import view_body
-from .letters_window import LettersWindow
 from .measurements import Measurement
 from .message_draft import draft_of
-from .message_looks import query_of
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
 from .retention import Retention
@@ -30,7 +29,7 @@ from .tail import Tail, Wanted
 from .topic_views import route_of, settings_of
 
 
-class EngineAdmin(LettersWindow):
+class EngineAdmin(BackupWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers
@@ -165,9 +164,31 @@ class EngineAdmin(LettersWindow):
         """
         return self._running().groups.page(q, system, online, sort, page, page_size)
 
-    def group(self, name: str) -> s.GroupDetail:
-        """One group: every queue's progress, its clients, subscriptions and their conflicts. NotFound."""
-        return self._running().groups.detail(name)
+    def group(self, name: str, *, queues: bool = True) -> s.GroupDetail:
+        """One group: every queue's progress (unless it is left out, as `group_queues` has a page of them), its clients,
+        subscriptions and their conflicts. NotFound."""
+        return self._running().groups.detail(name, queues)
+
+    def group_queues(
+        self,
+        name: str,
+        topic: str | None = None,
+        q: str = "",
+        sort: str = "-lag",
+        page: int = 1,
+        page_size: int = 50,
+    ) -> s.Page:
+        """A page of QueueNow: the queues of every topic that the group subscribes to or has offsets of, and of its
+        retry topic. NotFound.
+
+        topic: of that one only. q: part of the topic's name. sort: queue, lag, lag_time, committed, end, idle; "-"
+        before it for the largest first.
+        """
+        return self._running().group_now.queues(name, topic, q, sort, page, page_size)
+
+    def group_pace(self, name: str) -> s.GroupPace:
+        """How fast a group is, when it has caught up, and its lag of the last ten minutes. NotFound."""
+        return self._running().group_now.pace(name)
 
     def group_setting_list(self) -> tuple[Setting, ...]:
         """The same of a consumer group."""
@@ -246,6 +267,11 @@ class EngineAdmin(LettersWindow):
         what they report of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict
         when there was another reset since, or it would come to other queues or offsets. The group's own progress does
         not matter.
+        `broker.offset_resets.targets`. queue_id: that queue only, or those. Durable when it returns; connected members
+        are told at once and start over from there (Java 5.x and C++ in a second, 4.9 and Go in some 11 s), and what
+        they report of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict when
+        there was another reset since, or it would come to other queues or offsets. The group's own progress does not
+        matter.
 
         Offsets that expired, and shifts over an end, go to the nearest there is, and the queue's `note` says so.
         NotFound (group, topic, queue), InvalidInput (to: outside of the queue; group: it consumes by broadcast),
@@ -261,10 +287,12 @@ class EngineAdmin(LettersWindow):
         *,
         revision: str | None = None,
         dry_run: bool = False,
+        new: bool = False,
         by: str = "",
     ) -> OffsetReset:
-        """Have `target` go on where `source` is, in a topic or in all that it has offsets of. As `reset_offsets`."""
-        return self._running().offset_commands.clone(source, target, topic, revision, dry_run, by)
+        """Have `target` go on where `source` is, in a topic or in all that it has offsets of. As `reset_offsets`. new:
+        a preview for a group that is still to be made."""
+        return self._running().offset_commands.clone(source, target, topic, revision, dry_run, new, by)
 
     def offset_resets(self, group: str) -> tuple[OffsetReset, ...]:
         """What was done to a group's offsets in the last 24 h, over the wire, too; the newest first. NotFound."""
@@ -300,7 +328,7 @@ class EngineAdmin(LettersWindow):
         """A page of ClientRow, one a connection that sent heartbeats.
 
         q: part of a client id, address or group. role: "producer" or "consumer". sort: client_id, address, language,
-        version, heartbeat.
+        version, heartbeat, connected.
         """
         if role not in (None, "producer", "consumer"):
             raise InvalidInput("role", say("one_of", field="role", choices="producer, consumer"))
@@ -314,7 +342,8 @@ class EngineAdmin(LettersWindow):
         """What a connected consumer says of itself: its queues, rates and settings; with its threads if `stack`.
 
         Asks the client and blocks up to 12 s. by: who asked, for the log. NotFound (client: it is no connected member
-        of the group), Unavailable (its version is too old, it does not answer within 10 s, or unreadably).
+        of the group), Conflict (it is being asked already), Unavailable (its version is too old, it does not answer
+        within 10 s, or unreadably).
         """
         return self._running().asking.running_info(group, client_id, stack, by)
 
@@ -332,38 +361,6 @@ class EngineAdmin(LettersWindow):
         return self._running().asking.consume_directly(group, client_id, ref, by)
 
     # --- messages
-
-    def messages(
-        self,
-        topic: str,
-        *,
-        queue_id: int | None = None,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        newest_first: bool = True,
-        cursor: str | None = None,
-        limit: int = 50,
-        filter_text: str | None = None,
-        budget_ms: float = 250.0,
-    ) -> m.MessagePage:
-        """A page of a topic's messages stored in [from_ms, to_ms], over a snapshot that new messages do not change.
-
-        The first call fixes the snapshot; `next_cursor` goes on in it and carries the times, queue and direction, so
-        only topic and limit go with it. The cursor is no secret and gives no access: it is checked, and good for this
-        topic only. limit: 1 to 500. No bodies. filter_text: only what this expression of `filter/query` finds; it goes
-        with the cursor, and a page ends after budget_ms or 64 MiB, however few it found by then. Who may not read
-        bodies may not filter by them; the caller checks that with `filter_reads_bodies`. NotFound (topic, queue),
-        InvalidInput (cursor, limit, times, filter).
-        """
-        return self._running().messages.page(
-            topic, queue_id, from_ms, to_ms, newest_first, cursor, limit, None, filter_text, budget_ms
-        )
-
-    @staticmethod
-    def filter_reads_bodies(filter_text: str | None) -> bool:
-        """Whether an expression looks into bodies. InvalidInput where it is wrong."""
-        query = query_of(filter_text)
-        return query is not None and query.reads_bodies
 
     def search(
         self,
@@ -387,7 +384,7 @@ class EngineAdmin(LettersWindow):
         return self._running().search.page(text, topic, from_ms, to_ms, cursor, limit, may_see)
 
     def message(self, ref: str, story: bool = True) -> m.MessageDetail:
-        """One message: ref is an offset id (32 or 56 hex digits) or `topic/queue/offset`. No body.
+        """One message: ref is an offset id, a unique id or `topic/queue/offset`. No body.
 
         story: also what happened to it and to its copies, and which group has it; that asks the key index, the files of
         delivery events and the groups' offsets, for less than a second.

@@ -146,7 +146,7 @@ class GroupViews:
 
     # --- one group
 
-    def detail(self, name: str) -> s.GroupDetail:
+    def detail(self, name: str, with_queues: bool = True) -> s.GroupDetail:
         progress = self._lag.snapshot()
         config = self._groups.get(name)
         info = progress.online.get(name)
@@ -156,7 +156,7 @@ class GroupViews:
         with QueueReader(self._store) as reader:
             backlog = progress.backlog(name)
             row = self._row(name, progress, backlog, lag_time_ms(backlog, reader, self._measures), out)
-            queues = self._queues(name, progress, reader)
+            queues = self._queues(name, progress, reader) if with_queues else ()
         members = members_of(info)
         wanted = [] if info is None else sorted(info.subscriptions.copy().values(), key=lambda data: data.topic)
         return s.GroupDetail(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from ..broker.replay.letter_filter import ALL_LETTERS, LetterFilter
+from ..errors import InvalidInput
+from ..protocol.names import DLQ_PREFIX
+from . import message_snapshots as m
 from . import replay_snapshots as r
 from . import snapshots as s
+from .dead_letters import filter_of
+from .messages import copy_of
+from .sentences import say
 from .transactions_window import TransactionsWindow
 
 
@@ -26,16 +32,45 @@ class LettersWindow(TransactionsWindow):
         *,
         from_ms: int | None = None,
         to_ms: int | None = None,
-        wanted: LetterFilter = ALL_LETTERS,
+        wanted: Mapping[str, Any] | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> r.DeadLetterPage:
         """A page of a group's dead letters that died in [from_ms, to_ms], newest first, over a snapshot as `messages`.
 
-        wanted: only those that the filter means; then a page ends after 250 ms, and may be empty with a next one. No
-        bodies: `message_body(row.row.offset_id)`. NotFound (group; its dead letter topic), InvalidInput.
+        wanted: only those of a filter: topic (first sent to; "" for those that do not say), retries, key (or unique id,
+        or the offset id it once had), replayed ("no", "yes": from where it lies; "again": the copy of a replay). Then a
+        page ends after 250 ms, and may be empty with a next one. No bodies: `message_body(row.row.offset_id)`. NotFound
+        (group; its dead letter topic), InvalidInput.
         """
-        return self._running().dead_letters.page(group, from_ms, to_ms, wanted, cursor, limit)
+        return self._running().dead_letters.page(group, from_ms, to_ms, filter_of(wanted), cursor, limit)
+
+    def dead_letter_copies(
+        self,
+        group: str,
+        *,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        wanted: Mapping[str, Any] | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        budget_ms: float = 250.0,
+    ) -> r.DeadLetterCopies:
+        """As `dead_letters`, with body and all properties: needs the grants to read bodies and to export. budget_ms:
+        it ends after so long, 250 at most; a page may be empty and have a next one."""
+        return self._running().dead_letters.copies(group, from_ms, to_ms, filter_of(wanted), cursor, limit, budget_ms)
+
+    def dead_letter_copy(self, group: str, queue_id: int, offset: int) -> m.MessageCopy:
+        """All there is of one dead letter. NotFound. The grants are the same."""
+        views = self._running().dead_letters
+        views.check(group)
+        return copy_of(self._running().messages.record(f"{DLQ_PREFIX}{group}/{queue_id}/{offset}")[0])
+
+    def check_retries(self, group: str, places: Sequence[tuple[int, int, str | None]]) -> None:
+        """InvalidInput when one of these messages that wait is not a retry of the group; NotFound (group)."""
+        self._running().waiting.ladder(group)
+        if any(row is not None and row.group != group for row in self.waiting_at(places)):
+            raise InvalidInput("places", say("retry_of_another"))
 
     def dead_letter_summary(self, group: str) -> r.DeadLetterSummary:
         """A group's dead letters by origin topic, retries and hour. The first calls on a large backlog are `truncated`:
@@ -56,7 +91,7 @@ class LettersWindow(TransactionsWindow):
         from_ms: int | None = None,
         to_ms: int | None = None,
         offsets: Iterable[tuple[int, int]] | None = None,
-        wanted: LetterFilter = ALL_LETTERS,
+        wanted: Mapping[str, Any] | None = None,
         rate: int = 100,
         max_replays: int = 3,
         dry_run: bool = False,
@@ -73,7 +108,7 @@ class LettersWindow(TransactionsWindow):
         topic), InvalidInput (field), Conflict (a job of this group is not finished), Unavailable.
         """
         return self._running().replays.start(
-            group, target, topic, from_ms, to_ms, offsets, wanted, rate, max_replays, dry_run, by
+            group, target, topic, from_ms, to_ms, offsets, filter_of(wanted), rate, max_replays, dry_run, by
         )
 
     def replay_jobs(self, group: str | None = None) -> r.ReplayJobs:

@@ -32,6 +32,32 @@ class MessageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageCopy:
+    """All there is of a message, to be kept elsewhere. body: without the compression that its sys flag names;
+    compression: that, where it could not be taken off, and problem says why."""
+
+    row: MessageRow
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    body: bytes
+    compression: str | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of an imported message. status: "sent", "valid" (a dry run) or "failed", which reason explains.
+    left_out: properties that it did not take over."""
+
+    status: str
+    reason: str | None
+    queue_id: int
+    queue_offset: int
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MessagePage:
     """Messages of a topic between two times.
 
@@ -241,7 +267,8 @@ class SearchPage:
     hits: a named place first, then by topic, of each the newest first. next_cursor: for the next page of the same
     snapshot; None at its end. searched_topics of `topics` have been looked through. truncated: time ran out before the
     page was full. index_enabled: messageIndexEnable; without it keys and unique ids are not found.
-    index_behind_bytes: how much of the log is not indexed yet; its newest messages are missed by that.
+    index_behind_bytes: how much of the log is not indexed yet; its newest messages are missed by that. place_note: why
+    there is no message at the place that the text is; None when one is there, or the text is no place.
     """
 
     text: str
@@ -254,3 +281,4 @@ class SearchPage:
     index_enabled: bool
     index_behind_bytes: int
     took_ms: float
+    place_note: Sentence | None = None

@@ -159,13 +159,21 @@ class OffsetCommands:
             raise InvalidInput(field, say("broadcast_keeps_offsets"))
 
     def clone(
-        self, source: str, target: str, topic: str | None, revision: str | None, dry_run: bool, by: str
+        self,
+        source: str,
+        target: str,
+        topic: str | None,
+        revision: str | None,
+        dry_run: bool,
+        new: bool,
+        by: str,
     ) -> OffsetReset:
         if self._groups.get(source) is None and source not in {entry.group for entry in self._offsets.all()}:
             raise NotFound("group", source)
         if source == target:
             raise InvalidInput("target", say("offsets_same_group"))
-        self._check_group(target, "target")
+        if not (new and dry_run and self._groups.get(target) is None):
+            self._check_group(target, "target")
         if topic is not None and self._topics.get(topic) is None:
             raise NotFound("topic", topic)
         planned = self._resets.plan_clone(source, target, topic, subscribed_only=False)

@@ -434,7 +434,7 @@ def job_of(view: JobView) -> ReplayJob:
         tries_again=state.state == j.PAUSED and why is not None and why.code in PASSING,
         rate=spec.rate,
         max_replays=spec.max_replays,
-        filter=spec.filter,
+        filter=None if spec.filter is None else spec.filter.given,
         by=spec.by,
         created_ms=spec.created_ms,
         changed_ms=state.changed_ms,

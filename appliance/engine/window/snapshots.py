@@ -280,6 +280,37 @@ class QueueProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueNow(QueueProgress):
+    """The same with who has it. pulled_by: the client whose pull waits there now (waits), else the one that was given
+    messages last, at pulled_at_ms; None when nobody was since the start. in_flight: given out and not committed yet.
+    idle_ms: for how long the offset has not gone on, None when it was not seen to go on since the start. next_offset:
+    of the first message that is not consumed, None without any."""
+
+    pulled_by: str | None
+    pulled_at_ms: int | None
+    waits: bool
+    in_flight: int | None
+    idle_ms: int | None
+    next_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPace:
+    """How fast a group is. in_rate, out_rate: messages a second that came into its topics, and that it committed, over
+    the last minute. trend: "caught_up", "keeps_up" (no more is behind than came just now), "catches_up" (in
+    catches_up_ms, at these rates), "never" (at these rates), "unknown" (why). lags[i]: messages behind at
+    times_at_ms[i], over the last ten minutes, oldest first."""
+
+    in_rate: float | None
+    out_rate: float | None
+    trend: str
+    catches_up_ms: int | None
+    why: Sentence | None
+    times_at_ms: tuple[int, ...]
+    lags: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Subscription:
     topic: str
     expression: str
@@ -348,7 +379,8 @@ class GroupDetail:
 
 @dataclass(frozen=True, slots=True)
 class ClientRow:
-    """One connection that has sent heartbeats. Roles are the groups it names. parked_pulls: it waits in so many."""
+    """One connection that has sent heartbeats. Roles are the groups it names. parked_pulls: it waits in so many.
+    connected_ms: for how long."""
 
     client_id: str
     address: str
@@ -358,6 +390,7 @@ class ClientRow:
     consumer_groups: tuple[str, ...]
     heartbeat_at_ms: int
     parked_pulls: int
+    connected_ms: int
 
 
 @dataclass(frozen=True, slots=True)

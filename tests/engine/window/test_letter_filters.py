@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from appliance.engine.broker.replay.letter_filter import LetterFilter
 from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.errors import InvalidInput
 from appliance.engine.protocol.properties import encode_properties
@@ -34,7 +33,7 @@ def letter(number: int, **more: str) -> OwnMessage:
     return replace(dead_letter("G", number, ORIGINS[number % 3], **more), reconsume_times=3 if number % 2 else 17)
 
 
-def all_pages(running: RunningEngine, wanted: LetterFilter, limit: int = 50, **more: Any) -> list[int]:
+def all_pages(running: RunningEngine, wanted: dict[str, Any], limit: int = 50, **more: Any) -> list[int]:
     found: list[int] = []
     cursor, seen = None, 0
     while True:
@@ -51,17 +50,17 @@ def all_pages(running: RunningEngine, wanted: LetterFilter, limit: int = 50, **m
 @pytest.mark.parametrize(
     ("wanted", "meant"),
     [
-        (LetterFilter(topic="Orders"), lambda n: n % 3 == 0),
-        (LetterFilter(topic=""), lambda n: n % 3 == 2),
-        (LetterFilter(topic="Nobody"), lambda n: False),
-        (LetterFilter(retries=3), lambda n: n % 2 == 1),
-        (LetterFilter(topic="Refunds", retries=17), lambda n: n % 3 == 1 and n % 2 == 0),
-        (LetterFilter(key="k17"), lambda n: n == 17),
-        (LetterFilter(key=f"{99:032X}"), lambda n: n == 99),
-        (LetterFilter(key="<b>"), lambda n: False),
-        (LetterFilter(replayed="no"), lambda n: True),
-        (LetterFilter(replayed="yes"), lambda n: False),
-        (LetterFilter(replayed="again"), lambda n: False),
+        ({"topic": "Orders"}, lambda n: n % 3 == 0),
+        ({"topic": ""}, lambda n: n % 3 == 2),
+        ({"topic": "Nobody"}, lambda n: False),
+        ({"retries": 3}, lambda n: n % 2 == 1),
+        ({"topic": "Refunds", "retries": 17}, lambda n: n % 3 == 1 and n % 2 == 0),
+        ({"key": "k17"}, lambda n: n == 17),
+        ({"key": f"{99:032X}"}, lambda n: n == 99),
+        ({"key": "<b>"}, lambda n: False),
+        ({"replayed": "no"}, lambda n: True),
+        ({"replayed": "yes"}, lambda n: False),
+        ({"replayed": "again"}, lambda n: False),
     ],
 )
 @pytest.mark.parametrize("limit", [7, 500])
@@ -73,7 +72,7 @@ def test_what_is_not_known_yet_is_read(group, monkeypatch) -> None:
     """Facts end in the middle, and there is no time to get to know more."""
     views = group.window._running().dead_letters
     monkeypatch.setattr(dead_letter_facts, "MOST_KEPT", 200)
-    assert all_pages(group, LetterFilter(topic="Orders"), 10) == [n for n in reversed(range(300)) if n % 3 == 0]
+    assert all_pages(group, {"topic": "Orders"}, 10) == [n for n in reversed(range(300)) if n % 3 == 0]
     [known] = views._facts._queues.values()
     assert 0 < len(known.codes) < 300
     summary = group.window.dead_letter_summary("G")
@@ -81,17 +80,17 @@ def test_what_is_not_known_yet_is_read(group, monkeypatch) -> None:
     assert summary.counted == len(known.codes)
     assert summary.messages is None
     monkeypatch.setattr(letter_walk, "FILL_MS", -1)
-    assert all_pages(group, LetterFilter(retries=3), 10) == [n for n in reversed(range(300)) if n % 2]
+    assert all_pages(group, {"retries": 3}, 10) == [n for n in reversed(range(300)) if n % 2]
 
 
 def test_a_cursor_belongs_to_its_filter(group) -> None:
-    first = group.window.dead_letters("G", wanted=LetterFilter(retries=3), limit=5)
+    first = group.window.dead_letters("G", wanted={"retries": 3}, limit=5)
     with pytest.raises(InvalidInput):
-        group.window.dead_letters("G", wanted=LetterFilter(retries=17), cursor=first.next_cursor)
+        group.window.dead_letters("G", wanted={"retries": 17}, cursor=first.next_cursor)
     with pytest.raises(InvalidInput):
-        group.window.dead_letters("G", wanted=LetterFilter(replayed="maybe"))
+        group.window.dead_letters("G", wanted={"replayed": "maybe"})
     with pytest.raises(InvalidInput):
-        group.window.dead_letters("G", wanted=LetterFilter(retries=-1))
+        group.window.dead_letters("G", wanted={"retries": -1})
 
 
 def test_the_summary_adds_up(group) -> None:
@@ -119,7 +118,7 @@ def replayed(running: RunningEngine, **options: Any) -> Any:
 
 
 def test_a_job_sends_what_its_filter_means(group) -> None:
-    wanted = LetterFilter(topic="Orders", retries=3)
+    wanted = {"topic": "Orders", "retries": 3}
     plan = group.window.start_replay("G", wanted=wanted, dry_run=True)
     assert (plan.total, plan.scanned, plan.not_chosen, plan.by_topic) == (300, 300, 250, (("Orders", 50),))
     job = replayed(group, wanted=wanted)
@@ -131,25 +130,25 @@ def test_a_job_sends_what_its_filter_means(group) -> None:
     assert {row.result for row in results.rows} == {"replayed"}
     assert group.window.replay_results(job.id, limit=1).rows[0].result == "not_chosen"
     # What was replayed is not meant any more by a job of those that were not.
-    assert all_pages(group, LetterFilter(replayed="yes")) == [n for n in reversed(range(300)) if n % 3 == 0 and n % 2]
-    rest = replayed(group, wanted=LetterFilter(topic="Orders", replayed="no"))
+    assert all_pages(group, {"replayed": "yes"}) == [n for n in reversed(range(300)) if n % 3 == 0 and n % 2]
+    rest = replayed(group, wanted={"topic": "Orders", "replayed": "no"})
     assert (rest.replayed, rest.not_chosen) == (50, 250)
     assert len(copies(group, "%RETRY%G")) == 100
 
 
 def test_a_filter_outlives_a_restart(group) -> None:
-    job = group.window.start_replay("G", wanted=LetterFilter(retries=3), rate=10, by="ann").job
+    job = group.window.start_replay("G", wanted={"retries": 3}, rate=10, by="ann").job
     assert job is not None
     wait_for(lambda: group.window.replay_job(job.id).replayed > 0, "it has begun")
     group.restart()
     found = group.window.replay_job(job.id)
-    assert (found.filter, found.state) == (LetterFilter(retries=3), "running")
+    assert (found.filter, found.state) == ({"retries": 3}, "running")
     group.window.cancel_replay(job.id)
 
 
 def test_offsets_and_a_filter_are_too_much(group) -> None:
     with pytest.raises(InvalidInput):
-        group.window.start_replay("G", offsets=[(0, 1)], wanted=LetterFilter(retries=3))
+        group.window.start_replay("G", offsets=[(0, 1)], wanted={"retries": 3})
 
 
 def test_what_expires_soon_is_counted(tmp_path) -> None:
@@ -195,5 +194,5 @@ def test_names_that_are_hostile(running: RunningEngine) -> None:
     )
     topics = {cell.topic for cell in running.window.dead_letter_summary("G").cells}
     assert topics == {hostile[:255], ""}
-    assert all_pages(running, LetterFilter(topic=hostile)) == [0]
-    assert all_pages(running, LetterFilter(topic="")) == [1]
+    assert all_pages(running, {"topic": hostile}) == [0]
+    assert all_pages(running, {"topic": ""}) == [1]

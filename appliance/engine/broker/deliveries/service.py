@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ...clock import Clock
 from ...service_thread import ServiceThread
 from .event_format import EVENT_BYTES
+from .last_pulls import LastPulls
 from .recorder import DeliveryRecorder, Taken
 from .ring import DeliveryRing
 
@@ -37,6 +38,7 @@ class DeliveryService(ServiceThread):
         self._ring = ring
         self._budget_bytes = budget_bytes
         self._recovered = published()
+        self.last_pulls = LastPulls()
         recorder.on_taken = self.wakeup
         # Owned by the thread; figures may be read by anyone.
         self._opened = False
@@ -77,6 +79,7 @@ class DeliveryService(ServiceThread):
         waiting = self._recorder.waiting
         while waiting:
             taken = waiting.popleft()
+            self.last_pulls.take(taken)
             if self.failure is not None and self.clock.monotonic() < self._retry_at:
                 self._drop(taken)
                 continue

@@ -29,6 +29,11 @@ class LetterFilter(msgspec.Struct, frozen=True):
         """Whether nothing is left out."""
         return self == ALL_LETTERS
 
+    @property
+    def given(self) -> dict[str, str | int]:
+        """What is asked for, by name."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+
     def fits(self, record: Record, properties: Mapping[str, str] | None = None) -> bool:
         """Whether a dead letter may be meant as far as it says by itself. properties: its own, if they are at hand."""
         if self.retries is not None and record.reconsume_times != self.retries:

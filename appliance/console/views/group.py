@@ -1,0 +1,76 @@
+"""One consumer group: how far behind it is and why, its queues, clients, subscriptions and settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from ... import runtime
+from .window import PAGE_SIZE, asks_the_engine, csv_answer, page_number, wants_csv
+
+TABS = ("lag", "clients", "subscriptions", "settings")
+#: What a client may be shown of in one table; more are counted.
+_MOST_CLIENTS = 200
+
+
+@require_safe
+@asks_the_engine
+def group(request: HttpRequest, name: str) -> HttpResponse:
+    """The group; `tab` says what is below its figures. `format=csv` for all its queues."""
+    if wants_csv(request):
+        return csv_answer(
+            f"group-{name}",
+            ("topic", "queue", "committed", "min_offset", "max_offset", "lag", "lag_ms", "held_by"),
+            (
+                (queue.topic, queue.queue_id, queue.committed, queue.min_offset, queue.max_offset, queue.lag,
+                 queue.lag_ms, queue.held_by)
+                for queue in runtime.window().group(name).queues
+            ),
+        )  # fmt: skip
+    return render(request, "groups/group.html", _context(request, name))
+
+
+@require_safe
+@asks_the_engine
+def group_now(request: HttpRequest, name: str) -> HttpResponse:
+    """What of the page moves, for it to ask for every few seconds."""
+    return render(request, "groups/_now.html", _context(request, name) | {"again": True})
+
+
+@require_safe
+@asks_the_engine
+def group_diagnosis(request: HttpRequest, name: str) -> HttpResponse:
+    """All that was looked at: what was found with its figures, what is in order, what cannot be told and why."""
+    admin = runtime.window()
+    found = admin.diagnosis(name)
+    detail = admin.group(name, queues=False)
+    return render(request, "groups/diagnosis.html", {"name": name, "found": found, "row": detail.row})
+
+
+def _context(request: HttpRequest, name: str) -> dict[str, Any]:
+    admin = runtime.window()
+    detail = admin.group(name, queues=False)
+    diagnosis = admin.diagnosis(name)
+    tab = request.GET.get("tab", "lag")
+    context: dict[str, Any] = {
+        "group": detail,
+        "row": detail.row,
+        "name": name,
+        "pace": admin.group_pace(name),
+        "findings": diagnosis.findings,
+        "tab": tab if tab in TABS else "lag",
+        "query": request.GET.urlencode(),
+    }
+    if context["tab"] == "lag":
+        context["sort"] = request.GET.get("sort", "-lag")
+        context["q"] = request.GET.get("q", "")
+        context["page"] = admin.group_queues(
+            name, q=context["q"], sort=context["sort"], page=page_number(request), page_size=PAGE_SIZE
+        )
+    elif context["tab"] == "clients":
+        context["clients"] = detail.clients[:_MOST_CLIENTS]
+        context["hidden"] = len(detail.clients) - _MOST_CLIENTS
+    return context

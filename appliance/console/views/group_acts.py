@@ -1,0 +1,133 @@
+"""A group paused and resumed, and one that takes over settings and offsets of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods
+
+from ... import runtime
+from ...engine.errors import Conflict, InvalidInput, NotFound
+from ..access import allows
+from ..audit import audit
+from ..forms import Form
+from ..group_clone import GroupClone
+from .changes import add_refusal, before_and_after, failure_audited, form_status, is_final, is_submitted
+from .group_resets import MOST_SHOWN
+from .window import asks_the_engine, not_found_sentence, refusal_text
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@asks_the_engine
+def group_pause(request: HttpRequest, name: str) -> HttpResponse:
+    """Stop its consumption, or have it go on: what that does to its clients, then the act."""
+    admin = runtime.window()
+    detail = admin.group(name, queues=False)
+    if detail.settings is None:
+        raise NotFound("group", name)
+    resume = not detail.settings.consume_enable
+    if is_final(request):
+        wanted = request.POST.get("what") == "resume"
+        action = "group.resume" if wanted else "group.pause"
+        try:
+            with failure_audited(request, action, name):
+                change = admin.edit_group(name, consume_enable=wanted, by=request.user.label)
+        except Conflict as error:
+            messages.warning(request, refusal_text(error))
+        else:
+            audit(request, action, name, *before_and_after(change))
+            text = _("%(name)s consumes again.") if wanted else _("%(name)s is paused.")
+            messages.success(request, text % {"name": name})
+        return redirect("group", name)
+    context = {"name": name, "row": detail.row, "resume": resume}
+    context["heading"] = (_("Resume %(name)s?") if resume else _("Pause %(name)s?")) % {"name": name}
+    return render(request, "groups/pause.html", context)
+
+
+class CloneForm(Form):
+    """To which group, and what of it."""
+
+    target = forms.CharField(
+        label=gettext_lazy("To the group"),
+        max_length=255,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+        help_text=gettext_lazy("A new one is created with the same settings."),
+    )
+    offsets = forms.BooleanField(
+        label=gettext_lazy("Offsets"),
+        required=False,
+        help_text=gettext_lazy("It goes on where this group is now."),
+    )
+    settings = forms.BooleanField(
+        label=gettext_lazy("Settings"),
+        required=False,
+        help_text=gettext_lazy("Of a group that exists, an administrator only may change them."),
+    )
+    topic = forms.CharField(
+        label=gettext_lazy("Offsets of one topic only"),
+        required=False,
+        max_length=1024,
+        widget=forms.TextInput(attrs={"list": "topics", "autocomplete": "off", "spellcheck": "false"}),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if not cleaned.get("offsets") and not cleaned.get("settings"):
+            raise forms.ValidationError(_("Choose offsets, settings, or both."))
+        return cleaned
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@asks_the_engine
+def group_clone(request: HttpRequest, name: str) -> HttpResponse:
+    """What the other group would take over, queue by queue and setting by setting; then the act."""
+    detail = runtime.window().group(name)
+    form = CloneForm(request.POST or None, initial={"offsets": True})
+    context: dict[str, Any] = {
+        "name": name,
+        "form": form,
+        "topics": list(dict.fromkeys(q.topic for q in detail.queues)),
+    }
+    if is_submitted(request) and form.is_valid():
+        asked = form.cleaned_data
+        clone = GroupClone(
+            runtime.window(),
+            name,
+            asked["target"],
+            offsets=asked["offsets"],
+            settings=asked["settings"],
+            topic=asked["topic"] or None,
+            may_edit=allows(request.user, "group_edit"),
+            by=request.user.label,
+        )
+        try:
+            if is_final(request):
+                with failure_audited(request, "group.clone", asked["target"]):
+                    done = clone.apply(request.POST.get("revision") or None)
+                clone.note(request, done)
+                messages.success(request, _("%(target)s has taken it over.") % {"target": asked["target"]})
+                if done.offsets is not None:
+                    return redirect("group_reset_done", asked["target"], done.offsets.id)
+                return redirect("group", asked["target"])
+            plan = clone.plan()
+        except NotFound as error:
+            form.add_error("topic" if error.kind == "topic" else "target", not_found_sentence(error))
+        except InvalidInput as error:
+            error.field = {"name": "target", "source": "offsets"}.get(error.field, error.field)
+            add_refusal(form, error)
+        except Conflict as error:
+            form.add_error(None, refusal_text(error))
+        else:
+            context |= {"plan": plan, "heading": _("Have %(target)s take it over?") % {"target": asked["target"]}}
+            if plan.offsets is not None:
+                moves = plan.offsets.moves
+                context |= {"moves": moves[:MOST_SHOWN], "hidden": len(moves) - MOST_SHOWN}
+            return render(request, "groups/clone_preview.html", context)
+    context["heading"] = _("Clone %(name)s") % {"name": name}
+    return render(request, "groups/clone_form.html", context, status=form_status(form))

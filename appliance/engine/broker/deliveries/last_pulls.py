@@ -1,0 +1,56 @@
+"""Who was given messages of a queue last, and when: kept in memory, from the events on their way to the files.
+
+A consumer that does not lock its queues leaves no other trace of which of them it has.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+from .event_format import EVENT_BYTES, time_of
+from .recorder import Taken
+
+#: Queues of groups that are remembered, some 300 bytes each; beyond it all are forgotten until their next pull.
+MOST_KEPT = 100_000
+
+_LITTLE = sys.byteorder == "little"
+_WORDS = EVENT_BYTES // 4
+
+
+class LastPull(NamedTuple):
+    """client: its id, or its address when it had sent no heartbeat."""
+
+    client: str
+    at_ms: int
+
+
+class LastPulls:
+    """`take` belongs to the thread `delivery-events`; `get` to any."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str, int], LastPull] = {}
+
+    def take(self, taken: Taken) -> None:
+        """Of each number its last event: found by a few C calls, however many events there are."""
+        words = memoryview(taken.events).cast("I")
+        last = dict(zip(words[::_WORDS].tolist(), words[1::_WORDS].tolist(), strict=True))
+        if len(self._last) + len(last) > MOST_KEPT:
+            self._last = {}
+        for number, at in last.items():
+            one = taken.definitions.get(_swapped(number))
+            if one is not None:
+                key = (one.group, one.topic, one.queue_id)
+                at_ms = time_of(_swapped(at), taken.wall_ms)
+                known = self._last.get(key)
+                if known is None or known.at_ms <= at_ms:  # two members may have pulled it within this second
+                    self._last[key] = LastPull(one.client, at_ms)
+
+    def get(self, group: str, topic: str, queue_id: int) -> LastPull | None:
+        """None when nothing of it was given out since the start."""
+        return self._last.get((group, topic, queue_id))
+
+
+def _swapped(word: int) -> int:
+    """Files are big endian."""
+    return int.from_bytes(word.to_bytes(4, "little"), "big") if _LITTLE else word
