@@ -50,6 +50,8 @@ class TailSocket(AsyncWebsocketConsumer):
         self._viewer: Viewer | None = None
         self._sender: asyncio.Task[None] | None = None
         self._wish: Wish | None = None
+        # Who it is, and whether bodies may be read.
+        self._caller: tuple[int, str, bool] | None = None
         self._heard_at = time.monotonic()
         # What the browser has said since our last sign of life.
         self._said = 0
@@ -69,11 +71,12 @@ class TailSocket(AsyncWebsocketConsumer):
             await self.close()
             return
         await self.accept()
-        user, label, self._bodies = caller
+        self._caller = caller
+        user, label, bodies = caller
         viewer = Viewer(user)
         query = ASGIRequest(_as_http(self.scope), BytesIO()).GET
         try:
-            self._wish = wish_of(query, self._bodies)
+            self._wish = wish_of(query, bodies)
             live_tail().add(self._wish, viewer)
         except TooMany as error:
             await self._end(f"too-many-{error.whose}")
@@ -83,7 +86,7 @@ class TailSocket(AsyncWebsocketConsumer):
             await self._end("unavailable")
         else:
             self._viewer = viewer
-            if self._bodies:
+            if bodies:
                 await database_sync_to_async(_note)(self.scope, self._wish, label)
             self._sender = asyncio.create_task(self._go_on(viewer))
 
@@ -106,7 +109,7 @@ class TailSocket(AsyncWebsocketConsumer):
                     beat_at, self._said = now, 0
                     if now - self._heard_at > SILENCE_S:
                         viewer.end("silent")
-                    elif await database_sync_to_async(_caller)(self.scope) is None:
+                    elif await database_sync_to_async(_caller)(self.scope) != self._caller:
                         viewer.end("signed-out")
                     else:
                         await self.send('{"beat": true}')
