@@ -452,6 +452,8 @@ def _channel(name: str) -> int:
 def _silence() -> int:
     until_ms = now_ms() + 3_600_000
     return int(AlertSilence.objects.create(until_ms=until_ms, reason="deploy", by="x", created_at_ms=now_ms()).pk)
+
+
 _members: list[Member] = []
 
 
