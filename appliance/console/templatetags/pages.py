@@ -173,12 +173,38 @@ def ago(at_ms: int | None) -> SafeString | str:
 
 @register.filter
 def countdown(at_ms: int | None) -> SafeString | str:
-    """How long until a moment at the earliest, with the moment itself beside it."""
+    """How long until a moment at the earliest; who points at it sees the moment itself."""
     if at_ms is None:
         return _("not known")
     left = at_ms / 1000 - time.time()
-    relative = _("any time now") if left <= 0 else _("in %(span)s or later") % {"span": as_duration(left)}
-    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+    return _at(at_ms, _("any time now") if left <= 0 else _("in %(span)s or later") % {"span": as_duration(left)})
+
+
+@register.filter
+def due_in(at_ms: int | None) -> SafeString | str:
+    """In how long a moment comes, or that it is over; who points at it sees the moment itself."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    return _at(at_ms, _("in %(span)s") % {"span": as_duration(left)} if left >= 0 else _("overdue"))
+
+
+@register.filter
+def since(at_ms: int | None) -> SafeString | str:
+    """How long ago; who points at it sees the moment itself."""
+    if at_ms is None:
+        return _("not known")
+    span = as_duration(max(0.0, time.time() - at_ms / 1000))
+    return _at(at_ms, _("%(span)s ago") % {"span": span})
+
+
+def _at(at_ms: int, text: str) -> SafeString:
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return format_html("{}", text)
+    iso = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+    return format_html('<time datetime="{}" title="{}">{}</time>', iso, iso, text)
 
 
 @register.filter
