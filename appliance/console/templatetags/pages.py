@@ -31,11 +31,12 @@ def translated(sentence: Any) -> str:
         return ""
     template = _(sentence.template)
     sizes = set(_SIZE.findall(template))
+    wholes = set(_WHOLE.findall(template))
     args = {
         name: as_bytes(value) if name in sizes
         else as_duration(value / 1000) if name.endswith("_span")
         else as_time(value) if name.endswith("_at_ms")
-        else thousands(value) if type(value) is int
+        else thousands(value) if type(value) is int and name in wholes
         else word(value) if name == "field"
         else value
         for name, value in sentence.args.items()
@@ -211,11 +212,11 @@ def ago(at_ms: int | None) -> SafeString | str:
 
 @register.filter
 def countdown(at_ms: int | None) -> SafeString | str:
-    """How long until a moment at the earliest; who points at it sees the moment itself."""
+    """How long something is kept at least; who points at it sees until when."""
     if at_ms is None:
         return _("not known")
     left = at_ms / 1000 - time.time()
-    return _at(at_ms, _("any time now") if left <= 0 else _("in %(span)s or later") % {"span": as_duration(left)})
+    return _at(at_ms, _("not any more") if left <= 0 else as_duration(left))
 
 
 @register.filter
