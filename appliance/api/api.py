@@ -21,6 +21,7 @@ from .problems import CONTENT_TYPE
 from .routers import (
     account,
     audit,
+    backups,
     clients,
     dead_letters,
     groups,
@@ -78,6 +79,7 @@ def _made() -> NinjaAPI:
         audit,
         jobs,
         message_jobs,
+        backups,
         system,
         topics,
         groups,

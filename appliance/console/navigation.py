@@ -35,7 +35,7 @@ ENTRIES = (
     Entry("transactions", _("Transactions"), ("transaction_",)),
     Entry("clients", _("Clients"), ("client",)),
     Entry("jobs", _("Jobs"), ("job",)),
-    Entry("system", _("System"), ("system_",)),
+    Entry("system", _("System"), ("system_", "backup")),
     Entry("users", _("Users"), ("user",), below=True),
     Entry("tokens", _("API tokens"), ("token",), below=True),
     Entry("audit", _("Audit log"), ("audit_",), below=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..engine.service_thread import ServiceThread
+from .backup_clock import BackupClock
 from .history import series
 from .history.recorder import Recorder
 from .jobs.runner import AT_ONCE, JobRunner
@@ -19,6 +20,7 @@ def threads(directory: Path) -> list[ServiceThread]:
     return [
         Follower(),
         LookAhead(),
+        BackupClock(),
         recorder,
         *(JobRunner(number) for number in range(1, AT_ONCE + 1)),
     ]

@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from appliance import runtime
 from appliance.api.api import operations
-from appliance.console import jobs, tokens
+from appliance.console import backups, jobs, tokens
 from appliance.console.access import ACCESS
 from appliance.console.models import ApiToken, AuditEntry, SignIn, User
 from appliance.engine.errors import Unavailable
@@ -103,6 +103,11 @@ PAGE_OF = {
     "GET api/v1/replays/<job>": "replay",
     "GET api/v1/replays/<job>/results": "replay",
     "POST api/v1/replays/<job>/<act>": "replay_act",
+    "GET api/v1/system/backups": "backups",
+    "POST api/v1/system/backups": "backup_create",
+    "PUT api/v1/system/backups/schedule": "backups",
+    "POST api/v1/system/backups/<name>/checks": "backup_check",
+    "GET api/v1/system/backups/<name>/file": "backup_download",
     "GET api/v1/delayed": "delayed",
     "GET api/v1/delayed/histogram": "delayed",
     "POST api/v1/delayed/acts": "delayed_act",
@@ -332,6 +337,18 @@ ACTS = {
         lambda client, name: client.post(reverse("replay_act", args=[_slow_replay(name)]), {"what": "pause"}),
         lambda caller, name: caller.ask("POST", f"/replays/{_slow_replay(name)}/pause"),
     ),
+    "POST api/v1/system/backups": Act(
+        lambda client, name: client.post(reverse("backup_create")),
+        lambda caller, name: caller.ask("POST", "/system/backups"),
+    ),
+    "PUT api/v1/system/backups/schedule": Act(
+        lambda client, name: client.post(reverse("backups"), {"every_hours": 24, "keep": 3}),
+        lambda caller, name: caller.ask("PUT", "/system/backups/schedule", {"every_hours": 12, "keep": 3}),
+    ),
+    "POST api/v1/system/backups/<name>/checks": Act(
+        lambda client, name: client.post(reverse("backup_check", args=[_backup()])),
+        lambda caller, name: caller.ask("POST", f"/system/backups/{_backup()}/checks"),
+    ),
     "POST api/v1/delayed/acts": Act(
         lambda client, name: client.post(reverse("delayed_act"), {"what": "drop", "topic": name, "step": "apply"}),
         lambda caller, name: caller.post("/delayed/acts", {"action": "drop", "filter": {"topic": name}}),
@@ -405,6 +422,13 @@ def _slow_replay(name: str) -> str:
     plan = runtime.window().start_replay(name, rate=1)
     assert plan.job is not None
     return plan.job.id
+
+
+def _backup() -> str:
+    """The name of one; what is in it does not matter here."""
+    path = backups.made_directory() / "rocketbox-20260102-030405.tar"
+    path.write_bytes(b"x")
+    return path.name
 
 
 def _half(name: str) -> int:

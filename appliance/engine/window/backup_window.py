@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .letters_window import LettersWindow
+from .messages_window import MessagesWindow
 
 if TYPE_CHECKING:
     from ..backup import Made
 
 
-class BackupWindow(LettersWindow):
+class BackupWindow(MessagesWindow):
     """Any thread; copies in the caller's."""
 
     def make_backup(self, target: Path, step: Callable[[int, int], None] = lambda _done, _total: None) -> Made:

@@ -21,7 +21,6 @@ from .backup_window import BackupWindow
 from .bodies import view_body
 from .measurements import Measurement
 from .message_draft import draft_of
-from .messages_window import MessagesWindow
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
 from .retention import Retention
@@ -31,7 +30,6 @@ from .topic_views import route_of, settings_of
 
 
 class EngineAdmin(BackupWindow):
-class EngineAdmin(MessagesWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers
