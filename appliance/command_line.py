@@ -26,8 +26,9 @@ from .sign_in_options import KEYS as SIGN_IN_KEYS
 from .sign_in_options import SignInOptions, of_keys
 
 ENVIRONMENT_PREFIX = "ROCKETBOX_"
-# Variables that are no settings: which twin of the hot path is used, and whether a build must make the compiled one.
-_NO_SETTINGS = ("ROCKETBOX_PURE", "ROCKETBOX_COMPILED")
+# Variables that are no settings: which twin of the hot path is used, whether a build must make the compiled one, and
+# where commands find a server.
+_NO_SETTINGS = (*("ROCKETBOX_PURE", "ROCKETBOX_COMPILED", "ROCKETBOX_URL", "ROCKETBOX_TOKEN", "ROCKETBOX_TOKEN_FILE"),)
 ROLES = ("broker", "namesrv", "console")
 
 

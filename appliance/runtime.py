@@ -83,6 +83,11 @@ class Running:
     started_at_s: float
 
     @property
+    def broker_name(self) -> str:
+        """What this installation is called."""
+        return self.engine.config.broker.broker_name
+
+    @property
     def uptime_s(self) -> float:
         """Seconds since the engine accepted its first connection."""
         return time.monotonic() - self.started_at_s

@@ -16,6 +16,7 @@ from bench.filled_store import group_name, topic_name
 #: Not pages: streams, forms that change something by GET of nothing, and doors that are closed to who is inside.
 _LEFT_OUT = re.compile(
     r"live/$|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/|/check/|/files/"
+    r"|/end/|/test/$|alerts/<int|alerts/(rules|channels)/<int|alert-(rules|channels)/<int"
 )
 #: What an address asks for besides, and the other ways to ask the lists.
 _QUERIES: dict[str, tuple[str, ...]] = {

@@ -20,6 +20,7 @@ from . import errors, questions
 from .problems import CONTENT_TYPE
 from .routers import (
     account,
+    alerts,
     audit,
     backups,
     clients,
@@ -75,6 +76,7 @@ def _made() -> NinjaAPI:
     # The two below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
     for part in (
         account,
+        alerts,
         users,
         audit,
         jobs,

@@ -192,3 +192,7 @@ class Setting(models.Model):
 
     key = models.CharField(max_length=64, primary_key=True)
     value = models.JSONField()
+
+
+# Django looks for models here alone.
+from .alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence  # noqa: E402, F401

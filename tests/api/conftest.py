@@ -46,6 +46,9 @@ class Caller:
     def patch(self, address: str, body: Any, **headers: str) -> Any:
         return self.ask("PATCH", address, body, **headers)
 
+    def put(self, address: str, body: Any, **headers: str) -> Any:
+        return self.ask("PUT", address, body, **headers)
+
     def delete(self, address: str, **headers: str) -> Any:
         return self.ask("DELETE", address, **headers)
 

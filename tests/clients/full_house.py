@@ -62,7 +62,7 @@ class Visitor:
         self._cookies: dict[str, str] = {}
         self.fill_in("/login/", username=USER, password=PASSWORD)
 
-    def fill_in(self, address: str, action: str = "", **fields: str) -> str:
+    def fill_in(self, address: str, /, action: str = "", **fields: str) -> str:
         """Send a page's form, to `action` or to the page itself; where that leads to."""
         page = self.get(address).text
         token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
@@ -237,6 +237,12 @@ class FullHouse:
         move = {"topic": "orders", "queues": "0", "to": "offset", "offset": "1", "step": "apply"}
         self.refs["client"] = f"127.0.0.1@{LONG_NAME}"
         self.refs["reset"] = self.visitor.fill_in("/groups/late/reset/", **move).split("/")[4]
+        channel = {"name": "chat", "kind": "webhook", "address": "http://127.0.0.1:9/", "language": "en"}
+        self.visitor.fill_in("/alerts/channels/new/", **channel)
+        rule = {"name": "dead letters", "figure": "dead_letters", "pattern": "*", "above": "0", "for_minutes": "0"}
+        rule |= {"severity": "act", "again_after_minutes": "0", "is_active": "on", "channels": "1"}
+        self.visitor.fill_in("/alerts/rules/new/", **rule)
+        self.visitor.fill_in("/alerts/silences/new/", pattern="no-*", hours="2", reason="a trial")
         # Two that died, and the copy of one.
         self.sent += 3
         self.hold_a_pull()
@@ -277,6 +283,7 @@ class FullHouse:
             and all(count(PRODUCERS_OF, "producerGroup", group) for group in PRODUCERS)
             and self.metrics()["rocketbox_parked_pulls"] >= sum(WAITING.values())
             and all(queue["held_by"] for queue in self.progress("ledger", "sequence"))
+            and bool(self.visitor.json("/alerts")["items"])
         )
 
     def progress(self, group: str, topic: str) -> list[Json]:

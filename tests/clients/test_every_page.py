@@ -81,6 +81,17 @@ PAGES: dict[str, list[str]] = {
     "delayed_act": ["/delayed/act/?what=drop", "/delayed/act/?what=deliver_now&topic=no-such"],
     "transaction_check": ["/transactions/check/"],
     "transaction_resume": ["/transactions/{small}/resume/"],
+    "alerts": ["/alerts/", "/alerts/?page=2"],
+    "alert": ["/alerts/1/"],
+    "alert_rules": ["/alerts/rules/"],
+    "alert_rule": ["/alerts/rules/1/"],
+    "alert_rule_create": ["/alerts/rules/new/", "/alerts/rules/new/?figure=lag_messages&pattern=wall"],
+    "alert_rule_delete": ["/alerts/rules/1/delete/"],
+    "alert_channels": ["/alerts/channels/"],
+    "alert_channel": ["/alerts/channels/1/"],
+    "alert_channel_create": ["/alerts/channels/new/"],
+    "alert_channel_delete": ["/alerts/channels/1/delete/"],
+    "alert_silence_create": ["/alerts/silences/new/", "/alerts/silences/new/?rule=1&pattern=wall"],
     "clients": ["/clients/", "/clients/?role=consumer", "/clients/?role=producer", "/clients/?group=wall",
                 "/clients/?q=no-such"],
     "client": ["/clients/{client}/"],
@@ -91,7 +102,10 @@ PAGES: dict[str, list[str]] = {
     "message_raw": ["/messages/{large}/raw/"],
     "message_download": ["/messages/{large}/download/"],
     "send_message": ["/messages/send/", "/messages/send/?topic=orders"],
+    "connect": ["/connect/", "/connect/?topic=orders&language=go"],
     "message_tail": ["/messages/tail/", "/messages/tail/?topic=orders&tags=a"],
+    "message_export": ["/messages/export/", "/messages/export/?topic=orders&filter=tag+%3D+%27a%27"],
+    "message_import": ["/messages/import/", "/messages/import/?topic=orders"],
     "search": ["/search/", "/search/?q=second", "/search/?q=no-such-key", "/search/?q=text-1&topic=orders"],
     "system": ["/system/"],
     "system_checks": ["/system/checks/"],
@@ -129,6 +143,8 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     "system_clean": ("/system/clean/", 405),
     "client_ask": ("/clients/no-such/ask/", 405),
     "replay_act": ("/replays/no-such/act/", 405),
+    "alert_channel_test": ("/alerts/channels/1/test/", 405),
+    "alert_silence_end": ("/alerts/silences/1/end/", 405),
     "audit_check": ("/system/audit/check/", 405),
     "job_cancel": ("/jobs/no-such/cancel/", 405),
     # No job of the walk has a file.
@@ -152,6 +168,11 @@ NO_PAGES: dict[str, tuple[str, int]] = {
 }
 
 #: Parts of pages, which those ask for themselves.
+FRAGMENTS = {
+    "replay_progress",
+    "group_reset_progress",
+    "job_progress",
+}
 FRAGMENTS = {"replay_progress", "group_reset_progress"}
 FRAGMENTS = {"replay_progress", "job_progress"}
 FRAGMENTS = {"replay_progress", "group_reset_progress", "group_now"}
@@ -171,6 +192,7 @@ DOWNLOADS = {
     "replay": ("/replays/{replay}/?format=csv", "number"),
     "audit": ("/system/audit/?format=csv", "id"),
     "jobs": ("/jobs/?format=csv", "job"),
+    "messages": ("/messages/?topic=orders&format=csv", "topic"),
 }
 
 #: Route of each GET of the API -> what is asked below /api/v1. Parameters that are one of several words are tried with
@@ -200,7 +222,8 @@ OPERATIONS: dict[str, list[str]] = {
     "topics/<topic>/route": ["/topics/orders/route"],
     "topics/<topic>/groups": ["/topics/orders/groups", "/topics/notices/groups"],
     "topics/<topic>/producers": ["/topics/orders/producers", "/topics/sequence/producers"],
-    "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages"],
+    "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages",
+                                "/topics/orders/messages?filter=body+CONTAINS+%27a%27"],
     "groups": ["/groups", "/groups?limit=1", "/groups?system=true", "/groups?online=true", "/groups?online=false"],
     "groups/<group>": [*(f"/groups/{group}" for group in MEMBERS), "/groups/late"],
     "groups/<group>/queues": [*(f"/groups/{group}/queues" for group in MEMBERS), "/groups/late/queues?limit=1"],
@@ -223,6 +246,13 @@ OPERATIONS: dict[str, list[str]] = {
     "transactions/resolved": ["/transactions/resolved", "/transactions/resolved?limit=1"],
     "groups/<group>/clients": [*(f"/groups/{group}/clients" for group in MEMBERS), "/groups/late/clients"],
     "groups/<group>/progress": [*(f"/groups/{group}/progress" for group in MEMBERS), "/groups/late/progress"],
+    "alerts": ["/alerts", "/alerts?on=true", "/alerts?limit=1&on=false"],
+    "alerts/<int:alert_id>": ["/alerts/1"],
+    "alert-rules": ["/alert-rules"],
+    "alert-rules/<int:rule_id>": ["/alert-rules/1"],
+    "alert-channels": ["/alert-channels"],
+    "alert-channels/<int:channel_id>": ["/alert-channels/1"],
+    "alert-silences": ["/alert-silences"],
     "clients": ["/clients", "/clients?limit=1", "/clients?group=wall"],
     "search": ["/search?q=second", "/search?q={small}", "/search?q=orders/0/0"],
     "messages/<path:ref>": ["/messages/{small}", "/messages/orders/0/0"],

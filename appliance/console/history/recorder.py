@@ -127,6 +127,8 @@ class Recorder(ServiceThread):
         # Guards `hour` and `_ids`, for the time of a few hundred steps.
         self.lock = threading.Lock()
         self.hour: Hour | None = None
+        #: Of the last sample, in that hour.
+        self._slot: int | None = None
         self._ids: dict[str, dict[str, int]] = {}
         # Owned by the thread.
         self._file: HistoryFile | None = None
@@ -216,7 +218,7 @@ class Recorder(ServiceThread):
             hour = self._take_up(number)
         with self.lock:
             hour.put(slot, figures)
-            self.hour = hour
+            self.hour, self._slot = hour, slot
         self.samples += 1
         self.sample_s += time.thread_time() - begun
 
@@ -350,6 +352,25 @@ class Recorder(ServiceThread):
         """The hour under way."""
         hour = self.hour
         return None if hour is None else hour.number
+
+    def newest(self, names: Iterable[str]) -> tuple[int, dict[str, dict[str, float]]]:
+        """(number of the sample, name -> label -> value) of the last sample of this process; what was not known is
+        left out. (0, {}) before the first."""
+        found: dict[str, dict[str, float]] = {}
+        number = self.samples
+        for name in names:
+            with self.lock:
+                hour, slot = self.hour, self._slot
+                if hour is None or slot is None:
+                    return 0, {}
+                taken = [
+                    (label, hour.rows[series][slot] if series in hour.rows else 0)
+                    for label, series in self._ids.get(name, {}).items()
+                    if series in hour.rows or series in hour.zeros
+                ]
+            values = ((label, codes.decode(code)) for label, code in taken)
+            found[name] = {label: value for label, value in values if value is not None}
+        return number, found
 
     def present(self, series: int) -> tuple[int, array[int]] | None:
         """(hour under way, a series' codes of it); None when nothing of it was measured."""

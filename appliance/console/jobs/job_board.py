@@ -15,6 +15,7 @@ from django.utils.translation import gettext_noop
 from ... import runtime
 from ...engine.errors import Conflict, NotFound, Unavailable
 from ..audit import record
+from ..identity import names_for
 from ..models import now_ms
 from .job import Job, JobFolder, Told, new_id
 from .registry import kind_of
@@ -97,7 +98,8 @@ class Board:
 
     def jobs(self) -> list[Job]:
         """Newest first."""
-        return sorted(self._jobs.copy().values(), key=lambda job: (job.created_at_ms, job.id), reverse=True)
+        numbered = enumerate(self._jobs.copy().values())
+        return [job for _, job in sorted(numbered, key=lambda one: (one[1].created_at_ms, one[0]), reverse=True)]
 
     def take_next(self) -> Job | None:
         """The oldest that waits, now running."""
@@ -105,7 +107,7 @@ class Board:
             waiting = [job for job in self._jobs.values() if job.state == "waiting"]
             if not waiting:
                 return None
-            job = min(waiting, key=lambda one: (one.created_at_ms, one.id))
+            job = min(waiting, key=lambda one: one.created_at_ms)
             job.state, job.started_at_ms = "running", job.started_at_ms or now_ms()
             job.changes += 1
         self._save(job, durable=False)
@@ -262,9 +264,8 @@ def may_see(user: Any, job: Job) -> bool:
     """Whether the job and its files are for a user or a token's bearer."""
     if not kind_of(job.kind).fetch.admits(user):
         return False
-    if user.kind != "token" or user.token.pattern == "*":
-        return True
-    return bool(job.names) and all(user.may_access(name) for name in job.names)
+    names = names_for(user)
+    return names.is_every or (bool(job.names) and all(names.has(name) for name in job.names))
 
 
 def may_cancel(user: Any, job: Job) -> bool:

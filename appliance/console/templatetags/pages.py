@@ -201,6 +201,12 @@ def as_hour(at_ms: int) -> SafeString:
 
 
 @register.filter
+def group_behind(topic: str) -> str:
+    """The group whose retry or dead letter topic it is."""
+    return topic.removeprefix("%RETRY%").removeprefix("%DLQ%")
+
+
+@register.filter
 def of(table: Any, key: object) -> Any:
     """The value of a key that is another variable; None without one."""
     return table.get(key)

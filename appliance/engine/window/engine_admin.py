@@ -379,7 +379,7 @@ class EngineAdmin(BackupWindow):
         return self._running().search.page(text, topic, from_ms, to_ms, cursor, limit, may_see)
 
     def message(self, ref: str, story: bool = True) -> m.MessageDetail:
-        """One message: ref is an offset id (32 or 56 hex digits) or `topic/queue/offset`. No body.
+        """One message: ref is an offset id, a unique id or `topic/queue/offset`. No body.
 
         story: also what happened to it and to its copies, and which group has it; that asks the key index, the files of
         delivery events and the groups' offsets, for less than a second.
