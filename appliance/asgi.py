@@ -1,7 +1,9 @@
-"""The ASGI application: Django behind the bounds on request bodies. Loaded in the process that runs the engine."""
+"""The ASGI application: Django behind the bounds on request bodies, and Channels. Loaded where the engine runs."""
 
+import asyncio
 import logging
 import os
+from importlib import import_module
 from typing import Any
 
 from django.core.asgi import get_asgi_application
@@ -39,4 +41,13 @@ async def _below_base_path(scope: dict[str, Any], receive: Any, send: Any) -> No
     await _bounded(scope, receive, send)
 
 
-application = _below_base_path if _BASE_PATH else _bounded
+_http = _below_base_path if _BASE_PATH else _bounded
+
+
+async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Requests go to Django, WebSockets to Channels, which is imported when the first one comes."""
+    if scope["type"] != "websocket":
+        await _http(scope, receive, send)
+        return
+    module = await asyncio.get_running_loop().run_in_executor(None, import_module, "appliance.console.web_sockets")
+    await module.application(scope, receive, send)

@@ -22,10 +22,13 @@ from .engine.config import ENGINE_ROLES, SECTIONS, EngineConfig, options_of, par
 from .engine.config_file import Entry, read_config_file
 from .engine.errors import StartError
 from .runtime import Place
+from .sign_in_options import KEYS as SIGN_IN_KEYS
+from .sign_in_options import SignInOptions, of_keys
 
 ENVIRONMENT_PREFIX = "ROCKETBOX_"
-# Variables that are no settings: which twin of the hot path is used, and whether a build must make the compiled one.
-_NO_SETTINGS = ("ROCKETBOX_PURE", "ROCKETBOX_COMPILED")
+# Variables that are no settings: which twin of the hot path is used, whether a build must make the compiled one, and
+# where commands find a server.
+_NO_SETTINGS = (*("ROCKETBOX_PURE", "ROCKETBOX_COMPILED", "ROCKETBOX_URL", "ROCKETBOX_TOKEN", "ROCKETBOX_TOKEN_FILE"),)
 ROLES = ("broker", "namesrv", "console")
 
 
@@ -44,6 +47,8 @@ class ServeOptions:
     # Where the address for clients was configured ("--advertise", a file's key ...); None: nowhere, so pages may set
     # it.
     advertise_source: str | None = None
+    # Ways to sign in to the console besides name and password.
+    sign_in: SignInOptions = SignInOptions()
 
 
 # Option -> (placeholder, help, the setting it sets). A setting is "<table>.<RocketMQ's name>", or our own name.
@@ -81,7 +86,11 @@ _SETTING_OF_UPSTREAM = {
         "storePathCommitLog": "storePathCommitLog",
     },
     "namesrv": {"listenPort": "namesrvPort", "bindAddress": "bind"},
-    "console": {"httpPort": "httpPort", "publicUrl": "console.publicUrl"},
+    "console": {
+        "httpPort": "httpPort",
+        "publicUrl": "console.publicUrl",
+        **{key: f"console.{key}" for key in SIGN_IN_KEYS},
+    },
 }
 _TOP_LEVEL_KEYS = ("dataDir", "storeDir", "bind", "roles", "advertise", "wireAdmin", "readyFile")
 
@@ -163,6 +172,8 @@ def environment_names() -> dict[str, str]:
     for section in SECTIONS:
         for upstream in options_of(section):
             names[_folded(section + upstream)] = f"{section}.{upstream}"
+    for key in SIGN_IN_KEYS:
+        names[_folded("console" + key)] = f"console.{key}"
     for option, (_, _, setting) in OPTIONS.items():
         names["config" if option == "-c" else _folded(option)] = setting
     return names
@@ -285,15 +296,25 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
     if without_effect:
         notices.append(f"These settings have no effect here: {', '.join(without_effect)}.")
     ready_file = _taken(settings, "readyFile", _path, None)
+    public_url = _taken(settings, "console.publicUrl", _public_url)
     return config, ServeOptions(
         console="console" in roles,
         bind=bind,
         http_port=_taken(settings, "httpPort", _port, 8_080),
         ready_file=ready_file and Path(os.path.abspath(ready_file)),
         notices=tuple(notices),
-        public_url=_taken(settings, "console.publicUrl", _public_url),
+        public_url=public_url,
         advertise_source=advertise_source,
+        sign_in=_sign_in(settings, public_url),
     )
+
+
+def _sign_in(settings: Settings, public_url: str | None) -> SignInOptions:
+    given = {key: parse for key, parse in SIGN_IN_KEYS.items() if f"console.{key}" in settings}
+    try:
+        return of_keys({key: _taken(settings, f"console.{key}", parse) for key, parse in given.items()}, public_url)
+    except ValueError as error:
+        raise StartError(str(error)) from None
 
 
 def _taken(settings: Settings, name: str, parse: Callable[[Any], Any], default: Any = None) -> Any:

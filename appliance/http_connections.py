@@ -12,6 +12,7 @@ import asyncio
 import ipaddress
 import logging
 import resource
+import socket
 from collections import Counter
 from itertools import chain
 from typing import Any
@@ -41,11 +42,15 @@ STALL_S = 30.0
 # when a connection is closed with unread bytes the peer gets a reset, and may lose the answer.
 LINGER_S = 2.0
 LINGER_BYTES = 1024 * 1024
+# What the kernel holds for the peer of a WebSocket.
+SOCKET_SEND_BYTES = 128 * 1024
 
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 22\r\nRetry-After: 2\r\n"
     b"Connection: close\r\n\r\nToo many connections.\n"
 )
+# The closing frame of a WebSocket: 1001, the server stops.
+_GOING_AWAY = b"\x88\x02\x03\xe9"
 
 
 class Connections:
@@ -109,6 +114,11 @@ class Connections:
         """Close all that wait for a request; when the server stops."""
         for one in list(self._waiting):
             one.hang_up()
+
+    def close_sockets(self) -> None:
+        """Close all WebSockets, telling their peers; when the server stops."""
+        for one in list(self._open):
+            one.say_goodbye()
 
     def _send_away(self, address: str | None) -> bool:
         """Close the longest silent connection, or else the longest stalled one, of one address or of all. False when
@@ -271,6 +281,18 @@ class BoundedProtocol(ASGIProtocol):
         self.transport.abort()
         if self._request_ready is not None:
             self._request_ready.set()
+
+    async def _handle_websocket(self, request: Any, sockname: Any, peername: Any) -> None:
+        """gunicorn's. What a slow peer leaves unread stays with us, where it is counted, and not with the kernel, which
+        would take megabytes of it."""
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_SEND_BYTES)
+        await super()._handle_websocket(request, sockname, peername)
+
+    def say_goodbye(self) -> None:
+        """End a WebSocket, if it is one."""
+        if self._websocket is not None and not self._closed:
+            self.transport.write(_GOING_AWAY)
+            self.hang_up()
 
     def hang_up(self) -> None:
         """Close, and wake the task that waits for a request."""

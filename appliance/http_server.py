@@ -54,6 +54,8 @@ LINE_BYTES = 8190
 HEADER_FIELDS = 64
 # How long a connection without a request stays open; live pages ask every second.
 KEEPALIVE_S = 2
+# What a browser says through a WebSocket are single words.
+SOCKET_MESSAGE_BYTES = 1024
 # How long after the start the API is imported, while pages and sends are served already.
 LOAD_REST_S = 2.0
 
@@ -96,7 +98,7 @@ class ConsoleServer(BaseApplication):
         self.setup_path: str | None = None
         # The console's own, beside those of requests.
         self._threads: list[ServiceThread] = []
-        self._place = Place(config.data_dir, options.bind, options.public_url)
+        self._place = Place(config.data_dir, options.bind, options.public_url, options.sign_in)
         super().__init__()
 
     def load_config(self) -> None:
@@ -118,6 +120,7 @@ class ConsoleServer(BaseApplication):
             "limit_request_fields": HEADER_FIELDS,
             "limit_request_field_size": LINE_BYTES,
             "keepalive": KEEPALIVE_S,
+            "websocket_max_message_size": SOCKET_MESSAGE_BYTES,
             "accesslog": None,
             "loglevel": "warning",
             "logger_class": LineLogger,
@@ -134,12 +137,11 @@ class ConsoleServer(BaseApplication):
         try:
             make_directory(self._place.directory)
             from .asgi import application
-            from .console.look_ahead import LookAhead
             from .console.start import prepare
-            from .console.wire_entries import Follower
+            from .console.threads import threads
 
             self.setup_path = prepare(os.environ)
-            for thread in (Follower(), LookAhead()):
+            for thread in threads(self._place.directory):
                 thread.start()
                 self._threads.append(thread)
         except (RocketBoxError, OSError) as error:
@@ -341,6 +343,7 @@ class EngineWorker(ASGIWorker):
         for server in self.servers:
             server.close()
         self._connections.close_waiting()
+        self._connections.close_sockets()
         await super()._shutdown()
 
 

@@ -4,8 +4,8 @@ Bodies are read here, into memory, before Django sees the request: Django would 
 temporary file, and then ask who it is from. Most addresses take no body. One that is too large, or comes too slowly, is
 refused while it arrives, and the connection is closed without reading the rest.
 
-Only a test message may be large, and only from somebody who may send one: when more than `SMALL` bytes come, the caller
-is looked up first. Who may not send gets the same answer as without a body.
+Only what brings messages may be large, and only from somebody who may send them: when more than `SMALL` bytes come, the
+caller is looked up first. Who may not send gets the same answer as without a body.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ SMALL = FORM
 # characters, base64 three bytes in four.
 SEND_FACTOR = 3
 SEND = -1
+# A file of messages to import. Two can be on their way at once.
+UPLOAD = 32 * 1024 * 1024 - FORM
 # All bodies beyond SMALL that are held at once. One of the largest possible (maxMessageSize 16 MiB) fits.
 HELD_BYTES = 64 * 1024 * 1024
 
@@ -61,25 +63,53 @@ SILENCE_S = 25.0
 TAKES: dict[str, int] = {
     **dict.fromkeys(
         (
-            *("login", "logout", "set_language", "confirm_password", "account"),
+            *("login", "login_code", "logout", "set_language", "set_time_zone", "set_password", "confirm_password"),
+            *("account", "second_factor", "second_factor_off", "session_end"),
             *("setup", "setup_administrator", "setup_address", "setup_message"),
             *("topic_create", "topic_edit", "topic_delete", "group_create", "group_edit", "group_delete"),
+            *("message_run", "replay_create", "replay_act", "group_reset", "group_reset_undo"),
+            *("delayed_act", "transaction_check", "transaction_decide", "transaction_resume"),
+            *("archive_create", "replay_create", "replay_act", "job_cancel", "audit_check"),
+            *("replay_create", "replay_act", "job_cancel", "audit_check"),
+            *("alert_rule_create", "alert_rule", "alert_rule_delete", "alert_silence_create", "alert_silence_end"),
+            *("alert_channel_create", "alert_channel", "alert_channel_test", "alert_channel_delete"),
             *("replay_create", "replay_act", "group_reset", "group_reset_undo"),
             *("group_pause", "group_clone", "client_ask"),
             *("system_config_change", "system_clean", "token_create", "token_revoke"),
             *("user_create", "user", "user_reset_password", "user_set_active"),
+            *("user_second_factor_off", "user_end_sessions", "second_factor_rule"),
         ),
         FORM,
     ),
     "send_message": SEND,
+    "message_export": FORM,
+    "message_import": UPLOAD + FORM,
     "POST api/v1/tokens": SETTINGS,
     "DELETE api/v1/tokens/<int:token_id>": WORD,
+    "DELETE api/v1/me/sessions/<int:number>": WORD,
+    "POST api/v1/users": SETTINGS,
+    "PATCH api/v1/users/<username>": SETTINGS,
+    "POST api/v1/users/<username>/password": SETTINGS,
+    "DELETE api/v1/users/<username>/second-factor": WORD,
+    "DELETE api/v1/users/<username>/sessions": WORD,
+    "PUT api/v1/system/second-factor": SETTINGS,
     "PATCH api/v1/system/config": SETTINGS,
     "POST api/v1/system/retention/clean": WORD,
     "POST api/v1/topics": SETTINGS,
     "PATCH api/v1/topics/<topic>": SETTINGS,
     "DELETE api/v1/topics/<topic>": WORD,
     "POST api/v1/topics/<topic>/messages": SEND,
+    "POST api/v1/alert-rules": SETTINGS,
+    "PUT api/v1/alert-rules/<int:rule_id>": SETTINGS,
+    "DELETE api/v1/alert-rules/<int:rule_id>": WORD,
+    "POST api/v1/alert-channels": SETTINGS,
+    "PUT api/v1/alert-channels/<int:channel_id>": SETTINGS,
+    "DELETE api/v1/alert-channels/<int:channel_id>": WORD,
+    "POST api/v1/alert-channels/<int:channel_id>/tests": WORD,
+    "POST api/v1/alert-silences": SETTINGS,
+    "DELETE api/v1/alert-silences/<int:silence_id>": WORD,
+    "POST api/v1/topics/<topic>/exports": SETTINGS,
+    "POST api/v1/topics/<topic>/imports": UPLOAD,
     "POST api/v1/groups": SETTINGS,
     "PATCH api/v1/groups/<group>": SETTINGS,
     "DELETE api/v1/groups/<group>": WORD,
@@ -89,8 +119,17 @@ TAKES: dict[str, int] = {
     "POST api/v1/groups/<group>/clients/<client_id>/running-info": WORD,
     "POST api/v1/groups/<group>/offset-resets": FORM,
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": WORD,
+    "POST api/v1/messages/<path:ref>/deliveries": SETTINGS,
     "POST api/v1/groups/<group>/replays": SEND,
+    "POST api/v1/groups/<group>/dead-letters/archives": SEND,
+    "POST api/v1/groups/<group>/retries/acts": SEND,
     "POST api/v1/replays/<job>/<act>": WORD,
+    "POST api/v1/delayed/acts": FORM,
+    "POST api/v1/transactions/checks": FORM,
+    "POST api/v1/transactions/decisions": SETTINGS,
+    "POST api/v1/transactions/resumes": SETTINGS,
+    "POST api/v1/audit/checks": WORD,
+    "POST api/v1/jobs/<job>/cancel": WORD,
 }
 _WITHOUT_A_BODY = ("GET", "HEAD", "OPTIONS")
 

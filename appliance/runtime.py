@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from .engine import file_sync
+from .sign_in_options import SignInOptions
 
 if TYPE_CHECKING:
     from .command_line import ServeOptions
@@ -30,11 +31,13 @@ class Place:
     """Where the console's data is and how people reach it; known before Django's settings are read.
 
     public_url: the console's address behind a reverse proxy, like `https://mq.example.org/rocketbox`; None without one.
+    sign_in: ways to sign in besides name and password.
     """
 
     data_dir: Path
     bind: str = "127.0.0.1"
     public_url: str | None = None
+    sign_in: SignInOptions = SignInOptions()
 
     @property
     def directory(self) -> Path:
@@ -78,6 +81,11 @@ class Running:
     options: ServeOptions
     http_address: str | None
     started_at_s: float
+
+    @property
+    def broker_name(self) -> str:
+        """What this installation is called."""
+        return self.engine.config.broker.broker_name
 
     @property
     def uptime_s(self) -> float:

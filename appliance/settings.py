@@ -123,10 +123,10 @@ SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 
 # How large a body may be depends on its address and is checked before Django sees it (`request_bodies`). Bodies stay in
-# memory: no form takes files, so no upload handler makes any.
+# memory, files of forms, too: no upload handler writes any to the disk.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024 * 1024
 FILE_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024 * 1024
-FILE_UPLOAD_HANDLERS: list[str] = []
+FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler"]
 
 # main.py configures logging; Django would add its own handlers.
 LOGGING_CONFIG = None

@@ -30,13 +30,13 @@ class Browser:
         """Through the form. BrowserError when it does not open."""
         self.fill_in(_LOGIN, username=username, password=password)
 
-    def fill_in(self, path: str, **fields: str) -> str:
-        """Send the form of a page; where that leads to. BrowserError when it leads nowhere."""
+    def fill_in(self, path: str, action: str = "", **fields: str) -> str:
+        """Send the form of a page, to `action` or to the page itself; where that leads to. BrowserError: nowhere."""
         _, _, page = self.get(path)
         found = re.search(rb'name="csrfmiddlewaretoken" value="([^"]+)"', page)
         if found is None:
             raise BrowserError(f"{path} has no form")
-        status, _, _ = self._ask("POST", path, urlencode({"csrfmiddlewaretoken": found[1].decode()} | fields))
+        status, _, _ = self._ask("POST", action or path, urlencode({"csrfmiddlewaretoken": found[1].decode()} | fields))
         if status != 302:
             raise BrowserError(f"the form of {path} was answered with {status}")
         return self._location

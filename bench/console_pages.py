@@ -14,7 +14,10 @@ from bench.browser import Browser, BrowserError
 from bench.filled_store import group_name, topic_name
 
 #: Not pages: streams, forms that change something by GET of nothing, and doors that are closed to who is inside.
-_LEFT_OUT = re.compile(r"live/$|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/")
+_LEFT_OUT = re.compile(
+    r"live/$|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/|/check/|/files/"
+    r"|/end/|/test/$|alerts/<int|alerts/(rules|channels)/<int|alert-(rules|channels)/<int"
+)
 #: What an address asks for besides, and the other ways to ask the lists.
 _QUERIES: dict[str, tuple[str, ...]] = {
     "topics/": (
@@ -30,13 +33,15 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     "dead-letters/": ("", "?sort=group", "?q=77"),
     "dead-letters/<name:name>/": ("", "?from=1"),
     "replays/<str:job>/": ("", "?result=replayed", "?format=csv"),
-    "system/audit/": ("", "?check=yes"),
+    "system/audit/": ("",),
+    "jobs/": ("", "?state=done"),
     "api/v1/topics": ("", "?limit=500", "?sort=-bytes"),
     "api/v1/groups": ("", "?limit=500", "?sort=-lag_time"),
     "api/v1/clients": ("", "?limit=500"),
     "search/": ("", "?q=k{number}"),
     "api/v1/search": ("?q=k{number}", "?q={ref}"),
-    "api/v1/metrics/series": ("?metric=in", "?metric=in&topic={topic}", "?metric=out&group={group}"),
+    "api/v1/metrics/series": ("?metric=in", "?metric=in&topic={topic}", "?metric=out&group={group}",
+                              "?metric=lag&from=1", "?metric=group_lag&group={group}&seconds=3600"),
 }  # fmt: skip
 
 
@@ -83,13 +88,15 @@ def addresses(browser: Browser, topics: int, groups: int) -> list[Address]:
         "pk": "1",
         "unit": "unit",
         "token_id": "1",
-        "job": _replay(browser, group),
     }
+    replay = _replay(browser, group)
+    job = browser.fill_in("/system/audit/", "/system/audit/check/").split("/")[2]
     found = []
     for route in _routes():
         if _LEFT_OUT.search(route):
             continue
-        path = _filled(route, names | {"name": _named_by(route, topic, group)})
+        others = {"name": _named_by(route, topic, group), "job": job if "jobs/" in route else replay}
+        path = _filled(route, names | others)
         for query in _QUERIES.get(route, ("",)):
             found.append(
                 Address(route, "/" + path + query.format(topic=topic, group=group, ref=ref, number=topics // 2))

@@ -107,7 +107,7 @@
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     chart = new uPlot({
       width: place.clientWidth, height: 220, cursor: { drag: { x: false, y: false } }, legend: { show: false }, padding: [8, 12, 0, 0],
-      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), document.body.dataset.zone || "Etc/UTC"),
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.1)] } },
       axes: [{ ...axis, size: 32, space: 76, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toISOString().slice(11, tick % 60 ? 19 : 16)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => thousands(tick)) }],
       series: [{}, { label: place.dataset.in, stroke: colour("--accent"), width: 1.8, points: { show: false } }, { label: place.dataset.out, stroke: colour("--info"), width: 1.8, points: { show: false } }],

@@ -263,7 +263,7 @@ def test_a_test_message_may_be_as_large_as_the_broker_takes_from_those_who_may_s
 
 def test_an_upgrade_that_nobody_serves_is_refused_without_a_traceback(server):
     key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-    for path in (b"/", b"/live/", b"/nothing", b"/api/v1/me"):
+    for path in (b"/", b"/live/", b"/nothing", b"/api/v1/me", b"/messages/tail/?topic=t"):
         answer, _ = said_to(server, b"GET " + path + b" HTTP/1.1\r\n" + UPGRADE + key + b"\r\n")
         assert status_of(answer) == 403
     answer, _ = said_to(server, b"GET / HTTP/1.1\r\n" + UPGRADE + b"Sec-WebSocket-Version: 99\r\n\r\n")

@@ -16,16 +16,32 @@ from ninja.utils import replace_path_param_notation
 
 from .. import __version__
 from ..console.access import Rule, rule_for
-from . import errors
+from . import errors, questions
 from .problems import CONTENT_TYPE
-from .routers import account, audit, clients, dead_letters, groups, messages, offset_resets, system, topics
+from .routers import (
+    account,
+    alerts,
+    audit,
+    clients,
+    dead_letters,
+    groups,
+    jobs,
+    message_jobs,
+    messages,
+    offset_resets,
+    system,
+    topics,
+    users,
+    waiting,
+)
 from .schemas import ProblemOut
 
 ROOT = "api/v1/"
 DESCRIPTION = """\
 Everything the console does, for programs. Send a token as `Authorization: Bearer rbx_...`; a browser's session works \
 too, with its CSRF token in `X-CSRFToken`. Errors are problem details (RFC 9457) with a stable `type` and `code`. \
-Times end in `_at_ms` (milliseconds since 1970, UTC); what is not known is null, and its `_why` says why."""
+Times end in `_at_ms` (milliseconds since 1970, UTC) and may be given as RFC 3339 text instead; what is not known is \
+null, and its `_why` says why. A parameter that an operation does not have is refused."""
 
 
 class StrictParser(Parser):
@@ -57,8 +73,24 @@ def _made() -> NinjaAPI:
     )
     errors.install(api)
     # The two below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
-    for part in (account, audit, system, topics, groups, offset_resets, dead_letters, clients, messages):
+    for part in (
+        account,
+        alerts,
+        users,
+        audit,
+        jobs,
+        message_jobs,
+        system,
+        topics,
+        groups,
+        offset_resets,
+        dead_letters,
+        waiting,
+        clients,
+        messages,  # the last
+    ):
         api.add_router("", part.router)
+    questions.install(api)
     return api
 
 

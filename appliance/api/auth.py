@@ -1,4 +1,4 @@
-"""What the access table cannot say: which names a token may access, and what only signed-in users may do.
+"""What the access table cannot say: which names a caller may access, and what only signed-in users may do.
 
 The caller, and whether it may call the operation at all, is settled before a handler runs (`console.middleware`).
 """
@@ -10,45 +10,61 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from ..console.identity import names_for
+from ..console.patterns import Names
 from ..console.recent_login import is_recent
 from .errors import Refused
 
 
+def names(request: HttpRequest) -> Names:
+    """The topics and groups that the caller may access."""
+    return names_for(request.user)
+
+
 def may_access(request: HttpRequest, name: str) -> bool:
-    """Whether a topic or group of this name may be accessed by the caller; users may access all."""
-    user: Any = request.user
-    return user.kind != "token" or user.may_access(name)
+    """Whether a name may be accessed by the caller, be it a topic's or a group's."""
+    return names(request).has(name)
 
 
-def require_access(request: HttpRequest, *names: str) -> None:
-    """Refuse unless the caller may access every topic or group named."""
-    for name in names:
-        if not may_access(request, name):
-            raise Refused("outside_pattern", f"This token may only access names like {pattern_of(request)}.")
+def require_topics(request: HttpRequest, *wanted: str) -> None:
+    """Refuse unless the caller may access every topic named."""
+    found = names(request)
+    _require(found, all(found.has_topic(name) for name in wanted))
+
+
+def require_groups(request: HttpRequest, *wanted: str) -> None:
+    """Refuse unless the caller may access every group named."""
+    found = names(request)
+    _require(found, all(found.has_group(name) for name in wanted))
+
+
+def require_access(request: HttpRequest, *wanted: str) -> None:
+    """Refuse unless the caller may access every name, be it a topic's or a group's."""
+    found = names(request)
+    _require(found, all(found.has(name) for name in wanted))
+
+
+def _require(found: Names, may: bool) -> None:
+    if not may:
+        raise Refused("outside_pattern", f"You may only access names like these: {found}.")
 
 
 def has_pattern(request: HttpRequest) -> bool:
     """Whether the caller may access some names only."""
-    return pattern_of(request) != "*"
+    return not names(request).is_every
 
 
 def require_all_names(request: HttpRequest) -> None:
-    """Refuse a token with a pattern: what follows is about the whole broker."""
-    if has_pattern(request):
-        raise Refused(
-            "outside_pattern", f"This is about the whole broker, and the token may only access {pattern_of(request)}."
-        )
+    """Refuse a caller with a pattern: what follows is about the whole broker."""
+    found = names(request)
+    if not found.is_every:
+        raise Refused("outside_pattern", f"This is about the whole broker, and you may only access {found}.")
 
 
-def pattern_of(request: HttpRequest) -> str:
-    user: Any = request.user
-    return str(user.token.pattern) if user.kind == "token" else "*"
-
-
-def require_session(request: HttpRequest) -> None:
-    """Require a signed-in user: a leaked token must not create others that outlive it."""
-    if request.user.kind != "user":
-        raise Refused("session_required", "Sign in to the console for this: a token cannot create tokens.")
+def require_bodies(request: HttpRequest) -> None:
+    """Refuse callers who may not read bodies: a filter tells them whatever they ask about those."""
+    if not request.user.may_read_bodies:
+        raise Refused("forbidden", "A filter that looks into bodies needs the right to read message bodies.")
 
 
 def require_export(request: HttpRequest) -> None:
@@ -63,6 +79,9 @@ def require_recent_login(request: HttpRequest) -> None:
         raise Refused("confirm_password", "Enter your password again at /confirm/, then repeat the request.")
 
 
-def accessible(request: HttpRequest, rows: Iterable[Any], name: str = "name") -> list[Any]:
-    """The rows whose topic or group the caller may access."""
-    return [row for row in rows if may_access(request, getattr(row, name))]
+def accessible(request: HttpRequest, rows: Iterable[Any], name: str = "name", kind: str = "") -> list[Any]:
+    """The rows whose topic or group the caller may access. name: the attribute that holds it. kind: "topic" or "group";
+    without it what the attribute is called says so, and a name of either has to fit both patterns."""
+    found = names(request)
+    may = {"topic": found.has_topic, "group": found.has_group}.get(kind or name, found.has)
+    return [row for row in rows if may(getattr(row, name))]

@@ -8,8 +8,12 @@ from pydantic import Field, model_validator
 
 from .message_schemas import MessageRowOut
 from .schemas import In, Out, PageOut, SentenceOut, Text
+from .times import Moment
 
-Result = Literal["replayed", "skipped_by_guard", "gone", "failed", "unknown", "not_reached"]
+Result = Literal[
+    "chosen", "replayed", "skipped_by_guard", "gone", "failed", "unknown", "not_chosen", "not_reached"
+]  # fmt: skip
+Replayed = Literal["no", "yes", "again"]
 #: Dead letters that one request may name.
 MOST_OFFSETS = 10_000
 
@@ -35,7 +39,7 @@ class DeadLetterGroupPage(PageOut):
 class DeadLetterOut(Out):
     """One dead letter. message.stored_at_ms: dead since. origin_topic, origin_id: where it was sent to. times_replayed:
     before it came here, and since. came_by_job: the replay whose copy it is. replayed_by: replays from here, the newest
-    first."""
+    first. copies: dead letters of the group that were this message once; null where that was not counted."""
 
     message: MessageRowOut = Field(validation_alias="row")
     origin_topic: Text | None
@@ -44,6 +48,7 @@ class DeadLetterOut(Out):
     times_replayed: int
     came_by_job: str | None
     replayed_by: list[str]
+    copies: int | None
 
 
 class DeadLetterPageOut(PageOut):
@@ -66,11 +71,112 @@ class DeadLetterPageOut(PageOut):
         return {name: getattr(page, name) for name in names} | {"items": page.rows}
 
 
+class CellOut(Out):
+    """topic: they were first sent to, "" when they do not say. hour_at_ms: when the hour begins that they died in."""
+
+    topic: Text
+    retries: int
+    hour_at_ms: int = Field(validation_alias="hour_ms")
+    count: int
+
+
+class DeadLetterSummaryOut(Out):
+    """A group's dead letters by where they come from, their retries and the hour they died in. counted of the total are
+    looked at so far (truncated: ask again, it goes on from there); cells and unreadable add up to it. messages: how
+    many different ones they once were; null where that was not counted. again: copies of replays that died again."""
+
+    group: Text
+    total: int
+    counted: int
+    unreadable: int
+    truncated: bool
+    cells: list[CellOut]
+    messages: int | None
+    again: int
+
+
+class ExpiringGroupOut(Out):
+    group: Text
+    count: int
+    first_at_ms: int = Field(validation_alias="first_ms")
+
+
+class ExpiringOut(Out):
+    """Dead letters that may expire within the time: their log file has been kept long enough by then."""
+
+    within_ms: int
+    total: int
+    groups: list[ExpiringGroupOut]
+
+
+class FilterOut(Out):
+    topic: Text | None = None
+    retries: int | None = None
+    key: Text | None = None
+    replayed: str | None = None
+
+
+class ByTopicOut(Out):
+    topic: Text | None
+    count: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_pair(cls, pair: Any) -> Any:
+        return {"topic": pair[0], "count": pair[1]} if isinstance(pair, tuple) else pair
+
+
+class RungOut(Out):
+    """Messages of a group that wait at a level. by_topic: where they were first consumed from."""
+
+    level: int
+    delay_ms: int | None
+    waiting: int
+    next_due_at_ms: int | None = Field(validation_alias="next_due_ms")
+    oldest_stored_at_ms: int | None = Field(validation_alias="oldest_stored_ms")
+    by_topic: list[ByTopicOut] = Field(validation_alias="origins")
+
+
+class RetryLadderOut(Out):
+    """A group's messages on their way back to it. ready: those that were due and are not consumed yet. truncated: the
+    time budget ended the count early, after `scanned` of `pending` messages of all groups; ask again, it goes on."""
+
+    group: Text
+    rungs: list[RungOut]
+    waiting: int
+    by_topic: list[ByTopicOut] = Field(validation_alias="origins")
+    ready: int
+    max_retries: int
+    scanned: int
+    pending: int
+    truncated: bool
+
+
+class RetryPlaceIn(In):
+    """A retry that waits. unique_id: the check that it is still the same one."""
+
+    level: Annotated[int, Field(ge=1, lt=1 << 31)]
+    queue_offset: Annotated[int, Field(ge=0, lt=1 << 62)]
+    unique_id: Annotated[str, Field(max_length=1024)] | None = None
+
+
+class RetryActIn(In):
+    """action: deliver_now (retry now), to_dead_letters or drop. Either `places`, or all of the group, or of one level:
+    the first `limit`, those due first; with `next_cursor` of the answer it goes on."""
+
+    action: Literal["deliver_now", "to_dead_letters", "drop"]
+    places: Annotated[list[RetryPlaceIn], Field(min_length=1, max_length=1000)] | None = None
+    level: Annotated[int, Field(ge=1, lt=1 << 31)] | None = None
+    cursor: Annotated[str, Field(max_length=4096)] | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 1000
+
+
 class ReplayOut(Out):
     """A replay of dead letters of one group. target: group (its retry topic), original (each to the topic it was sent
     to) or topic. state: running, paused, done, cancelled or failed; why: the reason, if the broker put it there.
     checking: it looks for copies that are stored already, and sends nothing. total = replayed + skipped_by_guard + gone
-    + failed + unknown + not_reached."""
+    + failed + unknown + not_chosen + not_reached. not_chosen: left out by its filter. tries_again: paused for something
+    that passes; the broker has it go on by itself."""
 
     id: str
     group: Text
@@ -85,9 +191,12 @@ class ReplayOut(Out):
     gone: int
     failed: int
     unknown: int
+    not_chosen: int
     not_reached: int
+    tries_again: bool
     rate: int
     max_replays: int
+    filter: FilterOut | None
     by: Text
     created_at_ms: int = Field(validation_alias="created_ms")
     changed_at_ms: int = Field(validation_alias="changed_ms")
@@ -108,14 +217,46 @@ class ReplayList(Out):
     unreadable: list[UnreadableReplayOut]
 
 
+class FilterIn(In):
+    """Which dead letters. topic: they were first sent to, "" for those that do not say. key: one of their keys, their
+    unique id, or the offset id they once had. replayed: not from here yet, already, or the copy of a replay."""
+
+    topic: Annotated[str, Field(max_length=255)] | None = None
+    retries: Annotated[int, Field(ge=0, lt=1 << 31)] | None = None
+    key: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    replayed: Replayed | None = None
+
+
+class ArchiveIn(In):
+    """Which dead letters: all there are; those of a time, a filter; or `offsets`, pairs of queue id and offset."""
+
+    from_ms: Annotated[int, Field(ge=0, lt=(1 << 63) - 1)] | None = None
+    to_ms: Annotated[int, Field(ge=0, lt=(1 << 63) - 1)] | None = None
+    filter: FilterIn | None = None
+    offsets: (
+        Annotated[
+            list[Annotated[list[Annotated[int, Field(ge=0, lt=1 << 62)]], Field(min_length=2, max_length=2)]],
+            Field(min_length=1, max_length=500),
+        ]
+        | None
+    ) = None
+    format: Literal["ndjson", "csv"] = "ndjson"
+
+    @model_validator(mode="after")
+    def _either(self) -> ArchiveIn:
+        if self.offsets is not None and (self.filter is not None or self.from_ms is not None or self.to_ms is not None):
+            raise ValueError("give offsets, or a time and filter, not both")
+        return self
+
+
 class ReplayIn(In):
-    """Which dead letters, where to, how fast. Without times and offsets: all there are now. offsets: pairs of queue id
-    and offset. max_replays: messages that were replayed so often are skipped."""
+    """Which dead letters, where to, how fast. Without times, filter and offsets: all there are now. offsets: pairs of
+    queue id and offset, without a filter. max_replays: messages that were replayed so often are skipped."""
 
     target: Literal["group", "original", "topic"] = "group"
     topic: Annotated[str, Field(min_length=1, max_length=127)] | None = None
-    from_ms: Annotated[int, Field(ge=0)] | None = None
-    to_ms: Annotated[int, Field(ge=0)] | None = None
+    from_ms: Moment | None = None
+    to_ms: Moment | None = None
     offsets: (
         Annotated[
             list[Annotated[list[Annotated[int, Field(ge=0, lt=1 << 63)]], Field(min_length=2, max_length=2)]],
@@ -123,13 +264,9 @@ class ReplayIn(In):
         ]
         | None
     ) = None
+    filter: FilterIn | None = None
     rate: Annotated[int, Field(ge=1, le=10_000)] = 100
     max_replays: Annotated[int, Field(ge=1, le=1000)] = 3
-
-
-class ByTopicOut(Out):
-    topic: Text | None
-    count: int
 
 
 class ReplayPlanOut(Out):
@@ -143,6 +280,7 @@ class ReplayPlanOut(Out):
     skipped_by_guard: int
     gone: int
     failed: int
+    not_chosen: int
     warnings: list[SentenceOut]
     job: ReplayOut | None
 
@@ -151,30 +289,41 @@ class ReplayPlanOut(Out):
     def _of_plan(cls, plan: Any) -> Any:
         if isinstance(plan, dict):
             return plan
-        names = ("total", "scanned", "truncated", "skipped_by_guard", "gone", "failed", "warnings", "job")
+        names = ("total", "scanned", "truncated", "skipped_by_guard", "gone", "failed", "not_chosen", "warnings",
+                 "job")  # fmt: skip
         by_topic = [{"topic": topic, "count": count} for topic, count in plan.by_topic]
         return {name: getattr(plan, name) for name in names} | {"by_topic": by_topic}
 
 
 class ReplayResultOut(Out):
-    """What became of one message of a replay. queue_id, queue_offset: of the dead letter."""
+    """What became of one message of a replay. queue_id, queue_offset, and what comes behind died_again: of the letter,
+    null when it cannot be read any more. died_again: whether its copy is a dead letter of the group once more; null
+    where that is not known."""
 
     number: int
     queue_id: int
     queue_offset: int
     result: str
     why: SentenceOut | None
+    died_again: bool | None
+    origin_topic: Text | None
+    origin_id: Text | None
+    unique_id: Text | None
+    keys: list[Text]
 
 
 class ReplayResultPageOut(PageOut):
-    """In the order of the replay. What it has not written down yet (about a second's work) counts as not reached."""
+    """In the order of the replay. What it has not written down yet (about a second's work) counts as not reached.
+    died_again: of the whole replay; null where that is not known (yet)."""
 
     items: list[ReplayResultOut]
     total: int
+    died_again: int | None
 
     @model_validator(mode="before")
     @classmethod
     def _of_page(cls, page: Any) -> Any:
         if isinstance(page, dict):
             return page
-        return {"items": page.rows, "next_cursor": page.next_cursor, "total": page.total}
+        names = ("next_cursor", "total", "died_again")
+        return {name: getattr(page, name) for name in names} | {"items": page.rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -84,14 +85,43 @@ def _not_running(request: HttpRequest, error: runtime.EngineNotRunning) -> HttpR
 
 
 def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
-    errors = [{"field": _field(one["loc"]), "message": clean(one["msg"])} for one in error.errors]
+    found = {(_field(one), _message(one)): None for one in error.errors}  # each branch of a union says it again
+    errors = [{"field": field, "message": message} for field, message in found]
     detail = "; ".join(f"{one['field']}: {one['message']}" for one in errors[:3])
     return problem(request, "invalid_input", detail, errors=errors[:50])
 
 
-def _field(location: tuple[Any, ...]) -> str:
+#: Pydantic's kinds of errors -> what is said instead of its own words, which name types of Python.
+_MESSAGES = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type", "dict_attributes_type"), "must be an object"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type"), "must be an array"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("string_type", "string_sub_type"), "must be text"),
+    "string_unicode": "must be text of whole characters",
+    "missing": "is required",
+    "extra_forbidden": "is not a field here",
+    "none_required": "must be null",
+    "recursion_loop": "is nested too deeply",
+}
+#: What pydantic puts behind a field for each branch of a union.
+_BRANCH = re.compile(r"(bool|int|str|float|none|list|dict|tuple|model)(\[.*)?\Z|(function|constrained|lax|tagged)-")
+_MODEL = re.compile(r"[A-Z][A-Za-z0-9]*In\Z")
+_SHOULD = re.compile(r"(Input|Value|String|List|Tuple|Set|Dictionary|Data) should (be|have|match) ")
+
+
+def _message(error: dict[str, Any]) -> str:
+    return _MESSAGES.get(error["type"]) or clean(_SHOULD.sub(r"must \2 ", error["msg"].removeprefix("Value error, ")))
+
+
+def _field(error: dict[str, Any]) -> str:
     """("body", "body", "name") -> "name": the source and, for bodies, the parameter's own name say nothing."""
+    location = error["loc"]
     parts = location[2:] if location[0] == "body" and len(location) > 2 else location[1:]
+    parts = tuple(part for part in parts if not _MODEL.match(str(part)))
+    while len(parts) > 1 and isinstance(parts[-1], str) and _BRANCH.match(parts[-1]):
+        parts = parts[:-1]
     return clean(".".join(str(part) for part in parts)) or str(location[0])
 
 

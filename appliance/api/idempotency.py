@@ -7,7 +7,7 @@ known whether it happened; the same key is refused then, for a second message wo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -26,28 +26,37 @@ _UNKNOWN = 503
 _JSON = "application/json; charset=utf-8"
 
 
-def once(request: HttpRequest, key: str | None, status: int, act: Callable[[], BaseModel]) -> HttpResponse:
+def once(
+    request: HttpRequest,
+    key: str | None,
+    status: int,
+    act: Callable[[], BaseModel],
+    place: Callable[[Any], str] | None = None,
+) -> HttpResponse:
     """The answer of act(), or the one it had when the key first came (with `Idempotency-Replayed: true`).
 
-    Keys of two callers never meet. A request that was refused leaves its key free.
+    Keys of two callers never meet. A request that was refused leaves its key free. place: the Location of what act()
+    made.
     """
+    headers: Callable[[BaseModel], dict[str, str]] = lambda made: {} if place is None else {"Location": place(made)}  # noqa: E731
     if key is None:
-        return _answer(_encoded(act()), status)
+        made = act()
+        return _answer(_encoded(made), status, headers(made))
     claim = _claim(request, key)
     if claim.status:
-        answer = _answer(bytes(claim.body), claim.status)
-        answer.headers["Idempotency-Replayed"] = "true"
-        return answer
+        return _answer(bytes(claim.body), claim.status, claim.headers | {"Idempotency-Replayed": "true"})
     try:
-        body = _encoded(act())
+        made = act()
+        body = _encoded(made)
     except (Unavailable, StoreBroken):
         _settle(claim, _UNKNOWN)
         raise
     except Exception:
         claim.delete()
         raise
+    claim.headers = headers(made)
     _settle(claim, status, body)
-    return _answer(body, status)
+    return _answer(body, status, claim.headers)
 
 
 def _claim(request: HttpRequest, key: str) -> IdempotentAnswer:
@@ -74,7 +83,7 @@ def _claim(request: HttpRequest, key: str) -> IdempotentAnswer:
 
 def _settle(claim: IdempotentAnswer, status: int, body: bytes = b"") -> None:
     claim.status, claim.body = status, body
-    claim.save(update_fields=["status", "body"])
+    claim.save(update_fields=["status", "headers", "body"])
 
 
 def _caller(request: HttpRequest) -> str:
@@ -91,5 +100,5 @@ def _encoded(answer: BaseModel) -> bytes:
     return json.encode(answer.model_dump())
 
 
-def _answer(body: bytes, status: int) -> HttpResponse:
-    return HttpResponse(body, status=status, content_type=_JSON)
+def _answer(body: bytes, status: int, headers: Mapping[str, str]) -> HttpResponse:
+    return HttpResponse(body, status=status, content_type=_JSON, headers=headers)

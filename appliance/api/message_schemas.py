@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AliasChoices, Field, model_validator
 
 from .schemas import In, Out, PageOut, SentenceOut, Text
+from .times import Moment
 
 
 class MessageRowOut(Out):
@@ -31,21 +32,26 @@ class MessageRowOut(Out):
 
 
 class ScannedOut(Out):
-    """What the page cost: messages read so far of the snapshot's total, and bytes and time for this page."""
+    """What the page cost: messages looked through so far of the snapshot's total, the size of their records and what
+    all come to (an estimate until the last page), and bytes and time for this page."""
 
     seen: int
     total: int
+    seen_bytes: int
+    total_bytes: int
     bytes: int
     ms: float
 
 
 class MessagePageOut(PageOut):
     """Messages of a snapshot; newer ones are not included. truncated: the time limit ended this page early; go on with
-    next_cursor. skipped: entries of this page whose record could not be read or has expired."""
+    next_cursor. skipped: entries of this page whose record could not be read or has expired. undecided: messages of
+    this page that a filter could not judge, as their body is too long or the pattern too costly."""
 
     items: list[MessageRowOut]
     truncated: bool
     skipped: int
+    undecided: int
     scanned: ScannedOut
     snapshot_at_ms: int
 
@@ -59,7 +65,15 @@ class MessagePageOut(PageOut):
             "next_cursor": page.next_cursor,
             "truncated": page.truncated,
             "skipped": page.skipped,
-            "scanned": {"seen": page.seen, "total": page.total, "bytes": page.scanned_bytes, "ms": page.took_ms},
+            "undecided": page.undecided,
+            "scanned": {
+                "seen": page.seen,
+                "total": page.total,
+                "seen_bytes": page.seen_bytes,
+                "total_bytes": page.total_bytes,
+                "bytes": page.scanned_bytes,
+                "ms": page.took_ms,
+            },
             "snapshot_at_ms": page.snapshot_at_ms,
         }
 
@@ -243,18 +257,43 @@ class MessageIn(In):
     properties: dict[str, str] = Field(default_factory=dict)
     queue_id: int | None = None
     delay_level: int = Field(0, ge=0, le=1000, description="A delay level, 0 for none: it is delivered later then.")
-    deliver_at_ms: int | None = Field(
-        None, ge=0, lt=1 << 62, description="Instead of a level: it is delivered at this time, wall clock in ms."
-    )
+    deliver_at_ms: Moment | None = Field(None, description="Instead of a level: it is delivered at this time.")
     half_of: str = Field(
         "",
         max_length=255,
         description="A producer group: it is a half message of it then, left open on purpose.",
     )
 
+    sharding_key: str = Field(
+        "", max_length=1000, description="Instead of a queue: messages with the same key go to the same queue."
+    )
+
     def body_bytes(self) -> bytes:
         data = self.body.data
         return base64.b64decode(data) if self.body.encoding == "base64" else data.encode()
+
+
+class DeliveryIn(In):
+    """Which member of which group consumes it. client_id: leave it out for the first one by its id."""
+
+    group: str = Field(max_length=255)
+    client_id: str | None = Field(None, max_length=1024)
+
+
+class DirectDeliveryOut(Out):
+    """What the client made of it. result: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION,
+    CR_RETURN_NULL, or empty when it did not say, or when it was a dry run (`delivered` is false then)."""
+
+    delivered: bool
+    group: Text
+    client_id: Text
+    offset_id: str
+    result: str
+    in_order: bool | None
+    auto_commit: bool | None
+    remark: Text
+    spent_ms: int | None
+    took_ms: float
 
 
 class SentOut(Out):

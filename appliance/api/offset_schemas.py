@@ -7,9 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from .schemas import In, Out, SentenceOut, Text
+from .times import Moment
 
 _MOST = (1 << 62) - 1
-_LAST_MS = (1 << 63) - 1
 
 
 class OffsetResetIn(In):
@@ -19,7 +19,7 @@ class OffsetResetIn(In):
     topics: list[str] | None = Field(None, min_length=1, max_length=1000)
     queues: list[int] | None = Field(None, min_length=1, max_length=4096)
     to: Literal["earliest", "latest", "time", "offset", "shift"]
-    at_ms: int | None = Field(None, ge=0, le=_LAST_MS)
+    at_ms: Moment | None = None
     offset: int | None = Field(None, ge=0, le=_MOST)
     by: int | None = Field(None, ge=-_MOST, le=_MOST)
 

@@ -13,13 +13,12 @@ from ninja import Query
 from ..engine.cursors import decode_cursor, encode_cursor
 from ..engine.errors import InvalidInput
 from .auth import accessible, has_pattern
+from .times import Moment
 
 Limit = Annotated[int, Query(50, ge=1, le=500, description="Items per page.")]
 Cursor = Annotated[str | None, Query(None, max_length=4096, description="The next_cursor of the previous page.")]
-# Milliseconds since 1970, as SQLite and the wire hold them: in 63 bits.
-_LAST_MS = (1 << 63) - 1
-From = Annotated[int | None, Query(None, alias="from", ge=0, le=_LAST_MS, description="Not before, ms since 1970.")]
-To = Annotated[int | None, Query(None, alias="to", ge=0, le=_LAST_MS, description="Not after, ms since 1970.")]
+From = Annotated[Moment | None, Query(None, alias="from", description="Not before this time.")]
+To = Annotated[Moment | None, Query(None, alias="to", description="Not after this time.")]
 
 # The largest page the window makes.
 _MOST = 500
@@ -35,9 +34,9 @@ def decode_position(cursor: str, question: object) -> int:
     try:
         number, digest = decode_cursor(cursor, tuple[int, str])
     except ValueError:
-        raise InvalidInput("cursor", "this cursor is not valid: start again without one") from None
+        raise InvalidInput("cursor", "this page link is no longer valid: start again without a cursor") from None
     if digest != _digest(question):
-        raise InvalidInput("cursor", "this cursor belongs to another filter, sort or limit")
+        raise InvalidInput("cursor", "this page link belongs to another filter, sort or limit")
     return number
 
 
@@ -58,17 +57,18 @@ def table(
     question: tuple[object, ...],
     named: bool = True,
     name: str = "name",
+    kind: str = "",
 ) -> dict[str, Any]:
     """{"items", "next_cursor", "total"} of a table of the window's.
 
     ask(page, page_size) -> a `snapshots.Page`. named: its rows have the name of a topic or
-    group, as the attribute `name`. A token with a pattern sees the rows it may access, and no count of others: then the
-    whole table is read.
+    group, as the attribute `name`; kind: which of the two, as in `auth.accessible`. A
+    caller with a pattern sees the rows it may access, and no count of others: then the whole table is read.
     """
     question = (*question, limit)
     number = page_number(cursor, question)
     if named and has_pattern(request):
-        return _one_page(accessible(request, _all_rows(ask), name), number, limit, question)
+        return rows_page(accessible(request, _all_rows(ask), name, kind), number, limit, question)
     page = ask(number, limit)
     rows = page.rows if page.page == number else ()
     more = page.page < page.pages and page.page == number
@@ -80,7 +80,8 @@ def _all_rows(ask: Callable[[int, int], Any]) -> list[Any]:
     return [row for number in range(1, first.pages + 1) for row in (first if number == 1 else ask(number, _MOST)).rows]
 
 
-def _one_page(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:
+def rows_page(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:
+    """{"items", "next_cursor", "total"} of rows that are all at hand."""
     shown = rows[(number - 1) * limit : number * limit]
     more = number * limit < len(rows)
     return {"items": shown, "total": len(rows), "next_cursor": encode_position(number + 1, question) if more else None}

@@ -80,7 +80,8 @@ class PageOut(Out):
 
 
 class MeOut(Out):
-    """Who you are. kind: "user" or "token". pattern: names of topics and groups that a token may access."""
+    """Who you are. kind: "user" or "token". topic_patterns, group_patterns: each of them has to fit a name that you
+    access; none: every name."""
 
     kind: str
     username: str
@@ -88,18 +89,24 @@ class MeOut(Out):
     role: str
     may_read_bodies: bool
     may_export: bool
-    pattern: str
+    topic_patterns: list[str]
+    group_patterns: list[str]
+
+
+Pattern = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class TokenIn(In):
-    """A new token. role, grants: never more than your own. pattern: a shell pattern for topic and group names."""
+    """A new token. role, grants: never more than your own. topic_pattern, group_pattern: shell patterns for the names
+    it may access. expires_in_days: 90 when it is left out, as in the console's form; null: it never expires."""
 
     name: str = Field(min_length=1, max_length=64)
     role: Literal["viewer", "operator", "admin"] = "viewer"
     may_read_bodies: bool = False
     may_export: bool = False
-    pattern: str = Field(default="*", min_length=1, max_length=255)
-    expires_in_days: int | None = Field(default=None, ge=1, le=3650)
+    topic_pattern: Pattern = "*"
+    group_pattern: Pattern = "*"
+    expires_in_days: int | None = Field(default=90, ge=1, le=3650)
 
 
 class TokenOut(Out):
@@ -112,7 +119,8 @@ class TokenOut(Out):
     role: str
     may_read_bodies: bool
     may_export: bool
-    pattern: str
+    topic_pattern: str
+    group_pattern: str
     created_at_ms: int
     expires_at_ms: int | None
     last_used_at_ms: int | None
@@ -137,6 +145,116 @@ class NewTokenOut(TokenOut):
 
 class TokenPage(PageOut):
     items: list[TokenOut]
+
+
+class UserRights(In):
+    """What a user may do; what is left out stays as it is."""
+
+    role: Literal["viewer", "operator", "admin"] = Field(default_factory=not_given)
+    may_read_bodies: bool = Field(default_factory=not_given)
+    may_export: bool = Field(default_factory=not_given)
+    topic_pattern: Pattern = Field(default_factory=not_given)
+    group_pattern: Pattern = Field(default_factory=not_given)
+
+
+class UserIn(UserRights):
+    """A new user. password: a first one, which they have to change; without it the answer has a link with which they
+    set their own."""
+
+    username: str = Field(min_length=1, max_length=64)
+    password: str | None = Field(default=None, min_length=1, max_length=1024)
+
+
+class UserPatch(UserRights):
+    """active: false ends all sessions and tokens of the user at once."""
+
+    active: bool = Field(default_factory=not_given)
+
+
+class UserOut(Out):
+    """identity: "" for somebody with a password here, else who vouches for them. must_change_password: they have a
+    first password."""
+
+    id: int
+    username: str
+    role: str
+    may_read_bodies: bool
+    may_export: bool
+    topic_pattern: str
+    group_pattern: str
+    identity: str
+    active: bool
+    must_change_password: bool
+    second_factor: bool
+    created_at_ms: int
+    last_sign_in_at_ms: int | None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_row(cls, row: Any) -> Any:
+        if isinstance(row, dict):
+            return row
+        names = ("id", "username", "role", "may_read_bodies", "may_export", "topic_pattern", "group_pattern",
+                 "identity", "must_change_password", "created_at_ms")  # fmt: skip
+        seen = row.last_login
+        return {name: getattr(row, name) for name in names} | {
+            "active": row.is_active,
+            "second_factor": row.has_second_factor,
+            "last_sign_in_at_ms": None if seen is None else int(seen.timestamp() * 1000),
+        }
+
+
+class UserPage(PageOut):
+    items: list[UserOut]
+    total: int
+
+
+class UserSecretOut(Out):
+    """What is shown only this once. set_password_link: good once, until set_password_until_ms; null when a password was
+    given. revoked_tokens: names of the tokens that ended."""
+
+    user: UserOut
+    set_password_link: str | None
+    set_password_until_ms: int | None
+    revoked_tokens: list[str]
+
+
+class SessionOut(Out):
+    """present: the one that asks. way: "password", "oidc", "proxy" or "set-up"."""
+
+    id: int
+    address: str
+    agent: Text
+    way: str
+    since_at_ms: int
+    seen_at_ms: int
+    present: bool
+
+
+class SessionList(Out):
+    items: list[SessionOut]
+
+
+class EndedOut(Out):
+    """ended: how many sessions."""
+
+    ended: int
+
+
+class PasswordIn(In):
+    """password: a new first one, which they have to change; without it the answer has a link."""
+
+    password: str | None = Field(default=None, min_length=1, max_length=1024)
+
+
+class SecondFactorRule(In):
+    """roles: those that need a second factor."""
+
+    roles: list[Literal["viewer", "operator", "admin"]] = Field(max_length=3)
+
+
+class SecondFactorRuleOut(Out):
+    roles: list[str]
 
 
 class AuditOut(Out):
@@ -321,12 +439,24 @@ class BrokerOut(Out):
 
 
 class SeriesOut(Out):
-    """Values at equal steps, oldest first; null: not sampled."""
+    """Values at equal steps, oldest first; null: nothing was measured, or it was not known. times_at_ms: where each
+    step begins. values: averages; lows and highs: of the same step. step_ms: how long it is."""
 
     name: str
     unit: str
     times_at_ms: list[int]
     values: list[float | None]
+    step_ms: int = 1000
+    lows: list[float | None] | None = None
+    highs: list[float | None] | None = None
+
+
+class MetricOut(Out):
+    """A figure of which a history is kept. of: "broker", "topic" or "group"."""
+
+    name: str
+    of: str
+    unit: str
 
 
 # --- changes

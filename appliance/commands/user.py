@@ -35,6 +35,7 @@ def _reset(name: str, password: str | None) -> None:
     from ..console.audit import record
     from ..console.models import User
     from ..console.password_rules import generate_password, password_problem
+    from ..console.sessions import end_all
     from ..console.tokens import revoke_all
 
     user = User.objects.named(name)
@@ -51,6 +52,7 @@ def _reset(name: str, password: str | None) -> None:
         user.save(update_fields=["password", "must_change_password"])
         note("user.reset_password", user.username)
         ended = revoke_all(user, note)
+        end_all(user)
     if password is None:
         print(f"New password of {user.username}: {new}")
     else:

@@ -225,10 +225,15 @@ def health_check() -> SealCheck:
 
 def check(rest_s: float = 0.0) -> Verdict:
     """Whether every entry is there and unaltered; reads all of them."""
+    return check_table(DatabaseTable(rest_s))
+
+
+def check_table(table: DatabaseTable) -> Verdict:
+    """The same of entries that are read in a way of the caller's."""
     seal = _seal()
     if seal is None:
         return Verdict("audit_none", {})
-    found = seal.check(DatabaseTable(rest_s), _is_marked())
+    found = seal.check(table, _is_marked())
     if not found.is_well:
         logger.error("audit log: %s", found)
     return found

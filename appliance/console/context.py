@@ -6,10 +6,11 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
-from django.utils import translation
+from django.utils import timezone, translation
 from django.utils.functional import SimpleLazyObject
 
 from .. import __version__
+from . import asked
 from .access import allows
 from .identity import AnonymousUser
 from .navigation import menu
@@ -36,5 +37,8 @@ def console(request: HttpRequest) -> dict[str, object]:
         "menu": SimpleLazyObject(lambda: menu(user, match.view_name if match else "")),
         "version": __version__,
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],
+        # As late as the page writes its notices: by then its view has read what it knows.
+        "unread": lambda: asked.unread(request),
+        "zone": timezone.get_current_timezone_name(),
         "request_id": getattr(request, "request_id", ""),
     }

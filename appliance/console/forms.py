@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .models import User
+from .models import Role, User
 from .password_rules import password_problem
 
 
@@ -39,6 +39,18 @@ class SignInForm(Form):
         widget=forms.TextInput(attrs={"autocomplete": "username", "autofocus": True, "autocapitalize": "none"}),
     )
     password = _password(gettext_lazy("Password"), new=False)
+
+
+class CodeForm(Form):
+    """A code of the second factor."""
+
+    code = forms.CharField(
+        label=gettext_lazy("Code"),
+        max_length=40,
+        widget=forms.TextInput(
+            attrs={"autocomplete": "one-time-code", "autofocus": True, "autocapitalize": "none", "spellcheck": "false"}
+        ),
+    )
 
 
 class ConfirmForm(Form):
@@ -99,24 +111,71 @@ class ChangePasswordForm(NewPasswordForm):
         self.user = user
 
 
+class SetPasswordForm(NewPasswordForm):
+    """A user's own first password, by a link."""
+
+    password = _password(gettext_lazy("New password"), new=True, help_text=_LENGTH)
+    again = _password(gettext_lazy("The same password again"), new=True)
+
+    def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.user = user
+
+
+class SecondFactorRuleForm(Form):
+    """The roles that need a second factor."""
+
+    roles = forms.MultipleChoiceField(
+        label=gettext_lazy("Roles that need a second factor"),
+        choices=Role.choices,
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+
+
+PATTERNS = ("topic_pattern", "group_pattern")
+
+
 class UserForm(forms.ModelForm):
-    """Role and rights; the name too while the user is new."""
+    """Role, rights and patterns; the name, and what the user is given, too while the user is new."""
+
+    first = forms.ChoiceField(
+        label=gettext_lazy("They get"),
+        choices=(
+            ("link", gettext_lazy("a link to set their password, good once and for 48 hours")),
+            ("password", gettext_lazy("a first password, which they have to change")),
+        ),
+        initial="link",
+        required=False,
+        widget=forms.RadioSelect,
+    )
 
     class Meta:
         model = User
-        fields = ("username", "role", "may_read_bodies", "may_export")
+        fields = ("username", "role", "may_read_bodies", "may_export", "topic_pattern", "group_pattern")
         labels = {  # noqa: RUF012
             "username": gettext_lazy("Name"),
             "role": gettext_lazy("Role"),
             "may_read_bodies": gettext_lazy("May read message bodies"),
             "may_export": gettext_lazy("May export messages"),
+            "topic_pattern": gettext_lazy("Topics"),
+            "group_pattern": gettext_lazy("Consumer groups"),
+        }
+        help_texts = {  # noqa: RUF012
+            "topic_pattern": gettext_lazy("A pattern for names they may access: orders-* for example, or * for all."),
+            "group_pattern": gettext_lazy("With another pattern than * they see no page about the whole broker."),
         }
         widgets = {"username": forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"})}  # noqa: RUF012
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, label_suffix="", **kwargs)
+        for name in PATTERNS:
+            self.fields[name].required = False
         if self.instance.pk:
             del self.fields["username"]
+            del self.fields["first"]
+        else:
+            self.order_fields(["username", "role"])
 
     def clean_username(self) -> str:
         username = str(self.cleaned_data["username"])
@@ -125,17 +184,11 @@ class UserForm(forms.ModelForm):
         return username
 
     def clean(self) -> dict[str, Any]:
+        """A pattern that is left empty is for every name; one that is not sent stays what it is."""
         cleaned = super().clean() or {}
-        person = self.instance
-        if person.pk and is_last_admin(User.objects.get(pk=person.pk)) and cleaned.get("role") != "admin":
-            raise ValidationError(_("This is the last administrator. Make another user an administrator first."))
+        for name in PATTERNS:
+            cleaned[name] = (cleaned.get(name) or "*") if name in self.data else getattr(self.instance, name)
         return cleaned
-
-
-def is_last_admin(person: User) -> bool:
-    """Whether this is the only active administrator."""
-    others = User.objects.active_admins().exclude(pk=person.pk)
-    return person.is_active and person.is_admin and not others.exists()
 
 
 class AddressForm(Form):

@@ -2,21 +2,23 @@
 it would bring fourteen migrations and a second permission system.
 
 `request.user` is a `User`, a `Bearer` (an API token) or `AnonymousUser`; all have username, label, kind, role,
-may_read_bodies, may_export and is_authenticated.
+may_read_bodies, may_export and is_authenticated. `names_for` says which topics and groups each may access.
 """
 
 from __future__ import annotations
 
 import hmac
 import time
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.hashers import check_password, make_password
 from django.middleware.csrf import rotate_token
 from django.utils import timezone
 
+from . import sessions
 from .models import Role, User
+from .patterns import Names, names_of
+from .tokens import chain
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from .models import ApiToken
 
 _USER, _HASH, _AT, _SEEN = "user", "password", "confirmed_at", "seen_at"
+# The row of `sessions` that the session lives by.
+_SIGN_IN = "sign_in"
 # A session is renewed at most this often, so that reading pages does not write to the database each time.
 _RENEW_S = 600
 
@@ -35,14 +39,14 @@ class AnonymousUser:
     username = label = ""
     kind = "nobody"
     role = ""
-    language = ""
+    language = time_zone = ""
     may_read_bodies = may_export = is_admin = must_change_password = False
     is_authenticated = is_active = False
     is_anonymous = True
 
 
 class Bearer:
-    """The caller behind an API token: never more than the token's owner may, now."""
+    """The caller behind an API token: never more than the token's owner may, now, nor than the token that made it."""
 
     kind = "token"
     is_authenticated = is_active = True
@@ -56,13 +60,18 @@ class Bearer:
         self.username = owner.username
         self.label = f"{owner.username}/{token.name}"
         self.language = ""
-        self.role = min(token.role, owner.role, key=ranks.index)
-        self.may_read_bodies = token.may_read_bodies and owner.may_read_bodies
-        self.may_export = token.may_export and owner.may_export
+        self.time_zone = ""
+        self.holders = (*chain(token), owner)
+        self.role = min((one.role for one in self.holders), key=ranks.index)
+        self.may_read_bodies = all(one.may_read_bodies for one in self.holders)
+        self.may_export = all(one.may_export for one in self.holders)
 
-    def may_access(self, name: str) -> bool:
-        """Whether a topic or group of this name is within the token's pattern."""
-        return fnmatchcase(name, self.token.pattern)
+
+def names_for(caller: Any) -> Names:
+    """The topics and groups that a caller may access: a user, a token's bearer, or nobody yet."""
+    if caller.kind == "token":
+        return names_of(*caller.holders)
+    return names_of(caller) if caller.kind == "user" else Names()
 
 
 def authenticate(username: str, password: str) -> User | None:
@@ -74,22 +83,28 @@ def authenticate(username: str, password: str) -> User | None:
     return user if check_password(password, user.password) and user.is_active else None
 
 
-def sign_in(request: HttpRequest, user: User) -> None:
-    """Make the session this user's, under a new key; what a stranger may have put into it is gone."""
+def sign_in(request: HttpRequest, user: User, way: str = "password") -> None:
+    """Make the session this user's, under a new key; what a stranger may have put into it is gone. way: how they came,
+    as in `models.SignIn`."""
+    _end_present(request)
     request.session.flush()
+    request.session[_SIGN_IN] = sessions.begin(request, user, way)
     request.session[_USER] = user.pk
     request.session[_HASH] = user.get_session_auth_hash()
     request.session[_AT] = request.session[_SEEN] = int(time.time())
     User.objects.filter(pk=user.pk).update(last_login=timezone.now())
     rotate_token(request)
     request.user = user
+    request.way = way
 
 
 def sign_out(request: HttpRequest) -> None:
     """Forget the session, here and in the database."""
+    _end_present(request)
     request.session.flush()
     rotate_token(request)
     request.user = AnonymousUser()
+    request.way = ""
 
 
 def confirm(request: HttpRequest) -> None:
@@ -107,19 +122,42 @@ def keep_signed_in(request: HttpRequest, user: User) -> None:
     """After users changed their own password: this session continues under a new key, all others end."""
     request.session.cycle_key()
     request.session[_HASH] = user.get_session_auth_hash()
+    sessions.end_all(user, but=present(request))
+
+
+def present(request: HttpRequest) -> int | None:
+    """The number of the request's session among those of its user."""
+    found = request.session.get(_SIGN_IN)
+    return found if isinstance(found, int) else None
+
+
+def way_of(request: HttpRequest) -> str:
+    """How the session's user came in; "" when nobody has."""
+    return str(getattr(request, "way", ""))
+
+
+def _end_present(request: HttpRequest) -> None:
+    number = present(request)
+    if number is not None:
+        sessions.end(number)
 
 
 def user_of(request: HttpRequest) -> Any:
-    """The user of the session, or AnonymousUser: also after a new password, or when the user was disabled."""
+    """The user of the session, or AnonymousUser: also after a new password, when the user was disabled, and when the
+    session was ended from elsewhere."""
     session = request.session
     pk = session.get(_USER)
     if pk is None:
         return AnonymousUser()
-    user = User.objects.filter(pk=pk, is_active=True).first()
-    if user is None or not hmac.compare_digest(session.get(_HASH, ""), user.get_session_auth_hash()):
+    row = sessions.row(present(request))
+    user = row.user if row is not None and row.user_id == pk and row.user.is_active else None
+    if row is None or user is None or not hmac.compare_digest(session.get(_HASH, ""), user.get_session_auth_hash()):
+        _end_present(request)
         session.flush()
         return AnonymousUser()
     now = int(time.time())
     if now - session.get(_SEEN, 0) > _RENEW_S:
         session[_SEEN] = now  # saved with a new expiry
+    sessions.seen(row, request)
+    request.way = row.way
     return user

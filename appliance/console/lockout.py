@@ -22,8 +22,9 @@ MAX_COUNTERS = 20_000
 class Lockout:
     """Any thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, limits: dict[str, int] = LIMITS) -> None:
         self._clock = clock
+        self._limits = limits
         self._lock = threading.Lock()
         # Guarded by _lock. Counter -> times of failures within the window; in order of first failure.
         self._failures: dict[tuple[str, str], deque[float]] = {}
@@ -43,7 +44,7 @@ class Lockout:
                 self._forget_locked(key, now)
                 times = self._failures.setdefault(key, deque())
                 times.append(now)
-                shut = shut or len(times) == LIMITS[key[0]]
+                shut = shut or len(times) == self._limits[key[0]]
             while len(self._failures) > MAX_COUNTERS:
                 del self._failures[next(iter(self._failures))]
         return shut
@@ -60,9 +61,10 @@ class Lockout:
     def _wait_locked(self, key: tuple[str, str], now: float) -> float:
         self._forget_locked(key, now)
         times = self._failures.get(key)
-        if times is None or len(times) < LIMITS[key[0]]:
+        limit = self._limits[key[0]]
+        if times is None or len(times) < limit:
             return 0.0
-        return times[-LIMITS[key[0]]] + WINDOW_S - now
+        return times[-limit] + WINDOW_S - now
 
     def _forget_locked(self, key: tuple[str, str], now: float) -> None:
         times = self._failures.get(key)

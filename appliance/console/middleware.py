@@ -7,6 +7,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable
+from datetime import UTC
 from typing import Any
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
@@ -14,15 +15,16 @@ from weakref import WeakKeyDictionary
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import DatabaseError
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.middleware.csrf import CsrfViewMiddleware
 from django.urls import reverse
-from django.utils import translation
+from django.utils import timezone, translation
 
 from .. import runtime
-from . import set_up, tokens
+from . import asked, proxy_sign_in, scope, second_factor, set_up, time_zones, tokens
 from .access import ACCESS, Rule, methods_of, rule_for
-from .identity import AnonymousUser, Bearer, user_of
+from .audit import audit
+from .identity import AnonymousUser, Bearer, names_for, sign_in, sign_out, user_of, way_of
 from .views import errors
 
 logger = logging.getLogger(__name__)
@@ -116,10 +118,31 @@ def caller_of(request: HttpRequest) -> Any:
     """The user of the request's session, the bearer of its token, or AnonymousUser."""
     header = request.headers.get("authorization")
     if header is None or not request.path_info.startswith((API_PREFIX, "/metrics")):
-        return user_of(request)
+        return _by_proxy(request, user_of(request))
     scheme, _, secret = header.partition(" ")
     token = tokens.authenticate(secret.strip()) if scheme.lower() == "bearer" else None
     return Bearer(token) if token else AnonymousUser()
+
+
+def _by_proxy(request: HttpRequest, user: Any) -> Any:
+    """The user whom a trusted proxy names, in a session of theirs. A session that a proxy began lives no longer than
+    the proxy says so."""
+    name = proxy_sign_in.name_in(request)
+    if name is None:
+        if user.is_authenticated and runtime.place().sign_in.proxy is not None and way_of(request) == "proxy":
+            sign_out(request)
+            return AnonymousUser()
+        return user
+    if user.is_authenticated and user.username.casefold() == name.casefold():
+        return user
+    found = proxy_sign_in.user_named(name, request.client_address, request.request_id)
+    if found is None:
+        if user.is_authenticated:
+            sign_out(request)
+        return AnonymousUser()
+    sign_in(request, found, "proxy")
+    audit(request, "user.sign_in", found.username, after={"way": "proxy"})
+    return found
 
 
 def client_address(request: HttpRequest) -> str:
@@ -133,8 +156,8 @@ def client_address(request: HttpRequest) -> str:
 
 
 class Language:
-    """The user's language, else the browser's cookie, else what the browser prefers. Stored values are never
-    translated."""
+    """The user's language, else the browser's cookie, else what the browser prefers; and the user's time zone, else
+    UTC. Stored values are never translated."""
 
     sync_capable = True
     async_capable = False
@@ -145,7 +168,8 @@ class Language:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         chosen = request.user.language
         language = chosen or translation.get_language_from_request(request)
-        with translation.override(language):
+        zone = time_zones.zone(request.user.time_zone) or UTC
+        with translation.override(language), timezone.override(zone):
             request.LANGUAGE_CODE = translation.get_language()
             response = self.get_response(request)
             response.headers.setdefault("Content-Language", translation.get_language() or "en")
@@ -163,7 +187,10 @@ class Access:
         self._csrf = CsrfViewMiddleware(get_response)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
+        response = self.get_response(request)
+        if response.headers.get("Content-Type", "").startswith("text/csv") and (names := asked.unread(request)):
+            return errors.unknown_parameters(request, names)
+        return response
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: dict[str, Any]
@@ -178,13 +205,21 @@ class Access:
             logger.error("access: refused, not in the table view=%r route=%r", match.view_name, match.route)
             return errors.forbidden(request)
         if rule.door == "setup" and not set_up.is_open():
-            raise Http404
+            return errors.set_up_is_over(request)
         if not rule.admits(user) and not (rule.door == "local" and is_this_machine(request)):
             return self._refused(request, rule, user)
-        if user.must_change_password and rule.role and match.view_name not in ("account", "confirm_password"):
+        if rule.role and (first := _comes_first(request, user)) and match.view_name not in (first, *_MEANWHILE):
             if request.path_info.startswith(API_PREFIX):
-                return errors.forbidden(request)
-            return HttpResponseRedirect(reverse("account"))
+                return errors.forbidden(request, comes_first=first)
+            return HttpResponseRedirect(reverse(first))
+        if user.kind == "user" and not match.route.startswith("api/") and not scope.admits(
+            user, match.view_name, kwargs.get("name")
+        ):  # fmt: skip
+            if match.view_name == "overview" and request.method in ("GET", "HEAD"):
+                return HttpResponseRedirect(reverse("topics"))
+            return errors.outside_pattern(request, str(names_for(user)))
+        if not request.path_info.startswith(API_PREFIX):
+            asked.watch(request)
         # Frameworks exempt their views from the check of forms; a session is only ever used with it.
         if getattr(view, "csrf_exempt", False) and user.kind == "user":
             return self._csrf.process_view(request, _not_exempt, (), {})
@@ -199,7 +234,7 @@ class Access:
     @staticmethod
     def _refused(request: HttpRequest, rule: Rule, user: Any) -> HttpResponse:
         if user.is_authenticated:
-            return errors.forbidden(request)
+            return errors.forbidden(request, rule)
         is_page = request.resolver_match is not None and request.resolver_match.view_name == "api_docs"
         if (request.path_info.startswith(API_PREFIX) and not is_page) or rule is ACCESS["metrics"]:
             return errors.unauthorized(request)
@@ -211,6 +246,20 @@ class Access:
         if re.search(r"\bjson\b|event-stream", request.headers.get("accept", "")):
             return JsonResponse({"detail": "sign in first"}, status=401)
         return HttpResponseRedirect(address)
+
+
+# What users may do before what comes first.
+_MEANWHILE = ("confirm_password", "second_factor_codes", "set_time_zone")
+
+
+def _comes_first(request: HttpRequest, user: Any) -> str:
+    """The page a user has to deal with before any other: a password of their own, a second factor; "" for none."""
+    by_password = way_of(request) not in ("proxy", "oidc")
+    if user.must_change_password and by_password:
+        return "account"
+    if user.kind == "user" and by_password and second_factor.is_missing(user):
+        return "second_factor"
+    return ""
 
 
 def is_this_machine(request: HttpRequest) -> bool:

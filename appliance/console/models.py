@@ -28,11 +28,16 @@ class Role(models.TextChoices):
 
 
 class Grants(models.Model):
-    """What a person or a token may do: a role, and two rights that no role brings along."""
+    """What a person or a token may do: a role, two rights that no role brings along, and the names it is kept to.
+
+    topic_pattern, group_pattern: shell patterns; "*" is every name. See `patterns`.
+    """
 
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.VIEWER)
     may_read_bodies = models.BooleanField(default=False)
     may_export = models.BooleanField(default=False)
+    topic_pattern = models.CharField(max_length=255, default="*")
+    group_pattern = models.CharField(max_length=255, default="*")
 
     class Meta:
         abstract = True
@@ -57,8 +62,15 @@ class User(AbstractBaseUser, Grants):
         validators=[RegexValidator(r"^[\w.@+-]+\Z", _("Letters, digits and . @ + - _ only."))],
     )
     language = models.CharField(max_length=10, blank=True, default="")
+    # A name of the IANA's ("Europe/Berlin"); "" is UTC.
+    time_zone = models.CharField(max_length=64, blank=True, default="")
     is_active = models.BooleanField(default=True)
     must_change_password = models.BooleanField(default=False)
+    # Who vouches for the user instead of a password: "" for nobody, "proxy", or "oidc:<issuer> <subject>".
+    identity = models.CharField(max_length=512, blank=True, default="", db_index=True)
+    # The second factor: its secret in base32, "" for none, and the last step of 30 s whose code was taken.
+    totp_secret = models.CharField(max_length=64, blank=True, default="")
+    totp_last_step = models.BigIntegerField(default=0)
     created_at_ms = models.BigIntegerField(default=now_ms)
 
     objects = UserManager()
@@ -80,17 +92,52 @@ class User(AbstractBaseUser, Grants):
     def is_admin(self) -> bool:
         return bool(self.role == Role.ADMIN)
 
+    @property
+    def has_second_factor(self) -> bool:
+        return bool(self.totp_secret)
+
+
+class RecoveryCode(models.Model):
+    """Stands in for a second factor once. Only its SHA-256 is kept. See `second_factor`."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="recovery_codes")
+    digest = models.CharField(max_length=64)
+
+
+class SetPasswordLink(models.Model):
+    """A link with which a user sets a password, once. Only the secret's SHA-256 is kept. See `password_links`."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="password_links")
+    digest = models.CharField(max_length=64, unique=True)
+    expires_at_ms = models.BigIntegerField()
+    used_at_ms = models.BigIntegerField(null=True, blank=True)
+
+
+class SignIn(models.Model):
+    """A session: where from, since when, last seen when. Without its row a session is over. See `sessions`."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_ins")
+    address = models.CharField(max_length=64, blank=True, default="")
+    agent = models.CharField(max_length=200, blank=True, default="")
+    # "password", "oidc", "proxy" or "set-up"
+    way = models.CharField(max_length=12)
+    since_ms = models.BigIntegerField(default=now_ms)
+    seen_ms = models.BigIntegerField(default=now_ms, db_index=True)
+
+    class Meta:
+        ordering = ("-seen_ms",)
+
 
 class ApiToken(Grants):
     """A key for programs. The secret is shown once; only its SHA-256 is kept. See `tokens`."""
 
     name = models.CharField(max_length=64)
     owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    # The token that made it: it may never do more than that one, and ends with it.
+    made_by = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="made")
     # The first characters of the secret, to recognise it by.
     prefix = models.CharField(max_length=12)
     digest = models.CharField(max_length=64, unique=True)
-    # Topics and groups the token may access, as a shell pattern.
-    pattern = models.CharField(max_length=255, default="*")
     created_at_ms = models.BigIntegerField(default=now_ms)
     expires_at_ms = models.BigIntegerField(null=True, blank=True)
     last_used_at_ms = models.BigIntegerField(null=True, blank=True)
@@ -145,3 +192,7 @@ class Setting(models.Model):
 
     key = models.CharField(max_length=64, primary_key=True)
     value = models.JSONField()
+
+
+# Django looks for models here alone.
+from .alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence  # noqa: E402, F401

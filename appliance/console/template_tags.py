@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from django import template
+from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -61,13 +64,16 @@ def as_duration(seconds: float | None) -> str:
 
 @register.filter
 def as_time(at_ms: int | None) -> SafeString | str:
-    """A wall time in milliseconds as `2026-11-21 13:34:32` UTC, in a <time> element."""
+    """A wall time in milliseconds as `2026-11-21 13:34:32` in the reader's zone, in a <time> that says which."""
     if at_ms is None:
         return _("not known")
-    from datetime import UTC, datetime
-
     try:
         moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+        shown = moment.astimezone(timezone.get_current_timezone())
     except (OverflowError, ValueError, OSError):
         return str(at_ms)
-    return mark_safe(f'<time datetime="{moment:%Y-%m-%dT%H:%M:%SZ}">{moment:%Y-%m-%d %H:%M:%S}</time>')
+    zone = "UTC" if shown.utcoffset() == timedelta(0) else f"{shown:%Z} ({shown:%z})"
+    return mark_safe(
+        f'<time datetime="{moment:%Y-%m-%dT%H:%M:%SZ}" title="{shown:%Y-%m-%d %H:%M:%S} {zone}">'
+        f"{shown:%Y-%m-%d %H:%M:%S}</time>"
+    )

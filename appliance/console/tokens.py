@@ -21,10 +21,12 @@ Note = Callable[[str, str, Any, Any], object]
 
 PREFIX = "rbx_"
 _SHOWN_CHARACTERS = 12
+# Tokens made by tokens made by tokens.
+LONGEST_CHAIN = 4
 # The time of last use is written at most this often.
 _LAST_USED_STEP_MS = 60_000
 # What a token of this owner's hangs on.
-_OWNERS = ("password", "is_active", "role", "may_read_bodies", "may_export")
+_OWNERS = ("password", "is_active", "role", "may_read_bodies", "may_export", "topic_pattern", "group_pattern")
 
 
 class OwnerChanged(Exception):
@@ -39,10 +41,15 @@ def create(
     may_read_bodies: bool = False,
     may_export: bool = False,
     pattern: str = "*",
+    topic_pattern: str | None = None,
+    group_pattern: str | None = None,
     expires_at_ms: int | None = None,
+    made_by: ApiToken | None = None,
 ) -> tuple[ApiToken, str]:
     """A new token and its secret, which cannot be had again. The caller audits it, in the same transaction.
 
+    pattern: for topics and for groups, where `topic_pattern` or `group_pattern` is not given.
+    made_by: the token that asks for it; with that one it ends.
     owner: as the request that asks for it found them. Raises OwnerChanged: a token made beside a reset of the password
     would outlive it.
     """
@@ -53,25 +60,37 @@ def create(
         ):
             raise OwnerChanged
         token = ApiToken.objects.create(
-            owner=owner, name=name, role=role, may_read_bodies=may_read_bodies, may_export=may_export, pattern=pattern,
-            expires_at_ms=expires_at_ms, prefix=secret[:_SHOWN_CHARACTERS], digest=_digest(secret),
+            owner=owner, made_by=made_by, name=name, role=role, may_read_bodies=may_read_bodies, may_export=may_export,
+            topic_pattern=pattern if topic_pattern is None else topic_pattern,
+            group_pattern=pattern if group_pattern is None else group_pattern, expires_at_ms=expires_at_ms,
+            prefix=secret[:_SHOWN_CHARACTERS], digest=_digest(secret),
         )  # fmt: skip
     return token, secret
 
 
 def authenticate(secret: str) -> ApiToken | None:
     """The token of this secret, when it is neither revoked nor expired and its owner is active."""
-    token = ApiToken.objects.select_related("owner").filter(digest=_digest(secret)).first()
+    token = ApiToken.objects.select_related("owner", "made_by").filter(digest=_digest(secret)).first()
     now = now_ms()
-    if token is None or token.revoked_at_ms is not None or not token.owner.is_active:
-        return None
-    if token.expires_at_ms is not None and token.expires_at_ms <= now:
+    if token is None or not token.owner.is_active or any(_is_over(one, now) for one in chain(token)):
         return None
     if now - (token.last_used_at_ms or 0) > _LAST_USED_STEP_MS:
         # A full disk is no reason to refuse whoever comes to look at it.
         with contextlib.suppress(DatabaseError):
             ApiToken.objects.filter(pk=token.pk).update(last_used_at_ms=now)
     return token
+
+
+def chain(token: ApiToken) -> list[ApiToken]:
+    """The token, the one that made it, the one that made that ..."""
+    found = [token]
+    while (maker := found[-1].made_by) is not None and len(found) <= LONGEST_CHAIN:
+        found.append(maker)
+    return found
+
+
+def _is_over(token: ApiToken, now: int) -> bool:
+    return token.revoked_at_ms is not None or (token.expires_at_ms is not None and token.expires_at_ms <= now)
 
 
 def revoke(token: ApiToken) -> None:
@@ -111,7 +130,7 @@ def label_of(token: ApiToken) -> str:
 
 def rights_of(token: ApiToken) -> dict[str, object]:
     """What the audit log keeps of a token."""
-    names = ("role", "may_read_bodies", "may_export", "pattern", "expires_at_ms")
+    names = ("role", "may_read_bodies", "may_export", "topic_pattern", "group_pattern", "expires_at_ms")
     return {name: getattr(token, name) for name in names}
 
 

@@ -87,7 +87,15 @@ WORDS: dict[str, str | Promise] = {
     "replayed": _("sent"),
     "skipped_by_guard": _("skipped"),
     "gone": _("expired"),
+    "not_chosen": _("left out by the filter"),
+    "chosen": _("all that were chosen"),
+    "again": _("died again"),
     "not_reached": _("still to come"),
+    # notices of alerts
+    "fired": _("alert"),
+    "resolved": _("over"),
+    "reminder": _("still on"),
+    "test": _("test"),
     # what is wrong with a group
     "consumption_off": _("paused"),
     "no_consumer": _("no client connected"),
@@ -112,6 +120,35 @@ WORDS: dict[str, str | Promise] = {
     "given_up": _("clients do not follow"),
     "replaced": _("moved again since"),
     "forgotten": _("without an offset"),
+    # acts on messages that wait, and on transactions
+    "possible": _("can be done"),
+    "done_for_now": _("done for now"),
+    "handled": _("handled before"),
+    "taken": _("being handled"),
+    "another": _("another message"),
+    "no_retry": _("no retry"),
+    "no_topic": _("cannot go there"),
+    "unsure": _("not certain"),
+    "not_saved": _("not saved"),
+    "asked": _("its producers were asked"),
+    "decided_before": _("decided before"),
+    "no_producer": _("no producer connected"),
+    "busy": _("producers busy"),
+    "committed": _("committed"),
+    "rolled_back": _("rolled back"),
+    "discarded": _("set aside"),
+    "lost": _("lost"),
+    "by_producer": _("by its producer"),
+    "by_check": _("by a producer that was asked"),
+    "by_administrator": _("by an administrator"),
+    "by_broker": _("by the broker"),
+    "15m": _("15 minutes"),
+    "2h": _("2 hours"),
+    "1d": _("1 day"),
+    "7d": _("7 days"),
+    "40d": _("40 days"),
+    # jobs
+    "interrupted": _("interrupted"),
     # audit
     "done": _("done"),
     "refused": _("refused"),
@@ -227,10 +264,37 @@ SENTENCES: dict[str, str] = {
     ),
     "dead_letters": gettext_noop("Dead letters of %(group)s: %(count)d."),
     "nobody_consumes": gettext_noop("%(group)s has a backlog of %(lag)d, and none of its clients is connected."),
-    "stuck": gettext_noop("%(group)s has a backlog of %(lag)d, and has committed nothing for %(minutes)d minutes."),
+    "stuck": gettext_noop("%(group)s has a backlog of %(lag)d, and has committed nothing for %(idle_span)s."),
     "subscriptions_differ": gettext_noop(
         "Clients of %(group)s subscribe to different things; some messages may reach nobody."
     ),
+    "dead_letters_expire": gettext_noop(
+        "Dead letters of %(group)s: %(count)d. The first may be deleted in %(left_span)s."
+    ),
+    "nobody_consumes_late": gettext_noop(
+        "%(group)s is %(late_span)s behind, and none of its clients is connected. Messages waiting: %(lag)d."
+    ),
+    "consumption_is_off_behind": gettext_noop("Consumption is switched off for %(group)s. Messages waiting: %(lag)d."),
+    "falls_behind": gettext_noop(
+        "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it "
+        "commits %(went)s. Messages waiting: %(lag)d."
+    ),
+    "catching_up": gettext_noop(
+        "%(group)s is %(late_span)s behind and catches up in about %(eta_span)s. Messages waiting: %(lag)d."
+    ),
+    "queues_stuck": gettext_noop(
+        "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. Messages waiting there: %(lag)d."
+    ),
+    "queues_unread": gettext_noop(
+        "Messages of %(topic)s that nobody can read: %(count)d. They are in queues from %(queues)d on, "
+        "and the topic has %(queues)d read queues."
+    ),
+    "queues_unreadable": gettext_noop(
+        "%(topic)s has %(write)d write queues and %(read)d read queues: what is sent to the others, nobody can read."
+    ),
+    "disk_full_soon": gettext_noop("At this rate the disk reaches its limit on %(full_at_ms)s."),
+    "disk_kept_by_retention": gettext_noop("At this rate old messages are deleted before the disk is full."),
+    "unreadable_writes": gettext_noop("Messages that are sent to queues %(first)d to %(last)d can be read by nobody."),
     "more_needs": gettext_noop("More groups that need a look: %(count)d."),
     "diag_consumption_off": gettext_noop("Consumption is switched off: its consumers get no messages."),
     "diag_no_consumer": gettext_noop("No consumer is connected; messages waiting: %(count)d."),
@@ -238,7 +302,7 @@ SENTENCES: dict[str, str] = {
         "What its clients filter %(topic)s by is refused, and so are their pulls: %(reason)s."
     ),
     "diag_expression_lets_nothing": gettext_noop(
-        "Its expression for %(topic)s lets none of the last %(count)d messages through that were looked at."
+        "Its expression for %(topic)s let none of the last messages through that were looked at: %(count)d."
     ),
     "diag_subscriptions_differ": gettext_noop(
         "Its consumers subscribe to %(topic)s in %(versions)d different ways; some messages may reach nobody."
@@ -255,7 +319,7 @@ SENTENCES: dict[str, str] = {
         " on; messages waiting in it: %(count)d."
     ),
     "diag_slow_handler": gettext_noop(
-        "Its consumers have %(count)d messages of %(topic)s that are not consumed yet, and consume %(rate).1f a second."
+        "Messages of %(topic)s its consumers have not finished: %(count)d; they consume %(rate).1f a second."
     ),
     "diag_retries_storming": gettext_noop(
         "%(retries).1f messages a second come back as retries, and %(rate).1f are consumed."
@@ -309,7 +373,7 @@ SENTENCES: dict[str, str] = {
     "expression_refused": gettext_noop("What it filters by is refused, and so are its pulls: %(reason)s."),
     "filtered_by_expression": gettext_noop("The %(kind)s filter %(expression)s keeps it out."),
     "consumption_is_off": gettext_noop("Consumption is switched off for the group."),
-    "group_is_gone": gettext_noop("There is no such group any more."),
+    "group_is_gone": gettext_noop("This group does not exist any more."),
     "topic_not_readable": gettext_noop("The topic may not be read."),
     "queue_not_readable": gettext_noop("Queue %(queue)d is not read: the topic has %(count)d read queues."),
     "not_subscribed": gettext_noop("The connected clients do not subscribe to the topic."),
@@ -320,6 +384,16 @@ SENTENCES: dict[str, str] = {
     "copy_not_found": gettext_noop("It was due, but its copy was not found: it may have expired or been dropped."),
     "broadcast_keeps_offsets": gettext_noop("A broadcasting group keeps its offsets on its clients."),
     "never_committed": gettext_noop("The group has not committed an offset yet."),
+    "queue_never_committed": gettext_noop(
+        "The group has committed offsets of other queues here, but none of queue %(queue)d."
+    ),
+    "filter_depends": gettext_noop(
+        "Its members subscribe to different things: who has queue %(queue)d decides whether it is kept out."
+    ),
+    "past_or_filtered": gettext_noop(
+        "The committed offset %(offset)d is past it, but its members subscribe to different things: it was "
+        "consumed, or kept out by the filter of whoever had queue %(queue)d."
+    ),
     "some_never_committed": gettext_noop(
         "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
     ),
@@ -338,7 +412,7 @@ SENTENCES: dict[str, str] = {
     "group_online": gettext_noop("Connected clients of %(group)s: %(count)d."),
     "topic_has_messages": gettext_noop("Messages that can no longer be read: %(count)d."),
     "queues_taken_away": gettext_noop(
-        "Queues %(first)d to %(last)d can no longer be read; they hold %(count)d messages."
+        "Queues %(first)d to %(last)d can no longer be read; messages in them: %(count)d."
     ),
     "fewer_write_queues": gettext_noop("Producers stop using queues %(first)d to %(last)d."),
     "leftover_topic": gettext_noop("The topic %(topic)s stays; messages in it: %(count)d."),
@@ -368,8 +442,10 @@ SENTENCES: dict[str, str] = {
     "cannot_sort": gettext_noop("It cannot be sorted by %(key)s; choose one of %(choices)s."),
     "not_a_time": gettext_noop("%(field)s must be milliseconds since 1970."),
     "times_reversed": gettext_noop("The end time is before the start time."),
-    "bad_cursor": gettext_noop("This cursor is not valid."),
-    "foreign_cursor": gettext_noop("This cursor belongs to another topic."),
+    "bad_cursor": gettext_noop("This page link is no longer valid."),
+    "foreign_cursor": gettext_noop("This page link belongs to another topic."),
+    "cursor_of_another_filter": gettext_noop("This page link belongs to another filter."),
+    "bad_filter": gettext_noop("The filter is wrong at line %(line)d, column %(column)d: %(reason)s."),
     "bad_place": gettext_noop("A message's place is written topic/queue/offset."),
     "bad_offset_id": gettext_noop("An offset id has 32 or 56 hex digits."),
     "topic_exists": gettext_noop("The topic %(name)s already exists."),
@@ -400,7 +476,7 @@ SENTENCES: dict[str, str] = {
     "option_refused": gettext_noop("%(name)s %(reason)s."),
     "not_saved": gettext_noop("The change cannot be saved, and was not made: %(reason)s."),
     # replay of dead letters
-    "replay_store_refused": gettext_noop("The message log takes no messages: %(reason)s. Resume the job when it does."),
+    "replay_store_refused": gettext_noop("The message log takes no messages: %(reason)s."),
     "replay_unreadable": gettext_noop("Dead letters cannot be read: %(reason)s."),
     "replay_journal_failing": gettext_noop("The job's journal cannot be written: %(reason)s."),
     "replay_journal_damaged": gettext_noop("The job's journal cannot be read: %(reason)s. Nothing is sent for it."),
@@ -416,7 +492,7 @@ SENTENCES: dict[str, str] = {
     "replay_group_gone": gettext_noop("The group %(group)s does not exist any more."),
     "replay_letters_gone": gettext_noop("The topic %(topic)s with the dead letters does not exist any more."),
     "replay_not_reached": gettext_noop("The job has not come to it."),
-    "replay_guarded": gettext_noop("It has been replayed %(count)d times or more already."),
+    "replay_guarded": gettext_noop("Replays so far: %(count)d or more."),
     "replay_record_unreadable": gettext_noop("The dead letter cannot be read."),
     "replay_no_origin": gettext_noop("It does not say which topic it was sent to."),
     "replay_no_topic": gettext_noop("The topic it was to go to does not exist."),
@@ -431,16 +507,22 @@ SENTENCES: dict[str, str] = {
     "replay_topic_missing": gettext_noop("Name the topic that the copies go to."),
     "replay_topic_unused": gettext_noop('A topic is named only with the target "topic", not with %(target)s.'),
     "replay_offsets_or_times": gettext_noop("Give offsets or times, not both."),
+    "replay_offsets_or_filter": gettext_noop("Give offsets or a filter, not both."),
+    "replay_not_chosen": gettext_noop("The filter leaves it out."),
     "replay_nothing": gettext_noop("There is nothing to replay."),
     "replay_too_many": gettext_noop("These are %(count)d messages; one job replays %(limit)d at most."),
     "replay_no_such_offset": gettext_noop("Queue %(queue)d has no offset %(offset)d; it ends at %(end)d."),
     "replay_long_list": gettext_noop("A list holds %(limit)d offsets at most."),
     "group_or_topic": gettext_noop("Choose a group or a topic, not both."),
+    "queue_or_key": gettext_noop("Give either a queue or a sharding key, which chooses one."),
+    "filter_too_long": gettext_noop("A filter has at most %(limit)d characters."),
+    "expression_wrong": gettext_noop("This is no SQL92 expression: %(reason)s."),
     "level_or_time": gettext_noop("Give either a delay level or a time."),
     "waiting_record_gone": gettext_noop("Its record is no longer in the log."),
     "waiting_target_missing": gettext_noop("Its record does not say where it is to go."),
     "waiting_topic_gone": gettext_noop("The topic %(topic)s that it is for does not exist."),
     "waiting_places_or_filter": gettext_noop("Name the messages, or choose them by group, topic or level."),
+    "retry_of_another": gettext_noop("One of these messages is not a retry of this group."),
     "waiting_bad_place": gettext_noop("A waiting message is named by its level and its offset there."),
     "waiting_delivered": gettext_noop("It is being delivered, or has been."),
     "waiting_handled": gettext_noop("It has been handled before."),

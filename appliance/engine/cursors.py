@@ -14,7 +14,7 @@ _CRC_BYTES = 4
 T = TypeVar("T")
 
 
-def encode_cursor(fields: tuple[int | str, ...]) -> str:
+def encode_cursor(fields: tuple[object, ...]) -> str:
     raw = msgspec.msgpack.encode((_VERSION, fields))
     return (raw + zlib.crc32(raw).to_bytes(_CRC_BYTES, "big")).hex()
 

@@ -14,11 +14,11 @@ from django.test import Client
 from appliance import runtime
 from appliance.console import tokens
 from appliance.console.models import User
-from tests.console.conftest import _a_fresh_door, client_as, people, pretend_running
+from tests.console.conftest import _a_fresh_door, client_as, people, pretend_running, recorded
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 
-__all__ = ["_a_fresh_door", "client_as", "people"]
+__all__ = ["_a_fresh_door", "client_as", "people", "recorded"]
 
 NAMES = (f"Orders-{number}" for number in itertools.count())
 
@@ -45,6 +45,9 @@ class Caller:
 
     def patch(self, address: str, body: Any, **headers: str) -> Any:
         return self.ask("PATCH", address, body, **headers)
+
+    def put(self, address: str, body: Any, **headers: str) -> Any:
+        return self.ask("PUT", address, body, **headers)
 
     def delete(self, address: str, **headers: str) -> Any:
         return self.ask("DELETE", address, **headers)

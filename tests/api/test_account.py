@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from appliance.console import tokens
 from appliance.console.models import ApiToken, AuditEntry, User
 
 from .conftest import Caller, answer_of, problem_of
@@ -15,12 +16,11 @@ pytestmark = pytest.mark.django_db
 def test_me(client_as, by_token):
     assert answer_of(Caller(client_as("operator")).get("/me")) == {
         "kind": "user", "username": "the-operator", "label": "the-operator", "role": "operator",
-        "may_read_bodies": False, "may_export": False, "pattern": "*",
+        "may_read_bodies": False, "may_export": False, "topic_patterns": [], "group_patterns": [],
     }  # fmt: skip
-    mine = answer_of(by_token("viewer", "may_export", pattern="a*").get("/me"))
-    assert (mine["kind"], mine["label"], mine["may_export"], mine["pattern"]) == (
-        "token", "the-viewer/a token", True, "a*",
-    )  # fmt: skip
+    mine = answer_of(by_token("viewer", "may_export", topic_pattern="a*", group_pattern="b*").get("/me"))
+    assert (mine["kind"], mine["label"], mine["may_export"]) == ("token", "the-viewer/a token", True)
+    assert (mine["topic_patterns"], mine["group_patterns"]) == (["a*"], ["b*"])
 
 
 def test_a_token_is_shown_once_and_works(client_as):
@@ -46,9 +46,33 @@ def test_nobody_makes_a_token_that_may_more_than_they(client_as, more):
     assert not ApiToken.objects.exists()
 
 
-def test_a_token_makes_no_tokens(admin):
-    problem_of(admin.post("/tokens", {"name": "child"}), 403, "session_required")
-    assert ApiToken.objects.count() == 1
+def test_a_token_that_a_token_makes_may_do_no_more_and_ends_with_it(by_token, people):
+    maker = by_token("operator", "may_export", topic_pattern="a*")
+    problem_of(maker.post("/tokens", {"name": "child", "role": "admin"}), 403, "exceeds_caller")
+    problem_of(maker.post("/tokens", {"name": "child", "may_read_bodies": True}), 403, "exceeds_caller")
+    made = answer_of(maker.post("/tokens", {"name": "child", "role": "operator", "expires_in_days": None}), 201)
+    child = Caller(Client(), made["secret"])
+    assert (me := answer_of(child.get("/me")))["role"] == "operator"
+    assert me["topic_patterns"] == ["a*"], "whatever its own pattern is"
+    ApiToken.objects.filter(name="a token").update(role="viewer")
+    assert answer_of(child.get("/me"))["role"] == "viewer"
+    ApiToken.objects.filter(name="a token").update(revoked_at_ms=1)
+    problem_of(child.get("/me"), 401, "unauthorized")
+
+
+def test_tokens_of_tokens_of_tokens_come_to_an_end(by_token):
+    caller, made = by_token("viewer"), 0
+    while (answer := caller.post("/tokens", {"name": f"child {made}"})).status_code == 201:
+        caller, made = Caller(Client(), answer.json()["secret"]), made + 1
+    problem_of(answer, 403, "exceeds_caller")
+    assert made == tokens.LONGEST_CHAIN - 1
+
+
+def test_a_token_expires_as_the_form_says_unless_it_is_said_not_to(client_as):
+    person = Caller(client_as("viewer"))
+    made = answer_of(person.post("/tokens", {"name": "ci"}), 201)
+    assert made["expires_at_ms"] - made["created_at_ms"] == pytest.approx(90 * 86_400_000, abs=10_000)
+    assert answer_of(person.post("/tokens", {"name": "ever", "expires_in_days": None}), 201)["expires_at_ms"] is None
 
 
 def test_one_sees_and_revokes_ones_own_tokens_and_an_administrator_everybodys(people, client_as, by_token):

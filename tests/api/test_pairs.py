@@ -10,19 +10,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
 from appliance import runtime
 from appliance.api.api import operations
-from appliance.console import tokens
+from appliance.console import jobs, tokens
 from appliance.console.access import ACCESS
-from appliance.console.models import ApiToken, AuditEntry, User
+from appliance.console.alert_models import AlertChannel, AlertRule, AlertSilence
+from appliance.console.models import ApiToken, AuditEntry, SignIn, User, now_ms
 from appliance.engine.errors import Unavailable
 from tests.console.conftest import age_login
 from tests.console.test_access import PAGES
 from tests.support.dead_letters import make_group, put_dead_letters
 from tests.support.engine import RunningEngine
+from tests.support.halves import set_aside
 from tests.support.members import Member
 
 from .conftest import NAMES, Caller, answer_of, problem_of
@@ -34,7 +37,24 @@ PAGE_OF = {
     "GET api/v1/tokens": "tokens",
     "POST api/v1/tokens": "token_create",
     "DELETE api/v1/tokens/<int:token_id>": "token_revoke",
+    "GET api/v1/me/sessions": "account",
+    "DELETE api/v1/me/sessions/<int:number>": "session_end",
+    "GET api/v1/users": "users",
+    "POST api/v1/users": "user_create",
+    "GET api/v1/users/<username>": "user",
+    "PATCH api/v1/users/<username>": "user",
+    "POST api/v1/users/<username>/password": "user_reset_password",
+    "DELETE api/v1/users/<username>/second-factor": "user_second_factor_off",
+    "GET api/v1/users/<username>/sessions": "user",
+    "DELETE api/v1/users/<username>/sessions": "user_end_sessions",
+    "GET api/v1/system/second-factor": "users",
+    "PUT api/v1/system/second-factor": "second_factor_rule",
     "GET api/v1/audit": "audit",
+    "POST api/v1/audit/checks": "audit_check",
+    "GET api/v1/jobs": "jobs",
+    "GET api/v1/jobs/<job>": "job",
+    "POST api/v1/jobs/<job>/cancel": "job_cancel",
+    "GET api/v1/jobs/<job>/files/<name>": "job_file",
     "GET api/v1/system": "system",
     "GET api/v1/system/retention": "system",
     "POST api/v1/system/retention/clean": "system_clean",
@@ -42,6 +62,7 @@ PAGE_OF = {
     "GET api/v1/system/config": "system_config",
     "PATCH api/v1/system/config": "system_config_change",
     "GET api/v1/broker": "overview",
+    "GET api/v1/metrics": "overview",
     "GET api/v1/metrics/series": "overview",
     "GET api/v1/topics": "topics",
     "POST api/v1/topics": "topic_create",
@@ -55,6 +76,8 @@ PAGE_OF = {
     "GET api/v1/topics/<topic>/producers": "topic",
     "GET api/v1/topics/<topic>/messages": "messages",
     "POST api/v1/topics/<topic>/messages": "send_message",
+    "POST api/v1/topics/<topic>/exports": "message_export",
+    "POST api/v1/topics/<topic>/imports": "message_import",
     "GET api/v1/groups": "groups",
     "POST api/v1/groups": "group_create",
     "GET api/v1/groups/<group>": "group",
@@ -74,12 +97,43 @@ PAGE_OF = {
     "GET api/v1/groups/<group>/offset-resets/<int:reset_id>": "group_reset_done",
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "group_reset_undo",
     "GET api/v1/dead-letters": "dead_letter_groups",
+    "GET api/v1/dead-letters/expiring": "dead_letter_groups",
+    "GET api/v1/groups/<group>/dead-letters/summary": "dead_letters",
+    "POST api/v1/groups/<group>/dead-letters/archives": "archive_create",
+    "GET api/v1/groups/<group>/retries": "group_retries",
+    "POST api/v1/groups/<group>/retries/acts": "group_retries_act",
     "GET api/v1/groups/<group>/dead-letters": "dead_letters",
     "POST api/v1/groups/<group>/replays": "replay_create",
     "GET api/v1/replays": "dead_letter_groups",
     "GET api/v1/replays/<job>": "replay",
     "GET api/v1/replays/<job>/results": "replay",
     "POST api/v1/replays/<job>/<act>": "replay_act",
+    "GET api/v1/alerts": "alerts",
+    "GET api/v1/alerts/<int:alert_id>": "alert",
+    "GET api/v1/alert-rules": "alert_rules",
+    "POST api/v1/alert-rules": "alert_rule_create",
+    "GET api/v1/alert-rules/<int:rule_id>": "alert_rule",
+    "PUT api/v1/alert-rules/<int:rule_id>": "alert_rule",
+    "DELETE api/v1/alert-rules/<int:rule_id>": "alert_rule_delete",
+    "GET api/v1/alert-channels": "alert_channels",
+    "POST api/v1/alert-channels": "alert_channel_create",
+    "GET api/v1/alert-channels/<int:channel_id>": "alert_channel",
+    "PUT api/v1/alert-channels/<int:channel_id>": "alert_channel",
+    "DELETE api/v1/alert-channels/<int:channel_id>": "alert_channel_delete",
+    "POST api/v1/alert-channels/<int:channel_id>/tests": "alert_channel_test",
+    "GET api/v1/alert-silences": "alerts",
+    "POST api/v1/alert-silences": "alert_silence_create",
+    "DELETE api/v1/alert-silences/<int:silence_id>": "alert_silence_end",
+    "GET api/v1/delayed": "delayed",
+    "GET api/v1/delayed/histogram": "delayed",
+    "POST api/v1/delayed/acts": "delayed_act",
+    "GET api/v1/transactions": "transactions",
+    "GET api/v1/transactions/open": "transactions",
+    "GET api/v1/transactions/discarded": "transactions",
+    "GET api/v1/transactions/resolved": "transactions",
+    "POST api/v1/transactions/checks": "transaction_check",
+    "POST api/v1/transactions/decisions": "transaction_decide",
+    "POST api/v1/transactions/resumes": "transaction_resume",
     "GET api/v1/clients": "clients",
     "GET api/v1/clients/<client_id>": "client",
     "GET api/v1/search": "search",
@@ -91,14 +145,23 @@ PAGE_OF = {
 _MACHINE = "for machines, without a caller"
 _DOOR = "a session's own: a token neither comes nor goes"
 _SET_UP = "of the first start only, with its link"
-_PEOPLE = "people are managed by people"
+_OWN = "a person's own: a program has no phone, reads times in UTC, and gets secrets in its answers"
 ALONE = {
     **dict.fromkeys(("healthz", "readyz", "metrics", "static_file", "nsaddr", "nsaddr_unit"), _MACHINE),
     **dict.fromkeys(("login", "logout", "set_language", "confirm_password"), _DOOR),
     **dict.fromkeys(("setup", "setup_administrator", "setup_address", "setup_message", "setup_message_count"), _SET_UP),
-    **dict.fromkeys(("users", "user_create", "user", "user_reset_password", "user_set_active"), _PEOPLE),
+    **dict.fromkeys(("login_code", "login_oidc", "login_oidc_back", "set_password"), _DOOR),
+    **dict.fromkeys(("second_factor", "second_factor_off", "second_factor_codes", "set_time_zone"), _OWN),
+    **dict.fromkeys(("user_secret", "token_created"), _OWN),
+    "user_set_active": "PATCH .../users/<username>, whose page has a button of its own for it",
     "overview_live": "the overview again, as a stream",
+    "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
+    "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
+    "replay_results_file": "GET .../replays/<job>/results, whose rows it joins",
+    "group_retries_done": "what the answer of POST .../retries/acts says, kept for the page",
     "replay_progress": "GET .../replays/<job>, whose figures it shows again each second",
+    "delayed_done": "what POST .../delayed/acts answers, shown again",
+    "transaction_done": "what POST .../transactions/checks and .../decisions answer, shown again",
     "group_now": "the group's page again, every five seconds",
     "group_reset_progress": "GET .../offset-resets/<int:reset_id>, whose states it shows again each second",
     "system_logs": "whoever reads logs with a program reads the process's own",
@@ -139,6 +202,18 @@ class Act:
         self.named = named
 
 
+def _session_of(username: str) -> int:
+    return SignIn.objects.create(user=User.objects.get(username=username), way="password").pk
+
+
+def _user(name: str, seen: bool = False) -> User:
+    """A user with a second factor; seen: signed in somewhere."""
+    found = User.objects.create(username=name, totp_secret="A" * 32)
+    if seen:
+        SignIn.objects.create(user=found, way="password")
+    return found
+
+
 def _token_of(name: str) -> int:
     owner = User.objects.get(username="the-admin")
     return tokens.create(owner, name, "viewer")[0].pk
@@ -149,14 +224,46 @@ TOPIC = {"name": "", "kind": "NORMAL", "read_queues": 4, "write_queues": 4, "rea
 GROUP = {"name": "", "consume_enable": "on", "retry_max_times": 7, "retry_queue_nums": 1, "step": "apply"}
 RESET = {"topic": "", "queues": "0", "to": "earliest", "step": "apply"}
 REPLAY = {"target": "group", "rate": 100, "max_replays": 3, "step": "apply"}
+ALERT_RULE = {"figure": "lag_minutes", "pattern": "orders-*", "above": 10, "for_minutes": 5}
+RULE = ALERT_RULE | {"severity": "act", "again_after_minutes": 0, "is_active": "on"}
+CHANNEL = {"kind": "webhook", "address": "http://127.0.0.1:1/", "language": "en"}
+SILENCE = {"pattern": "orders-*", "hours": 2, "reason": "deploy"}
 ACTS = {
     "POST api/v1/tokens": Act(
-        lambda client, name: client.post(reverse("token_create"), {"name": name, "role": "viewer", "pattern": "*"}),
+        lambda client, name: client.post(reverse("token_create"), {"name": name, "role": "viewer"}),
         lambda caller, name: caller.post("/tokens", {"name": name}),
     ),
     "DELETE api/v1/tokens/<int:token_id>": Act(
         lambda client, name: client.post(reverse("token_revoke", args=[_token_of(name)])),
         lambda caller, name: caller.delete(f"/tokens/{_token_of(name)}"),
+    ),
+    "DELETE api/v1/me/sessions/<int:number>": Act(
+        lambda client, name: client.post(reverse("session_end"), {"session": _session_of("the-admin")}),
+        lambda caller, name: caller.delete(f"/me/sessions/{_session_of('the-admin')}"),
+    ),
+    "POST api/v1/users": Act(
+        lambda client, name: client.post(reverse("user_create"), {"username": name, "role": "viewer"}),
+        lambda caller, name: caller.post("/users", {"username": name}),
+    ),
+    "PATCH api/v1/users/<username>": Act(
+        lambda client, name: client.post(reverse("user", args=[_user(name).pk]), {"role": "operator"}),
+        lambda caller, name: caller.patch(f"/users/{_user(name).username}", {"role": "operator"}),
+    ),
+    "POST api/v1/users/<username>/password": Act(
+        lambda client, name: client.post(reverse("user_reset_password", args=[_user(name).pk])),
+        lambda caller, name: caller.post(f"/users/{_user(name).username}/password", {}),
+    ),
+    "DELETE api/v1/users/<username>/second-factor": Act(
+        lambda client, name: client.post(reverse("user_second_factor_off", args=[_user(name).pk])),
+        lambda caller, name: caller.delete(f"/users/{_user(name).username}/second-factor"),
+    ),
+    "DELETE api/v1/users/<username>/sessions": Act(
+        lambda client, name: client.post(reverse("user_end_sessions", args=[_user(name, seen=True).pk])),
+        lambda caller, name: caller.delete(f"/users/{_user(name, seen=True).username}/sessions"),
+    ),
+    "PUT api/v1/system/second-factor": Act(
+        lambda client, name: client.post(reverse("second_factor_rule"), {"roles": ["viewer"]}),
+        lambda caller, name: caller.ask("PUT", "/system/second-factor", {"roles": ["viewer"]}),
     ),
     "PATCH api/v1/system/config": Act(
         lambda client, name: client.post(
@@ -184,6 +291,16 @@ ACTS = {
     "POST api/v1/topics/<topic>/messages": Act(
         lambda client, name: client.post(reverse("send_message"), {"topic": name, "body": "x"}),
         lambda caller, name: caller.post(f"/topics/{name}/messages", {"body": {"data": "x"}}),
+    ),
+    "POST api/v1/topics/<topic>/exports": Act(
+        lambda client, name: client.post(reverse("message_export"), {"topic": name, "format": "ndjson", "whole": "on"}),
+        lambda caller, name: caller.post(f"/topics/{name}/exports", {"bodies": True}),
+    ),
+    "POST api/v1/topics/<topic>/imports": Act(
+        lambda client, name: client.post(
+            reverse("message_import"), {"topic": name, "file": SimpleUploadedFile("messages.ndjson", b"{}")}
+        ),
+        lambda caller, name: caller.post(f"/topics/{name}/imports?dry_run=true", {}),
     ),
     "POST api/v1/groups": Act(
         lambda client, name: client.post(reverse("group_create"), GROUP | {"name": name + "-new"}),
@@ -232,9 +349,86 @@ ACTS = {
         lambda client, name: client.post(reverse("replay_create", args=[name]), REPLAY),
         lambda caller, name: caller.post(f"/groups/{name}/replays", {}),
     ),
+    "POST api/v1/alert-rules": Act(
+        lambda client, name: client.post(reverse("alert_rule_create"), RULE | {"name": f"{name}-new"}),
+        lambda caller, name: caller.post("/alert-rules", ALERT_RULE | {"name": f"{name}-new"}),
+    ),
+    "PUT api/v1/alert-rules/<int:rule_id>": Act(
+        lambda client, name: client.post(reverse("alert_rule", args=[_rule(name)]), RULE | {"name": name}),
+        lambda caller, name: caller.put(f"/alert-rules/{_rule(name)}", ALERT_RULE | {"name": name}),
+    ),
+    "DELETE api/v1/alert-rules/<int:rule_id>": Act(
+        lambda client, name: client.post(reverse("alert_rule_delete", args=[_rule(name)])),
+        lambda caller, name: caller.delete(f"/alert-rules/{_rule(name)}"),
+    ),
+    "POST api/v1/alert-channels": Act(
+        lambda client, name: client.post(reverse("alert_channel_create"), CHANNEL | {"name": f"{name}-new"}),
+        lambda caller, name: caller.post("/alert-channels", CHANNEL | {"name": f"{name}-new"}),
+    ),
+    "PUT api/v1/alert-channels/<int:channel_id>": Act(
+        lambda client, name: client.post(reverse("alert_channel", args=[_channel(name)]), CHANNEL | {"name": name}),
+        lambda caller, name: caller.put(f"/alert-channels/{_channel(name)}", CHANNEL | {"name": name}),
+    ),
+    "DELETE api/v1/alert-channels/<int:channel_id>": Act(
+        lambda client, name: client.post(reverse("alert_channel_delete", args=[_channel(name)])),
+        lambda caller, name: caller.delete(f"/alert-channels/{_channel(name)}"),
+    ),
+    "POST api/v1/alert-channels/<int:channel_id>/tests": Act(
+        lambda client, name: client.post(reverse("alert_channel_test", args=[_channel(name)])),
+        lambda caller, name: caller.ask("POST", f"/alert-channels/{_channel(name)}/tests"),
+    ),
+    "POST api/v1/alert-silences": Act(
+        lambda client, name: client.post(reverse("alert_silence_create"), SILENCE),
+        lambda caller, name: caller.post("/alert-silences", SILENCE),
+    ),
+    "DELETE api/v1/alert-silences/<int:silence_id>": Act(
+        lambda client, name: client.post(reverse("alert_silence_end", args=[_silence()])),
+        lambda caller, name: caller.delete(f"/alert-silences/{_silence()}"),
+    ),
+    "POST api/v1/audit/checks": Act(
+        lambda client, name: client.post(reverse("audit_check")),
+        lambda caller, name: caller.ask("POST", "/audit/checks"),
+    ),
+    "POST api/v1/jobs/<job>/cancel": Act(
+        lambda client, name: client.post(reverse("job_cancel", args=[_running_job()])),
+        lambda caller, name: caller.ask("POST", f"/jobs/{_running_job()}/cancel"),
+    ),
+    "POST api/v1/groups/<group>/dead-letters/archives": Act(
+        lambda client, name: client.post(reverse("archive_create", args=[name]), {"format": "csv"}),
+        lambda caller, name: caller.post(f"/groups/{name}/dead-letters/archives", {"format": "csv"}),
+    ),
+    "POST api/v1/groups/<group>/retries/acts": Act(
+        lambda client, name: client.post(
+            reverse("group_retries_act", args=[name]), {"what": "deliver_now", "step": "apply"}
+        ),
+        lambda caller, name: caller.post(f"/groups/{name}/retries/acts", {"action": "deliver_now"}),
+    ),
     "POST api/v1/replays/<job>/<act>": Act(
         lambda client, name: client.post(reverse("replay_act", args=[_slow_replay(name)]), {"what": "pause"}),
         lambda caller, name: caller.ask("POST", f"/replays/{_slow_replay(name)}/pause"),
+    ),
+    "POST api/v1/delayed/acts": Act(
+        lambda client, name: client.post(reverse("delayed_act"), {"what": "drop", "topic": name, "step": "apply"}),
+        lambda caller, name: caller.post("/delayed/acts", {"action": "drop", "filter": {"topic": name}}),
+    ),
+    "POST api/v1/transactions/checks": Act(
+        lambda client, name: client.post(reverse("transaction_check"), {"topic": name, "step": "apply"}),
+        lambda caller, name: caller.post("/transactions/checks", {"topic": name}),
+    ),
+    "POST api/v1/transactions/decisions": Act(
+        lambda client, name: client.post(
+            reverse("transaction_decide"), {"what": "commit", "reason": "x", "pick": f"{_half(name)}-", "step": "apply"}
+        ),
+        lambda caller, name: caller.post(
+            "/transactions/decisions",
+            {"action": "commit", "reason": "x", "places": [{"half_offset": _half(name)}]},
+        ),
+    ),
+    "POST api/v1/transactions/resumes": Act(
+        lambda client, name: client.post(
+            reverse("transaction_resume", args=[_discarded(name)]), {"reason": "x", "step": "apply"}
+        ),
+        lambda caller, name: caller.post("/transactions/resumes", {"ref": _discarded(name), "reason": "x"}),
     ),
     "GET api/v1/messages/<path:ref>/body": Act(
         lambda client, name: client.get(reverse("message_content", args=[_ref(client, name)])),
@@ -247,6 +441,17 @@ ACTS = {
 }
 
 
+def _rule(name: str) -> int:
+    return int(AlertRule.objects.create(name=name, figure="lag_messages", above=1).pk)
+
+
+def _channel(name: str) -> int:
+    return int(AlertChannel.objects.create(name=name, kind="webhook", address="http://127.0.0.1:1/").pk)
+
+
+def _silence() -> int:
+    until_ms = now_ms() + 3_600_000
+    return int(AlertSilence.objects.create(until_ms=until_ms, reason="deploy", by="x", created_at_ms=now_ms()).pk)
 _members: list[Member] = []
 
 
@@ -271,11 +476,33 @@ def _reset(name: str) -> int:
     return done.id
 
 
+def _running_job() -> str:
+    """A job that is at work: whoever cancels it writes one line, and its end another one later."""
+    job = jobs.Job(jobs.new_id(), "audit-check", "the-admin", "user", 0, {})
+    for other in jobs.board().jobs():
+        jobs.board().end(other, "done")
+    jobs.board().add(job)
+    assert jobs.board().take_next() is job
+    return job.id
+
+
 def _slow_replay(name: str) -> str:
     """A replay that is at work while it is asked for something."""
     plan = runtime.window().start_replay(name, rate=1)
     assert plan.job is not None
     return plan.job.id
+
+
+def _half(name: str) -> int:
+    """An open transaction's half message."""
+    return int(runtime.window().send_test_message(name, b"x", half_of="PG", queue_id=0).queue_offset)
+
+
+def _discarded(name: str) -> str:
+    """The copy of a transaction that was set aside."""
+    found = runtime.running()
+    assert found is not None
+    return set_aside(found.engine, name)
 
 
 def _ref(client: Client, topic: str) -> str:
@@ -332,8 +559,10 @@ def test_both_halves_leave_the_same_line_in_the_audit_log(person, running, name,
     said = []
     for run in (lambda: act.page(person, first), lambda: act.api(Caller(person), second)):
         AuditEntry.objects.all().delete()
+        for waiting in jobs.board().jobs():  # of the other half
+            jobs.board().end(waiting, "done")
         response = run()
-        assert response.status_code in (200, 201, 202, 302), response.content
+        assert response.status_code in (200, 201, 202, 204, 302), response.content
         said.append([(one.action, one.actor, one.actor_kind, one.result) for one in AuditEntry.objects.all()])
     assert said[0] == said[1]
     assert len(said[0]) == 1
@@ -348,6 +577,11 @@ FAILING = {
     "POST api/v1/system/retention/clean": "clean",
     "POST api/v1/topics/<topic>/messages": "send_test_message",
     "POST api/v1/groups/<group>/replays": "start_replay",
+    "POST api/v1/groups/<group>/retries/acts": "act_on_waiting",
+    "POST api/v1/delayed/acts": "act_on_waiting",
+    "POST api/v1/transactions/checks": "act_on_transactions",
+    "POST api/v1/transactions/decisions": "act_on_transactions",
+    "POST api/v1/transactions/resumes": "resume_transaction",
     "POST api/v1/groups/<group>/pause": "edit_group",
     "POST api/v1/groups/<group>/resume": "edit_group",
     "POST api/v1/groups/<group>/clone": "create_group",

@@ -67,6 +67,31 @@ def test_series(viewer, running, topic):
     problem_of(viewer.get("/metrics/series"), 422, "invalid_input")
 
 
+def test_the_history_of_a_figure_of_the_broker_a_topic_and_a_group(viewer, running, topic, recorded):
+    running.put(topic, b"a", b"b", b"c")
+    running.window.create_group(f"g-{topic}")
+    running.sample()
+    running.sample()
+    recorded()
+    names = {one["name"]: one for one in answer_of(viewer.get("/metrics"))}
+    assert names["group_lag"] == {"name": "group_lag", "of": "group", "unit": "messages"}
+    series = answer_of(viewer.get(f"/metrics/series?metric=topic_messages&topic={topic}&seconds=60&step=30"))
+    assert series["step_ms"] == 30_000
+    assert [value for value in series["values"] if value is not None] == [3]
+    assert len(series["times_at_ms"]) == len(series["values"]) == len(series["lows"]) == len(series["highs"]) >= 2
+    # It has committed nothing: how far it is behind is not known.
+    lag = answer_of(viewer.get(f"/metrics/series?metric=group_lag&group=g-{topic}&seconds=60"))
+    assert set(lag["values"]) == {None}
+    assert answer_of(viewer.get("/metrics/series?metric=connections"))["values"][-1] is not None
+    year = answer_of(viewer.get(f"/metrics/series?metric=lag&from=1&to={series['times_at_ms'][-1]}&points=50"))
+    assert len(year["values"]) <= 51
+    for wrong in ("metric=love", "metric=group_lag", f"metric=group_lag&topic={topic}", f"metric=lag&topic={topic}",
+                  "metric=lag&from=5&to=4", "metric=lag&step=31", "metric=lag&step=30&from=1"):  # fmt: skip
+        problem_of(viewer.get(f"/metrics/series?{wrong}"), 422, "invalid_input")
+    problem_of(viewer.get("/metrics/series?metric=topic_messages&topic=NoSuchTopic"), 404, "topic_not_found")
+    problem_of(viewer.get("/metrics/series?metric=group_lag&group=NoSuchGroup"), 404, "group_not_found")
+
+
 def value_of(caller) -> str:
     options = answer_of(caller.get("/system/config"))["options"]
     return next(one["value"] for one in options if one["name"] == OPTION)

@@ -146,7 +146,7 @@ def test_the_list_is_filtered_sorted_and_paged(viewer, running, topic):
         cursor = page["next_cursor"]
     assert found == names[::-1]
     assert page["total"] == 5
-    assert answer_of(viewer.get(f"/topics?q={topic}&type=FIFO"))["items"] == []
+    assert answer_of(viewer.get(f"/topics?q={topic}&kind=FIFO"))["items"] == []
     assert not [row for row in answer_of(viewer.get("/topics?limit=500"))["items"] if row["category"] != "user"]
     everything = answer_of(viewer.get("/topics?limit=500&system=true"))["items"]
     assert {"user", "system"} <= {row["category"] for row in everything}
@@ -164,7 +164,7 @@ def test_a_cursor_is_good_for_its_own_question_only(viewer, topic):
         assert problem_of(viewer.get(address), 422, "invalid_input")["errors"][0]["field"] == "cursor"
 
 
-@pytest.mark.parametrize("wrong", ["limit=0", "limit=501", "limit=x", "sort=colour", "type=LITE", "category=mine"])
+@pytest.mark.parametrize("wrong", ["limit=0", "limit=501", "limit=x", "sort=colour", "kind=LITE", "category=mine"])
 def test_a_wrong_question_is_refused(viewer, wrong):
     problem = problem_of(viewer.get(f"/topics?{wrong}"), 422, "invalid_input")
     assert problem["errors"][0]["field"] == wrong.partition("=")[0]

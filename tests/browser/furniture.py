@@ -154,8 +154,11 @@ def pages(ids: dict[str, str]) -> list[str]:
         message, message + "content/", message + "raw/", f"/messages/{ids['long']}/", f"/messages/{ids['dead']}/",
         *(f"/messages/{ids[kind]}/content/" for kind in ("zlib", "gzip", "broken", "binary", "text")),
         f"/messages/{ids['zstd']}/content/?as=hex", "/messages/send/?topic=orders",
+        "/messages/?topic=orders&filter=tag+%3D+'nobody'", "/messages/?topic=orders&filter=tag+%3D",
+        "/messages/export/?topic=orders", "/messages/import/?topic=orders",
         "/system/", "/system/checks/", "/system/config/", "/system/config/?q=no-such", "/system/config/change/",
-        "/system/log/", "/system/log/?q=no-such", "/system/audit/", "/system/audit/?q=no-such&check=yes",
+        "/system/log/", "/system/log/?q=no-such", "/system/audit/", "/system/audit/?q=no-such",
+        "/jobs/", "/jobs/?state=failed",
         "/system/users/", "/system/users/new/", "/system/users/1/", "/system/tokens/", "/system/tokens/new/",
         "/account/", "/confirm/", "/api/v1/docs", "/no-such-page/",
     ]  # fmt: skip

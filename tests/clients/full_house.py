@@ -62,12 +62,12 @@ class Visitor:
         self._cookies: dict[str, str] = {}
         self.fill_in("/login/", username=USER, password=PASSWORD)
 
-    def fill_in(self, address: str, **fields: str) -> str:
-        """Send a page's form; where that leads to."""
+    def fill_in(self, address: str, /, action: str = "", **fields: str) -> str:
+        """Send a page's form, to `action` or to the page itself; where that leads to."""
         page = self.get(address).text
         token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
         assert token is not None, page
-        answer = self._ask("POST", address, urlencode(fields | {"csrfmiddlewaretoken": token[1]}))
+        answer = self._ask("POST", action or address, urlencode(fields | {"csrfmiddlewaretoken": token[1]}))
         assert answer.status == 302, answer.text
         return str(answer.headers["Location"])
 
@@ -232,10 +232,17 @@ class FullHouse:
         self.refs["dead"] = answer.ext_fields["msgId"]
         assert peer.ask(SEND, send_fields("%DLQ%late", 0, "TAGS\x01dead\x02"), b"late").code == 0
         form = {"target": "group", "rate": "10", "max_replays": "3", "step": "apply"}
+        self.refs["job"] = self.visitor.fill_in("/system/audit/", action="/system/audit/check/").split("/")[2]
         self.refs["replay"] = self.visitor.fill_in("/dead-letters/late/replay/", **form).split("/")[2]
         move = {"topic": "orders", "queues": "0", "to": "offset", "offset": "1", "step": "apply"}
         self.refs["client"] = f"127.0.0.1@{LONG_NAME}"
         self.refs["reset"] = self.visitor.fill_in("/groups/late/reset/", **move).split("/")[4]
+        channel = {"name": "chat", "kind": "webhook", "address": "http://127.0.0.1:9/", "language": "en"}
+        self.visitor.fill_in("/alerts/channels/new/", **channel)
+        rule = {"name": "dead letters", "figure": "dead_letters", "pattern": "*", "above": "0", "for_minutes": "0"}
+        rule |= {"severity": "act", "again_after_minutes": "0", "is_active": "on", "channels": "1"}
+        self.visitor.fill_in("/alerts/rules/new/", **rule)
+        self.visitor.fill_in("/alerts/silences/new/", pattern="no-*", hours="2", reason="a trial")
         # Two that died, and the copy of one.
         self.sent += 3
         self.hold_a_pull()
@@ -276,6 +283,7 @@ class FullHouse:
             and all(count(PRODUCERS_OF, "producerGroup", group) for group in PRODUCERS)
             and self.metrics()["rocketbox_parked_pulls"] >= sum(WAITING.values())
             and all(queue["held_by"] for queue in self.progress("ledger", "sequence"))
+            and bool(self.visitor.json("/alerts")["items"])
         )
 
     def progress(self, group: str, topic: str) -> list[Json]:

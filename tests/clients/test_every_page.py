@@ -40,6 +40,8 @@ pytestmark = pytest.mark.own
 LANGUAGES = {"en": "en", "zh-hans": "zh-hans,zh;q=0.9"}
 
 #: The name of an address -> what is asked of it. {small}, {large} and {dead} stand for messages' offset ids,
+#: {replay} for a replay, {reset} for a reset of offsets.
+#: {replay} for a replay, {job} for a job.
 #: {replay} for a replay, {reset} for a reset of offsets,
 #: {client} for a client.
 PAGES: dict[str, list[str]] = {
@@ -72,6 +74,23 @@ PAGES: dict[str, list[str]] = {
     "replay_create": ["/dead-letters/shipping/replay/", "/dead-letters/shipping/replay/?pick=0-0"],
     "replay": ["/replays/{replay}/", "/replays/{replay}/?result=failed"],
     "replay_progress": ["/replays/{replay}/progress/"],
+    "delayed": ["/delayed/", "/delayed/?span=7d&show=retries", "/delayed/?q=no-such", "/delayed/?level=0&topic=no"],
+    "transactions": ["/transactions/", "/transactions/?show=discarded", "/transactions/?show=resolved&by=check",
+                     "/transactions/?group=no-such"],
+    "delayed_act": ["/delayed/act/?what=drop", "/delayed/act/?what=deliver_now&topic=no-such"],
+    "transaction_check": ["/transactions/check/"],
+    "transaction_resume": ["/transactions/{small}/resume/"],
+    "alerts": ["/alerts/", "/alerts/?page=2"],
+    "alert": ["/alerts/1/"],
+    "alert_rules": ["/alerts/rules/"],
+    "alert_rule": ["/alerts/rules/1/"],
+    "alert_rule_create": ["/alerts/rules/new/", "/alerts/rules/new/?figure=lag_messages&pattern=wall"],
+    "alert_rule_delete": ["/alerts/rules/1/delete/"],
+    "alert_channels": ["/alerts/channels/"],
+    "alert_channel": ["/alerts/channels/1/"],
+    "alert_channel_create": ["/alerts/channels/new/"],
+    "alert_channel_delete": ["/alerts/channels/1/delete/"],
+    "alert_silence_create": ["/alerts/silences/new/", "/alerts/silences/new/?rule=1&pattern=wall"],
     "clients": ["/clients/", "/clients/?role=consumer", "/clients/?role=producer", "/clients/?group=wall",
                 "/clients/?q=no-such"],
     "client": ["/clients/{client}/"],
@@ -82,13 +101,19 @@ PAGES: dict[str, list[str]] = {
     "message_raw": ["/messages/{large}/raw/"],
     "message_download": ["/messages/{large}/download/"],
     "send_message": ["/messages/send/", "/messages/send/?topic=orders"],
+    "message_tail": ["/messages/tail/", "/messages/tail/?topic=orders&tags=a"],
+    "message_export": ["/messages/export/", "/messages/export/?topic=orders&filter=tag+%3D+%27a%27"],
+    "message_import": ["/messages/import/", "/messages/import/?topic=orders"],
     "search": ["/search/", "/search/?q=second", "/search/?q=no-such-key", "/search/?q=text-1&topic=orders"],
     "system": ["/system/"],
     "system_checks": ["/system/checks/"],
     "system_config": ["/system/config/", "/system/config/?q=flush"],
     "system_config_change": ["/system/config/change/"],
     "system_logs": ["/system/log/", "/system/log/?level=WARNING", "/system/log/?q=joined"],
-    "audit": ["/system/audit/", "/system/audit/?check=yes", "/system/audit/?q=no-such"],
+    "jobs": ["/jobs/", "/jobs/?kind=audit-check", "/jobs/?state=failed"],
+    "job": ["/jobs/{job}/"],
+    "job_progress": ["/jobs/{job}/progress/"],
+    "audit": ["/system/audit/", "/system/audit/?q=no-such"],
     "users": ["/system/users/"],
     "user": ["/system/users/1/"],
     "user_create": ["/system/users/new/"],
@@ -116,7 +141,17 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     "system_clean": ("/system/clean/", 405),
     "client_ask": ("/clients/no-such/ask/", 405),
     "replay_act": ("/replays/no-such/act/", 405),
+    "alert_channel_test": ("/alerts/channels/1/test/", 405),
+    "alert_silence_end": ("/alerts/silences/1/end/", 405),
+    "audit_check": ("/system/audit/check/", 405),
+    "job_cancel": ("/jobs/no-such/cancel/", 405),
+    # No job of the walk has a file.
+    "job_file": ("/jobs/no-such/files/no-such/", 404),
     "token_revoke": ("/system/tokens/1/revoke/", 405),
+    # They tell of an act, or ask which things it is about.
+    "delayed_done": ("/delayed/done/", 302),
+    "transaction_done": ("/transactions/done/", 302),
+    "transaction_decide": ("/transactions/decide/?what=commit", 302),
     "user_reset_password": ("/system/users/1/reset-password/", 405),
     "user_set_active": ("/system/users/1/active/", 405),
     # The set-up is done.
@@ -128,6 +163,13 @@ NO_PAGES: dict[str, tuple[str, int]] = {
 }
 
 #: Parts of pages, which those ask for themselves.
+FRAGMENTS = {
+    "replay_progress",
+    "group_reset_progress",
+    "job_progress",
+}
+FRAGMENTS = {"replay_progress", "group_reset_progress"}
+FRAGMENTS = {"replay_progress", "job_progress"}
 FRAGMENTS = {"replay_progress", "group_reset_progress", "group_now"}
 
 #: A stream has a test of its own below.
@@ -144,6 +186,8 @@ DOWNLOADS = {
     "group_reset_done": ("/groups/late/resets/{reset}/?format=csv", "topic"),
     "replay": ("/replays/{replay}/?format=csv", "number"),
     "audit": ("/system/audit/?format=csv", "id"),
+    "jobs": ("/jobs/?format=csv", "job"),
+    "messages": ("/messages/?topic=orders&format=csv", "topic"),
 }
 
 #: Route of each GET of the API -> what is asked below /api/v1. Parameters that are one of several words are tried with
@@ -152,13 +196,20 @@ OPERATIONS: dict[str, list[str]] = {
     "me": ["/me"],
     "tokens": ["/tokens"],
     "audit": ["/audit", "/audit?limit=1"],
+    "jobs": ["/jobs", "/jobs?limit=1", "/jobs?kind=audit-check"],
+    "jobs/<job>": ["/jobs/{job}"],
+    # That of no file is a test of its own.
+    "jobs/<job>/files/<name>": [],
     "system": ["/system"],
     "system/checks": ["/system/checks"],
     "system/config": ["/system/config"],
     "system/retention": ["/system/retention"],
     "broker": ["/broker"],
+    "metrics": ["/metrics"],
     "metrics/series": ["/metrics/series?metric=in", "/metrics/series?metric=out&group=billing",
-                       "/metrics/series?metric=in&topic=orders"],
+                       "/metrics/series?metric=in&topic=orders", "/metrics/series?metric=lag&from=1&points=10",
+                       "/metrics/series?metric=group_lag&group=billing&step=60",
+                       "/metrics/series?metric=topic_in_rate&topic=orders&seconds=600"],
     "topics": ["/topics", "/topics?limit=1", "/topics?system=true"],
     "topics/<topic>": ["/topics/orders"],
     "topics/<topic>/stats": ["/topics/orders/stats"],
@@ -166,7 +217,8 @@ OPERATIONS: dict[str, list[str]] = {
     "topics/<topic>/route": ["/topics/orders/route"],
     "topics/<topic>/groups": ["/topics/orders/groups", "/topics/notices/groups"],
     "topics/<topic>/producers": ["/topics/orders/producers", "/topics/sequence/producers"],
-    "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages"],
+    "topics/<topic>/messages": ["/topics/orders/messages", "/topics/never-used/messages",
+                                "/topics/orders/messages?filter=body+CONTAINS+%27a%27"],
     "groups": ["/groups", "/groups?limit=1", "/groups?system=true", "/groups?online=true", "/groups?online=false"],
     "groups/<group>": [*(f"/groups/{group}" for group in MEMBERS), "/groups/late"],
     "groups/<group>/queues": [*(f"/groups/{group}/queues" for group in MEMBERS), "/groups/late/queues?limit=1"],
@@ -180,8 +232,21 @@ OPERATIONS: dict[str, list[str]] = {
     "replays": ["/replays", "/replays?group=shipping"],
     "replays/<job>": ["/replays/{replay}"],
     "replays/<job>/results": ["/replays/{replay}/results"],
+    "delayed": ["/delayed", "/delayed?q=no-such", "/delayed?limit=1&level=0"],
+    "delayed/histogram": ["/delayed/histogram", "/delayed/histogram?bucket_ms=3600000&buckets=24"],
+    "transactions": ["/transactions"],
+    "transactions/open": ["/transactions/open", "/transactions/open?group=no-such"],
+    "transactions/discarded": ["/transactions/discarded"],
+    "transactions/resolved": ["/transactions/resolved", "/transactions/resolved?limit=1"],
     "groups/<group>/clients": [*(f"/groups/{group}/clients" for group in MEMBERS), "/groups/late/clients"],
     "groups/<group>/progress": [*(f"/groups/{group}/progress" for group in MEMBERS), "/groups/late/progress"],
+    "alerts": ["/alerts", "/alerts?on=true", "/alerts?limit=1&on=false"],
+    "alerts/<int:alert_id>": ["/alerts/1"],
+    "alert-rules": ["/alert-rules"],
+    "alert-rules/<int:rule_id>": ["/alert-rules/1"],
+    "alert-channels": ["/alert-channels"],
+    "alert-channels/<int:channel_id>": ["/alert-channels/1"],
+    "alert-silences": ["/alert-silences"],
     "clients": ["/clients", "/clients?limit=1", "/clients?group=wall"],
     "search": ["/search?q=second", "/search?q={small}", "/search?q=orders/0/0"],
     "messages/<path:ref>": ["/messages/{small}", "/messages/orders/0/0"],
@@ -230,6 +295,8 @@ def test_every_page_is_walked():
 
 
 def test_every_address_of_the_walk_leads_where_its_name_says():
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "job"), "0" * 32)
     ids = dict.fromkeys(("small", "large", "dead", "replay", "reset", "client"), "0" * 32)
     for name, address in (
         *((name, address) for name, addresses in PAGES.items() for address in addresses),
@@ -240,6 +307,8 @@ def test_every_address_of_the_walk_leads_where_its_name_says():
 
 def test_every_get_of_the_api_is_walked():
     assert set(gets()) == set(OPERATIONS)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
+    ids = dict.fromkeys(("small", "large", "dead", "replay", "job"), "0" * 32)
     ids = dict.fromkeys(("small", "large", "dead", "replay", "reset", "client"), "0" * 32)
     for route, addresses in OPERATIONS.items():
         for address in addresses:
@@ -269,6 +338,7 @@ def test_a_page_is_shown(house: FullHouse, name: str, language: str):
         answer = house.visitor.get(address.format(**house.refs), LANGUAGES[language])
         assert answer.status == 200, f"{address}: {answer.status}"
         assert answer.body
+        assert not re.search("This page knows no parameter|本页没有名为", answer.text), address
         assert answer.headers["Content-Language"] == language
         if answer.headers["Content-Type"].startswith("text/html") and name not in FRAGMENTS:
             assert f'lang="{language}"' in answer.text.lower()
@@ -297,9 +367,9 @@ def test_a_table_is_downloaded(house: FullHouse, name: str):
 def test_an_operation_answers(house: FullHouse, route: str):
     described = openapi()["paths"][gets()[route]]["get"]
     addresses = list(OPERATIONS[route])
-    first = addresses[0]
     for parameter in described["parameters"]:
         for word in parameter["schema"].get("enum", ()):
+            first = OPERATIONS[route][0]
             addresses.append(f"{first}{'&' if '?' in first else '?'}{parameter['name']}={word}")
     for address in addresses:
         assert house.visitor.json(address.format(**house.refs)) is not None
@@ -340,6 +410,7 @@ def test_every_link_of_every_page_leads_somewhere(house: FullHouse):
         answer = house.visitor.get(address)
         if urlsplit(address).path == "/search/" and answer.status == 302:  # to the one message that it names
             answer = house.visitor.get(answer.headers["Location"])
+        assert "This page knows no parameter" not in answer.text, f"{address} on {on}"
         status = answer.status
         assert status == expected.get(urlsplit(address).path, 200), f"{address} on {on}: {status}"
 

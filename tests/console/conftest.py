@@ -4,11 +4,14 @@ import time
 from pathlib import Path
 
 import pytest
-from django.test import Client
+from django.contrib.sessions.backends.db import SessionStore
+from django.test import Client, RequestFactory
 
 from appliance import runtime
 from appliance.command_line import ServeOptions
-from appliance.console import set_up
+from appliance.console import identity, second_factor, set_up
+from appliance.console.history import series
+from appliance.console.history.recorder import Recorder
 from appliance.console.lockout import lockout
 from appliance.console.models import Setting, User
 from appliance.engine.config import EngineConfig
@@ -81,6 +84,7 @@ def _a_fresh_door(settings, tmp_path: Path, monkeypatch):
     """Fast password hashes, nobody locked out, no set-up link, a data directory of the test's own."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     lockout.clear()
+    second_factor.lockout.clear()
     monkeypatch.setattr(set_up, "_secret", None)
     monkeypatch.setattr(set_up, "_closed", False)
     (tmp_path / "data" / "rocketbox").mkdir(parents=True)
@@ -99,11 +103,18 @@ def people(db):
     return made
 
 
-def signed_in(username: str, password: str = PASSWORD, **client_options) -> Client:
-    """A browser that has signed in through the door."""
+def signed_in(username: str, password: str = PASSWORD, way: str = "password", **client_options) -> Client:
+    """A browser in which somebody has signed in; the audit log has no line of it, as it has through the door."""
     client = Client(**client_options)
-    response = client.post("/login/", {"username": username, "password": password})
-    assert response.status_code == 302, response.content.decode()
+    user = identity.authenticate(username, password)
+    assert user is not None, f"{username} does not come in"
+    request = RequestFactory(**client_options).get("/")
+    request.session = SessionStore()
+    request.client_address = request.META["REMOTE_ADDR"]
+    identity.sign_in(request, user, way)
+    request.session.save()
+    client.cookies["rocketbox_session"] = request.session.session_key
+    client.cookies["rocketbox_csrf"] = request.META["CSRF_COOKIE"]
     return client
 
 
@@ -152,3 +163,14 @@ def topic(broker, request) -> str:
     name = "t-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:90]
     broker.create_topic(name, read_queues=4, write_queues=4)
     return name
+
+
+@pytest.fixture
+def recorded():
+    """`recorded()` has everything measured once, now, as the history's thread does every 30 seconds."""
+    recorder = Recorder(runtime.place().directory)
+    series.use(recorder)
+    yield recorder.step
+    series.use(None)
+    recorder.request_stop()
+    recorder._close()

@@ -12,6 +12,8 @@ from appliance.console.models import now_ms
 
 pytestmark = pytest.mark.django_db
 ROLES = ["", "viewer", "operator", "admin"]
+# They lead back to the sign-in, whoever comes.
+_THE_DOOR = ("login", "logout", "login_code")
 
 
 def every_pattern(patterns=None, prefix="", namespace=""):
@@ -71,7 +73,7 @@ def test_a_page_lets_in_whom_the_table_lets_in(client_as, engine, role, name, ro
         if rule.door == "setup":
             assert response.status_code == 404, "the set-up is done"
         elif _may(rule, role):
-            assert not refused or name in ("login", "logout"), f"{method} {address}: {response.status_code} {location}"
+            assert not refused or name in _THE_DOOR, f"{method} {address}: {response.status_code} {location}"
         else:
             assert refused, f"{method} {address} answered {response.status_code}"
 
@@ -143,13 +145,14 @@ def test_a_token_ends_when_revoked_expired_or_its_owner_is_disabled(people):
 
 
 def test_a_token_may_never_do_more_than_its_owner(people):
-    from appliance.console.identity import Bearer
+    from appliance.console.identity import Bearer, names_for
 
-    token, _ = tokens.create(people["operator"], "ci", "admin", may_read_bodies=True, pattern="orders-*")
+    token, _ = tokens.create(people["operator"], "ci", "admin", may_read_bodies=True, topic_pattern="orders-*")
     bearer_of_token = Bearer(token)
     assert (bearer_of_token.role, bearer_of_token.may_read_bodies) == ("operator", False)
-    assert bearer_of_token.may_access("orders-eu")
-    assert not bearer_of_token.may_access("payments")
+    assert names_for(bearer_of_token).has_topic("orders-eu")
+    assert not names_for(bearer_of_token).has_topic("payments")
+    assert names_for(bearer_of_token).has_group("payments"), "its group pattern is another"
 
 
 def test_a_bad_token_never_falls_through_to_the_session(client_as, engine):

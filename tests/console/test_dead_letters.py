@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 
 import pytest
@@ -29,6 +31,17 @@ def group(broker, request) -> str:
         assert peer.ask(36, fields).code == 0
     peer.close()
     return name
+
+
+def downloaded(client, address: str) -> str:
+    """A stream to its end."""
+    response = client.get(address)
+    assert response.status_code == 200, response.content
+
+    async def read() -> bytes:
+        return b"".join([part async for part in response.streaming_content])
+
+    return asyncio.run(read()).decode()
 
 
 def content(response) -> str:
@@ -75,8 +88,15 @@ def test_a_replay_is_shown_before_it_begins_and_until_it_ends(client_as, group):
     assert "q=%25DLQ%25" + group + "/0/4" in page
     assert "No message of this replay has this result." in content(operator.get(address + "?result=failed"))
     assert [one.action for one in AuditEntry.objects.all()] == ["replay.start"]
-    rows = operator.get(address + "?format=csv").content.decode().splitlines()
-    assert rows == ["number,queue,offset,result,why", "0,0,1,replayed,", "1,0,4,replayed,"]
+    rows = downloaded(operator, address + "results/?format=csv").splitlines()
+    assert rows[0] == "number,queue,offset,result,why,died_again,origin_topic,origin_id,unique_id,keys"
+    assert [row.split(",")[:7] for row in rows[1:]] == [
+        ["0", "0", "1", "replayed", "", "no", group],
+        ["1", "0", "4", "replayed", "", "no", group],
+    ]
+    assert rows[2].endswith(f"{4:032X},<b>4")
+    lines = downloaded(operator, address + "results/?format=ndjson&result=replayed").splitlines()
+    assert [json.loads(line)["offset"] for line in lines] == [1, 4]
 
 
 def test_paused_resumed_cancelled(client_as, group):

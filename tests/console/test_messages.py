@@ -3,6 +3,7 @@
 import base64
 import gzip
 import re
+import time
 import zlib
 
 import pytest
@@ -189,3 +190,102 @@ def test_a_viewer_sends_nothing(client_as, broker, topic):
     assert client.post("/messages/send/", {"topic": topic, "body": "x"}).status_code == 403
     assert broker.messages(topic).total == 0
     assert "/messages/send/" not in client.get(f"/topics/{topic}/").content.decode()
+
+
+def sent_row(broker, response):
+    """The message that a form's answer leads to."""
+    assert response.status_code == 302, response.content.decode()
+    return broker.message(response.headers["Location"].split("/")[2])
+
+
+def test_every_kind_of_message_is_sent_and_audited(client_as, broker, topic):
+    client = client_as("operator")
+    form = {"topic": topic, "body": "x", "tags": "t"}
+    by_key = [
+        sent_row(broker, client.post("/messages/send/", form | {"kind": "ordered", "sharding_key": "order-4711"})).row
+        for _ in range(5)
+    ]
+    # As Java says of "order-4711".hashCode() % 4, without its sign.
+    assert {row.queue_id for row in by_key} == {2}
+    assert broker.message(by_key[0].offset_id).properties["__SHARDINGKEY"] == "order-4711"
+    chosen = sent_row(broker, client.post("/messages/send/", form | {"kind": "ordered", "queue_id": "2"}))
+    assert chosen.row.queue_id == 2
+    level = sent_row(broker, client.post("/messages/send/", form | {"kind": "level", "delay_level": "16"}))
+    assert (level.row.topic, level.properties["REAL_TOPIC"]) == ("SCHEDULE_TOPIC_XXXX", topic)
+    assert entry().after["delay_level"] == 16
+    tomorrow = int(time.time()) + 86_400
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(tomorrow))
+    later = sent_row(broker, client.post("/messages/send/", form | {"kind": "time", "deliver_at": at}))
+    assert later.row.topic == "rmq_sys_wheel_timer"
+    assert 0 <= tomorrow * 1000 - int(later.properties["TIMER_OUT_MS"]) <= 1
+    half = sent_row(broker, client.post("/messages/send/", form | {"kind": "half", "half_of": "PG"}))
+    assert half.row.topic == "RMQ_SYS_TRANS_HALF_TOPIC"
+    assert entry().after["kind"] == "half"
+    assert any(one.half_offset == half.row.queue_offset for one in broker.open_transactions().rows)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"kind": "level"}, "delay_level"), ({"kind": "time"}, "deliver_at"), ({"kind": "half"}, "half_of"),
+        ({"kind": "ordered"}, "sharding_key"),
+        ({"kind": "ordered", "queue_id": "1", "sharding_key": "k"}, "sharding_key"),
+        ({"body_is": "base64", "body": "no base64!"}, "body"), ({"kind": "level", "delay_level": "77"}, "delay_level"),
+        ({"kind": "time", "deliver_at": "tomorrow"}, "deliver_at"),
+        ({"kind": "time", "deliver_at": "2199-01-01T00:00:00"}, "deliver_at"),
+        ({"kind": "half", "half_of": "a b"}, "half_of"),
+    ],
+)  # fmt: skip
+def test_what_a_kind_lacks_is_said_at_its_field(client_as, broker, topic, wrong, field):
+    response = client_as("operator").post("/messages/send/", {"topic": topic, "body": "x"} | wrong)
+    assert response.status_code == 422
+    assert response.context["form"].errors.keys() == {field}
+    assert broker.messages(topic).total == 0
+
+
+def resend(client, ref: str) -> dict[str, str]:
+    """The form as it comes filled in, as a browser would send it."""
+    form = client.get("/messages/send/", {"from": ref}).context["form"]
+    return {name: str(form[name].value() or "") for name in form.fields}
+
+
+@pytest.mark.parametrize("body", ["täglich 中文\nzwei".encode(), bytes(range(256)), b"a\r\nb", b"\nfirst", b"{}"])
+def test_a_message_is_sent_again_as_it_was(client_as, broker, topic, body):
+    sent = broker.send_test_message(
+        topic, body, tags="paid", keys=("k1", "k2"), properties={"color": "red", "n": "1"}, sharding_key="s"
+    )
+    client = client_as("operator", "may_read_bodies")
+    form = resend(client, sent.offset_id)
+    assert entry().action == "message.read"
+    again = sent_row(broker, client.post("/messages/send/", form))
+    assert again.row.offset_id != sent.offset_id
+    assert broker.message_bytes(again.row.offset_id) == body
+    assert (again.row.topic, again.row.tags, again.row.keys) == (topic, "paid", ("k1", "k2"))
+    assert again.row.queue_id == sent.queue_id
+    first = broker.message(sent.offset_id).properties
+    assert {name: value for name, value in again.properties.items() if name != "UNIQ_KEY"} == {
+        name: value for name, value in first.items() if name != "UNIQ_KEY"
+    }
+
+
+def test_what_a_client_compressed_is_sent_again_as_it_was_meant(client_as, broker, topic):
+    peer = Peer(broker.system().broker_address)
+    answer = peer.ask(310, send_fields(topic, 0, "", f=1), zlib.compress(b"meant"))
+    peer.close()
+    client = client_as("operator", "may_read_bodies")
+    again = sent_row(broker, client.post("/messages/send/", resend(client, answer.ext_fields["msgId"])))
+    assert broker.message_bytes(again.row.offset_id) == b"meant"
+
+
+def test_a_copy_on_its_way_is_sent_to_where_it_was_meant(client_as, broker, topic):
+    waits = broker.send_test_message(topic, b"x", delay_level=16)
+    assert resend(client_as("operator", "may_read_bodies"), waits.offset_id)["topic"] == topic
+
+
+def test_without_the_right_to_bodies_the_form_has_none_and_says_so(client_as, broker, topic):
+    sent = broker.send_test_message(topic, b"the-secret-body", keys=("k",), properties={"odd": "two\nlines"})
+    page = client_as("operator").get("/messages/send/", {"from": sent.offset_id}).content.decode()
+    assert "the-secret-body" not in page
+    assert "you may not read message bodies" in page
+    assert "<code>odd</code>" in page
+    assert AuditEntry.objects.filter(action="message.read").count() == 0

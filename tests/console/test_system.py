@@ -117,14 +117,26 @@ def test_the_audit_log_shows_who_did_what_and_checks_its_seals(client_as, broker
 
 def test_a_token_is_shown_once_and_never_more_than_its_owner(client_as, engine):
     client = client_as("operator")
-    form = {"name": "ci", "role": "operator", "pattern": "orders-*", "days": "30"}
-    page = client.post("/system/tokens/new/", form | {"may_export": "on"}).content.decode()
+    form = {"name": "ci", "role": "operator", "topic_pattern": "orders-*", "days": "30"}
+    answer = client.post("/system/tokens/new/", form | {"may_export": "on"}, follow=True)
+    page = answer.content.decode()
     secret = re.search(r"rbx_[\w-]+", page).group()
     token = ApiToken.objects.get()
-    assert (token.role, token.may_export, token.pattern) == ("operator", False, "orders-*")
+    assert (token.role, token.may_export, token.topic_pattern, token.group_pattern) == (
+        "operator",
+        False,
+        "orders-*",
+        "*",
+    )
     assert entry().action == "token.create"
     assert secret not in str(entry().after)
     assert secret not in client.get("/system/tokens/").content.decode()
+    address = answer.redirect_chain[0][0]
+    assert secret not in client.get(address).content.decode(), "loading the page again shows it no more"
+    assert ApiToken.objects.count() == 1, "and makes no other"
+    other = client_as("admin")
+    again = client.post("/system/tokens/new/", form | {"name": "two"}).headers["Location"]
+    assert "rbx_" not in other.get(again).content.decode(), "the secret is shown to who made it"
     assert client.post("/system/tokens/new/", form | {"role": "admin"}).status_code == 422
 
 

@@ -32,9 +32,9 @@ def test_the_csv_has_every_row_of_the_filter_and_no_formulas(client_as, broker, 
     header, row = text.splitlines()
     assert header.startswith("topic,type,read_queues")
     assert row.startswith(f"{topic},NORMAL,4,4")
-    from appliance.console.views.window import _cell
+    from appliance.console.spreadsheet import cell
 
-    assert [_cell(value) for value in ("=1+1", "@x", -3, None)] == ["'=1+1", "'@x", "-3", ""]
+    assert [cell(value) for value in ("=1+1", "@x", -3, None)] == ["'=1+1", "'@x", "-3", ""]
 
 
 def test_one_topic_shows_queues_and_says_what_is_not_known(client_as, broker, topic):

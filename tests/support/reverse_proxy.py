@@ -24,6 +24,7 @@ class ReverseProxy:
         self.backend = ""
         self.outside: list[str] = []
         self.seen: list[str] = []
+        self._forwards: set[asyncio.Task[None]] = set()
         self._port = 0
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -70,19 +71,34 @@ class ReverseProxy:
             await writer.drain()
         writer.close()
 
+    @staticmethod
+    async def _hand_over(reader: asyncio.StreamReader, before: asyncio.StreamWriter) -> None:
+        """What the browser says through a WebSocket."""
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 16):
+                before.write(data)
+                await before.drain()
+        before.close()
+
     async def _pass_on(
         self, method: str, path: str, lines: list[str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         if self.cut:
             path = path[len(self.prefix) :] or "/"
         size = next((int(line[15:]) for line in lines if line.lower().startswith("content-length:")), 0)
+        upgrade = any(line.lower() == "upgrade: websocket" for line in lines)
         kept = [line for line in lines if not line.lower().startswith(("connection:", "x-forwarded-for:"))]
-        kept += ["Connection: close", "X-Forwarded-For: 192.0.2.7", "X-Forwarded-Prefix: /elsewhere"]
+        kept += ["Connection: upgrade" if upgrade else "Connection: close"]
+        kept += ["X-Forwarded-For: 192.0.2.7", "X-Forwarded-Prefix: /elsewhere"]
         host, _, port = self.backend.rpartition(":")
         behind, before = await asyncio.open_connection(host, int(port))
         try:
             before.write("\r\n".join([f"{method} {path} HTTP/1.1", *kept, "", ""]).encode("latin-1"))
             before.write(await reader.readexactly(size))
+            if upgrade:
+                forwards = asyncio.create_task(self._hand_over(reader, before))
+                self._forwards.add(forwards)
+                forwards.add_done_callback(self._forwards.discard)
             while data := await behind.read(1 << 16):  # the server closes after its answer; a stream goes on
                 writer.write(data)
                 await writer.drain()

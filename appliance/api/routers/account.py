@@ -9,13 +9,13 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from ninja import Router, Status
 
-from ...console import tokens
+from ...console import identity, sessions, tokens, user_acts
 from ...console.audit import audit
-from ...console.models import ApiToken, Role, now_ms
+from ...console.models import ApiToken, Role, User, now_ms
 from .. import auth
 from ..errors import Refused
 from ..paging import Cursor, Limit, decode_position, encode_position
-from ..schemas import MeOut, NewTokenOut, TokenIn, TokenOut, TokenPage
+from ..schemas import EndedOut, MeOut, NewTokenOut, SessionList, TokenIn, TokenOut, TokenPage
 
 router = Router(tags=["account"])
 
@@ -26,8 +26,36 @@ _DAY_MS = 86_400_000
 def me(request: HttpRequest) -> Any:
     """Who you are: role, rights, and the names your token may access."""
     user: Any = request.user
-    names = ("kind", "username", "label", "role", "may_read_bodies", "may_export")
-    return {name: getattr(user, name) for name in names} | {"pattern": auth.pattern_of(request)}
+    names = auth.names(request)
+    facts = ("kind", "username", "label", "role", "may_read_bodies", "may_export")
+    patterns = {"topic_patterns": list(names.topics), "group_patterns": list(names.groups)}
+    return {name: getattr(user, name) for name in facts} | patterns
+
+
+@router.get("/me/sessions", response=SessionList)
+def list_own_sessions(request: HttpRequest) -> Any:
+    """Where you are signed in, the session seen last first."""
+    return {"items": session_rows(request, request.user.pk)}
+
+
+@router.delete("/me/sessions/{int:number}", response=EndedOut)
+def end_own_session(request: HttpRequest, number: int) -> Any:
+    """End one of your sessions; it is over at its next request."""
+    if not (ended := user_acts.end_sessions(request, User.objects.get(pk=request.user.pk), number)):
+        raise Refused("session_not_found", f"You have no session {number}.")
+    return {"ended": ended}
+
+
+def session_rows(request: HttpRequest, owner: int) -> list[dict[str, Any]]:
+    """A user's sessions as `SessionOut`."""
+    here = identity.present(request)
+    return [
+        {
+            "id": one.pk, "address": one.address, "agent": one.agent, "way": one.way, "since_at_ms": one.since_ms,
+            "seen_at_ms": one.seen_ms, "present": one.pk == here,
+        }
+        for one in sessions.of(User(pk=owner))
+    ]  # fmt: skip
 
 
 @router.get("/tokens", response=TokenPage)
@@ -43,11 +71,13 @@ def list_tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
 
 @router.post("/tokens", response={201: NewTokenOut})
 def create_token(request: HttpRequest, body: TokenIn) -> Any:
-    """Create a token. Its secret is in this answer and nowhere else. Needs a session whose password was given recently:
-    a token cannot create tokens."""
-    auth.require_session(request)
+    """Create a token. Its secret is in this answer and nowhere else. A session needs its password given recently. Those
+    that a token creates may do no more than it, and end with it."""
     auth.require_recent_login(request)
     user: Any = request.user
+    maker = user.token if user.kind == "token" else None
+    if maker is not None and len(tokens.chain(maker)) >= tokens.LONGEST_CHAIN:
+        raise Refused("exceeds_caller", "Tokens that were made by tokens so many times make no further ones.")
     ranks = list(Role.values)
     if ranks.index(body.role) > ranks.index(user.role) or any(
         getattr(body, grant) and not getattr(user, grant) for grant in ("may_read_bodies", "may_export")
@@ -57,7 +87,8 @@ def create_token(request: HttpRequest, body: TokenIn) -> Any:
     options = body.model_dump(exclude={"name", "role", "expires_in_days"})
     try:
         with transaction.atomic():
-            token, secret = tokens.create(user, body.name, body.role, expires_at_ms=expires, **options)
+            owner = user if maker is None else maker.owner
+            token, secret = tokens.create(owner, body.name, body.role, expires_at_ms=expires, made_by=maker, **options)
             audit(request, "token.create", token.name, None, tokens.rights_of(token))
     except tokens.OwnerChanged:
         raise Refused("forbidden", "Your password or your rights have just changed. Sign in again.") from None

@@ -37,7 +37,7 @@ def list_clients(
     if group is None:
         auth.require_all_names(request)
     else:
-        auth.require_access(request, group)
+        auth.require_groups(request, group)
     admin = runtime.window()
     page = lambda number, size: admin.clients(q, role, group, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("clients", q, role, group, sort), named=False)

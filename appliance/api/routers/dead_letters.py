@@ -9,20 +9,31 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 
 from ... import runtime
+from ...console.views.archives import start_archive
+from ...console.views.replays import started
 from .. import auth
 from ..changes import DryRun, audited, by
 from ..dead_letter_schemas import (
+    ArchiveIn,
     DeadLetterGroupPage,
     DeadLetterPageOut,
+    DeadLetterSummaryOut,
+    ExpiringOut,
+    Replayed,
     ReplayIn,
     ReplayList,
     ReplayOut,
     ReplayPlanOut,
     ReplayResultPageOut,
     Result,
+    RetryActIn,
+    RetryLadderOut,
 )
+from ..job_answers import IdempotencyKey, accepted
+from ..job_schemas import JobOut
 from ..paging import Cursor, From, Limit, To, table
 from ..schemas import Text
+from ..waiting_schemas import WaitingActOut
 
 router = Router(tags=["dead letters"])
 
@@ -42,28 +53,111 @@ def list_dead_letter_groups(
     return table(request, page, cursor, limit, ("dead-letters", q, sort), name="group")
 
 
+@router.get("/dead-letters/expiring", response=ExpiringOut)
+def list_expiring_dead_letters(
+    request: HttpRequest, hours: int = Query(24, ge=1, le=8760, description="Within so many hours.")
+) -> Any:
+    """How many dead letters may expire soon, by group."""
+    found = runtime.window().expiring_dead_letters(hours * 3_600_000)
+    groups = auth.accessible(request, found.groups, "group")
+    return {"within_ms": found.within_ms, "total": sum(one.count for one in groups), "groups": groups}
+
+
 @router.get("/groups/{group}/dead-letters", response=DeadLetterPageOut)
-def list_dead_letters(request: HttpRequest, group: str, cursor: Cursor, limit: Limit, from_ms: From, to_ms: To) -> Any:
-    """A group's dead letters by the time they died, newest first, without bodies; of one snapshot."""
+def list_dead_letters(
+    request: HttpRequest,
+    group: str,
+    cursor: Cursor,
+    limit: Limit,
+    from_ms: From,
+    to_ms: To,
+    origin_topic: str | None = Query(
+        None, max_length=255, description="Only those first sent to it; empty for those that do not say."
+    ),
+    retries: int | None = Query(None, ge=0, lt=1 << 31, description="Only those with exactly so many."),
+    key: str | None = Query(None, min_length=1, max_length=1024, description="A key, unique id or origin's offset id."),
+    replayed: Replayed | None = Query(None, description="Not from here yet, already, or the copy of a replay."),
+) -> Any:
+    """A group's dead letters by the time they died, newest first, without bodies; of one snapshot. With a filter
+    `seen` of `total` were looked at, and a page may be empty and have a next one."""
+    auth.require_groups(request, group)
+    asked = {"topic": origin_topic, "retries": retries, "key": key, "replayed": replayed}
+    wanted = {name: value for name, value in asked.items() if value is not None}
+    return runtime.window().dead_letters(group, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=limit)
+
+
+@router.get("/groups/{group}/dead-letters/summary", response=DeadLetterSummaryOut)
+def summarize_dead_letters(request: HttpRequest, group: str) -> Any:
+    """A group's dead letters by origin topic, retries and hour."""
+    auth.require_groups(request, group)
+    return runtime.window().dead_letter_summary(group)
+
+
+@router.post("/groups/{group}/dead-letters/archives", response={202: JobOut})
+def archive_dead_letters(
+    request: HttpRequest, group: str, body: ArchiveIn, idempotency_key: IdempotencyKey
+) -> HttpResponse:
+    """Write dead letters of a group to a file, with bodies and all properties, as a job. 202 with its place; the file
+    is one of the job's."""
     auth.require_access(request, group)
-    return runtime.window().dead_letters(group, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit)
+    picked = [(queue_id, offset) for queue_id, offset in body.offsets or ()]
+    wanted = {} if body.filter is None else body.filter.model_dump(exclude_none=True)
+    asked = {"from_ms": body.from_ms, "to_ms": body.to_ms, "wanted": wanted}
+    # What is asked wrongly is said now, and not by the job.
+    runtime.window().dead_letters(group, from_ms=body.from_ms, to_ms=body.to_ms, wanted=wanted, limit=1)
+    return accepted(request, idempotency_key, lambda: start_archive(request, group, asked, picked, body.format))
+
+
+@router.get("/groups/{group}/retries", response=RetryLadderOut)
+def retry_ladder(request: HttpRequest, group: str) -> Any:
+    """How many of a group's messages wait for their next try, at which level and since when. The messages themselves:
+    `GET /delayed?group=`."""
+    auth.require_groups(request, group)
+    return runtime.window().retry_ladder(group)
+
+
+@router.post("/groups/{group}/retries/acts", response=WaitingActOut)
+def act_on_retries(request: HttpRequest, group: str, body: RetryActIn, dry_run: DryRun) -> Any:
+    """Retry messages of a group now, make dead letters of them, or drop them, before they are due. Each has its result;
+    of a single place it is an error that says why (404, 409, 503)."""
+    auth.require_groups(request, group)
+    window = runtime.window()
+    places = [(one.level, one.queue_offset, one.unique_id) for one in body.places or ()]
+    chosen: dict[str, Any] = {}
+    if not places:
+        chosen = {"group": group} | ({} if body.level is None else {"level": body.level})
+    else:
+        chosen = {} if body.level is None else {"level": body.level}  # both is refused
+    window.check_retries(group, places)
+    act = lambda: window.act_on_waiting(  # noqa: E731
+        body.action, places, **chosen, cursor=body.cursor, limit=body.limit, dry_run=dry_run, by=by(request)
+    )
+    if dry_run:
+        return act()
+    named = {"messages": [unique_id or f"{level}/{offset}" for level, offset, unique_id in places[:20]]}
+    noted = lambda done: (  # noqa: E731
+        {"asked": done.asked, "done": done.done, "counts": done.counts} | (named if places else {"filter": chosen})
+    )
+    return audited(request, f"retry.{body.action}", group, act, noted)
 
 
 @router.post("/groups/{group}/replays", response={200: ReplayPlanOut, 202: ReplayPlanOut})
 def start_replay(request: HttpRequest, response: HttpResponse, group: str, body: ReplayIn, dry_run: DryRun) -> Any:
     """Send dead letters of a group again, as a job that survives restarts. 202 with its place; the dead letters stay
     where they are. 409 while another replay of the group is not finished."""
-    auth.require_access(request, group, *([body.topic] if body.topic else []))
+    auth.require_groups(request, group)
+    if body.topic:
+        auth.require_topics(request, body.topic)
     if body.target == "original":  # wherever they came from
         auth.require_all_names(request)
-    asked = body.model_dump()
+    asked = body.model_dump(exclude={"filter"})
+    asked["wanted"] = None if body.filter is None else body.filter.model_dump(exclude_none=True)
     if body.offsets is not None:
         asked["offsets"] = [(queue_id, offset) for queue_id, offset in body.offsets]
     start = lambda: runtime.window().start_replay(group, **asked, dry_run=dry_run, by=by(request))  # noqa: E731
     if dry_run:
         return Status(200, start())
-    noted = lambda plan: {"replay": plan.job.id, "messages": plan.total, "target": body.target}  # noqa: E731
-    plan = audited(request, "replay.start", group, start, noted)
+    plan = audited(request, "replay.start", group, start, started)
     response.headers["Location"] = f"/api/v1/replays/{quote(plan.job.id, safe='')}"
     return Status(202, plan)
 
@@ -101,7 +195,12 @@ def replay_results(
 def act_on_replay(request: HttpRequest, job: str, act: Literal["pause", "resume", "cancel"]) -> Any:
     """Pause it (nothing is sent any more when this is answered), have it go on, or end it for good. 409 when its state
     does not allow that."""
-    _reach(request, job)
+    found = _reach(request, job)
+    # Who may not send there may not have it go on, nor stop what others sent there.
+    if found.target == "topic":
+        auth.require_access(request, found.topic)
+    elif found.target == "original":
+        auth.require_all_names(request)
     admin = runtime.window()
     acts = {"pause": admin.pause_replay, "resume": admin.resume_replay, "cancel": admin.cancel_replay}
     noted = lambda done: {"group": done.group, "replayed": done.replayed}  # noqa: E731
@@ -111,5 +210,5 @@ def act_on_replay(request: HttpRequest, job: str, act: Literal["pause", "resume"
 def _reach(request: HttpRequest, job: str) -> Any:
     """The replay, if the caller may access its group."""
     found = runtime.window().replay_job(job)
-    auth.require_access(request, found.group)
+    auth.require_groups(request, found.group)
     return found

@@ -52,13 +52,13 @@ def list_groups(
 ) -> Any:
     """Consumer groups with their lag in messages and in time."""
     page = lambda number, size: runtime.window().groups(q, system, online, sort, number, size)  # noqa: E731
-    return table(request, page, cursor, limit, ("groups", q, system, online, sort))
+    return table(request, page, cursor, limit, ("groups", q, system, online, sort), kind="group")
 
 
 @router.post("/groups", response={200: ChangeOut, 201: ChangeOut})
 def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dry_run: DryRun) -> Any:
     """Create a consumer group. 409 when it exists."""
-    auth.require_access(request, body.name)
+    auth.require_groups(request, body.name)
     return created(request, response, make_change(
         request, response, "group.create", body.name,
         lambda: runtime.window().create_group(**body.model_dump(), dry_run=dry_run, by=by(request)),
@@ -68,7 +68,7 @@ def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dr
 @router.get("/groups/{group}", response=GroupOut)
 def group_detail(request: HttpRequest, response: HttpResponse, group: str) -> Any:
     """A group's lag, settings, subscriptions and their conflicts; the ETag is its settings' revision."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     detail = runtime.window().group(group)
     set_etag(response, None if detail.settings is None else detail.settings.revision)
     return detail
@@ -79,7 +79,7 @@ def edit_group(
     request: HttpRequest, response: HttpResponse, group: str, body: GroupPatch, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
     """Change the settings given and leave the others."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "group.edit", group,
@@ -98,7 +98,7 @@ def delete_group(
     offsets: bool = Query(True, description="Delete its offsets too."),
 ) -> Any:
     """Delete a group; `warnings` say what stays. 409 with blockers while it has unread messages or clients."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     if not dry_run:
         auth.require_recent_login(request)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "offsets": offsets, "force": force}
@@ -111,14 +111,14 @@ def delete_group(
 @router.get("/groups/{group}/clients", response=GroupClientList)
 def group_clients(request: HttpRequest, group: str) -> Any:
     """Its connected clients."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return {"items": runtime.window().group(group).clients}
 
 
 @router.get("/groups/{group}/progress", response=ProgressList)
 def group_progress(request: HttpRequest, group: str) -> Any:
     """Offsets and lag of every queue of every topic it consumes."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return {"items": runtime.window().group(group).queues}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
@@ -10,10 +10,21 @@ from ninja import Header, Query, Router
 
 from ... import runtime
 from ...console.audit import audit
+from ...engine.errors import NotFound
 from .. import auth
-from ..changes import audited, by
+from ..changes import DryRun, audited, by
 from ..idempotency import once
-from ..message_schemas import BodyOut, MessageIn, MessageOut, MessagePageOut, RecordOut, SearchOut, SentOut
+from ..message_schemas import (
+    BodyOut,
+    DeliveryIn,
+    DirectDeliveryOut,
+    MessageIn,
+    MessageOut,
+    MessagePageOut,
+    RecordOut,
+    SearchOut,
+    SentOut,
+)
 from ..paging import Cursor, From, Limit, To
 
 router = Router(tags=["messages"])
@@ -40,26 +51,48 @@ def topic_messages(
     to_ms: To,
     queue_id: int | None = Query(None, ge=0, le=_LAST_QUEUE),
     newest_first: bool = True,
+    filter: str | None = Query(
+        None,
+        max_length=4096,
+        description=(
+            "Only what this expression finds, for example: tag = 'paid' AND body('$.amount') > 100. SQL92 over "
+            "properties, and tag, key, body, property('a name'), LIKE, REGEXP. Send it with the cursor, too. One that "
+            "looks into bodies needs the right to read them."
+        ),
+    ),
     cursor: str | None = Query(
         None, max_length=65_536, description="The next_cursor of the previous page; it includes queue, times and order."
     ),
 ) -> Any:
-    """Messages by the time they were stored, without bodies. Pages are of one snapshot, without newer messages."""
-    auth.require_access(request, topic)
+    """Messages by the time they were stored, without bodies. Pages are of one snapshot, without newer messages. With a
+    filter a page ends after 250 ms or 64 MiB, whatever it has found by then; `scanned` says how far it came."""
+    auth.require_topics(request, topic)
+    if runtime.window().filter_reads_bodies(filter):
+        auth.require_bodies(request)
+        if cursor is None:
+            audit(request, "message.filter", topic, after={"filter": (filter or "")[:500]})
     return runtime.window().messages(
-        topic, queue_id=queue_id, from_ms=from_ms, to_ms=to_ms, newest_first=newest_first, cursor=cursor, limit=limit
+        topic,
+        queue_id=queue_id,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        newest_first=newest_first,
+        cursor=cursor,
+        limit=limit,
+        filter_text=filter,
     )
 
 
 @router.post("/topics/{topic}/messages", response={201: SentOut})
 def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_key: IdempotencyKey) -> HttpResponse:
     """Send a test message exactly like a client's; the answer comes once consumers can read it."""
-    auth.require_access(request, topic)
+    auth.require_topics(request, topic)
     if body.half_of:
-        auth.require_access(request, body.half_of)
+        auth.require_groups(request, body.half_of)
     send = lambda: runtime.window().send_test_message(  # noqa: E731
         topic, body.body_bytes(), tags=body.tags, keys=body.keys, properties=body.properties, queue_id=body.queue_id,
-        delay_level=body.delay_level, deliver_at_ms=body.deliver_at_ms, half_of=body.half_of, by=by(request),
+        delay_level=body.delay_level, deliver_at_ms=body.deliver_at_ms, half_of=body.half_of,
+        sharding_key=body.sharding_key, by=by(request),
     )  # fmt: skip
     noted = lambda sent: {"offset_id": sent.offset_id, "queue_id": sent.queue_id}  # noqa: E731
     act = lambda: SentOut.model_validate(audited(request, "message.send", topic, send, noted))  # noqa: E731
@@ -78,11 +111,41 @@ def search(
 ) -> Any:
     """Find messages by id, key or place in all topics you may access, without bodies."""
     if topic is not None:
-        auth.require_access(request, topic)
-    may_see = lambda name: auth.may_access(request, name)  # noqa: E731
+        auth.require_topics(request, topic)
+    may_see = auth.names(request).has_topic
     return runtime.window().search(
         text, topic=topic, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, may_see=may_see
     )
+
+
+@router.post("/messages/{path:ref}/deliveries", response=DirectDeliveryOut)
+def run_on_client(request: HttpRequest, ref: str, body: DeliveryIn, dry_run: DryRun) -> Any:
+    """Run the message on a client: the listener of one connected consumer of the group is called once with it, now. No
+    offset moves, and nothing is sent back when it fails. 503 does not say that it was not consumed."""
+    place = _reach(request, ref)
+    auth.require_access(request, body.group)
+    row = runtime.window().message(ref, story=False).row
+    client = body.client_id or _first_member(body.group)
+    if dry_run:
+        if not any(body.group in one.consumer_groups for one in runtime.window().client(client)):
+            raise NotFound("client", client)
+        return DirectDeliveryOut(
+            delivered=False, group=body.group, client_id=client, offset_id=row.offset_id, result="", in_order=None,
+            auto_commit=None, remark="", spent_ms=None, took_ms=0,
+        )  # fmt: skip
+    run = lambda: runtime.window().consume_directly(body.group, client, row.offset_id, by=by(request))  # noqa: E731
+    noted = lambda done: {  # noqa: E731
+        "group": body.group, "client_id": client, "result": done.result, "remark": done.remark[:200],
+    }  # fmt: skip
+    done = audited(request, "message.run", place, run, noted)
+    return {"delivered": True} | asdict(done)
+
+
+def _first_member(group: str) -> str:
+    rows: tuple[Any, ...] = runtime.window().clients(role="consumer", group=group, page_size=1).rows
+    if not rows:
+        raise NotFound("client", f"a member of {group}")
+    return str(rows[0].client_id)
 
 
 @router.get("/messages/{path:ref}/body", response=BodyOut)
@@ -122,5 +185,5 @@ def message(request: HttpRequest, ref: str) -> Any:
 def _reach(request: HttpRequest, ref: str) -> str:
     """The message's place, for the audit log; an offset id says no topic. Refuses what is beyond a token's pattern."""
     row = runtime.window().message(ref, story=False).row
-    auth.require_access(request, row.topic)
+    auth.require_topics(request, row.topic)
     return f"{row.topic}/{row.queue_id}/{row.queue_offset}"

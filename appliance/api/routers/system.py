@@ -9,8 +9,12 @@ from ninja import Body, Query, Router
 
 from ... import runtime
 from ...console.audit import health_check
+from ...console.history import series as history
+from ...console.models import now_ms
+from ...engine.errors import InvalidInput
 from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision, make_change, set_etag
+from ..paging import From, To
 from ..schemas import (
     BrokerOut,
     ChangeOut,
@@ -18,6 +22,7 @@ from ..schemas import (
     CleanedOut,
     ConfigurationIn,
     ConfigurationOut,
+    MetricOut,
     RetentionOut,
     SeriesOut,
     SystemOut,
@@ -25,6 +30,8 @@ from ..schemas import (
 
 router = Router(tags=["system"])
 
+#: Figures of the last ten minutes, which the engine itself remembers.
+LIVE = ("in", "out", "in_bytes", "out_bytes")
 _LEVELS = ("ok", "warning", "failed")
 
 
@@ -71,7 +78,8 @@ def system_retention(request: HttpRequest) -> Any:
     """How long messages are kept, and what was deleted last."""
     found = runtime.window().retention()
     shown = {name: getattr(found, name) for name in RetentionOut.model_fields}
-    shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if auth.may_access(request, name)}
+    may_see = auth.names(request).has_topic
+    shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if may_see(name)}
     return shown
 
 
@@ -95,14 +103,53 @@ def broker(request: HttpRequest) -> Any:
     return shown
 
 
+@router.get("/metrics", response=list[MetricOut])
+def list_metrics(request: HttpRequest) -> Any:
+    """The figures of which a history is kept: every 30 seconds for 7 days, every 15 minutes for 13 months."""
+    return [{"name": name, "of": metric.kind, "unit": metric.unit} for name, metric in history.METRICS.items()]
+
+
 @router.get("/metrics/series", response=SeriesOut)
 def metrics_series(
     request: HttpRequest,
-    metric: Literal["in", "out", "in_bytes", "out_bytes"],
-    seconds: int = Query(600, ge=1, le=3600, description="How far back, in seconds; about ten minutes are kept."),
-    topic: str | None = Query(None, max_length=1024, description="Of this topic (only in and out)."),
-    group: str | None = Query(None, max_length=1024, description="Of this group (only out)."),
+    from_ms: From,
+    to_ms: To,
+    metric: str = Query(
+        ...,
+        max_length=64,
+        description="One of GET /metrics; or in, out, in_bytes, out_bytes: each second of the last ten minutes.",
+    ),
+    step: int | None = Query(None, ge=30, le=2_592_000, description="Seconds a step; a multiple of 30."),
+    points: int = Query(300, ge=1, le=history.MOST_POINTS, description="Without step: at most so many steps."),
+    seconds: int = Query(3600, ge=1, le=3600, description="How far back, when from is not given."),
+    topic: str | None = Query(None, max_length=1024, description="Of this topic."),
+    group: str | None = Query(None, max_length=1024, description="Of this group."),
 ) -> Any:
-    """A rate over the last seconds, one point per second: of the broker, a topic, or a group."""
-    auth.require_access(request, *(name for name in (topic, group) if name is not None))
-    return runtime.window().series(metric, seconds, topic, group)
+    """A figure over any span: of the broker, a topic, or a group. GET /metrics lists the figures."""
+    if topic is not None:
+        auth.require_topics(request, topic)
+    if group is not None:
+        auth.require_groups(request, group)
+    if metric in LIVE:
+        return runtime.window().series(metric, seconds, topic, group)
+    kind = history.kind_of(metric)
+    if (topic is not None and kind != "topic") or (group is not None and kind != "group"):
+        raise InvalidInput("metric", f"{metric} is a figure of a {kind}.")
+    if topic is not None:
+        runtime.window().topic_settings(topic)
+    elif group is not None:
+        runtime.window().group(group)
+    to = now_ms() if to_ms is None else to_ms
+    since = to - seconds * 1000 if from_ms is None else from_ms
+    found = history.series(
+        metric, topic or group or "", since, to, points=points, step_ms=None if step is None else step * 1000
+    )
+    return {
+        "name": found.name,
+        "unit": found.unit,
+        "times_at_ms": found.times_at_ms,
+        "values": found.averages,
+        "step_ms": found.step_ms,
+        "lows": found.lows,
+        "highs": found.highs,
+    }

@@ -39,7 +39,7 @@ def list_topics(
     cursor: Cursor,
     limit: Limit,
     q: Text = Query("", max_length=255, description="Part of the name."),
-    kind: Kind | None = Query(None, alias="type"),
+    kind: Kind | None = Query(None, description="Only this kind."),
     system: bool = Query(False, description="Include system, retry and dead letter topics."),
     category: Literal["user", "system", "retry", "dlq"] | None = Query(None, description="Only this category."),
     sort: Sort = Query("name", description="Sort by this; put `-` before it for the largest first."),
@@ -47,23 +47,24 @@ def list_topics(
     """Topics with rates, bytes and oldest message."""
     show = category or ("all" if system else "user")
     page = lambda number, size: runtime.window().topics(q, kind, show, sort, number, size)  # noqa: E731
-    return table(request, page, cursor, limit, ("topics", q, kind, show, sort))
+    return table(request, page, cursor, limit, ("topics", q, kind, show, sort), kind="topic")
 
 
 @router.post("/topics", response={200: ChangeOut, 201: ChangeOut})
-def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dry_run: DryRun) -> Any:
-    """Create a topic: it is on disk, and the name servers in `registered` know it. 409 when it exists."""
-    auth.require_access(request, body.name)
+def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dry_run: DryRun, force: Force) -> Any:
+    """Create a topic: it is on disk, and the name servers in `registered` know it. 409 when it exists, or with blockers
+    when it has queues that producers would use and nobody could read."""
+    auth.require_topics(request, body.name)
     return created(request, response, make_change(
         request, response, "topic.create", body.name,
-        lambda: runtime.window().create_topic(**body.model_dump(), dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().create_topic(**body.model_dump(), force=force, dry_run=dry_run, by=by(request)),
     ))  # fmt: skip
 
 
 @router.get("/topics/{topic}", response=TopicOut)
 def topic_settings(request: HttpRequest, response: HttpResponse, topic: str) -> Any:
     """A topic's configuration; the ETag is its revision."""
-    auth.require_access(request, topic)
+    auth.require_topics(request, topic)
     settings = runtime.window().topic_settings(topic)
     set_etag(response, settings.revision)
     return settings
@@ -80,7 +81,7 @@ def edit_topic(
     force: Force,
 ) -> Any:
     """Change the settings given and leave the others. 409 with blockers when messages would become unreadable."""
-    auth.require_access(request, topic)
+    auth.require_topics(request, topic)
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "topic.edit", topic,
@@ -93,7 +94,7 @@ def delete_topic(
     request: HttpRequest, response: HttpResponse, topic: str, if_match: IfMatch, dry_run: DryRun, force: Force
 ) -> Any:
     """Delete a topic and every group's offsets of it. 409 with blockers while it is in use."""
-    auth.require_access(request, topic)
+    auth.require_topics(request, topic)
     if not dry_run:
         auth.require_recent_login(request)
     revision = expected_revision(if_match)
@@ -106,34 +107,34 @@ def delete_topic(
 @router.get("/topics/{topic}/stats", response=TopicRowOut)
 def topic_stats(request: HttpRequest, topic: str) -> Any:
     """Rates, bytes, messages and oldest message of one topic, as in the list."""
-    auth.require_access(request, topic)
+    auth.require_topics(request, topic)
     return runtime.window().topic(topic).row
 
 
 @router.get("/topics/{topic}/queues", response=QueueList)
 def topic_queues(request: HttpRequest, topic: str) -> Any:
     """Offsets, bytes and times of each queue."""
-    auth.require_access(request, topic)
+    auth.require_topics(request, topic)
     return {"items": runtime.window().topic_queues(topic)}
 
 
 @router.get("/topics/{topic}/route", response=RouteOut)
 def topic_route(request: HttpRequest, topic: str) -> Any:
     """The route that our name server gives to clients."""
-    auth.require_access(request, topic)
+    auth.require_topics(request, topic)
     return runtime.window().route(topic)
 
 
 @router.get("/topics/{topic}/groups", response=TopicGroupList)
 def topic_groups(request: HttpRequest, topic: str) -> Any:
     """Groups that consume it, and how far behind they are."""
-    auth.require_access(request, topic)
+    auth.require_topics(request, topic)
     return {"items": auth.accessible(request, runtime.window().topic_groups(topic), "group")}
 
 
 @router.get("/topics/{topic}/producers", response=ProducerList)
 def topic_producers(request: HttpRequest, topic: str) -> Any:
     """Who sent its most recent messages."""
-    auth.require_access(request, topic)
+    auth.require_topics(request, topic)
     detail = runtime.window().topic(topic)
     return {"items": detail.producers, "why": detail.producers_why}

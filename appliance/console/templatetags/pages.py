@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -33,6 +34,8 @@ def translated(sentence: Any) -> str:
     sizes = set(_SIZE.findall(template))
     args = {
         name: as_bytes(value) if name in sizes
+        else as_duration(value / 1000) if name.endswith("_span")
+        else as_time(value) if name.endswith("_at_ms")
         else thousands(value) if type(value) is int
         else word(value) if name == "field"
         else value
@@ -169,11 +172,80 @@ def ago(at_ms: int | None) -> SafeString | str:
 
 
 @register.filter
+def countdown(at_ms: int | None) -> SafeString | str:
+    """How long until a moment at the earliest, with the moment itself beside it."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    relative = _("any time now") if left <= 0 else _("in %(span)s or later") % {"span": as_duration(left)}
+    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+
+
+@register.filter
+def coming(at_ms: int | None) -> SafeString | str:
+    """In how long a moment comes, or that it is over, with the moment itself beside it."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    relative = _("in %(span)s") % {"span": as_duration(left)} if left >= 0 else _("overdue")
+    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+
+
+@register.filter
+def as_hour(at_ms: int) -> SafeString:
+    """The day and hour of a column, in UTC."""
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return format_html(
+        '<time datetime="{}">{}<br>{}</time>', f"{moment:%Y-%m-%dT%HZ}", f"{moment:%m-%d}", f"{moment:%H}:00"
+    )
+
+
+@register.filter
+def group_behind(topic: str) -> str:
+    """The group whose retry or dead letter topic it is."""
+    return topic.removeprefix("%RETRY%").removeprefix("%DLQ%")
+
+
+@register.filter
+def of(table: Any, key: object) -> Any:
+    """The value of a key that is another variable; None without one."""
+    return table.get(key)
+
+
+@register.filter
+def clock(at_ms: int, span: str = "") -> str:
+    """A moment as short as a chart of this span needs it, in UTC."""
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)
+    return moment.strftime("%m-%d %H:%M" if span.endswith("d") else "%H:%M:%S")
+
+
+@register.filter
+def after(at_ms: int, begin_ms: int) -> str:
+    """How long after (or before) another moment: `+12 ms`, `+4 min 10 s`, `−3 ms`."""
+    span = at_ms - begin_ms
+    sign = "+" if span >= 0 else "−"
+    length = abs(span)
+    return sign + (_("%(ms)s ms") % {"ms": length} if length < 1000 else as_duration(length / 1000))
+
+
+@register.filter
+def from_now(at_ms: int) -> str:
+    """How long until then; that it has come when it has."""
+    span = at_ms / 1000 - time.time()
+    return _("now") if span <= 0 else _("in %(span)s") % {"span": as_duration(span)}
+
+
+@register.filter
 def as_time_ms(at_ms: int | None) -> SafeString | str:
     """A wall time with its milliseconds."""
     if at_ms is None:
         return _("not known")
-    return format_html('{}<span class="faint">.{}</span>', as_time(at_ms), f"{at_ms % 1000:03d}")
+    return format_html(
+        '<span class="tight">{}<span class="faint">.{}</span></span>', as_time(at_ms), f"{at_ms % 1000:03d}"
+    )
 
 
 @register.simple_tag(takes_context=True)

@@ -13,10 +13,10 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from .. import tokens
+from .. import second_factor, sessions, time_zones, tokens
 from ..audit import audit
 from ..forms import ChangePasswordForm
-from ..identity import confirm, keep_signed_in
+from ..identity import confirm, keep_signed_in, present
 from ..lockout import lockout
 from ..models import User
 from . import errors
@@ -26,6 +26,8 @@ from . import errors
 def account(request: HttpRequest) -> HttpResponse:
     """Show the user's rights; change the password, which ends all their other sessions and tokens."""
     user: User = request.user
+    if request.method == "POST" and user.identity:
+        return errors.forbidden(request)
     form = ChangePasswordForm(user, request.POST or None)
     if request.method == "POST" and form.is_valid():
         address = request.client_address
@@ -52,4 +54,6 @@ def account(request: HttpRequest) -> HttpResponse:
                 messages.warning(request, _("API tokens revoked: %(names)s") % {"names": ", ".join(ended)})
             return HttpResponseRedirect(reverse("account"))
     status = 422 if form.is_bound and form.errors else 200
-    return render(request, "account/account.html", {"form": form, "yes_no": _("yes,no")}, status=status)
+    context = {"form": form, "yes_no": _("yes,no"), "zones": time_zones.names(), "present": present(request)}
+    context |= {"sessions": sessions.of(user), "codes_left": second_factor.recovery_codes_left(user)}
+    return render(request, "account/account.html", context, status=status)

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from .. import once
 from .. import tokens as token_store
 from ..audit import audit
 from ..forms import Form
@@ -36,12 +37,14 @@ class TokenForm(Form):
     role = forms.ChoiceField(label=gettext_lazy("Role"))
     may_read_bodies = forms.BooleanField(label=gettext_lazy("May read message bodies"), required=False)
     may_export = forms.BooleanField(label=gettext_lazy("May export messages"), required=False)
-    pattern = forms.CharField(
-        label=gettext_lazy("Topics and groups"),
+    topic_pattern = forms.CharField(
+        label=gettext_lazy("Topics"),
         initial="*",
+        required=False,
         max_length=255,
         help_text=gettext_lazy("A pattern for the names it may access: orders-* for example, or * for all."),
     )
+    group_pattern = forms.CharField(label=gettext_lazy("Consumer groups"), initial="*", required=False, max_length=255)
     days = forms.IntegerField(
         label=gettext_lazy("Expires after, in days"),
         required=False,
@@ -71,7 +74,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 def token_create(request: HttpRequest) -> HttpResponse:
-    """Make one, and show its secret this once."""
+    """Make one; the next page shows its secret this once, and reloading it makes no other."""
     form = TokenForm(request.user, request.POST or None)
     if request.method == "POST" and form.is_valid():
         values = form.cleaned_data
@@ -84,15 +87,25 @@ def token_create(request: HttpRequest) -> HttpResponse:
                     values["role"],
                     may_read_bodies=values.get("may_read_bodies", False),
                     may_export=values.get("may_export", False),
-                    pattern=values["pattern"],
+                    topic_pattern=values["topic_pattern"] or "*",
+                    group_pattern=values["group_pattern"] or "*",
                     expires_at_ms=now_ms() + days * _DAY_MS if days else None,
                 )
                 audit(request, "token.create", token.name, None, token_store.rights_of(token))
         except token_store.OwnerChanged:
             return errors.forbidden(request)
-        return render(request, "tokens/created.html", {"token": token, "secret": secret})
+        ticket = once.keep(request.user.pk, secret)
+        return HttpResponseRedirect(reverse("token_created", args=[token.pk, ticket]))
     status = 422 if form.is_bound and form.errors else 200
     return render(request, "tokens/create.html", {"form": form}, status=status)
+
+
+@require_safe
+def token_created(request: HttpRequest, pk: int, ticket: str) -> HttpResponse:
+    """The new token's secret, this once."""
+    token = get_object_or_404(_visible(request.user), pk=pk)
+    context = {"token": token, "secret": once.take(request.user.pk, ticket)}
+    return render(request, "tokens/created.html", context)
 
 
 @require_POST

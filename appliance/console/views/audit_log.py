@@ -8,11 +8,12 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
 
-from .. import wire_entries
-from ..audit import check
+from .. import jobs, wire_entries
+from ..audit import look
+from ..jobs import audit_check as checking
 from ..models import AuditEntry
 from .window import CSV_ROWS, PAGE_SIZE, asks_the_engine, csv_answer, page_number, time_asked, time_shown, wants_csv
 
@@ -20,7 +21,7 @@ from .window import CSV_ROWS, PAGE_SIZE, asks_the_engine, csv_answer, page_numbe
 @require_safe
 @asks_the_engine
 def audit(request: HttpRequest) -> HttpResponse:
-    """Filtered by who, what and when; `check=yes` walks the whole chain; `format=csv` for the rows of the filter."""
+    """Filtered by who, what and when; `format=csv` for the rows of the filter."""
     wire_entries.take_over_if_possible()
     asked: dict[str, Any] = {name: request.GET.get(name, "").strip() for name in ("q", "way", "result")}
     begin, end = time_asked(request, "from"), time_asked(request, "to")
@@ -43,10 +44,16 @@ def audit(request: HttpRequest) -> HttpResponse:
         "entries": [(one, _changes(one), *_marks(one)) for one in found],
         "page": {"total": pages.count, "page": found.number, "pages": pages.num_pages},
         "asked": asked,
+        "verdict": look(),
     }
-    if request.GET.get("check") == "yes":
-        context |= {"checked": True, "verdict": check()}
     return render(request, "audit/list.html", context)
+
+
+@require_POST
+@asks_the_engine
+def audit_check(request: HttpRequest) -> HttpResponse:
+    """Have every entry checked, as a job."""
+    return redirect("job", jobs.start(request, checking.NAME, {}).id)
 
 
 def _found(q: str, way: str, result: str, begin: int | None, end: int | None) -> QuerySet[AuditEntry]:

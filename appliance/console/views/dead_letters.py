@@ -1,92 +1,53 @@
-"""Dead letters: the groups that have some, those of a group, and sending them again, as jobs that are watched."""
+"""Dead letters: the groups that have some, and those of a group, by where they come from, their retries and hours."""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from django import forms
-from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from ... import runtime
-from ...engine.errors import Conflict, InvalidInput, NotFound
-from ..audit import audit
-from ..forms import Form
-from .changes import add_refusal, failure_audited, form_status, is_final, is_submitted
+from ...engine.errors import InvalidInput
+from ..identity import names_for
+from ..scope import cut
 from .window import (
+    CSV_ROWS,
     PAGE_SIZE,
     all_rows,
     asks_the_engine,
     csv_answer,
-    not_found_sentence,
     page_number,
     refusal_text,
     time_asked,
     time_shown,
-    topic_names,
     wants_csv,
 )  # fmt: skip
 
-#: Kinds of results, as the window names them.
-RESULTS = ("replayed", "skipped_by_guard", "gone", "failed", "unknown", "not_reached")
-#: Dead letters that one form may name; more are chosen by time.
-MOST_PICKED = 500
+HOUR_MS = 3_600_000
+#: Columns and rows of the grid; what is beyond them is added up.
+MOST_HOURS = 12
+MOST_KINDS = 40
+#: A CSV of a filter is looked for so long.
+CSV_S = 10.0
 
 
-class ReplayForm(Form):
-    """Where dead letters go, how fast, and which: those of a time, or picked ones as `queue-offset`."""
+@dataclass(frozen=True, slots=True)
+class GridRow:
+    """One origin topic and retry count. cells: (hour, how many) in the order of the columns. older: before those."""
 
-    target = forms.ChoiceField(
-        label=gettext_lazy("Send them to"),
-        choices=(
-            ("group", gettext_lazy("this group only, through its retry topic")),
-            ("original", gettext_lazy("the topic each was sent to: every group there gets it again")),
-            ("topic", gettext_lazy("another topic")),
-        ),
-    )
-    topic = forms.CharField(
-        label=gettext_lazy("The other topic"),
-        required=False,
-        max_length=127,
-        widget=forms.TextInput(attrs={"list": "topics", "autocomplete": "off", "spellcheck": "false"}),
-    )
-    rate = forms.IntegerField(label=gettext_lazy("Messages a second, at most"), min_value=1, max_value=10_000)
-    max_replays = forms.IntegerField(
-        label=gettext_lazy("Skip what was replayed this often"),
-        min_value=1,
-        max_value=1000,
-        help_text=gettext_lazy("So that a message that fails each time does not go round for ever."),
-    )
-    picked = forms.CharField(required=False, max_length=MOST_PICKED * 24, widget=forms.HiddenInput)
-    # As in the address: a moment in UTC, or milliseconds.
-    from_ms = forms.CharField(required=False, max_length=32, widget=forms.HiddenInput)
-    to_ms = forms.CharField(required=False, max_length=32, widget=forms.HiddenInput)
-
-    def clean_picked(self) -> list[tuple[int, int]]:
-        found = []
-        for word in self.cleaned_data["picked"].split():
-            queue_id, dash, offset = word.partition("-")
-            numbers = queue_id + offset
-            if not (dash and queue_id and offset and numbers.isascii() and numbers.isdigit() and len(word) <= 30):
-                raise forms.ValidationError(_("“%(word)s” is not a queue and an offset.") % {"word": word[:40]})
-            found.append((int(queue_id), int(offset)))
-        return found
-
-    def clean_from_ms(self) -> int | None:
-        return _milliseconds(self.cleaned_data["from_ms"])
-
-    def clean_to_ms(self) -> int | None:
-        return _milliseconds(self.cleaned_data["to_ms"])
-
-
-def _milliseconds(text: str) -> int | None:
-    if text and not (text.isascii() and text.isdigit()):
-        raise forms.ValidationError(_("“%(text)s” is not a date and time.") % {"text": text[:40]})
-    return int(text) if text else None
+    topic: str
+    retries: int
+    cells: tuple[tuple[int, int], ...]
+    older: int
+    total: int
+    level: tuple[int, ...]
 
 
 @require_safe
@@ -100,147 +61,116 @@ def dead_letter_groups(request: HttpRequest) -> HttpResponse:
     def fetch(page: int, size: int) -> Any:
         return admin.dead_letter_groups(q, sort, page, size)
 
+    fetch_cut = cut(request, "group", fetch)
     if wants_csv(request):
         return csv_answer(
             "dead-letters",
             ("group", "dead_letters", "oldest_ms", "newest_ms", "expires_not_before_ms", "replay"),
             (
                 (row.group, row.count, row.oldest_ms, row.newest_ms, row.expires_not_before_ms, row.job)
-                for row in all_rows(fetch)
+                for row in all_rows(fetch_cut)
             ),
         )
     found = admin.replay_jobs()
-    context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort}
-    context |= {"jobs": found.jobs[:20], "unreadable": found.unreadable}
+    expiring = admin.expiring_dead_letters()
+    names = names_for(request.user)
+    context = {"page": fetch_cut(page_number(request), PAGE_SIZE), "q": q, "sort": sort}
+    context |= {"expiring_total": sum(one.count for one in expiring.groups if names.has_group(one.group))}
+    context |= {"soon": {one.group: one.count for one in expiring.groups}}
+    context |= {"jobs": [job for job in found.jobs if names.has_group(job.group)][:20]}
+    context |= {"unreadable": found.unreadable if names.is_every else ()}
     return render(request, "dead_letters/groups.html", context)
+
+
+def letters_asked(source: QueryDict) -> dict[str, Any]:
+    """The filter in an address or a form. InvalidInput for a number or word that is none."""
+    retries = source.get("retries", "").strip()
+    if retries and not (retries.isascii() and retries.isdigit() and len(retries) < 10):
+        raise InvalidInput("retries", _("“%(text)s” is not a number.") % {"text": retries[:40]})
+    found: dict[str, Any] = {"topic": source.get("origin"), "key": source.get("key", "").strip()}
+    found = {name: value for name, value in found.items() if value} | ({"retries": int(retries)} if retries else {})
+    if source.get("no_origin") == "yes":
+        found["topic"] = ""
+    replayed = source.get("replayed", "")
+    return found | ({"replayed": replayed} if replayed else {})
 
 
 @require_safe
 @asks_the_engine
 def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
-    """A group's dead letters, newest first; those that are ticked go to the form below."""
-    context: dict[str, Any] = {
-        "group": name,
-        "asked": {"from": request.GET.get("from", ""), "to": request.GET.get("to", "")},
-    }
+    """A group's dead letters, newest first; those that are ticked go to the form below. `format=csv` for those of the
+    filter."""
     admin = runtime.window()
+    asked = {field: request.GET.get(field, "") for field in ("from", "to", "origin", "retries", "key", "replayed")}
+    context: dict[str, Any] = {"group": name, "asked": asked, "no_origin": request.GET.get("no_origin") == "yes"}
     status = 200
     try:
         from_ms, to_ms = time_asked(request, "from"), time_asked(request, "to")
-        context["asked"] = {"from": time_shown(from_ms), "to": time_shown(to_ms)}
-        context |= {"from_ms": from_ms, "to_ms": to_ms}
+        asked |= {"from": time_shown(from_ms), "to": time_shown(to_ms)}
+        wanted = letters_asked(request.GET)
+        context |= {"from_ms": from_ms, "to_ms": to_ms, "wanted": wanted}
+        if wants_csv(request):
+            return _csv(name, _all_letters(name, from_ms, to_ms, wanted))
         cursor = request.GET.get("cursor") or None
-        context["page"] = admin.dead_letters(name, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=PAGE_SIZE)
+        context["page"] = admin.dead_letters(
+            name, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=PAGE_SIZE
+        )
+        context["filtered"] = bool(wanted) or from_ms is not None or to_ms is not None
     except InvalidInput as error:
         context["error"] = refusal_text(error)
         status = 422
-    context["jobs"] = admin.replay_jobs(name).jobs[:10]
+    summary = admin.dead_letter_summary(name)
+    hours, rows, more = grid(summary.cells)
+    context |= {"summary": summary, "hours": hours, "grid": rows, "more_kinds": more}
+    context["origins"] = sorted({cell.topic for cell in summary.cells if cell.topic})[:200]
+    context["expiring"] = next((one for one in admin.expiring_dead_letters().groups if one.group == name), None)
+    jobs = admin.replay_jobs(name).jobs
+    context |= {"jobs": jobs[:10], "job_times": {job.id: job.created_ms for job in jobs}}
+    context["ladder"] = admin.retry_ladder(name) if not summary.total else None
     return render(request, "dead_letters/group.html", context, status=status)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
-def replay_create(request: HttpRequest, name: str) -> HttpResponse:
-    """Which dead letters to send again, and where: fill in, see what would happen, start."""
-    runtime.window().dead_letters(name, limit=1)  # there are some, perhaps of a group that was deleted
-    picked = request.GET.getlist("pick")
-    if "ticked" in request.GET and not picked:  # not all of them, then
-        messages.warning(request, _("No dead letter is ticked."))
-        return redirect("dead_letters", name)
-    if len(picked) > MOST_PICKED:
-        raise InvalidInput("pick", _("These are more than one form takes; choose them by time."))
-    initial = {
-        "target": "group",
-        "rate": 100,
-        "max_replays": 3,
-        "picked": " ".join(picked),
-        "from_ms": request.GET.get("from_ms", ""),
-        "to_ms": request.GET.get("to_ms", ""),
-    }
-    form = ReplayForm(request.POST or None, initial=initial)
-    context: dict[str, Any] = {"group": name, "topics": topic_names(), "heading": _("Replay dead letters")}
-    if is_submitted(request) and form.is_valid():
-        asked = dict(form.cleaned_data)
-        picked = asked.pop("picked")
-        asked["topic"] = asked["topic"] or None
-        try:
-            with failure_audited(request, "replay.start", name):
-                plan = runtime.window().start_replay(
-                    name, **asked, offsets=picked or None, dry_run=not is_final(request), by=request.user.label
-                )
-        except NotFound as error:
-            form.add_error("target" if error.kind == "group" else "topic", not_found_sentence(error))
-        except InvalidInput as error:
-            add_refusal(form, error)
-        except Conflict as error:
-            form.add_error(None, refusal_text(error))
-        else:
-            if plan.job is not None:
-                audit(request, "replay.start", name, None, {"replay": plan.job.id, "messages": plan.total} | asked)
-                return redirect("replay", plan.job.id)
-            heading = _("Replay dead letters of %(group)s?") % {"group": name}
-            would = sum(count for _topic, count in plan.by_topic)
-            context |= {"form": form, "plan": plan, "would": would, "heading": heading, "asked": asked}
-            return render(request, "dead_letters/preview.html", context)
-    context["form"] = form
-    return render(request, "dead_letters/form.html", context, status=form_status(form))
+def grid(cells: Any) -> tuple[list[int], list[GridRow], int]:
+    """(the newest hours with dead letters, the newest first; rows, the most first; dead letters of further rows)."""
+    hours = sorted({cell.hour_ms for cell in cells}, reverse=True)[:MOST_HOURS]
+    kinds: Counter[tuple[str, int]] = Counter()
+    at: Counter[tuple[str, int, int]] = Counter()
+    for cell in cells:
+        kinds[cell.topic, cell.retries] += cell.count
+        at[cell.topic, cell.retries, cell.hour_ms] += cell.count
+    most = max(at.values(), default=1)
+    rows = []
+    for (topic, retries), total in sorted(kinds.items(), key=lambda one: (-one[1], one[0]))[:MOST_KINDS]:
+        counts = [at[topic, retries, hour] for hour in hours]
+        level = tuple(0 if not count else 1 + min(3, count * 4 // (most + 1)) for count in counts)
+        cells_of = tuple(zip(hours, counts, strict=True))
+        rows.append(GridRow(topic, retries, cells_of, total - sum(counts), total, level))
+    return hours, rows, sum(kinds.values()) - sum(row.total for row in rows)
 
 
-@require_safe
-@asks_the_engine
-def replay(request: HttpRequest, job: str) -> HttpResponse:
-    """One replay: how far it is, and what became of each message; `format=csv` for the results."""
-    admin = runtime.window()
-    result = request.GET.get("result", "")
-    found = admin.replay_job(job)
-    if wants_csv(request):
-        rows: list[Any] = []
-        cursor = None
-        while len(rows) < 10_000:
-            part = admin.replay_results(job, result=result or None, cursor=cursor, limit=500)
-            rows += part.rows
-            cursor = part.next_cursor
-            if cursor is None:
-                break
-        return csv_answer(
-            f"replay-{job}",
-            ("number", "queue", "offset", "result", "why"),
-            (
-                (row.number, row.queue_id, row.queue_offset, row.result, None if row.why is None else row.why.code)
-                for row in rows
-            ),
+def _all_letters(name: str, from_ms: int | None, to_ms: int | None, wanted: dict[str, Any]) -> Iterator[Any]:
+    """Of the filter, CSV_ROWS at most, as many as are found in CSV_S."""
+    cursor, count, end = None, 0, time.monotonic() + CSV_S
+    while count < CSV_ROWS and time.monotonic() < end:
+        page = runtime.window().dead_letters(
+            name, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=500
         )
-    page = admin.replay_results(job, result=result or None, cursor=request.GET.get("cursor") or None, limit=PAGE_SIZE)
-    context = {"job": found, "page": page, "result": result, "results": RESULTS}
-    return render(request, "dead_letters/replay.html", context)
+        yield from page.rows
+        count += len(page.rows)
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
-@require_safe
-@asks_the_engine
-def replay_progress(request: HttpRequest, job: str) -> HttpResponse:
-    """How far it is, for the page to show every second; once it has ended the page loads its results again."""
-    found = runtime.window().replay_job(job)
-    response = render(request, "dead_letters/_progress.html", {"job": found})
-    if found.finished:
-        response.headers["HX-Refresh"] = "true"
-    return response
-
-
-@require_POST
-@asks_the_engine
-def replay_act(request: HttpRequest, job: str) -> HttpResponse:
-    """Pause it, have it go on, or end it for good."""
-    admin = runtime.window()
-    what = request.POST.get("what", "")
-    acts = {"pause": admin.pause_replay, "resume": admin.resume_replay, "cancel": admin.cancel_replay}
-    act = acts.get(what)
-    if act is None:
-        raise InvalidInput("what", _("There is no such act."))
-    try:
-        with failure_audited(request, f"replay.{what}", job):
-            done = act(job, by=request.user.label)
-    except Conflict as error:
-        messages.warning(request, refusal_text(error))
-    else:
-        audit(request, f"replay.{what}", job, None, {"group": done.group, "replayed": done.replayed})
-    return redirect("replay", job)
+def _csv(name: str, rows: Iterator[Any]) -> HttpResponse:
+    return csv_answer(
+        f"dead-letters-{name}",
+        ("dead_since_ms", "queue", "offset", "offset_id", "unique_id", "keys", "tag", "origin_topic", "origin_id",
+         "retries", "times_replayed", "expires_not_before_ms"),
+        (
+            (one.row.stored_at_ms, one.row.queue_id, one.row.queue_offset, one.row.offset_id, one.row.unique_id,
+             " ".join(one.row.keys), one.row.tags, one.origin_topic, one.origin_id, one.row.reconsume_times,
+             one.times_replayed, one.expires_not_before_ms)
+            for one in rows
+        ),
+    )  # fmt: skip

@@ -5,6 +5,10 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ..access import RANKS, Rule
+from ..models import Role
 
 
 def _answer(request: HttpRequest, status: int, code: str, heading: str, sentence: str) -> HttpResponse:
@@ -15,12 +19,19 @@ def _answer(request: HttpRequest, status: int, code: str, heading: str, sentence
         problem["request_id"] = getattr(request, "request_id", "")
         response: HttpResponse = JsonResponse(problem, status=status, content_type="application/problem+json")
     else:
-        response = render(request, "error.html", {"heading": heading, "sentence": sentence}, status=status)
+        context = {"heading": heading, "sentence": sentence, "base": base_of(request)}
+        response = render(request, "error.html", context, status=status)
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     if status == 503:
         response.headers["Retry-After"] = "1"
     return response
+
+
+def base_of(request: HttpRequest) -> str:
+    """The page around a refusal: with the menu for whoever has signed in."""
+    user = getattr(request, "user", None)
+    return "base.html" if user is not None and user.kind == "user" else "card.html"
 
 
 def unauthorized(request: HttpRequest) -> HttpResponse:
@@ -29,10 +40,43 @@ def unauthorized(request: HttpRequest) -> HttpResponse:
     return _answer(request, 401, "unauthorized", _("Not signed in"), sentence)
 
 
-def forbidden(request: HttpRequest) -> HttpResponse:
-    """403: signed in, and not allowed."""
+_MISSING_RIGHTS = {
+    "may_read_bodies": gettext_lazy("the right to read message bodies"),
+    "may_export": gettext_lazy("the right to export messages"),
+}
+_COMES_FIRST = {
+    "account": gettext_lazy("Choose your own password first, on the page of your account."),
+    "second_factor": gettext_lazy("Your role needs a second factor: set it up first, on the page of your account."),
+}
+
+
+def forbidden(request: HttpRequest, rule: Rule | None = None, comes_first: str = "") -> HttpResponse:
+    """403: signed in, and not allowed. rule: what it takes. comes_first: a key of _COMES_FIRST."""
+    user = request.user
     sentence = _("Your role or your rights do not include this. An administrator can change that.")
+    if comes_first:
+        sentence = str(_COMES_FIRST[comes_first])
+    elif rule is not None:
+        missing = [str(_MISSING_RIGHTS[grant]) for grant in rule.grants if not getattr(user, grant)]
+        if RANKS[user.role] < RANKS[rule.role]:
+            role = _("the role %(role)s (yours is %(yours)s)")
+            missing.insert(0, role % {"role": Role(rule.role).label, "yours": Role(user.role).label})
+        if missing:
+            needs = _("This needs %(what)s. An administrator can change that.")
+            sentence = needs % {"what": _(" and ").join(missing)}
     return _answer(request, 403, "forbidden", _("Not allowed"), sentence)
+
+
+def outside_pattern(request: HttpRequest, names: str) -> HttpResponse:
+    """403: the user is kept to some names, and this is about others, or about the whole broker."""
+    sentence = _("You may only access some names (%(names)s), and this page is about others.") % {"names": names}
+    return _answer(request, 403, "outside_pattern", _("Not allowed"), sentence)
+
+
+def set_up_is_over(request: HttpRequest) -> HttpResponse:
+    """404: the set-up link was used, or belongs to an earlier start."""
+    sentence = _("This set-up link was used, or is of an earlier start. Sign in, or look for a newer link in the log.")
+    return _answer(request, 404, "not_found", _("The set-up is done"), sentence)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -46,9 +90,16 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
     return _answer(request, 400, "bad_request", _("Invalid request"), _("The request could not be understood."))
 
 
+def unknown_parameters(request: HttpRequest, names: list[str]) -> HttpResponse:
+    """400: a file was asked for with filters that there are not."""
+    sentence = _("There is no filter called %(names)s here, so the file would hold more than was asked for.")
+    return _answer(request, 400, "bad_request", _("Invalid request"), sentence % {"names": ", ".join(names)})
+
+
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """404."""
-    return _answer(request, 404, "not_found", _("Not found"), _("There is nothing at this address."))
+    sentence = _("There is no page at %(path)s.") % {"path": request.path[:200]}
+    return _answer(request, 404, "not_found", _("Not found"), sentence)
 
 
 def method_not_allowed(request: HttpRequest, methods: list[str]) -> HttpResponse:
@@ -89,4 +140,4 @@ def engine_not_running(request: HttpRequest) -> HttpResponse:
 def server_error(request: HttpRequest) -> HttpResponse:
     """500: something failed here; the log has the details under the request's number."""
     sentence = _("The log has the details under the number of this request.")
-    return _answer(request, 500, "internal", _("Something went wrong on our side"), sentence)
+    return _answer(request, 500, "internal", _("Internal error"), sentence)

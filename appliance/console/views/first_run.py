@@ -45,7 +45,7 @@ def administrator(request: HttpRequest, secret: str) -> HttpResponse:
         )
         if user is None:
             raise Http404
-        sign_in(request, user)
+        sign_in(request, user, "set-up")
         return HttpResponseRedirect(reverse("setup_address"))
     status = 422 if form.is_bound else 200
     return render(request, "setup/administrator.html", {"form": form, "steps": _steps(2)}, status=status)

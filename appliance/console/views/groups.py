@@ -16,6 +16,7 @@ from ... import runtime
 from ...engine.errors import Blocked, Conflict, InvalidInput, NotFound
 from ..audit import audit
 from ..recent_login import recent_login_required
+from ..scope import cut
 from .changes import (
     SettingsForm,
     add_refusal,
@@ -82,6 +83,7 @@ def groups(request: HttpRequest) -> HttpResponse:
             q=q, system=system, online=_ONLINE.get(online), sort=sort, page=page, page_size=size
         )
 
+    fetch_cut = cut(request, "group", fetch)
     if wants_csv(request):
         return csv_answer(
             "groups",
@@ -90,10 +92,16 @@ def groups(request: HttpRequest) -> HttpResponse:
             (
                 (row.name, row.model, row.clients, row.topics, row.lag, row.lag_ms, row.out_rate, row.retries,
                  row.dead_letters, row.conflict)
-                for row in all_rows(fetch)
+                for row in all_rows(fetch_cut)
             ),
         )  # fmt: skip
-    context = {"page": fetch(page_number(request), PAGE_SIZE), "sort": sort, "q": q, "online": online, "system": system}
+    context = {
+        "page": fetch_cut(page_number(request), PAGE_SIZE),
+        "sort": sort,
+        "q": q,
+        "online": online,
+        "system": system,
+    }
     return render(request, "groups/list.html", context)
 
 

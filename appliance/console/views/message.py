@@ -1,21 +1,26 @@
-"""One message: its story so far as it is known, its content, its raw record.
+"""One message: its story so far as it is known, its body, its raw record.
 
-Content and raw record need the grant to read bodies, and each look is audited. A body is shown as text in a page or
+Body and raw record need the grant to read bodies, and each look is audited. A body is shown as text in a page or
 downloaded as bytes; it is never served as something that a browser would run.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
 from ... import runtime
+from ..access import allows
 from ..audit import audit
 from .window import asks_the_engine
+
+if TYPE_CHECKING:
+    from ...engine.window.message_snapshots import MessageRow
 
 FORMS = ("json", "text", "hex", "base64")
 SHOWN_BYTES = 64 << 10
@@ -24,16 +29,20 @@ SHOWN_BYTES = 64 << 10
 @require_safe
 @asks_the_engine
 def message(request: HttpRequest, ref: str) -> HttpResponse:
-    """What happened to it and who has it; no body."""
+    """What happened to it and who has it, and its body for those who may read bodies."""
     detail = runtime.window().message(ref)
-    properties = sorted(detail.properties.items())
-    context = {
+    context: dict[str, Any] = {
         "detail": detail,
         "row": detail.row,
         "tab": "story",
-        "properties": properties,
+        "properties": sorted(detail.properties.items()),
         "place": _place(detail.row),
+        "curl": _curl(request, detail.row),
+        "ask_members": any(one.clients for one in detail.groups),
     }
+    if allows(request.user, "message_content"):
+        context |= _body(request, detail.row.offset_id)
+        audit(request, "message.read", _place(detail.row))
     return render(request, "message/story.html", context)
 
 
@@ -43,14 +52,9 @@ def message_content(request: HttpRequest, ref: str) -> HttpResponse:
     """Its body, decoded by its sys flag, as JSON, text, hex or base64: what it is when `as` does not say."""
     admin = runtime.window()
     detail = admin.message(ref, story=False)
-    body = admin.message_body(ref, SHOWN_BYTES)
+    context = {"detail": detail, "row": detail.row, "tab": "content"} | _body(request, ref)
     audit(request, "message.read", _place(detail.row))
-    forms = [form for form in FORMS if getattr(body, form) is not None]
-    form = request.GET.get("as", "")
-    if form not in forms:
-        form = {"json": "json", "text": "text"}.get(body.kind, "hex")
-    context = {"detail": detail, "row": detail.row, "tab": "content", "body": body, "forms": forms, "form": form}
-    return render(request, "message/content.html", context | {"shown": getattr(body, form)})
+    return render(request, "message/content.html", context)
 
 
 @require_safe
@@ -78,5 +82,24 @@ def message_download(request: HttpRequest, ref: str) -> HttpResponse:
     return response
 
 
-def _place(row: Any) -> str:
+def _body(request: HttpRequest, ref: str) -> dict[str, Any]:
+    """The body as what it is, or as `?as=` says."""
+    body = runtime.window().message_body(ref, SHOWN_BYTES)
+    forms = [form for form in FORMS if getattr(body, form) is not None]
+    form = request.GET.get("as", "")
+    if form not in forms:
+        form = {"json": "json", "text": "text"}.get(body.kind, "hex")
+    return {"body": body, "forms": forms, "form": form, "shown": getattr(body, form)}
+
+
+def _curl(request: HttpRequest, row: MessageRow) -> str:
+    """The same from a shell, with a token of one's own."""
+    address = request.build_absolute_uri(reverse("overview") + f"api/v1/messages/{row.offset_id}")
+    lines = [f'curl -H "Authorization: Bearer $ROCKETBOX_TOKEN" {address}']
+    if allows(request.user, "message_content"):
+        lines.append(f'curl -H "Authorization: Bearer $ROCKETBOX_TOKEN" {address}/body')
+    return "\n".join(lines)
+
+
+def _place(row: MessageRow) -> str:
     return f"{row.topic}/{row.queue_id}/{row.queue_offset}"

@@ -1,25 +1,38 @@
-"""Messages of a topic by time, page by page over a fixed snapshot."""
+"""Messages of a topic by time, page by page over a fixed snapshot, and what an expression finds among them."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound
-from .window import asks_the_engine, not_found_sentence, refusal_text, time_asked, time_shown, topic_names
+from ..audit import audit
+from .window import asks_the_engine, csv_answer, not_found_sentence, refusal_text, time_asked, time_shown, topic_names
 
 LIMIT = 50
+#: Rows of a download of what is shown, when it is asked for by address.
+DOWNLOAD_LIMIT = 500
+_HEADER = (
+    *("topic", "queue", "offset", "stored_at", "born_at", "born_host", "tags", "keys", "unique_id", "offset_id"),
+    *("body_bytes", "size_bytes", "retries"),
+)
 
 
 @require_safe
 @asks_the_engine
 def messages(request: HttpRequest) -> HttpResponse:
-    """?topic= with from, to, queue and order lists; ?cursor= continues the snapshot."""
+    """?topic= with from, to, queue, order and filter lists; ?cursor= continues the snapshot; ?format=csv or ndjson is
+    what the page shows, without bodies."""
     topic = request.GET.get("topic", "").strip()
-    asked = {name: request.GET.get(name, "") for name in ("from", "to", "queue")}
+    asked = {name: request.GET.get(name, "") for name in ("from", "to", "queue", "filter")}
     oldest_first = request.GET.get("order") == "oldest"
     context: dict[str, object] = {"topic": topic, "oldest_first": oldest_first, "asked": asked}
     status = 200
@@ -27,21 +40,79 @@ def messages(request: HttpRequest) -> HttpResponse:
         try:
             begin, end = time_asked(request, "from"), time_asked(request, "to")
             asked["from"], asked["to"] = time_shown(begin), time_shown(end)
-            queue = asked["queue"]
-            if queue and not (queue.isascii() and queue.isdigit() and len(queue) < 10):
-                raise InvalidInput("queue", _("The queue must be a number."))
-            context["page"] = runtime.window().messages(
+            cursor = request.GET.get("cursor") or None
+            filter_text = filter_asked(request, topic, asked["filter"], first=cursor is None)
+            page = runtime.window().messages(
                 topic,
-                queue_id=int(queue) if queue else None,
+                queue_id=queue_asked(asked["queue"]),
                 from_ms=begin,
                 to_ms=end,
                 newest_first=not oldest_first,
-                cursor=request.GET.get("cursor") or None,
+                cursor=cursor,
                 limit=LIMIT,
+                filter_text=filter_text,
             )
+            if request.GET.get("format") in ("csv", "ndjson"):
+                return _download(topic, page.rows, request.GET["format"])
+            context["page"] = page
+            context["filtered"] = filter_text is not None
         except NotFound as error:
             context["error"], status = not_found_sentence(error), 404
         except InvalidInput as error:
-            context["error"], status = refusal_text(error), 400
+            context["error"], context["wrong"], status = refusal_text(error), error.field, 400
     context["topics"] = topic_names()
     return render(request, "messages/list.html", context, status=status)
+
+
+def queue_asked(text: str) -> int | None:
+    text = text.strip()
+    if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidInput("queue", _("The queue must be a number."))
+    return int(text) if text else None
+
+
+def filter_asked(request: HttpRequest, topic: str, text: str, first: bool = True) -> str | None:
+    """The expression; None for none. InvalidInput when it is wrong, or looks into bodies that its reader may not read:
+    who may ask whether a body holds a text could find out all of it. first: whether it is asked for the first time."""
+    text = text.strip()
+    if not text:
+        return None
+    if runtime.window().filter_reads_bodies(text):
+        user: Any = request.user
+        if not user.may_read_bodies:
+            raise InvalidInput("filter", _("You may not read message bodies, so a filter cannot look into them."))
+        if first:
+            audit(request, "message.filter", topic, after={"filter": text[:500]})
+    return text
+
+
+def _download(topic: str, rows: tuple[Any, ...], form: str) -> HttpResponse:
+    lines = [
+        (
+            *(
+                row.topic,
+                row.queue_id,
+                row.queue_offset,
+                _moment(row.stored_at_ms),
+                _moment(row.born_at_ms),
+                row.born_host,
+            ),
+            *(row.tags, row.keys, row.unique_id, row.offset_id, row.body_bytes, row.size_bytes, row.reconsume_times),
+        )
+        for row in rows
+    ]
+    if form == "csv":
+        return csv_answer(topic, _HEADER, [(*line[:7], " ".join(line[7]), *line[8:]) for line in lines])
+    encode = msgspec.json.encode
+    data = b"".join([encode(dict(zip(_HEADER, line, strict=True))) + b"\n" for line in lines])
+    response = HttpResponse(data, content_type="application/x-ndjson")
+    response.headers["Content-Disposition"] = content_disposition_header(True, f"{topic}.ndjson")
+    return response
+
+
+def _moment(at_ms: int) -> str:
+    """As RFC 3339 writes it; what no calendar has, in milliseconds."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)

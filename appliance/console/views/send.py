@@ -1,8 +1,11 @@
-"""Send a test message: on the same path as a client's, and then show it."""
+"""Send a message by hand, of every kind, or one like another; on the same path as a client's. Then it is shown."""
 
 from __future__ import annotations
 
-from typing import Any
+import base64
+import binascii
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import messages
@@ -15,15 +18,37 @@ from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound, Unavailable
+from ..access import allows
 from ..audit import audit
 from ..forms import Form
+from ..templatetags.pages import ms_as_duration
 from .window import asks_the_engine, refusal_text, topic_names
+
+if TYPE_CHECKING:
+    from ...engine.window.message_snapshots import MessageDraft, SentMessage
 
 MAX_BODY_CHARACTERS = 4 << 20
 
+# Kind, its name, and what comes of it.
+KINDS = (
+    ("plain", gettext_lazy("Plain"), gettext_lazy("Consumers can have it at once.")),
+    (
+        "ordered",
+        gettext_lazy("In order"),
+        gettext_lazy("Goes to the queue that you name, or to the one that its sharding key chooses, as with clients."),
+    ),
+    ("level", gettext_lazy("Delayed by a level"), gettext_lazy("Waits as long as the delay level says.")),
+    ("time", gettext_lazy("Delayed until a time"), gettext_lazy("Waits until then; a time that has passed is now.")),
+    (
+        "half",
+        gettext_lazy("Transaction, left open on purpose"),
+        gettext_lazy("A half message that nobody commits: the producers of its group are asked how it ends."),
+    ),
+)
+
 
 class SendForm(Form):
-    """What a test message holds. Properties: one `name=value` a line."""
+    """What a message holds. Properties: one `name=value` a line."""
 
     topic = forms.CharField(
         label=gettext_lazy("Topic"),
@@ -36,7 +61,11 @@ class SendForm(Form):
         required=False,
         max_length=MAX_BODY_CHARACTERS,
         widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false"}),
-        help_text=gettext_lazy("Sent as UTF-8."),
+    )
+    body_is = forms.ChoiceField(
+        label=gettext_lazy("The body is"),
+        required=False,
+        choices=[("text", gettext_lazy("text, sent as UTF-8")), ("base64", gettext_lazy("Base64 of any bytes"))],
     )
     tags = forms.CharField(label=gettext_lazy("Tag"), required=False, max_length=1000)
     keys = forms.CharField(
@@ -45,16 +74,38 @@ class SendForm(Form):
     properties = forms.CharField(
         label=gettext_lazy("Properties"),
         required=False,
-        max_length=20_000,
+        max_length=40_000,
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
         help_text=gettext_lazy("One name=value per line."),
     )
+    kind = forms.ChoiceField(required=False, choices=[(kind, label) for kind, label, _hint in KINDS])
     queue_id = forms.IntegerField(
         label=gettext_lazy("Queue"),
         required=False,
         min_value=0,
         help_text=gettext_lazy("Leave empty to let the broker choose one."),
     )
+    sharding_key = forms.CharField(
+        label=gettext_lazy("Sharding key"),
+        required=False,
+        max_length=1000,
+        help_text=gettext_lazy("Messages with the same one go to the same queue."),
+    )
+    delay_level = forms.TypedChoiceField(label=gettext_lazy("Delay level"), required=False, coerce=int, empty_value=0)
+    deliver_at = forms.DateTimeField(
+        label=gettext_lazy("Deliver at (UTC)"),
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
+    )
+    half_of = forms.CharField(label=gettext_lazy("Producer group"), required=False, max_length=255)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        levels = [(0, "—")]
+        for level in runtime.window().delay_levels():
+            if level.delay_ms is not None:
+                levels.append((level.level, f"{level.level} · {ms_as_duration(level.delay_ms)}"))
+        self.fields["delay_level"].choices = levels
 
     def clean_properties(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -66,44 +117,140 @@ class SendForm(Form):
                 found[name.strip()] = value.strip()
         return found
 
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        kind = cleaned["kind"] = cleaned.get("kind") or "plain"
+        needed = {"level": "delay_level", "time": "deliver_at", "half": "half_of"}.get(kind)
+        if needed and needed in cleaned and not cleaned[needed]:
+            self.add_error(needed, _("This kind of message needs it."))
+        if kind == "ordered" and "queue_id" in cleaned and cleaned["queue_id"] is None and not cleaned["sharding_key"]:
+            self.add_error("sharding_key", _("Name a queue or a sharding key."))
+        if cleaned.get("body_is") == "base64" and "body" in cleaned:
+            try:
+                cleaned["bytes"] = base64.b64decode("".join(cleaned["body"].split()), validate=True)
+            except (binascii.Error, ValueError):
+                self.add_error("body", _("This is not Base64."))
+        elif "body" in cleaned:
+            # Browsers send CRLF for a line end in a text area, whatever was typed.
+            cleaned["bytes"] = cleaned["body"].replace("\r\n", "\n").encode()
+        return cleaned
+
+    def options(self) -> dict[str, Any]:
+        """What belongs to the kind, as `send_test_message` takes it."""
+        values = self.cleaned_data
+        found: dict[str, Any] = {"queue_id": values["queue_id"]}
+        match values["kind"]:
+            case "ordered":
+                found["sharding_key"] = values["sharding_key"]
+            case "level":
+                found["delay_level"] = values["delay_level"]
+            case "time":
+                found["deliver_at_ms"] = int(values["deliver_at"].astimezone(UTC).timestamp() * 1000)
+            case "half":
+                found["half_of"] = values["half_of"]
+        return found
+
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def send_message(request: HttpRequest) -> HttpResponse:
-    """The form; a sent message is told about on its own page."""
-    admin = runtime.window()
-    form = SendForm(request.POST or None, initial={"topic": request.GET.get("topic", "")})
-    if request.method == "POST" and form.is_valid():
-        values: dict[str, Any] = form.cleaned_data
-        # Browsers send CRLF for a line end in a text area, whatever was typed.
-        body = values["body"].replace("\r\n", "\n").encode()
-        what = {"bytes": len(body), "tags": values["tags"], "keys": values["keys"]}
-        try:
-            sent = admin.send_test_message(
-                values["topic"],
-                body,
-                tags=values["tags"],
-                keys=values["keys"].split(),
-                properties=values["properties"],
-                queue_id=values["queue_id"],
-                by=request.user.label,
-            )
-        except NotFound:
-            form.add_error("topic", _("There is no topic with this name."))
-        except InvalidInput as error:
-            form.add_error(error.field if error.field in form.fields else None, refusal_text(error))
-        except Unavailable as error:
-            audit(request, "message.send", values["topic"], None, what, "failed")
-            form.add_error(None, refusal_text(error))
-        else:
-            what |= {"offset_id": sent.offset_id, "status": sent.status}
-            audit(request, "message.send", f"{sent.topic}/{sent.queue_id}/{sent.queue_offset}", None, what)
-            if sent.status == "SEND_OK":
-                text = _("Sent and stored in %(ms)s ms.") % {"ms": f"{sent.took_ms:.1f}"}
-                messages.success(request, text)
-            else:
-                text = _("Stored, but the disk did not confirm it in time (%(status)s).") % {"status": sent.status}
-                messages.warning(request, text)
+    """The form, `?from=` filled in with what another message holds; a sent message is told about on its own page."""
+    context: dict[str, Any] = {"kinds": KINDS, "topics": topic_names()}
+    if request.method == "POST":
+        form = SendForm(request.POST)
+        sent = _send(request, form) if form.is_valid() else None
+        if sent is not None:
             return HttpResponseRedirect(reverse("message", args=[sent.offset_id]))
-    context = {"form": form, "topics": topic_names()}
+    else:
+        initial = {"topic": request.GET.get("topic", ""), "kind": request.GET.get("kind", "plain")}
+        if like := request.GET.get("from", ""):
+            initial |= _like(request, like, context)
+        form = SendForm(initial=initial)
+    context |= {"form": form, "chosen": form["kind"].value() or "plain"}
     return render(request, "messages/send.html", context, status=422 if form.is_bound and form.errors else 200)
+
+
+def _send(request: HttpRequest, form: SendForm) -> SentMessage | None:
+    """None when it was refused; the form says why then."""
+    values = form.cleaned_data
+    body, options = values["bytes"], form.options()
+    what = {"bytes": len(body), "tags": values["tags"], "keys": values["keys"], "kind": values["kind"]}
+    what |= {name: value for name, value in options.items() if value is not None}
+    try:
+        sent = runtime.window().send_test_message(
+            values["topic"],
+            body,
+            tags=values["tags"],
+            keys=values["keys"].split(),
+            properties=values["properties"],
+            by=request.user.label,
+            **options,
+        )
+    except NotFound:
+        form.add_error("topic", _("There is no topic with this name."))
+    except InvalidInput as error:
+        field = {"deliver_at_ms": "deliver_at"}.get(error.field, error.field)
+        form.add_error(field if field in form.fields else None, refusal_text(error))
+    except Unavailable as error:
+        audit(request, "message.send", values["topic"], None, what, "failed")
+        form.add_error(None, refusal_text(error))
+    else:
+        what |= {"offset_id": sent.offset_id, "status": sent.status}
+        audit(request, "message.send", f"{sent.topic}/{sent.queue_id}/{sent.queue_offset}", None, what)
+        _tell(request, sent, values["kind"], waits=sent.topic != values["topic"])
+        return sent
+    return None
+
+
+def _tell(request: HttpRequest, sent: SentMessage, kind: str, waits: bool) -> None:
+    if sent.status == "SEND_OK":
+        messages.success(request, _("Sent and stored in %(ms)s ms.") % {"ms": f"{sent.took_ms:.1f}"})
+    else:
+        text = _("Stored, but the disk did not confirm it in time (%(status)s).") % {"status": sent.status}
+        messages.warning(request, text)
+    if kind == "half":
+        messages.info(request, _("The transaction is open: nobody gets the message until it is committed."))
+    elif waits:
+        messages.info(request, _("It waits: this is the copy that is stored until its time comes."))
+
+
+def _like(request: HttpRequest, ref: str, context: dict[str, Any]) -> dict[str, Any]:
+    """What the form begins with for a message like another one."""
+    may_read = allows(request.user, "message_content")
+    draft = runtime.window().message_draft(ref, body=may_read)
+    if may_read:
+        audit(request, "message.read", ref)
+    body, body_is = _body_of(draft)
+    lines, lost = [], []
+    for name, value in sorted(draft.properties.items()):
+        line = f"{name}={value}"
+        fits = line.splitlines() == [line] and "=" not in name and (name, value) == (name.strip(), value.strip())
+        if fits:
+            lines.append(line)
+        else:
+            lost.append(name)
+    context |= {"like": ref, "lost": lost, "may_read": may_read, "body_is_missing": draft.body is None}
+    found: dict[str, Any] = {
+        "topic": draft.topic,
+        "tags": draft.tags,
+        "keys": " ".join(draft.keys),
+        "properties": "\n".join(lines),
+        "body": body,
+        "body_is": body_is,
+    }
+    if draft.sharding_key:
+        found |= {"kind": "ordered", "sharding_key": draft.sharding_key}
+    return found
+
+
+def _body_of(draft: MessageDraft) -> tuple[str, str]:
+    """(text for the form, how it is written)."""
+    data = draft.body or b""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode(), "base64"
+    # A text area changes line ends, and drops a first empty line and NULs.
+    if "\r" in text or "\0" in text or text.startswith("\n"):
+        return base64.b64encode(data).decode(), "base64"
+    return text, "text"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import time
+from functools import partial
 from typing import Any
 
 from django.conf import settings
+from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -15,12 +20,21 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
-from .. import set_up
-from ..audit import record
-from ..forms import ConfirmForm, SignInForm
-from ..identity import authenticate, confirm, sign_in, sign_out
-from ..lockout import lockout
+from ... import runtime
+from .. import password_links, second_factor, sessions, set_up, tokens
+from ..audit import audit, record
+from ..entry_log import entry_log
+from ..forms import CodeForm, ConfirmForm, SetPasswordForm, SignInForm
+from ..identity import authenticate, confirm, sign_in, sign_out, way_of
+from ..lockout import Lockout, lockout
 from ..models import User
+from ..time_zones import is_zone
+
+logger = logging.getLogger(__name__)
+
+# In the session of somebody who has given the password, and not the code yet: whose, until when, and their hash.
+_WAITING = "waiting_for_code"
+_WAITING_S = 300
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -34,30 +48,90 @@ def login(request: HttpRequest) -> HttpResponse:
     form = SignInForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         user = _checked(request, form, form.cleaned_data["username"])
+        if user is not None and user.has_second_factor:
+            return _ask_for_code(request, user, next_page)
         if user is not None:
-            sign_in(request, user)
-            open_step = set_up.is_open() and user.is_admin and set_up.next_step() in ("address", "message")
-            return HttpResponseRedirect(reverse(f"setup_{set_up.next_step()}") if open_step else next_page)
-    return render(request, "login.html", {"form": form, "next": next_page}, status=_status(form))
+            return entered(request, user, "password", next_page)
+    context = {"form": form, "next": next_page, "oidc": runtime.place().sign_in.oidc}
+    return render(request, "login.html", context, status=_status(form))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def login_code(request: HttpRequest) -> HttpResponse:
+    """The second factor: after the right password, a code or a recovery code."""
+    next_page = safe_next(request)
+    user = _waiting(request)
+    if user is None:
+        return HttpResponseRedirect(reverse("login"))
+    form = CodeForm(request.POST or None)
+    if request.method == "POST" and form.is_valid() and _checked_code(request, form, user):
+        lockout.succeeded(user.username, request.client_address)
+        return entered(request, user, "password", next_page)
+    return render(request, "login_code.html", {"form": form, "next": next_page}, status=_status(form))
+
+
+def entered(request: HttpRequest, user: User, way: str, next_page: str) -> HttpResponse:
+    """Signed in: the session is the user's, the audit log has a line, and the page they wanted comes."""
+    sign_in(request, user, way)
+    audit(request, "user.sign_in", user.username, after={"way": way})
+    open_step = set_up.is_open() and user.is_admin and set_up.next_step() in ("address", "message")
+    return HttpResponseRedirect(reverse(f"setup_{set_up.next_step()}") if open_step else next_page)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def confirm_password(request: HttpRequest) -> HttpResponse:
-    """Ask for the password again before a destructive act; see `recent_login`."""
+    """Ask for the password again before a destructive act; see `recent_login`. Whom a provider signed in is sent there;
+    for whom a proxy vouches with each request, a click is enough."""
     next_page = safe_next(request)
-    form = ConfirmForm(request.POST or None)
     user: Any = request.user
-    if request.method == "POST" and form.is_valid() and _checked(request, form, user.username) is not None:
-        confirm(request)
-        return HttpResponseRedirect(next_page)
-    return render(request, "confirm_password.html", {"form": form, "next": next_page}, status=_status(form))
+    way = way_of(request)
+    form = ConfirmForm(request.POST or None) if user.has_usable_password() and way != "proxy" else None
+    if request.method == "POST":
+        if form is None and way == "proxy":
+            confirm(request)
+            return HttpResponseRedirect(next_page)
+        if form is not None and form.is_valid() and _checked(request, form, user.username) is not None:
+            lockout.succeeded(user.username, request.client_address)
+            confirm(request)
+            return HttpResponseRedirect(next_page)
+    context = {"form": form, "next": next_page, "way": way, "oidc": runtime.place().sign_in.oidc}
+    return render(request, "confirm_password.html", context, status=422 if form is None else _status(form))
 
 
 @require_POST
 def logout(request: HttpRequest) -> HttpResponse:
     """End the session."""
+    if request.user.is_authenticated:
+        audit(request, "user.sign_out", request.user.username)
     sign_out(request)
     return HttpResponseRedirect(reverse("login"))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def set_password(request: HttpRequest, secret: str) -> HttpResponse:
+    """A user's own password, by a link that an administrator made; it works once."""
+    link = password_links.find(secret)
+    if link is None or not password_links.is_good(link):
+        return render(request, "set_password.html", {"used": True}, status=404)
+    form = SetPasswordForm(link.user, request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        user = link.user
+        with transaction.atomic():
+            if not password_links.use(link):
+                return render(request, "set_password.html", {"used": True}, status=404)
+            user.set_password(form.cleaned_data["password"])
+            user.must_change_password = False
+            user.save(update_fields=["password", "must_change_password"])
+            note = partial(
+                record, actor=user.username, actor_kind="user", address=request.client_address,
+                request_id=request.request_id,
+            )  # fmt: skip
+            note("user.set_password", user.username, None, {"way": "link"})
+            tokens.revoke_all(user, note)
+            sessions.end_all(user)
+        messages.success(request, _("Password set. Sign in with it."))
+        return HttpResponseRedirect(reverse("login"))
+    return render(request, "set_password.html", {"form": form, "person": link.user}, status=_status(form))
 
 
 @require_POST
@@ -72,6 +146,19 @@ def set_language(request: HttpRequest) -> HttpResponse:
         remember_language(response, language)
         translation.activate(language)
     return response
+
+
+@require_POST
+def set_time_zone(request: HttpRequest) -> HttpResponse:
+    """The zone in which the user reads and types times."""
+    zone = request.POST.get("time_zone", "").strip()
+    user: Any = request.user
+    if zone in ("", "UTC") or is_zone(zone):
+        User.objects.filter(pk=user.pk).update(time_zone="" if zone == "UTC" else zone)
+        messages.success(request, _("Saved."))
+    else:
+        messages.error(request, _("There is no time zone %(name)s.") % {"name": zone[:64]})
+    return HttpResponseRedirect(reverse("account"))
 
 
 def remember_language(response: HttpResponse, language: str) -> None:
@@ -89,36 +176,100 @@ def remember_language(response: HttpResponse, language: str) -> None:
 
 def safe_next(request: HttpRequest) -> str:
     """Where to go afterwards: a page of this console, else the overview."""
-    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    return safe_page(request.POST.get("next") or request.GET.get("next") or "")
+
+
+def safe_page(wanted: str) -> str:
+    """The address, when it is a page of this console; else the overview's."""
     if wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, allowed_hosts=None):
         return wanted
     return reverse("overview")
 
 
+def _ask_for_code(request: HttpRequest, user: User, next_page: str) -> HttpResponse:
+    request.session.cycle_key()
+    request.session[_WAITING] = [user.pk, user.get_session_auth_hash(), int(time.time()) + _WAITING_S]
+    from urllib.parse import urlencode
+
+    return HttpResponseRedirect(reverse("login_code") + "?" + urlencode({"next": next_page}))
+
+
+def _waiting(request: HttpRequest) -> User | None:
+    """Whose password was given in this session a moment ago."""
+    pk, known, until = request.session.get(_WAITING) or (None, "", 0)
+    if pk is None or until < time.time():
+        return None
+    user = User.objects.filter(pk=pk, is_active=True).first()
+    return user if user is not None and user.get_session_auth_hash() == known and user.has_second_factor else None
+
+
+def _checked_code(request: HttpRequest, form: Any, user: User) -> bool:
+    """Whether the code is good; if not, the form says so."""
+    if _is_shut(request, form, second_factor.lockout, user.username, _too_many_codes):
+        return False
+    how = second_factor.check(user, form.cleaned_data["code"])
+    if how is not None:
+        second_factor.lockout.succeeded(user.username, request.client_address)
+        if how == "recovery code":
+            left = second_factor.recovery_codes_left(user)
+            _note(request, "second_factor.recovery_code", user.username, "done", {"left": left})
+        return True
+    second_factor.lockout.failed(user.username, request.client_address)
+    _note(request, "second_factor.refused", user.username, "refused", None)
+    form.add_error("code", _("This code is wrong, or was used. Wait for the next one."))
+    return False
+
+
 def _checked(request: HttpRequest, form: Any, username: str) -> User | None:
-    """The user whose password it is; else None, and the form says why."""
+    """The user whose password it is; else None, and the form says why. Who asks for a second factor yet is still
+    counted."""
     address = request.client_address
-    wait_s = lockout.wait_s(username, address)
-    if wait_s > 0:
-        minutes = math.ceil(wait_s / 60)
-        sentence = ngettext(
-            "Too many wrong passwords. Try again in %(minutes)d minute.",
-            "Too many wrong passwords. Try again in %(minutes)d minutes.",
-            minutes,
-        )
-        form.add_error(None, sentence % {"minutes": minutes})
+    if _is_shut(request, form, lockout, username, _too_many_passwords):
         return None
     user = authenticate(username, form.cleaned_data["password"])
     if user is not None:
-        lockout.succeeded(username, address)
+        if not user.has_second_factor:
+            lockout.succeeded(username, address)
         return user
+    known = User.objects.named(username)
     if lockout.failed(username, address):
-        record(
-            "user.locked_out", username, result="refused", actor="-", actor_kind="user", address=address,
-            request_id=request.request_id,
-        )  # fmt: skip
+        _note(request, "user.locked_out", username, "refused", None)
+    elif entry_log.may_note():
+        # What is no user's name may be a password, typed into the wrong field.
+        _note(request, "user.sign_in", known.username if known else "-", "refused", entry_log.left_out())
     form.add_error(None, _("Wrong name or password.") if "username" in form.fields else _("Wrong password."))
     return None
+
+
+def _note(request: HttpRequest, action: str, target: str, result: str, after: Any) -> None:
+    record(
+        action, target, after=after, result=result, actor="-" if result == "refused" else target, actor_kind="user",
+        address=request.client_address, request_id=request.request_id,
+    )  # fmt: skip
+
+
+def _is_shut(request: HttpRequest, form: Any, door: Lockout, username: str, sentence: Any) -> bool:
+    wait_s = door.wait_s(username, request.client_address)
+    if wait_s > 0:
+        minutes = math.ceil(wait_s / 60)
+        form.add_error(None, sentence(minutes) % {"minutes": minutes})
+    return wait_s > 0
+
+
+def _too_many_passwords(minutes: int) -> str:
+    return ngettext(
+        "Too many wrong passwords. Try again in %(minutes)d minute.",
+        "Too many wrong passwords. Try again in %(minutes)d minutes.",
+        minutes,
+    )
+
+
+def _too_many_codes(minutes: int) -> str:
+    return ngettext(
+        "Too many wrong codes. Try again in %(minutes)d minute.",
+        "Too many wrong codes. Try again in %(minutes)d minutes.",
+        minutes,
+    )
 
 
 def _status(form: Any) -> int:

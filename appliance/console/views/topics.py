@@ -16,6 +16,7 @@ from ... import runtime
 from ...engine.errors import Blocked, Conflict, InvalidInput
 from ..audit import audit
 from ..recent_login import recent_login_required
+from ..scope import cut
 from ..words import WORDS
 from .changes import (
     SettingsForm,
@@ -105,6 +106,7 @@ def topics(request: HttpRequest) -> HttpResponse:
     def fetch(page: int, size: int) -> Any:
         return runtime.window().topics(q=q, kind=kind, show=show, sort=sort, page=page, page_size=size)
 
+    fetch_cut = cut(request, "topic", fetch)
     if wants_csv(request):
         return csv_answer(
             "topics",
@@ -112,9 +114,15 @@ def topics(request: HttpRequest) -> HttpResponse:
              "bytes", "bytes_estimated", "oldest_at_ms", "consumer_groups"),
             ((row.name, row.kind, row.read_queues, row.write_queues, row.perm, row.messages, row.in_rate,
               row.out_rate, row.bytes, row.bytes_estimated, row.oldest_at_ms, row.consumers)
-             for row in all_rows(fetch)),
+             for row in all_rows(fetch_cut)),
         )  # fmt: skip
-    context = {"page": fetch(page_number(request), PAGE_SIZE), "sort": sort, "q": q, "kind": kind or "", "show": show}
+    context = {
+        "page": fetch_cut(page_number(request), PAGE_SIZE),
+        "sort": sort,
+        "q": q,
+        "kind": kind or "",
+        "show": show,
+    }
     context |= {"kinds": [(value, WORDS[value]) for value in KINDS], "shown": SHOWN}
     return render(request, "topics/list.html", context)
 
@@ -137,10 +145,13 @@ def topic_create(request: HttpRequest) -> HttpResponse:
         try:
             with failure_audited(request, "topic.create", name):
                 change = runtime.window().create_topic(
-                    name, **settings, dry_run=not is_final(request), by=request.user.label
+                    name, **settings, force=is_forced(request), dry_run=not is_final(request), by=request.user.label
                 )
         except Conflict:
             form.add_error("name", _("There is already a topic with this name."))
+        except Blocked as error:
+            audit(request, "topic.create", name, result="refused")
+            return render(request, "topics/preview.html", _creating(form, name, error.change), status=409)
         except InvalidInput as error:
             add_refusal(form, error)
         else:
@@ -148,9 +159,7 @@ def topic_create(request: HttpRequest) -> HttpResponse:
                 audit(request, "topic.create", name, None, before_and_after(change)[1])
                 messages.success(request, _("Topic %(name)s created.") % {"name": name})
                 return redirect("topic", name)
-            context = {"form": form, "change": change, "new": True, "name": name}
-            context |= {"heading": _("Create %(name)s?") % {"name": name}, "apply": _("Create the topic")}
-            return render(request, "topics/preview.html", context)
+            return render(request, "topics/preview.html", _creating(form, name, change))
     context = {"form": form, "new": True, "heading": _("Create a topic")}
     return _form_page(request, context)
 
@@ -215,6 +224,13 @@ def topic_delete(request: HttpRequest, name: str) -> HttpResponse:
     audit(request, "topic.delete", name, before_and_after(done)[0], {"force": force})
     messages.success(request, _("Topic %(name)s deleted.") % {"name": name})
     return redirect("topics")
+
+
+def _creating(form: TopicForm, name: str, change: Any) -> dict[str, Any]:
+    """What the preview of a new topic shows."""
+    heading = _("Create %(name)s?") % {"name": name}
+    return {"form": form, "change": change, "new": True, "name": name, "heading": heading,
+            "apply": _("Create the topic")}  # fmt: skip
 
 
 def _form_page(request: HttpRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:

@@ -1,116 +1,193 @@
-"""Users: who may sign in, as what. Each act is audited and asks for the password again."""
+"""Users: who may sign in, as what. Each act is audited and asks for the password again; looking does not."""
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 from django.contrib import messages
-from django.db import transaction
+from django.core.exceptions import ValidationError
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from .. import tokens
+from .. import once, second_factor, sessions, user_acts
 from ..audit import audit
-from ..forms import UserForm, is_last_admin
-from ..models import User
-from ..password_rules import generate_password
+from ..forms import SecondFactorRuleForm, UserForm
+from ..models import Role, User
 from ..recent_login import recent_login_required
+from .rows import RowPage, page_of
+from .window import CSV_ROWS, csv_answer, iso, page_number, wants_csv
+
+SORTS = {
+    "name": "username",
+    "role": "role",
+    "last_sign_in": "last_login",
+    "state": "is_active",
+}
 
 
 @require_safe
 def users(request: HttpRequest) -> HttpResponse:
-    """Everybody."""
-    return render(request, "users/list.html", {"people": User.objects.all(), "yes_no": _("yes,no")})
+    """Everybody, filtered, sorted and in pages; `format=csv` for all of the filter's rows."""
+    q, role, state = (request.GET.get(name, "") for name in ("q", "role", "state"))
+    sort = request.GET.get("sort", "name")
+    rows = sorted_rows(filtered(q, role, state), sort)
+    if wants_csv(request):
+        header = ("name", "role", "may_read_bodies", "may_export", "topics", "groups", "second_factor", "last_sign_in",
+                  "active")  # fmt: skip
+        lines = (
+            (one.username, one.role, one.may_read_bodies, one.may_export, one.topic_pattern, one.group_pattern,
+             one.has_second_factor, iso(one.last_login), one.is_active)
+            for one in rows[:CSV_ROWS]
+        )  # fmt: skip
+        return csv_answer("users", header, lines)
+    page: RowPage = page_of(rows, page_number(request))
+    context = {"page": page, "q": q, "role": role, "state": state, "sort": sort, "roles": Role.choices}
+    context |= {"yes_no": _("yes,no"), "required": second_factor.required_roles()}
+    context |= {"rule": SecondFactorRuleForm(initial={"roles": second_factor.required_roles()})}
+    return render(request, "users/list.html", context)
+
+
+def filtered(q: str, role: str, state: str) -> QuerySet[User]:
+    """Users whose name contains q, of a role, and "active" or "disabled"; "" for any."""
+    rows = User.objects.all()
+    if q:
+        rows = rows.filter(Q(username__icontains=q))
+    if role in Role.values:
+        rows = rows.filter(role=role)
+    return rows.filter(is_active=state == "active") if state in ("active", "disabled") else rows
+
+
+def sorted_rows(rows: QuerySet[User], sort: str) -> QuerySet[User]:
+    field = SORTS.get(sort.removeprefix("-"), "username")
+    return rows.order_by("-" + field if sort.startswith("-") else field, "username")
+
+
+@require_POST
+@recent_login_required
+def second_factor_rule(request: HttpRequest) -> HttpResponse:
+    """The roles that need a second factor."""
+    form = SecondFactorRuleForm(request.POST)
+    if form.is_valid():
+        before = second_factor.required_roles()
+        second_factor.require_for(form.cleaned_data["roles"])
+        after = second_factor.required_roles()
+        audit(request, "second_factor.require", "", {"roles": before}, {"roles": after})
+        messages.success(request, _("Saved."))
+    return HttpResponseRedirect(reverse("users"))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 def user_create(request: HttpRequest) -> HttpResponse:
-    """Add a user with a first password that is shown once."""
+    """Add a user, who gets a link to set a password, or a first password; either is shown once."""
     form = UserForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         person = form.save(commit=False)
-        password = _give_first_password(person)
-        person.save()
-        audit(request, "user.create", person.username, None, rights_of(person))
-        return render(request, "users/password.html", {"person": person, "password": password})
+        try:
+            made = user_acts.create(request, person, generate=form.cleaned_data["first"] == "password")
+        except (user_acts.Refused, ValidationError) as error:
+            form.add_error(None, str(error) if isinstance(error, user_acts.Refused) else user_acts.message_of(error))
+        else:
+            return _show_once(request, person, made, [])
     return render(request, "users/create.html", {"form": form}, status=_status(form))
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@recent_login_required
-def user(request: HttpRequest, pk: int) -> HttpResponse:
-    """Change role and rights."""
+@require_safe
+def user_secret(request: HttpRequest, pk: int, ticket: str) -> HttpResponse:
+    """What was made for a user, this once: reloading shows that it was shown."""
     person = get_object_or_404(User, pk=pk)
-    if request.method != "POST":
-        return render(request, "users/user.html", {"person": person, "form": UserForm(instance=person)})
-    # One transaction (IMMEDIATE): two requests cannot both take the last but one administrator away.
-    with transaction.atomic():
-        before = rights_of(get_object_or_404(User, pk=pk))
-        form = UserForm(request.POST, instance=person)
-        saved = form.is_valid()
-        if saved:
-            form.save()
-            audit(request, "user.change", person.username, before, rights_of(person))
-            tokens.limit_to_owner(person, partial(audit, request))
-    if not saved:
-        person = get_object_or_404(User, pk=pk)
-        return render(request, "users/user.html", {"person": person, "form": form}, status=422)
-    messages.success(request, _("Saved."))
-    return HttpResponseRedirect(reverse("user", args=[pk]))
+    return render(request, "users/password.html", {"person": person, "box": once.take(request.user.pk, ticket)})
+
+
+def user(request: HttpRequest, pk: int) -> HttpResponse:
+    """One user; the password is asked for again when something is changed, not for a look."""
+    return user_change(request, pk) if request.method == "POST" else _user_page(request, get_object_or_404(User, pk=pk))
+
+
+@require_POST
+@recent_login_required
+def user_change(request: HttpRequest, pk: int) -> HttpResponse:
+    """Change role, rights and patterns."""
+    form = UserForm(request.POST, instance=get_object_or_404(User, pk=pk))
+    if form.is_valid():
+        try:
+            user_acts.change(request, pk, form.cleaned_data)
+        except (user_acts.Refused, ValidationError) as error:
+            form.add_error(None, str(error) if isinstance(error, user_acts.Refused) else user_acts.message_of(error))
+        else:
+            messages.success(request, _("Saved."))
+            return HttpResponseRedirect(reverse("user", args=[pk]))
+    return _user_page(request, get_object_or_404(User, pk=pk), form)
 
 
 @require_POST
 @recent_login_required
 def user_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
-    """Make a new first password, shown once; the user's sessions and tokens end."""
-    person = get_object_or_404(User, pk=pk)
-    if person.pk == request.user.pk:
-        messages.error(request, _("Change your own password on the page of your account."))
+    """A new link to set a password, or a new first password, shown once; the user's sessions and tokens end."""
+    get_object_or_404(User, pk=pk)
+    try:
+        person, made, ended = user_acts.reset_password(request, pk, generate=request.POST.get("first") == "password")
+    except user_acts.Refused as error:
+        messages.error(request, str(error))
         return HttpResponseRedirect(reverse("user", args=[pk]))
-    with transaction.atomic():
-        password = _give_first_password(person)
-        person.save(update_fields=["password", "must_change_password"])
-        audit(request, "user.reset_password", person.username)
-        ended = tokens.revoke_all(person, partial(audit, request))
-    context = {"person": person, "password": password, "ended": ", ".join(ended)}
-    return render(request, "users/password.html", context)
+    return _show_once(request, person, made, ended)
 
 
 @require_POST
 @recent_login_required
 def user_set_active(request: HttpRequest, pk: int) -> HttpResponse:
     """Disable a user, whose sessions and tokens end at once, or enable them again; tokens do not come back."""
-    active = request.POST.get("active") == "yes"
-    back = HttpResponseRedirect(reverse("user", args=[pk]))
-    with transaction.atomic():
-        person = get_object_or_404(User, pk=pk)
-        if not active and is_last_admin(person):
-            messages.error(request, _("This is the last administrator. Make another user an administrator first."))
-            return back
-        before = {"active": person.is_active}
-        person.is_active = active
-        person.save(update_fields=["is_active"])
-        audit(request, "user.enable" if active else "user.disable", person.username, before, {"active": active})
-        if not active:
-            tokens.revoke_all(person, partial(audit, request))
-    messages.success(request, _("Saved."))
-    return back
+    get_object_or_404(User, pk=pk)
+    try:
+        user_acts.set_active(request, pk, request.POST.get("active") == "yes")
+        messages.success(request, _("Saved."))
+    except user_acts.Refused as error:
+        messages.error(request, str(error))
+    return HttpResponseRedirect(reverse("user", args=[pk]))
 
 
-def rights_of(person: User) -> dict[str, object]:
-    """What the audit log keeps of a user."""
-    return {"role": person.role, "may_read_bodies": person.may_read_bodies, "may_export": person.may_export}
+@require_POST
+@recent_login_required
+def user_second_factor_off(request: HttpRequest, pk: int) -> HttpResponse:
+    """Take a lost second factor from a user."""
+    get_object_or_404(User, pk=pk)
+    user_acts.remove_second_factor(request, pk)
+    messages.success(request, _("The second factor is removed: the password alone lets this user in."))
+    return HttpResponseRedirect(reverse("user", args=[pk]))
 
 
-def _give_first_password(person: User) -> str:
-    password = generate_password()
-    person.set_password(password)
-    person.must_change_password = True
-    return password
+@require_POST
+@recent_login_required
+def user_end_sessions(request: HttpRequest, pk: int) -> HttpResponse:
+    """End one of a user's sessions (`session=`), or all of them."""
+    person = get_object_or_404(User, pk=pk)
+    text = request.POST.get("session", "")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    if text and number is None:
+        return HttpResponseRedirect(reverse("user", args=[pk]))
+    count = user_acts.end_sessions(request, person, number)
+    messages.success(request, _("Sessions ended: %(count)d.") % {"count": count})
+    return HttpResponseRedirect(reverse("user", args=[pk]))
+
+
+def _user_page(request: HttpRequest, person: User, form: Any = None) -> HttpResponse:
+    context = {"person": person, "form": form or UserForm(instance=person), "sessions": sessions.of(person)}
+    context |= {"codes_left": second_factor.recovery_codes_left(person)}
+    return render(request, "users/user.html", context, status=422 if form is not None else 200)
+
+
+def _show_once(request: HttpRequest, person: User, made: Any, ended: list[str]) -> HttpResponse:
+    box: dict[str, Any] = {"ended": ", ".join(ended)}
+    if isinstance(made, tuple):
+        box |= {"link": request.build_absolute_uri(reverse("set_password", args=[made[0]])), "until_ms": made[1]}
+    else:
+        box |= {"password": made}
+    ticket = once.keep(request.user.pk, box)
+    return HttpResponseRedirect(reverse("user_secret", args=[person.pk, ticket]))
 
 
 def _status(form: UserForm) -> int:

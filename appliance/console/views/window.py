@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 
 from ... import runtime
 from ...engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, Unavailable
+from ..spreadsheet import cell
 from ..templatetags.pages import translated
+from .errors import base_of
 
 if TYPE_CHECKING:
     from ...engine.window.snapshots import Page
@@ -61,13 +64,16 @@ def not_found_sentence(error: NotFound) -> str:
             sentence = _("There is no topic %(name)s.")
         case "group":
             sentence = _("There is no consumer group %(name)s.")
+        case "job":
+            sentence = _("There is no job %(name)s, or it has expired.")
         case _:
             sentence = _("There is no %(name)s.")
     return sentence % {"name": error.name}
 
 
 def _refusal_page(request: HttpRequest, status: int, heading: str, sentence: str) -> HttpResponse:
-    return render(request, "error.html", {"heading": heading, "sentence": sentence}, status=status)
+    context = {"heading": heading, "sentence": sentence, "base": base_of(request)}
+    return render(request, "error.html", context, status=status)
 
 
 def page_number(request: HttpRequest) -> int:
@@ -104,22 +110,25 @@ def csv_answer(name: str, header: Sequence[str], rows: Iterable[Sequence[object]
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(header)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows([cell(value) for value in row] for row in rows)
     response = HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8")
     response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.csv")
     return response
 
 
-def _cell(value: object) -> str:
-    """A spreadsheet would run a text that begins like a formula."""
-    if value is None:
-        return ""
-    text = str(value)
-    return "'" + text if isinstance(value, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+def iso(moment: datetime | int | None) -> str | None:
+    """A moment, or milliseconds since 1970, as `2026-11-21T13:34:32.125Z`; for CSVs."""
+    if moment is None:
+        return None
+    try:
+        found = datetime.fromtimestamp(moment / 1000, UTC) if isinstance(moment, int) else moment.astimezone(UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(moment)
+    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def time_asked(request: HttpRequest, name: str) -> int | None:
-    """A moment as `2026-11-21T13:34:32` (what browsers send) in UTC, or in milliseconds; None when missing."""
+    """A moment as `2026-11-21 13:34:32` in the user's zone, or in milliseconds; None when missing."""
     return moment_of(name, request.GET.get(name, ""))
 
 
@@ -133,17 +142,17 @@ def moment_of(name: str, text: str) -> int | None:
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
+            moment = moment.replace(tzinfo=timezone.get_current_timezone())
         return max(0, int(moment.timestamp() * 1000))
     except (ValueError, OverflowError):
         raise InvalidInput(name, _("“%(text)s” is not a date and time.") % {"text": text[:40]}) from None
 
 
 def time_shown(at_ms: int | None) -> str:
-    """The value of an <input type=datetime-local>."""
+    """A moment as it is typed: ISO, in the user's zone."""
     if at_ms is None:
         return ""
     try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return datetime.fromtimestamp(at_ms / 1000, timezone.get_current_timezone()).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
         return ""

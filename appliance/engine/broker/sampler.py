@@ -91,6 +91,8 @@ class Sampler(ServiceThread):
         self._entry_changes: list[int] = []
         self._committed: dict[QueueOffsets, dict[int, int]] = {}
         self._queue_moved_at: dict[QueueOffsets, dict[int, float]] = {}
+        # When a queue's first offset was seen, or one that went back: no consumption, but from then on it is due.
+        self._queue_begun_at: dict[QueueOffsets, dict[int, float]] = {}
         self.slowest_ms = 0.0
 
     def run(self) -> None:
@@ -174,6 +176,7 @@ class Sampler(ServiceThread):
             for entry in [entry for entry in self._committed if entry not in alive]:
                 del self._committed[entry]
                 self._queue_moved_at.pop(entry, None)
+                self._queue_begun_at.pop(entry, None)
                 moves = self.pairs.pop((entry.topic, entry.group), None)
                 if moves is not None:
                     self._forget(moves)
@@ -192,6 +195,8 @@ class Sampler(ServiceThread):
         if moves is None:
             moves = self.pairs[key] = RecentMoves()
         if before is None:
+            if self.count:
+                self._queue_begun_at[entry] = dict.fromkeys(queues, now)
             return
         moved = 0
         moved_at: dict[int, float] = {}
@@ -200,6 +205,8 @@ class Sampler(ServiceThread):
             if last is not None and offset > last:
                 moved += offset - last
                 moved_at[queue_id] = now
+            elif last is None or offset < last:
+                self._queue_begun_at.setdefault(entry, {})[queue_id] = now
         if moved_at:
             self._queue_moved_at.setdefault(entry, {}).update(moved_at)
         self._moved(moves, moved, now)
@@ -236,6 +243,11 @@ class Sampler(ServiceThread):
     def queue_moved_at(self, entry: QueueOffsets, queue_id: int) -> float:
         """When a committed offset was last seen to go on, in monotonic seconds; the sampler's start if it was not."""
         return self._queue_moved_at.get(entry, {}).get(queue_id, self.started_at)
+
+    def queue_since(self, entry: QueueOffsets, queue_id: int) -> float:
+        """Since when a committed offset has been where it is: it went on, was set for the first time, or went back."""
+        begun = self._queue_begun_at.get(entry, {}).get(queue_id, 0.0)
+        return max(begun, self.queue_moved_at(entry, queue_id))
 
     def span(self, samples: int = RATE_SAMPLES) -> tuple[int, float]:
         """(steps, seconds) between the last sample and the one `samples` before it; (0, 0.0) before there are two."""

@@ -17,6 +17,7 @@ MAX_PROPERTIES_BYTES = 32767
 KEYS = "KEYS"  # words between blanks; the key index finds the message by each
 TAGS = "TAGS"  # one tag; its `java_hash` is the tag code of the queue entry
 UNIQUE_KEY = "UNIQ_KEY"  # see `message_id`; the key index finds the message by it, too
+SHARDING_KEY = "__SHARDINGKEY"  # whose messages stay in order: its `java_hash` chose the queue
 TRANSACTION_PREPARED = "TRAN_MSG"  # "true": a half message
 PRODUCER_GROUP = "PGROUP"  # of a half message: the group of who sent it
 CHECK_IMMUNITY_TIME = "CHECK_IMMUNITY_TIME_IN_SECONDS"  # of a half message: nobody is asked about it before

@@ -216,6 +216,11 @@ class MessageStore(Appender):
         the log. It may wait and must not raise. Before start()."""
         self.log.before_sync = before_sync
 
+    @property
+    def sync_times(self) -> tuple[int, float]:
+        """(syncs of the log since the start, seconds they took in all)."""
+        return self._flush.sync_times
+
     def start(self) -> None:
         """Start the flush threads; the event loop runs by now."""
         self._flush.start()

@@ -87,17 +87,44 @@ def dump_of(data: bytes) -> list[tuple[int, str, str]]:
     return lines
 
 
+def glance_at(body: bytes, sys_flag: int, most_chars: int) -> tuple[str, bool, bool]:
+    """(the beginning of a body, whether that is hexadecimal, whether there is more), for a line of a list. No more of a
+    compressed body is decompressed than is shown."""
+    most_bytes = most_chars * 4
+    data, more = body[:most_bytes], len(body) > most_bytes
+    kind = compression_of(sys_flag)
+    if kind in _DECODERS:
+        try:
+            data = _DECODERS[kind](body, most_bytes + 1)
+        except (ImportError, _Undecodable):
+            data = body[: most_bytes + 1]
+        data, more = data[:most_bytes], len(data) > most_bytes
+    text = _text_of(data, more)
+    if text is None:
+        shown = data[: most_chars // 3]
+        return shown.hex(" "), True, more or len(shown) < len(data)
+    return text[:most_chars], False, more or len(text) > most_chars
+
+
 # --- taking layers off
 
 
-def _decode(body: bytes, sys_flag: int, notes: list[Sentence]) -> tuple[bytes, list[str], bool]:
-    """(bytes, what was taken off, whether there is more than DECODE_LIMIT_BYTES)."""
+def opened(body: bytes, sys_flag: int, limit: int) -> tuple[bytes, bool]:
+    """(the body without its layers, at most so many bytes; whether that is all). As it is where it does not open."""
+    data, _, more = _decode(body, sys_flag, [], limit)
+    return data[:limit], not more and len(data) <= limit
+
+
+def _decode(
+    body: bytes, sys_flag: int, notes: list[Sentence], limit: int = DECODE_LIMIT_BYTES
+) -> tuple[bytes, list[str], bool]:
+    """(bytes, what was taken off, whether there is more than `limit` of it)."""
     layers: list[str] = []
     data, more = body, False
     named = compression_of(sys_flag)
     if named is not None:
         try:
-            data, more = _decompress(named, body)
+            data, more = _decompress(named, body, limit)
             layers.append(named)
         except ImportError:
             notes.append(say("library_missing", kind=named, package=_PACKAGES[named]))
@@ -107,7 +134,7 @@ def _decode(body: bytes, sys_flag: int, notes: list[Sentence]) -> tuple[bytes, l
     found = _looks_like(data)
     if found is not None and not more:
         try:
-            data, more = _decompress(found, data)
+            data, more = _decompress(found, data, limit)
             layers.append(found)
         except _Undecodable as error:
             if found == "gzip":
@@ -135,13 +162,13 @@ def _looks_like(data: bytes) -> str | None:
     return None
 
 
-def _decompress(kind: str, data: bytes) -> tuple[bytes, bool]:
-    """(at most DECODE_LIMIT_BYTES, whether there is more). Raises _Undecodable, ImportError."""
+def _decompress(kind: str, data: bytes, limit: int = DECODE_LIMIT_BYTES) -> tuple[bytes, bool]:
+    """(at most `limit` bytes, whether there is more). Raises _Undecodable, ImportError."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
         raise _Undecodable("its type is not known")
-    found = decoder(data, DECODE_LIMIT_BYTES + 1)
-    return found[:DECODE_LIMIT_BYTES], len(found) > DECODE_LIMIT_BYTES
+    found = decoder(data, limit + 1)
+    return found[:limit], len(found) > limit
 
 
 def _inflate(data: bytes, limit: int, window_bits: int = zlib.MAX_WBITS) -> bytes:

@@ -25,10 +25,13 @@ from .group_commands import GroupCommands
 from .group_now import GroupNow
 from .group_views import GroupViews
 from .lag import ConsumerLag
+from .lag_times import LagTimes
 from .live import BrokerSource, LiveFrames
 from .look_ahead import LookAhead
+from .measurements import Measurements
 from .measures import Measures
 from .message_copies import MessageCopies
+from .message_import import MessageImport
 from .message_story import MessageStories
 from .messages import MessageViews
 from .needs import Needs
@@ -42,6 +45,7 @@ from .sending import TestSender
 from .stuck_transactions import StuckTransactions
 from .system import SystemView
 from .system_snapshots import SystemInfo
+from .tail import Tails
 from .topic_commands import TopicCommands
 from .topic_views import TopicViews
 from .transactions import TransactionViews
@@ -57,6 +61,7 @@ class BrokerParts:
 
     sampler: Sampler
     charts: Charts
+    measurements: Measurements
     live: LiveFrames
     overview: OverviewView
     lag: ConsumerLag
@@ -75,12 +80,14 @@ class BrokerParts:
     dead_letters: DeadLetterViews
     replays: ReplayCommands
     sender: TestSender
+    imports: MessageImport
     waiting: WaitingViews
     waiting_commands: WaitingCommands
     transactions: TransactionViews
     transaction_commands: TransactionCommands
     options: OptionCommands
     retention: RetentionPart
+    tails: Tails
     metrics: Callable[[], dict[str, float]]
     system: Callable[[], SystemInfo]
 
@@ -100,7 +107,8 @@ def build(
     sampler = broker.sampler
     measures = Measures()
     lag = ConsumerLag(topics, broker.clients, broker.offsets, sampler.index)
-    group_views = GroupViews(groups, store, broker.locks, system.broker_name, lag, sampler, measures)
+    lag_times = LagTimes(measures)
+    group_views = GroupViews(groups, store, broker.locks, system.broker_name, lag, sampler, measures, lag_times)
     clients = ClientViews(broker.clients)
     offsets = broker.offsets
     transactions = _transactions(broker)
@@ -115,12 +123,13 @@ def build(
         transactions,
     )
     messages = MessageViews(topics, store, sampler.index, stories)
-    dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options)
+    dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
     checks = process_checks.including(_checks(broker, options))
-    disk = DiskRoom(options, sampler)
+    disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
     traffic = TrafficFigures(store, broker.pull, server, sampler)
     stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
-    standing = Standing(lag, group_views, clients, checks, Needs(sampler, stuck))
+    needs = Needs(sampler, stuck, store, topics, groups, measures, lag_times, disk, options)
+    standing = Standing(lag, group_views, clients, checks, needs)
     live = LiveFrames(BrokerSource(traffic, standing, disk))
     sampler.after_sample.append(live.refresh)
     waiting = WaitingViews(
@@ -143,6 +152,19 @@ def build(
     parts = BrokerParts(
         sampler=sampler,
         charts=Charts(sampler, topics),
+        measurements=Measurements(
+            sampler,
+            lag,
+            lag_times,
+            measures,
+            store,
+            traffic,
+            disk,
+            groups,
+            lambda: broker.open_halves.count,
+            broker.deliver_delayed,
+            broker.deliver_timers,
+        ),
         live=live,
         overview=OverviewView(traffic, standing, disk, system, store, topics, groups),
         lag=lag,
@@ -194,6 +216,7 @@ def build(
         ),
         options=OptionCommands(options, topics, pool),
         retention=RetentionPart(store, topics, options, broker.cleaning, pool),
+        imports=MessageImport(topics, broker.own_appends, lambda: broker.send_properties.added, options),
         sender=TestSender(
             topics,
             broker.own_appends,
@@ -204,6 +227,7 @@ def build(
             broker.half_appends,
             broker.waiting_places,
         ),
+        tails=Tails(store, topics, sampler.index),
         metrics=lambda: broker_metrics(
             store,
             topics,

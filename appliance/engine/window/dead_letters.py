@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from ..broker.groups import SubscriptionGroupManager
 from ..broker.queue_index import QueueIndex
 from ..broker.replay.history import History, replays_of, times_replayed
 from ..broker.replay.job import spans_of
+from ..broker.replay.letter_filter import REPLAYS, LetterFilter
 from ..broker.replay.provenance import provenance_of
 from ..broker.replay.service import ReplayService
 from ..broker.topic_config import reserve_hours_of
 from ..broker.topics import TopicConfigManager
-from ..errors import NotFound
+from ..errors import InvalidInput, NotFound, Unavailable
 from ..protocol.names import DLQ_PREFIX
-from ..protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, decode_properties
+from ..protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, decode_properties, find_property
 from ..protocol.record import Record
 from ..store.message_store import MessageStore
+from ..store.queues.consume_queue import ConsumeQueue
 from ..store.retention.clean_rules import HOUR_MS, is_cleaning_hour
 from . import snapshots as s
-from .messages import MessageViews, row_of
+from .dead_letter_facts import LetterFacts, copies_of, digest_of, distinct
+from .letter_walk import BUDGET_MS, LetterWalk, Walked
+from .measures import Budget, Measures
+from .messages import MessageViews, copy_of, row_of
 from .options import Options
 from .queue_reader import QueueReader
-from .replay_snapshots import DeadLetterGroup, DeadLetterPage, DeadLetterRow
+from .replay_snapshots import (
+    DeadLetterCell,
+    DeadLetterCopies,
+    DeadLetterGroup,
+    DeadLetterPage,
+    DeadLetterRow,
+    DeadLetterSummary,
+    ExpiringGroup,
+    ExpiringLetters,
+)
+from .sentences import say
 from .tables import cut, page_of, sorted_by
+
+#: A page counts copies of its rows for so long at most.
+COPIES_MS = 60.0
+#: Queues of which is remembered where a place in the log lies.
+MOST_EDGES = 10_000
 
 
 class Expiry:
@@ -52,6 +78,18 @@ class Expiry:
             return own if found is None else min(found, own)
         return found
 
+    def edge(self, until_ms: int) -> int:
+        """The physical offset behind the last log file that may go until then."""
+        edge = 0
+        for index, segment in enumerate(self._store.log.segments[:-1]):
+            if segment.start not in self._files:
+                self._files[segment.start] = self._not_before(index)
+            at = self._files[segment.start]
+            if at is None or at > until_ms:
+                break
+            edge = segment.end
+        return edge
+
     def _not_before(self, index: int) -> int | None:
         """Of one log file: its reserved time counts from its last record on; then it waits for deleteWhen."""
         store = self._store
@@ -73,6 +111,20 @@ class Expiry:
         return at
 
 
+def filter_of(wanted: Mapping[str, Any] | None) -> LetterFilter:
+    """From a caller's words. InvalidInput."""
+    found = LetterFilter(**wanted) if wanted else LetterFilter()
+    check_filter(found)
+    return found
+
+
+def check_filter(wanted: LetterFilter) -> None:
+    if wanted.replayed not in (None, *REPLAYS):
+        raise InvalidInput("replayed", say("one_of", field="replayed", choices=", ".join(REPLAYS)))
+    if wanted.retries is not None and not 0 <= wanted.retries < 1 << 31:
+        raise InvalidInput("retries", say("out_of_range", field="retries", low=0, high=(1 << 31) - 1))
+
+
 def _as_it_is(record: Record) -> Record:
     return record
 
@@ -89,6 +141,7 @@ class DeadLetterViews:
         index: QueueIndex,
         replays: ReplayService,
         options: Options,
+        measures: Measures,
     ) -> None:
         # Constant after construction.
         self._messages = messages
@@ -99,15 +152,33 @@ class DeadLetterViews:
         self._replays = replays
         self._history: History = replays.history
         self._options = options
+        self._measures = measures
+        # Any thread: each step is one C call. Queue -> (physical offset, first queue offset behind it).
+        self._edges: dict[ConsumeQueue, tuple[int, int]] = {}
+        # Guarded by _lock.
+        self._lock = threading.Lock()
+        self._facts = LetterFacts(store)
 
     def page(
-        self, group: str, from_ms: int | None, to_ms: int | None, cursor: str | None, limit: int
+        self,
+        group: str,
+        from_ms: int | None,
+        to_ms: int | None,
+        wanted: LetterFilter,
+        cursor: str | None,
+        limit: int,
     ) -> DeadLetterPage:
         topic = DLQ_PREFIX + group
         self.check(group)
-        found = self._messages.page(topic, None, from_ms, to_ms, True, cursor, limit, make_row=_as_it_is)
-        records: tuple[Record, ...] = found.rows  # type: ignore[assignment]
+        check_filter(wanted)
+        found: Any
+        if wanted.all:
+            found = self._messages.page(topic, None, from_ms, to_ms, True, cursor, limit, make_row=_as_it_is)
+        else:
+            found = self._filtered(group, from_ms, to_ms, wanted, cursor, limit)
+        records: Sequence[Record] = found.rows
         jobs = self._history.of(group, spans_of([(one.queue_id, one.queue_offset) for one in records]))
+        copies = self._copies(topic, records)
         expiry, hours = Expiry(self._store, self._options), self._hours(topic)
         rows = []
         for record in records:
@@ -122,6 +193,7 @@ class DeadLetterViews:
                     times_replayed=times_replayed(record, of_this),
                     came_by_job=provenance_of(properties).job,
                     replayed_by=tuple(state.spec.id for state in replays_of(record, of_this)),
+                    copies=copies.get(digest_of(properties.get(ORIGIN_MESSAGE_ID))),
                 )
             )
         return DeadLetterPage(
@@ -133,6 +205,167 @@ class DeadLetterViews:
             truncated=found.truncated,
             snapshot_at_ms=found.snapshot_at_ms,
         )
+
+    def copies(
+        self,
+        group: str,
+        from_ms: int | None,
+        to_ms: int | None,
+        wanted: LetterFilter,
+        cursor: str | None,
+        limit: int,
+        budget_ms: float,
+    ) -> DeadLetterCopies:
+        self.check(group)
+        if not 1 <= budget_ms <= BUDGET_MS:
+            raise InvalidInput("budget_ms", say("out_of_range", field="budget_ms", low=1, high=int(BUDGET_MS)))
+        found = self._filtered(group, from_ms, to_ms, wanted, cursor, limit, budget_ms)
+        rows = tuple(copy_of(record) for record in found.rows)
+        return DeadLetterCopies(rows, found.next_cursor, found.total, found.seen, found.skipped)
+
+    def _filtered(
+        self,
+        group: str,
+        from_ms: int | None,
+        to_ms: int | None,
+        wanted: LetterFilter,
+        cursor: str | None,
+        limit: int,
+        budget_ms: float = BUDGET_MS,
+    ) -> Walked:
+        topic = DLQ_PREFIX + group
+        with self._knowing() as facts, QueueReader(self._store, 16) as reader:
+            walk = LetterWalk(topic, self._index.of(topic), wanted, reader, facts, partial(self._times, group))
+            return walk.page(walk.begin(from_ms, to_ms) if cursor is None else walk.cursor_of(cursor), limit, budget_ms)
+
+    def _times(self, group: str, records: list[Record]) -> list[int]:
+        """How often each was replayed from where it lies."""
+        jobs = self._history.of(group, spans_of([(one.queue_id, one.queue_offset) for one in records]))
+        return [len(replays_of(one, jobs.get((one.queue_id, one.queue_offset), []))) for one in records]
+
+    def _copies(self, topic: str, records: Sequence[Record]) -> dict[int, int]:
+        """Digest of an origin -> how many dead letters of the group come from there; empty while not all are known."""
+        if not records:
+            return {}
+        with self._knowing() as facts, QueueReader(self._store, 16) as reader:
+            budget = Budget(COPIES_MS)
+            known = []
+            for queue in self._index.of(topic):
+                if not facts.fill(queue, reader, budget):
+                    return {}
+                known.append(facts.of(queue))
+            return copies_of(known, {digest_of(find_property(one.properties, ORIGIN_MESSAGE_ID)) for one in records})
+
+    def died_again(self, group: str, job: str) -> frozenset[int] | None:
+        """The numbers of a job's messages that are dead letters of the group once more; None while not all are known.
+
+        Of copies that died in another group nothing is known here.
+        """
+        found: set[int] = set()
+        with self._knowing() as facts, QueueReader(self._store, 16) as reader:
+            budget = Budget(COPIES_MS)
+            for queue in self._index.of(DLQ_PREFIX + group):
+                if not facts.fill(queue, reader, budget):
+                    return None
+                found.update(facts.of(queue).again.get(job, ()))
+        return frozenset(found)
+
+    @contextmanager
+    def _knowing(self) -> Iterator[LetterFacts]:
+        """Unavailable when too many others ask."""
+        if not self._lock.acquire(timeout=4 * BUDGET_MS / 1000):
+            raise Unavailable(say("too_busy"))
+        try:
+            yield self._facts
+        finally:
+            self._lock.release()
+
+    def summary(self, group: str) -> DeadLetterSummary:
+        begin = time.monotonic()
+        self.check(group)
+        counts: Counter[tuple[str, int, int]] = Counter()
+        total = counted = unreadable = again = 0
+        whole, known = True, []
+        with self._knowing() as facts, QueueReader(self._store, 16) as reader:
+            budget = Budget(BUDGET_MS)
+            for queue in self._index.of(DLQ_PREFIX + group):
+                whole = facts.fill(queue, reader, budget) and whole
+                one = facts.of(queue)
+                known.append(one)
+                total += max(queue.max_offset - queue.min_offset, len(one.codes))
+                counted += len(one.codes)
+                for code, count in list(one.counts.items()):
+                    kind = facts.kind(code)
+                    if kind is None:
+                        unreadable += count
+                        continue
+                    counts[kind.topic, kind.retries, (code >> 16) * HOUR_MS] += count
+                    again += count if kind.again else 0
+            messages = distinct(known) if whole else None
+        return DeadLetterSummary(
+            group=group,
+            total=total,
+            counted=counted,
+            unreadable=unreadable,
+            truncated=not whole,
+            cells=tuple(DeadLetterCell(*key, count) for key, count in counts.items() if count > 0),
+            messages=messages,
+            again=again,
+            took_ms=(time.monotonic() - begin) * 1000,
+        )
+
+    # --- what goes soon
+
+    def expiring(self, within_ms: int) -> ExpiringLetters:
+        if not 0 < within_ms < 1 << 40:
+            raise InvalidInput("within_ms", say("out_of_range", field="within_ms", low=1, high=(1 << 40) - 1))
+        until = int(time.time() * 1000) + within_ms
+        expiry = Expiry(self._store, self._options)
+        edge = expiry.edge(until)
+        found = []
+        with QueueReader(self._store, 16) as reader:
+            for topic, queues in self._index.by_topic().items():
+                if not topic.startswith(DLQ_PREFIX) or self._topics.get(topic) is None:
+                    continue
+                hours = self._hours(topic)
+                count, first = 0, None
+                for queue in queues:
+                    low = queue.min_offset
+                    if low >= queue.max_offset:
+                        continue
+                    place = self._measures.place(reader, queue, low)
+                    if hours is None and (place is None or place >= edge):
+                        continue
+                    end = low if place is None or place >= edge else self._offset_behind(reader, queue, edge)
+                    if hours is not None:
+                        end = max(end, reader.offset_at(queue, max(0, until - hours * HOUR_MS)))
+                    stored = self._measures.stored_at_ms(reader, queue, low)
+                    if end > low and place is not None and stored is not None:
+                        count += end - low
+                        at = expiry.of(place, stored, hours)
+                        first = at if first is None or (at is not None and at < first) else first
+                if count and first is not None:
+                    found.append(ExpiringGroup(topic[len(DLQ_PREFIX) :], count, first))
+        found.sort(key=lambda one: (-one.count, one.group))
+        return ExpiringLetters(within_ms, sum(one.count for one in found), tuple(found))
+
+    def _offset_behind(self, reader: QueueReader, queue: ConsumeQueue, edge: int) -> int:
+        """The first offset whose record lies at or behind a physical offset; asked again it is known."""
+        known = self._edges.get(queue)
+        if known is not None and known[0] == edge:
+            return max(known[1], queue.min_offset)
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            found = reader.entries(queue, middle, 1)
+            if not found or found[0][0] < edge:
+                low = middle + 1
+            else:
+                high = middle
+        if len(self._edges) >= MOST_EDGES:
+            self._edges.clear()
+        self._edges[queue] = (edge, low)
+        return low
 
     def check(self, group: str) -> None:
         """NotFound unless there is such a group, or dead letters of one that was deleted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..store.disk import disk_usage
@@ -40,8 +41,10 @@ def disk_figures(path: str | os.PathLike[str]) -> DiskFigures:
 class DiskRoom:
     """Any thread."""
 
-    def __init__(self, options: Options, sampler: Sampler) -> None:
+    def __init__(self, options: Options, sampler: Sampler, log_bytes: Callable[[], int]) -> None:
+        """log_bytes: of the message log's kept range."""
         # Constant after construction.
+        self._log_bytes = log_bytes
         self._options = options
         self._sampler = sampler
 
@@ -59,4 +62,7 @@ class DiskRoom:
         room = disk.free_bytes - disk.total_bytes * (1 - limit)
         if rate <= 0 or room / rate > FORECAST_DAYS * 86_400:
             return None, say("disk_not_filling")
+        held = self._log_bytes()
+        if room > 0 and rate * self._options.config.store.file_reserved_time_hours * 3600 - held < room:
+            return None, say("disk_kept_by_retention")
         return int((time.time() + max(0.0, room) / rate) * 1000), None

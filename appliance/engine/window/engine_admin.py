@@ -7,7 +7,7 @@ below. What a method returns is in `snapshots.py` and `message_snapshots.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
@@ -16,18 +16,20 @@ from ..errors import InvalidInput
 from . import asking_snapshots as asking
 from . import diagnosis_snapshots as diagnosis
 from . import message_snapshots as m
-from . import replay_snapshots as r
 from . import snapshots as s
 from .bodies import view_body
+from .measurements import Measurement
+from .message_draft import draft_of
+from .messages_window import MessagesWindow
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
 from .retention import Retention
 from .sentences import say
+from .tail import Tail, Wanted
 from .topic_views import route_of, settings_of
-from .transactions_window import TransactionsWindow
 
 
-class EngineAdmin(TransactionsWindow):
+class EngineAdmin(MessagesWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers
@@ -44,6 +46,11 @@ class EngineAdmin(TransactionsWindow):
         group "out". NotFound for an unknown topic, InvalidInput for another name.
         """
         return self._running().charts.series(name, seconds, topic, group)
+
+    def measurements(self, seconds: int) -> Iterator[list[Measurement]]:
+        """Every figure of the broker, its topics and its groups as it is now, in lists of some; `measurements.py` has
+        the names. Rates are of the last `seconds` (at most 590). For one thread, which rests between the lists."""
+        return self._running().measurements.take(seconds)
 
     def live_frame(self) -> tuple[int, bytes]:
         """(number, one JSON object) of the newest sample: the same bytes for every viewer, encoded once a second.
@@ -101,16 +108,19 @@ class EngineAdmin(TransactionsWindow):
         """What the own name server tells clients of it. NotFound; Unavailable without a name server here."""
         return route_of(self._namesrv, name)
 
-    def create_topic(self, name: str, *, dry_run: bool = False, by: str = "", **settings: Any) -> s.Change:
+    def create_topic(
+        self, name: str, *, force: bool = False, dry_run: bool = False, by: str = "", **settings: Any
+    ) -> s.Change:
         """Make a topic; durable and told to the name servers when it returns (`registered`: which of them know it).
 
         settings: those of `topic_setting_list`, with their defaults: kind ("NORMAL", "FIFO", "DELAY", "TRANSACTION";
         "UNSPECIFIED": no message.type), read_queues, write_queues (0 is legal), readable, writable, order, and
         reserve_hours: messages stored longer ago are not shown any more, though their files stay until all in them has
         expired; 0: as long as the broker keeps them. by: who asked, for the log. dry_run: the same checks, nothing
-        changes. InvalidInput (field), Conflict when there is one, Unavailable.
+        changes. InvalidInput (field), Conflict when there is one, Unavailable; Blocked without `force` when there are
+        more write queues than read queues: nobody could read what is sent to the others.
         """
-        return self._running().topic_commands.create(name, settings, dry_run, by)
+        return self._running().topic_commands.create(name, settings, force, dry_run, by)
 
     def edit_topic(
         self,
@@ -252,6 +262,11 @@ class EngineAdmin(TransactionsWindow):
         None: of all topics that it subscribes to or has offsets of, its %RETRY% topic left out.
 
         to: `Earliest()`, `Latest()`, `AtTime(ms)`, `Exactly({queue: offset})` or `Shift(n)` of
+        `broker.offset_resets.targets`. queue_id: that queue only, or those. Durable when it returns; connected
+        members are told at once and start over from there (Java 5.x and C++ in a second, 4.9 and Go in some 11 s), and
+        what they report of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict
+        when there was another reset since, or it would come to other queues or offsets. The group's own progress does
+        not matter.
         `broker.offset_resets.targets`. queue_id: that queue only, or those. Durable when it returns; connected members
         are told at once and start over from there (Java 5.x and C++ in a second, 4.9 and Go in some 11 s), and what
         they report of before does not count. Kept for 24 h, for `undo_reset`. revision: of the preview; Conflict when
@@ -342,25 +357,6 @@ class EngineAdmin(TransactionsWindow):
 
     # --- messages
 
-    def messages(
-        self,
-        topic: str,
-        *,
-        queue_id: int | None = None,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        newest_first: bool = True,
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> m.MessagePage:
-        """A page of a topic's messages stored in [from_ms, to_ms], over a snapshot that new messages do not change.
-
-        The first call fixes the snapshot; `next_cursor` goes on in it and carries the times, queue and direction, so
-        only topic and limit go with it. The cursor is no secret and gives no access: it is checked, and good for this
-        topic only. limit: 1 to 500. No bodies. NotFound (topic, queue), InvalidInput (cursor, limit, times).
-        """
-        return self._running().messages.page(topic, queue_id, from_ms, to_ms, newest_first, cursor, limit)
-
     def search(
         self,
         text: str,
@@ -410,6 +406,19 @@ class EngineAdmin(TransactionsWindow):
         """The record as it lies in the log, field by field, and a hex dump. Shows the body: needs the grant, too."""
         return self._running().messages.raw(ref, dump_bytes)
 
+    def message_draft(self, ref: str, body: bool = True) -> m.MessageDraft:
+        """What one would fill in to send a message like this one. body: with it; needs the grant to read bodies. Errors
+        as `message`."""
+        return draft_of(self._running().messages.record(ref)[0], body)
+
+    def tail(self, wanted: Wanted) -> Tail:
+        """Watch what is published in a topic from now on: `look` at it from one thread, some times a second.
+
+        No offset is committed. Bodies need the grant to read them; the caller checks that. NotFound (topic),
+        InvalidInput (tags, key, expression, one_in, per_second).
+        """
+        return self._running().tails.begin(wanted)
+
     def send_test_message(
         self,
         topic: str,
@@ -422,6 +431,7 @@ class EngineAdmin(TransactionsWindow):
         delay_level: int = 0,
         deliver_at_ms: int | None = None,
         half_of: str = "",
+        sharding_key: str = "",
         timeout_s: float = 10.0,
         by: str = "",
     ) -> m.SentMessage:
@@ -430,8 +440,10 @@ class EngineAdmin(TransactionsWindow):
         Blocks up to `timeout_s`. queue_id None: the broker picks one. delay_level: one of `messageDelayLevel`, 0 for
         none. deliver_at_ms: a time of its own instead, wall ms; one that has passed is now. With either the answer says
         where the message waits. half_of: a producer group; the message is a half message of it then, whose transaction
-        is left open on purpose: its producers are asked about it. NotFound (topic), InvalidInput, Unavailable when the
-        log is read-only, too many are under way, or the time is over (it may have been stored then).
+        is left open on purpose: its producers are asked about it. sharding_key: messages with the same one go to the
+        same queue, the one that the clients' SelectMessageQueueByHash chooses; no queue_id with it. NotFound (topic),
+        InvalidInput, Unavailable when the log is read-only, too many are under way, or the time is over (it may have
+        been stored then).
         """
         return self._running().sender.send(
             topic,
@@ -443,86 +455,10 @@ class EngineAdmin(TransactionsWindow):
             delay_level,
             deliver_at_ms,
             half_of,
+            sharding_key,
             timeout_s,
             by,
         )
-
-    # --- dead letters and their replay
-
-    def dead_letter_groups(self, q: str = "", sort: str = "-count", page: int = 1, page_size: int = 50) -> s.Page:
-        """A page of DeadLetterGroup: the groups that have dead letters, those of deleted groups too.
-
-        q: part of the name. sort: group, count; "-" before it for the largest first.
-        """
-        return self._running().dead_letters.groups(q, sort, page, page_size)
-
-    def dead_letters(
-        self,
-        group: str,
-        *,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> r.DeadLetterPage:
-        """A page of a group's dead letters that died in [from_ms, to_ms], newest first, over a snapshot as `messages`.
-
-        No bodies: `message_body(row.row.offset_id)`. NotFound (group; its dead letter topic), InvalidInput.
-        """
-        return self._running().dead_letters.page(group, from_ms, to_ms, cursor, limit)
-
-    def start_replay(
-        self,
-        group: str,
-        *,
-        target: str = "group",
-        topic: str | None = None,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        offsets: Iterable[tuple[int, int]] | None = None,
-        rate: int = 100,
-        max_replays: int = 3,
-        dry_run: bool = False,
-        by: str = "",
-    ) -> r.ReplayPlan:
-        """Send dead letters of a group again, as a job that survives restarts; it is durable when this returns.
-
-        target: "group" (only this group gets them, through its retry topic, at once and as at the first try),
-        "original" (each to the topic it was sent to: every group there gets it), "topic" (to `topic`). Which: all there
-        are now; those that died in [from_ms, to_ms]; or `offsets`, (queue id, offset) of at most 10,000. rate: messages
-        a second, 1 to 10,000. max_replays: messages that were replayed so often are skipped (1 to 1,000). The dead
-        letters stay where they are. dry_run: only look, for two seconds at most. by: who asked. NotFound (group,
-        topic), InvalidInput (field), Conflict (a job of this group is not finished), Unavailable.
-        """
-        return self._running().replays.start(
-            group, target, topic, from_ms, to_ms, offsets, rate, max_replays, dry_run, by
-        )
-
-    def replay_jobs(self, group: str | None = None) -> r.ReplayJobs:
-        """All jobs, or those of one group, and those whose journal cannot be read."""
-        return self._running().replays.jobs(group)
-
-    def replay_job(self, job: str) -> r.ReplayJob:
-        """One job as it is now. NotFound; Unavailable when its journal cannot be read."""
-        return self._running().replays.job(job)
-
-    def replay_results(
-        self, job: str, *, result: str | None = None, cursor: str | None = None, limit: int = 50
-    ) -> r.ReplayResultPage:
-        """What became of each message of a job. result: only those of this kind. limit: 1 to 500."""
-        return self._running().replays.results(job, result, cursor, limit)
-
-    def pause_replay(self, job: str, *, by: str = "") -> r.ReplayJob:
-        """Stop sending; when this returns, nothing is sent any more. NotFound, Conflict (it is not running)."""
-        return self._running().replays.pause(job, by)
-
-    def resume_replay(self, job: str, *, by: str = "") -> r.ReplayJob:
-        """Have a paused job go on. NotFound, Conflict (it is not paused), Unavailable (its journal)."""
-        return self._running().replays.resume(job, by)
-
-    def cancel_replay(self, job: str, *, by: str = "") -> r.ReplayJob:
-        """End a job for good; what was sent stays sent. NotFound, Conflict (it has ended)."""
-        return self._running().replays.cancel(job, by)
 
     # --- options and retention
 

@@ -16,11 +16,15 @@ from . import snapshots as s
 from .changes import revision_of
 from .client_views import conflicts_of, members_of
 from .lag import BROADCASTING, Backlog, ConsumerLag, LagSnapshot, lag_time_ms
+from .lag_times import LagTimes
 from .measures import Budget, Measures
 from .queue_reader import QueueReader
 from .sentences import Sentence, say
 from .tables import cut, page_of, sorted_by
 from .topic_views import SORT_BUDGET_MS
+
+#: Reading store times for the groups furthest behind.
+LOOK_BUDGET_MS = 20
 
 
 def group_settings_of(config: SubscriptionGroupConfig) -> s.GroupSettings:
@@ -51,6 +55,7 @@ class GroupViews:
         lag: ConsumerLag,
         sampler: Sampler,
         measures: Measures,
+        lag_times: LagTimes,
     ) -> None:
         # Constant after construction.
         self._groups = groups
@@ -60,6 +65,7 @@ class GroupViews:
         self._lag = lag
         self._sampler = sampler
         self._measures = measures
+        self._lag_times = lag_times
 
     # --- the list
 
@@ -209,18 +215,27 @@ class GroupViews:
     # --- those furthest behind
 
     def behind(self, count: int, progress: LagSnapshot | None = None) -> tuple[s.GroupLag, ...]:
-        """The groups with the most unconsumed messages, their lag in time read for these only."""
+        """The groups whose next message has waited longest. Those that were the latest are looked at first, since one
+        look takes 20 ms at most; of the others it is told what was found within the last minute."""
         progress = progress or self._lag.snapshot()
         found = []
         for name in progress.entries.keys() | progress.online.keys():
             if not is_system_group(name):
-                found.append((name, progress.backlog(name)))
-        found.sort(key=lambda item: (-(item[1].lag or 0), item[0]))
+                backlog = progress.backlog(name)
+                found.append((-self._lag_times.guess(name, backlog), -(backlog.lag or 0), name, backlog))
+        found.sort(key=lambda item: item[:3])
         rows = []
         with QueueReader(self._store) as reader:
-            for name, backlog in found[:count]:
-                lag_ms, why = lag_time_ms(backlog, reader, self._measures)
+            budget = Budget(LOOK_BUDGET_MS)
+            for _, _, name, backlog in found:
+                lag_ms, why = self._lag_times.of(name, backlog, reader, budget)
                 info = progress.online.get(name)
                 clients = 0 if info is None else len(info.channels)
                 rows.append(s.GroupLag(name, backlog.lag, backlog.why, lag_ms, why, clients))
-        return tuple(rows)
+        rows.sort(key=_latest_first)
+        return tuple(rows[:count])
+
+
+def _latest_first(row: s.GroupLag) -> tuple[bool, bool, int, int, str]:
+    """By time; then those of which only the messages are known."""
+    return row.lag_ms is None, row.lag is None, -(row.lag_ms or 0), -(row.lag or 0), row.group

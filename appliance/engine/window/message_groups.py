@@ -105,9 +105,14 @@ def _stands(copy: Copy, group: str, evidence: Evidence) -> m.DeliveryState:
     if info is not None and info.message_model == BROADCASTING:
         state = "delivered" if deliveries else "unknown"
         return _about(copy, group, evidence, state, say("broadcast_keeps_offsets"))
-    keeps_out = _kept_out(info, record.topic, copy.properties)
+    keeps_out, depends = _kept_out(info, record.topic, copy.properties)
     if keeps_out is not None and not deliveries:
         return _about(copy, group, evidence, "filtered", keeps_out)
+    if depends and not deliveries:
+        why = say("filter_depends", queue=record.queue_id)
+        if committed is not None and committed > record.queue_offset:
+            why = say("past_or_filtered", offset=committed, queue=record.queue_id)
+        return _about(copy, group, evidence, "unknown", why)
     if committed is not None and committed > record.queue_offset:
         why = say("offset_is_past", offset=committed)
         if copy.kind == "retry":
@@ -121,7 +126,10 @@ def _stands(copy: Copy, group: str, evidence: Evidence) -> m.DeliveryState:
         return _about(copy, group, evidence, "delivered", say(code))
     blocked = _blocked(group, record, info, evidence)
     if committed is None:
-        return _about(copy, group, evidence, "unknown", blocked or say("never_committed"))
+        never = say("never_committed")
+        if lag.committed(group, record.topic):
+            never = say("queue_never_committed", queue=record.queue_id)
+        return _about(copy, group, evidence, "unknown", blocked or never)
     if blocked is None and pulled < 0:
         blocked = say("nobody_pulls", queue=record.queue_id)
     return _about(
@@ -152,10 +160,25 @@ def _blocked(group: str, record: Record, info: ConsumerGroupInfo | None, evidenc
     return None
 
 
-def _kept_out(info: ConsumerGroupInfo | None, topic: str, properties: Mapping[str, str]) -> Sentence | None:
-    """Which filter of the group keeps the message out."""
-    wanted: SubscriptionData | None = None if info is None else info.subscriptions.get(topic)
-    if wanted is None or wanted.sub_string in ("", "*"):
+def _kept_out(
+    info: ConsumerGroupInfo | None, topic: str, properties: Mapping[str, str]
+) -> tuple[Sentence | None, bool]:
+    """(which filter of the group keeps the message out; whether some members' filters do and others' do not, so that it
+    depends on who has the queue)."""
+    if info is None:
+        return None, False
+    wishes = [next((one for one in channel.subscriptions if one.topic == topic), None)
+              for channel in list(info.channels.values()) if channel.subscriptions is not None]  # fmt: skip
+    verdicts = [wish is None or _keeps_out(wish, properties) is not None for wish in wishes]
+    if any(verdicts) and not all(verdicts):
+        return None, True
+    wanted = info.subscriptions.get(topic)
+    return (None if wanted is None else _keeps_out(wanted, properties)), False
+
+
+def _keeps_out(wanted: SubscriptionData, properties: Mapping[str, str]) -> Sentence | None:
+    """How a subscription keeps the message out; None when it does not."""
+    if wanted.sub_string in ("", "*"):
         return None
     if wanted.expression_type in TAG_TYPES:
         tag = properties.get(TAGS)

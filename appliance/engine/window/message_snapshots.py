@@ -32,12 +32,41 @@ class MessageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageCopy:
+    """All there is of a message, to be kept elsewhere. body: without the compression that its sys flag names;
+    compression: that, where it could not be taken off, and problem says why."""
+
+    row: MessageRow
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    body: bytes
+    compression: str | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of an imported message. status: "sent", "valid" (a dry run) or "failed", which reason explains.
+    left_out: properties that it did not take over."""
+
+    status: str
+    reason: str | None
+    queue_id: int
+    queue_offset: int
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MessagePage:
     """Messages of a topic between two times.
 
     total: how many the fixed snapshot holds in all; seen: how many of them the pages up to this one have passed.
     next_cursor: for the next page of the same snapshot, None at its end. skipped: entries on this page whose record
     could not be read or has expired. truncated: the time budget ended this page early; go on with next_cursor.
+    scanned: entries that this page has passed. seen_bytes: size of all records passed so far; total_bytes: what the
+    snapshot comes to by that, an estimate until its end. undecided: messages on this page of which a filter cannot tell
+    whether they fit, as their body is too long or a pattern too costly; they are not among the rows.
     """
 
     rows: tuple[MessageRow, ...]
@@ -49,6 +78,10 @@ class MessagePage:
     scanned_bytes: int
     took_ms: float
     snapshot_at_ms: int
+    scanned: int = 0
+    seen_bytes: int = 0
+    total_bytes: int = 0
+    undecided: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +232,22 @@ class SentMessage:
     unique_id: str
     offset_id: str
     took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDraft:
+    """A message to be sent again. topic: where it was first sent to, whatever copy this is of. properties: those that
+    its sender may set. left_out: names of its other ones, which say what became of it. body: decompressed when its
+    client had compressed it; None when it was not asked for, or cannot be decompressed."""
+
+    topic: str
+    queue_id: int
+    tags: str
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    sharding_key: str
+    left_out: tuple[str, ...]
+    body: bytes | None
 
 
 @dataclass(frozen=True, slots=True)

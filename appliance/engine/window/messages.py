@@ -17,14 +17,17 @@ from ..broker.queue_index import QueueIndex
 from ..broker.topics import TopicConfigManager
 from ..cursors import decode_cursor, encode_cursor
 from ..errors import InvalidInput, NotFound
+from ..filter.query import Query
 from ..protocol.message_id import decode_offset_id, encode_host, encode_offset_id
 from ..protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
 from ..protocol.record import Record
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from . import message_snapshots as m
+from .bodies import compression_of, decompressed
 from .lag import LagSnapshot
 from .measures import Budget
+from .message_looks import BATCH, PAGE_BYTES, MessageLook, Step, batches, query_of
 from .message_story import MessageStories, detail_of
 from .queue_reader import QueueReader
 from .raw_record import raw_of
@@ -41,7 +44,7 @@ _MAX_I64 = (1 << 63) - 1
 
 class Cursor(NamedTuple):
     """Where a walk stands. The snapshot is [low, high) in the log; position: the next record lies before (newest first)
-    or at or behind it. queue_id -1: all queues."""
+    or at or behind it. queue_id -1: all queues. seen_bytes: size of the records passed. question: CRC of the filter."""
 
     topic_crc: int
     newest_first: bool
@@ -52,10 +55,23 @@ class Cursor(NamedTuple):
     seen: int
     total: int
     snapshot_at_ms: int
+    seen_bytes: int = 0
+    question: int = 0
 
 
-def cursor_of(text: str, topic: str) -> Cursor:
-    """Raises InvalidInput unless it is a cursor of this topic."""
+class _Found(NamedTuple):
+    """A page in the making: its rows, where the walk stands then, and what became of the other entries."""
+
+    rows: list[Any]
+    cursor: Cursor
+    scanned: int
+    skipped: int
+    undecided: int
+    truncated: bool
+
+
+def cursor_of(text: str, topic: str, question: int = 0) -> Cursor:
+    """Raises InvalidInput unless it is a cursor of this topic and filter."""
     try:
         cursor = decode_cursor(text, Cursor)
     except ValueError:
@@ -64,6 +80,8 @@ def cursor_of(text: str, topic: str) -> Cursor:
         raise InvalidInput("cursor", say("bad_cursor"))
     if cursor.topic_crc != zlib.crc32(topic.encode()):
         raise InvalidInput("cursor", say("foreign_cursor"))
+    if cursor.question != question:
+        raise InvalidInput("cursor", say("cursor_of_another_filter"))
     return cursor
 
 
@@ -91,30 +109,51 @@ class MessageViews:
         cursor_text: str | None,
         limit: int,
         make_row: Callable[[Record], Any] | None = None,
+        filter_text: str | None = None,
+        budget_ms: float = PAGE_BUDGET_MS,
+        since: int = 0,
     ) -> m.MessagePage:
-        """make_row: what a page holds of each record; MessageRow unless told otherwise."""
+        """make_row: what a page holds of each record; MessageRow unless told otherwise. since: only what lies at or
+        behind this place of the log."""
         begin = time.monotonic()
+        query = query_of(filter_text)
+        question = 0 if query is None else zlib.crc32(query.text.strip().encode("utf-8", "replace")) or 1
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
         if self._topics.get(topic) is None:
             raise NotFound("topic", topic)
         with QueueReader(self._store, 64) as reader:
             if cursor_text is None:
-                cursor = self._begin(topic, queue_id, from_ms, to_ms, newest_first, reader)
+                cursor = self._begin(topic, queue_id, from_ms, to_ms, newest_first, reader, since)
+                cursor = cursor._replace(question=question)
             else:
-                cursor = cursor_of(cursor_text, topic)
-            rows, cursor, skipped, truncated = self._walk(topic, cursor, limit, reader, make_row or row_of)
+                cursor = cursor_of(cursor_text, topic, question)
+            budget = Budget(budget_ms)
+            if query is None:
+                found = self._walk(topic, cursor, limit, reader, make_row or row_of, budget)
+            else:
+                found = self._look(topic, cursor, limit, reader, make_row or row_of, budget, query)
+            cursor = found.cursor
+            ended = cursor.seen >= cursor.total
             return m.MessagePage(
-                rows=tuple(rows),
-                next_cursor=encode_cursor(cursor) if cursor.seen < cursor.total else None,
+                rows=tuple(found.rows),
+                next_cursor=None if ended else encode_cursor(cursor),
                 total=cursor.total,
                 seen=cursor.seen,
-                skipped=skipped,
-                truncated=truncated,
+                skipped=found.skipped,
+                truncated=found.truncated,
                 scanned_bytes=reader.read_bytes,
                 took_ms=(time.monotonic() - begin) * 1000,
                 snapshot_at_ms=cursor.snapshot_at_ms,
+                scanned=found.scanned,
+                seen_bytes=cursor.seen_bytes,
+                total_bytes=cursor.seen_bytes if ended else cursor.seen_bytes * cursor.total // max(cursor.seen, 1),
+                undecided=found.undecided,
             )
+
+    def log_span(self) -> tuple[int, int]:
+        """Where the log begins, and where what is published of it ends."""
+        return self._store.log.min_offset, self._store.published
 
     def _queues(self, topic: str, queue_id: int) -> list[ConsumeQueue]:
         return [queue for queue in self._index.of(topic) if queue_id < 0 or queue.queue_id == queue_id]
@@ -127,6 +166,7 @@ class MessageViews:
         to_ms: int | None,
         newest_first: bool,
         reader: QueueReader,
+        since: int,
     ) -> Cursor:
         """Fix the snapshot: what is published now and was stored in the span of time."""
         for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
@@ -144,6 +184,8 @@ class MessageViews:
         for queue in queues:
             end = queue.max_offset if to_ms is None else reader.offset_at(queue, to_ms + 1)
             first = queue.min_offset if from_ms is None else reader.offset_at(queue, from_ms)
+            if since:
+                first = max(first, _first_at(queue, since, reader))
             if first < end:
                 low = min(low, _edge(queue, range(first, min(end, first + CHUNK)), reader, _MAX_I64))
                 high = max(high, _edge(queue, range(end - 1, max(first, end - CHUNK) - 1, -1), reader, -1) + 1)
@@ -154,22 +196,29 @@ class MessageViews:
             zlib.crc32(topic.encode()), newest_first, wanted, low, high, at, 0, total, int(time.time() * 1000)
         )
 
+    def _steps(self, topic: str, cursor: Cursor, chunk: int, reader: QueueReader) -> Iterator[Step]:
+        """The snapshot's entries from the cursor on, in its direction."""
+        walks = [_entries_of(queue, cursor, chunk, reader) for queue in self._queues(topic, cursor.queue_id)]
+        return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=_order_of)
+
     def _walk(
-        self, topic: str, cursor: Cursor, limit: int, reader: QueueReader, make_row: Callable[[Record], Any]
-    ) -> tuple[list[m.MessageRow], Cursor, int, bool]:
-        """(rows, where it stands then, entries skipped, whether time ran out)."""
-        budget = Budget(PAGE_BUDGET_MS)
-        walks = [
-            _entries_of(queue, cursor, min(limit, CHUNK), reader) for queue in self._queues(topic, cursor.queue_id)
-        ]
-        rows: list[m.MessageRow] = []
-        position, seen, skipped, truncated = cursor.position, 0, 0, False
+        self,
+        topic: str,
+        cursor: Cursor,
+        limit: int,
+        reader: QueueReader,
+        make_row: Callable[[Record], Any],
+        budget: Budget,
+    ) -> _Found:
+        rows: list[Any] = []
+        position, scanned, size_seen, skipped, truncated = cursor.position, 0, 0, 0, False
         ended = True
-        for _, physical, size, queue, offset in heapq.merge(*walks, key=lambda step: step[0]):
+        for _, physical, size, queue, offset in self._steps(topic, cursor, min(limit, CHUNK), reader):
             if len(rows) >= limit or truncated:
                 ended = False
                 break
-            seen += 1
+            scanned += 1
+            size_seen += size
             position = physical if cursor.newest_first else physical + 1
             found = reader.record_at(physical, size)
             if found is not None and not reader.belongs(found[0], queue, offset):
@@ -179,9 +228,56 @@ class MessageViews:
             else:
                 rows.append(make_row(found[0]))
             truncated = budget.spent
-        # At the end of the walk everything was seen, also what retention took away meanwhile.
-        seen = cursor.total if ended else min(cursor.total, cursor.seen + seen)
-        return rows, cursor._replace(position=position, seen=seen), skipped, truncated and not ended
+        return _Found(
+            rows, _moved(cursor, position, scanned, size_seen, ended), scanned, skipped, 0, truncated and not ended
+        )
+
+    def _look(
+        self,
+        topic: str,
+        cursor: Cursor,
+        limit: int,
+        reader: QueueReader,
+        make_row: Callable[[Record], Any],
+        budget: Budget,
+        query: Query,
+    ) -> _Found:
+        """As `_walk`, of what a filter finds."""
+        look = MessageLook(self._store, reader, query)
+        rows: list[Any] = []
+        position, scanned, size_seen, skipped, undecided = cursor.position, 0, 0, 0, 0
+        truncated, ended = False, True
+        for batch in batches(self._steps(topic, cursor, CHUNK, reader), BATCH):
+            if len(rows) >= limit or truncated:
+                ended = False
+                break
+            for data, step in zip(look.read(batch), batch, strict=True):
+                if len(rows) >= limit or truncated:
+                    ended = False
+                    break
+                _, physical, size, queue, offset = step
+                scanned += 1
+                size_seen += size
+                position = physical if cursor.newest_first else physical + 1
+                found = look.judge(data, step)
+                if found is None:  # its file has gone, or the entry was of a tail that moved
+                    again = reader.record(queue, offset)
+                    found = None if again is None else look.judge(again[1], (0, again[0].physical_offset, *step[2:]))
+                if found is None:
+                    skipped += 1
+                elif found is True:
+                    undecided += 1
+                elif found is not False:
+                    rows.append(make_row(found))
+                truncated = budget.spent or look.work > PAGE_BYTES
+        return _Found(
+            rows,
+            _moved(cursor, position, scanned, size_seen, ended),
+            scanned,
+            skipped,
+            undecided,
+            truncated and not ended,
+        )
 
     # --- one message
 
@@ -251,11 +347,32 @@ def row_of(record: Record) -> m.MessageRow:
     )
 
 
-#: (order, physical offset, size, queue, queue offset)
-_Step = tuple[int, int, int, ConsumeQueue, int]
+def copy_of(record: Record) -> m.MessageCopy:
+    """A record as something to be kept elsewhere."""
+    kind = compression_of(record.sys_flag)
+    body, problem = (record.body, None) if kind is None else decompressed(record.body, kind)
+    return m.MessageCopy(
+        row=row_of(record),
+        properties=decode_properties(record.properties),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        body=body,
+        compression=None if problem is None else kind,
+        problem=problem,
+    )
 
 
-def _entries_of(queue: ConsumeQueue, cursor: Cursor, chunk: int, reader: QueueReader) -> Iterator[_Step]:
+def _order_of(step: Step) -> int:
+    return step[0]
+
+
+def _moved(cursor: Cursor, position: int, scanned: int, size: int, ended: bool) -> Cursor:
+    """At the end of the walk everything was seen, also what retention took away meanwhile."""
+    seen = cursor.total if ended else min(cursor.total, cursor.seen + scanned)
+    return cursor._replace(position=position, seen=seen, seen_bytes=cursor.seen_bytes + size)
+
+
+def _entries_of(queue: ConsumeQueue, cursor: Cursor, chunk: int, reader: QueueReader) -> Iterator[Step]:
     """The queue's entries of the snapshot from the cursor on, in its direction. Holes are left out."""
     if cursor.newest_first:
         low, end = _first_at(queue, cursor.low, reader), _first_at(queue, min(cursor.position, cursor.high), reader)

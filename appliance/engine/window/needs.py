@@ -1,72 +1,309 @@
-"""What needs a person now, the worst first."""
+"""What needs a person now, the worst first.
+
+A queue stands still when its offset has not gone on although a message waited for it, and a member was there, for so
+long: what came a second ago is not late, however long the group had nothing to do. A group is late when its next
+message is, and it is told whether it catches up or falls back further.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from ..broker.groups import is_system_group
+from ..broker.clients import ConsumerGroupInfo
+from ..broker.groups import SubscriptionGroupManager, is_system_group
 from ..broker.sampler import Sampler
-from ..protocol.names import DLQ_PREFIX
+from ..broker.topic_config import reserve_hours_of
+from ..broker.topics import TopicConfigManager
+from ..protocol.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX
+from ..store.message_store import MessageStore
+from ..store.queues.consume_queue import ConsumeQueue
 from . import snapshots as s
 from .client_views import conflicts_of, members_of
-from .lag import LagSnapshot
-from .sentences import say
+from .dead_letters import Expiry
+from .disk_room import DiskRoom
+from .lag import Backlog, LagSnapshot
+from .lag_times import LagTimes
+from .measures import Budget, Measures
+from .options import Options
+from .queue_reader import QueueReader
+from .sentences import Sentence, say
 from .stuck_transactions import StuckTransactions
 
-#: A group that is behind and whose offsets have not moved for so long is called stuck.
-STUCK_MINUTES = 5
-#: Lines of what needs a person; beyond them only how many.
-NEEDS_SHOWN = 20
+#: Told at most; beyond them only how many.
+MOST_NEEDS = 300
+#: Queues that a sentence names.
+MOST_NAMED = 4
+#: Reading store times for one look takes so long at most; what is left over was read by the one before, or is by the
+#: next.
+LOOK_BUDGET_MS = 20
 #: Checks of which a warning is worth a person's look, too. What the console warns of at start-up (flush mode, loopback)
 #: is no need of the moment.
-_WARNINGS = ("disk", "flow", "findings")
+_WARNINGS = ("disk", "flow", "findings", "cleaning", "index", "transactions")
+#: Rates are those of this time: clients commit every 5 s.
+RATE_SAMPLES = 300
+RATE_KNOWN_S = 10.0
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+
+
+class Limits(NamedTuple):
+    """From when on something needs a person."""
+
+    #: A queue's offset stays although a message waits.
+    stuck_ms: int = 5 * 60_000
+    #: A group's next message waits.
+    late_ms: int = 5 * 60_000
+    #: Dead letters may be deleted in this time.
+    expires_ms: int = _DAY_MS
+    #: The disk is full in this time; and in this time it is urgent.
+    disk_ms: int = 14 * _DAY_MS
+    disk_urgent_ms: int = _DAY_MS
+
+
+#: By what they do: of one level the first are the worst. A sentence that is not listed is among the last.
+_ORDER = (
+    "disk_full_soon",
+    "queues_unread",
+    "dead_letters_expire",
+    "subscriptions_differ",
+    "falls_behind",
+    "dead_letters",
+    "stuck",
+    "queues_stuck",
+    "transactions_without_producer",
+    "transactions_undecided",
+    "queues_unreadable",
+    "consumption_is_off_behind",
+    "nobody_consumes_late",
+    "nobody_consumes",
+    "catching_up",
+)
+_HARM = {code: place for place, code in enumerate(_ORDER)}
 _LEVELS = {"act": 0, "stuck": 1, "watch": 2}
+
+
+class _Found(NamedTuple):
+    """size: of two alike the larger one comes first."""
+
+    need: s.Need
+    size: float
+
+    @property
+    def place(self) -> tuple[int, bool, int, float, str]:
+        need = self.need
+        harm = _HARM.get(need.sentence.code, len(_ORDER))
+        return _LEVELS[need.level], need.kind != "system", harm, -self.size, need.name
 
 
 class Needs:
     """Any thread."""
 
-    def __init__(self, sampler: Sampler, transactions: StuckTransactions) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        transactions: StuckTransactions,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        measures: Measures,
+        lag_times: LagTimes,
+        disk: DiskRoom,
+        options: Options,
+    ) -> None:
         # Constant after construction.
         self._sampler = sampler
         self._transactions = transactions
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._measures = measures
+        self._lag_times = lag_times
+        self._disk = disk
+        self._options = options
+        #: A test has a shorter patience.
+        self.limits = Limits()
 
     def of(self, progress: LagSnapshot, checks: tuple[s.Check, ...]) -> tuple[s.Need, ...]:
-        """What the checks and the groups' progress show."""
-        found: list[s.Need] = [
-            s.Need("act" if check.level == "failed" else "watch", "system", check.name, check.sentence)
+        """What the checks, the topics and the groups' progress show."""
+        found = [
+            _Found(s.Need("act" if check.level == "failed" else "watch", "system", check.name, check.sentence), 0)
             for check in checks
             if check.level == "failed" or (check.level == "warning" and check.name in _WARNINGS)
         ]
-        found += self._transactions.needs()
-        for topic, queues in progress.queues.items():
-            if topic.startswith(DLQ_PREFIX):
-                count = sum(queue.max_offset - queue.min_offset for queue in queues)
-                if count:
-                    group = topic[len(DLQ_PREFIX) :]
-                    found.append(s.Need("act", "group", group, say("dead_letters", count=count, group=group)))
-        now = time.monotonic()
-        moves: dict[str, float] = {}
-        for (_, group), moved in list(self._sampler.pairs.items()):
-            moves[group] = max(moves.get(group, 0.0), moved.moved_at)
-        for group in progress.entries.keys() | progress.online.keys():
-            if is_system_group(group):
+        found += [_Found(need, 0) for need in self._transactions.needs()]
+        found += self._full_disk()
+        found += self._unreadable_queues(progress)
+        with QueueReader(self._store) as reader:
+            look = _Look(self, progress, reader)
+            found += look.dead_letters()
+            for group in progress.entries.keys() | progress.online.keys():
+                if not is_system_group(group):
+                    found += look.group(group)
+        found.sort(key=lambda one: one.place)
+        needs = [one.need for one in found]
+        if len(needs) > MOST_NEEDS:
+            more = len(needs) - MOST_NEEDS + 1
+            needs[MOST_NEEDS - 1 :] = [s.Need("watch", "groups", "", say("more_needs", count=more))]
+        return tuple(needs)
+
+    def _full_disk(self) -> Iterator[_Found]:
+        at_ms, _ = self._disk.full_at_ms(self._disk.figures())
+        if at_ms is None:
+            return
+        left = at_ms - time.time() * 1000
+        if 0 < left <= self.limits.disk_ms:
+            level = "act" if left <= self.limits.disk_urgent_ms else "watch"
+            yield _Found(s.Need(level, "system", "disk_full", say("disk_full_soon", full_at_ms=at_ms)), -left)
+
+    def _unreadable_queues(self, progress: LagSnapshot) -> Iterator[_Found]:
+        """Topics to which producers may send what nobody can read, or did."""
+        for config in self._topics.all():
+            name, readable = config.topic_name, config.read_queue_nums
+            if self._topics.is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                 continue
-            info = progress.online.get(group)
-            if info is not None and len(info.channels) > 1 and conflicts_of(members_of(info)):
-                found.append(s.Need("act", "group", group, say("subscriptions_differ", group=group)))
-            backlog = progress.backlog(group)
-            if not backlog.lag:
+            queues = progress.queues.get(name, ())
+            if config.write_queue_nums <= readable and len(queues) <= readable:
                 continue
-            if info is None:
-                found.append(s.Need("watch", "group", group, say("nobody_consumes", group=group, lag=backlog.lag)))
+            count = sum(one.max_offset - one.min_offset for one in queues if one.queue_id >= readable)
+            if count:
+                text = say("queues_unread", topic=name, count=count, queues=readable)
+                yield _Found(s.Need("act", "topic", name, text), count)
+            elif config.write_queue_nums > readable and config.perm & PERM_WRITE:
+                text = say("queues_unreadable", topic=name, write=config.write_queue_nums, read=readable)
+                yield _Found(s.Need("watch", "topic", name, text), 0)
+
+
+class _Look:
+    """One look at all groups."""
+
+    def __init__(self, needs: Needs, progress: LagSnapshot, reader: QueueReader) -> None:
+        self._progress = progress
+        self._reader = reader
+        self._sampler = needs._sampler
+        self._measures = needs._measures
+        self._groups = needs._groups
+        self._topics = needs._topics
+        self._lag_times = needs._lag_times
+        self._limits = needs.limits
+        self._expiry: Callable[[], Expiry] = lambda: Expiry(needs._store, needs._options)
+        self._budget = Budget(LOOK_BUDGET_MS)
+        self._now = time.monotonic()
+        self._now_ms = int(time.time() * 1000)
+        span = self._sampler.span(RATE_SAMPLES)
+        self._span = span if span[1] >= RATE_KNOWN_S else None
+
+    def dead_letters(self) -> Iterator[_Found]:
+        expiry = self._expiry()
+        for topic, queues in self._progress.queues.items():
+            if not topic.startswith(DLQ_PREFIX):
                 continue
-            idle_minutes = int((now - max(moves.get(group, 0.0), self._sampler.started_at)) // 60)
-            if idle_minutes >= STUCK_MINUTES:
-                text = say("stuck", group=group, lag=backlog.lag, minutes=idle_minutes)
-                found.append(s.Need("stuck", "group", group, text))
-        found.sort(key=lambda need: (_LEVELS[need.level], need.kind != "system", need.name))
-        if len(found) > NEEDS_SHOWN:
-            more = len(found) - NEEDS_SHOWN + 1
-            found[NEEDS_SHOWN - 1 :] = [s.Need("watch", "groups", "", say("more_needs", count=more))]
-        return tuple(found)
+            count = sum(queue.max_offset - queue.min_offset for queue in queues)
+            if not count:
+                continue
+            group = topic[len(DLQ_PREFIX) :]
+            text = say("dead_letters", count=count, group=group)
+            left = self._expires_in_ms(topic, queues, expiry)
+            if left is not None and left <= self._limits.expires_ms:
+                text = say("dead_letters_expire", count=count, group=group, left_span=max(0, left))
+            yield _Found(s.Need("act", "dead_letters", group, text), count)
+
+    def _expires_in_ms(self, topic: str, queues: list[ConsumeQueue], expiry: Expiry) -> int | None:
+        """How long the oldest dead letter stays at least; None when it is not known."""
+        config = self._topics.get(topic)
+        first: tuple[int, int] | None = None
+        for queue in queues:
+            low = queue.min_offset
+            if low < queue.max_offset:
+                place = self._measures.place(self._reader, queue, low)
+                stored = None if place is None else self._measures.stored_at_ms(self._reader, queue, low)
+                if place is not None and stored is not None and (first is None or place < first[0]):
+                    first = (place, stored)
+        if first is None:
+            return None
+        at_ms = expiry.of(*first, None if config is None else reserve_hours_of(config))
+        return None if at_ms is None else at_ms - self._now_ms
+
+    def group(self, group: str) -> Iterator[_Found]:
+        info = self._progress.online.get(group)
+        if info is not None and len(info.channels) > 1 and conflicts_of(members_of(info)):
+            yield _Found(s.Need("act", "group", group, say("subscriptions_differ", group=group)), 0)
+        backlog = self._progress.backlog(group)
+        if not backlog.lag:
+            return
+        config = self._groups.get(group)
+        if config is not None and not config.consume_enable:
+            text = say("consumption_is_off_behind", group=group, lag=backlog.lag)
+            yield _Found(s.Need("watch", "group", group, text), backlog.lag)
+        elif info is None:
+            late_ms, _ = self._lag_times.of(group, backlog, self._reader, self._budget)
+            code = "nobody_consumes" if late_ms is None else "nobody_consumes_late"
+            text = say(code, group=group, lag=backlog.lag, late_span=late_ms or 0)
+            yield _Found(s.Need("watch", "group", group, text), late_ms or 0)
+        else:
+            yield from self._late(group, info, backlog)
+
+    def _late(self, group: str, info: ConsumerGroupInfo, backlog: Backlog) -> Iterator[_Found]:
+        """Of a group with members that is behind."""
+        here_s = max((self._now - one.conn.listening_since for one in list(info.channels.values())), default=0.0)
+        stuck = list(self._stuck(group, backlog, here_s * 1000))
+        if stuck:
+            longest = max(ms for _, ms, _ in stuck)
+            lag = sum(count for _, _, count in stuck)
+            text: Sentence
+            if len(stuck) == len(backlog.lagging):
+                text = say("stuck", group=group, lag=backlog.lag, idle_span=longest)
+            else:
+                names = sorted(f"{queue.topic}/{queue.queue_id}" for queue, _, _ in stuck)
+                named = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
+                text = say("queues_stuck", group=group, count=len(names), queues=named, lag=lag, idle_span=longest)
+            yield _Found(s.Need("stuck", "group", group, text), longest)
+            if len(stuck) == len(backlog.lagging):
+                return
+        # How late are those that move?
+        standing = {queue for queue, _, _ in stuck}
+        moving = [(queue, offset) for queue, offset in backlog.lagging if queue not in standing]
+        late_ms, _ = self._lag_times.of(
+            group, backlog if not stuck else backlog._replace(lagging=moving), self._reader, self._budget
+        )
+        if late_ms is None or late_ms < self._limits.late_ms or self._span is None:
+            return
+        came, went = self._rates(group, {queue.topic for queue, _ in moving})
+        lag = sum(queue.max_offset - offset for queue, offset in moving)
+        if went > came and lag / (went - came) < late_ms / 1000 * 3:
+            eta = round(lag / (went - came)) * 1000
+            text = say("catching_up", group=group, lag=lag, late_span=late_ms, eta_span=eta)
+            yield _Found(s.Need("watch", "group", group, text), late_ms)
+        else:
+            text = say(
+                "falls_behind", group=group, lag=lag, late_span=late_ms, came=round(came, 1), went=round(went, 1)
+            )
+            yield _Found(s.Need("act", "group", group, text), late_ms)
+
+    def _stuck(self, group: str, backlog: Backlog, here_ms: float) -> Iterator[tuple[ConsumeQueue, int, int]]:
+        """(queue, for how long in ms, messages that wait) of each queue that stands still."""
+        limit = self._limits.stuck_ms
+        if here_ms < limit:
+            return
+        entries = self._progress.entries.get(group, {})
+        for queue, offset in backlog.lagging:
+            entry = entries.get(queue.topic)
+            if entry is None:
+                continue
+            idle_ms = (self._now - self._sampler.queue_since(entry, queue.queue_id)) * 1000
+            if idle_ms < limit:
+                continue
+            stored = self._measures.stored_at_ms(self._reader, queue, offset)
+            if stored is None:
+                continue
+            stands_ms = int(min(idle_ms, here_ms, self._now_ms - stored))
+            if stands_ms >= limit:
+                yield queue, stands_ms, queue.max_offset - offset
+
+    def _rates(self, group: str, topics: set[str]) -> tuple[float, float]:
+        """(messages that came to these topics a second, offsets that the group committed of them a second)."""
+        sampler, span = self._sampler, self._span
+        came = sum(sampler.rate(sampler.topics.get(topic), span) or 0.0 for topic in topics)
+        went = sum(sampler.rate(sampler.pairs.get((topic, group)), span) or 0.0 for topic in topics)
+        return came, went

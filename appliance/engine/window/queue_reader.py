@@ -122,6 +122,10 @@ class QueueReader:
         self.read_bytes += len(data)
         return data
 
+    def bytes_at(self, physical: int, size: int) -> bytes:
+        """Published bytes of the log, for who finds records in them; fewer where a file or what is published ends."""
+        return self._read(physical, min(size, self._store.published - physical))
+
     def record(self, queue: ConsumeQueue, offset: int) -> tuple[Record, bytes] | None:
         """(record, its bytes) of one message; None when it is not there or cannot be read."""
         for _ in range(_TRIES):

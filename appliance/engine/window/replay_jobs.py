@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from ..broker.group_config import SubscriptionGroupConfig
 from ..broker.groups import SubscriptionGroupManager
 from ..broker.replay import job as j
 from ..broker.replay.copies import is_kept, is_writable, origin_topic
 from ..broker.replay.dead_letters import DeadLetterReader
-from ..broker.replay.history import times_replayed
+from ..broker.replay.history import replays_of, times_replayed
 from ..broker.replay.job import JobSpec, Numbering, Result, Span, spans_of
-from ..broker.replay.service import JobView, Refused, ReplayService, new_job_id
+from ..broker.replay.letter_filter import LetterFilter
+from ..broker.replay.service import PASSING, JobView, Refused, ReplayService, new_job_id
 from ..broker.topics import TopicConfigManager
 from ..cursors import decode_cursor, encode_cursor
 from ..errors import AdminError, Conflict, CorruptFile, InvalidInput, NotFound, QueueBroken, Unavailable
 from ..protocol.names import DLQ_PREFIX, PERM_READ, PERM_WRITE, RETRY_PREFIX
+from ..protocol.properties import KEYS, ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQUE_KEY, decode_properties
 from ..protocol.record import Record
 from ..store.message_store import MessageStore
-from .dead_letters import DeadLetterViews
+from .dead_letters import DeadLetterViews, check_filter
 from .measures import Budget
 from .queue_reader import QueueReader
 from .replay_snapshots import (
@@ -60,7 +62,12 @@ _SHOWN = {
     Result.TOO_LONG: ("failed", "replay_too_long"),
     Result.REFUSED: ("failed", "replay_refused"),
     Result.UNKNOWN: ("unknown", "replay_outcome_unknown"),
+    Result.NOT_CHOSEN: ("not_chosen", "replay_not_chosen"),
 }
+
+
+#: All results but those of messages that a job's filter leaves out.
+CHOSEN = "chosen"
 
 
 class ReplayCommands:
@@ -114,7 +121,7 @@ class ReplayCommands:
     def results(self, job: str, result: str | None, cursor: str | None, limit: int) -> ReplayResultPage:
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
-        names = sorted({name for name, _ in _SHOWN.values()})
+        names = [CHOSEN, *sorted({name for name, _ in _SHOWN.values()})]
         if result is not None and result not in names:
             raise InvalidInput("result", say("one_of", field="result", choices=", ".join(names)))
         view = self._view(job)
@@ -127,9 +134,18 @@ class ReplayCommands:
                 raise InvalidInput("cursor", say("bad_cursor")) from None
             if of != job or not 0 <= at <= spec.total:
                 raise InvalidInput("cursor", say("bad_cursor"))
-        rows: list[ReplayResult] = []
+        again = self._letters.died_again(spec.group, job) if spec.target == j.TO_GROUP else None
+        rows: list[tuple[int, int, int, Result]] = []
         numbering = Numbering(spec.spans)
-        wanted = None if result is None else {code for code, (name, _) in _SHOWN.items() if name == result}
+        wanted = (
+            None
+            if result is None
+            else {
+                code
+                for code, (name, _) in _SHOWN.items()
+                if name == result or (result == CHOSEN and name != "not_chosen")
+            }
+        )
         step = max(limit, 10_000) if wanted is not None else limit
         while at < spec.total and len(rows) < limit:
             end = min(spec.total, at + step)
@@ -146,13 +162,44 @@ class ReplayCommands:
                     number = first + offset - span.begin
                     code = Result(found[number - at])
                     if wanted is None or code in wanted:
-                        rows.append(_result(number, span.queue_id, offset, code, spec))
+                        rows.append((number, span.queue_id, offset, code))
                         if len(rows) >= limit:
                             break
                 if len(rows) >= limit:
                     break
-            at = rows[-1].number + 1 if len(rows) >= limit else end
-        return ReplayResultPage(tuple(rows), encode_cursor((job, at)) if at < spec.total else None, spec.total)
+            at = rows[-1][0] + 1 if len(rows) >= limit else end
+        return ReplayResultPage(
+            rows=tuple(self._shown(spec, rows, again)),
+            next_cursor=encode_cursor((job, at)) if at < spec.total else None,
+            total=spec.total,
+            died_again=None if again is None else len(again),
+        )
+
+    def _shown(
+        self, spec: JobSpec, rows: list[tuple[int, int, int, Result]], again: frozenset[int] | None
+    ) -> Iterator[ReplayResult]:
+        """Results with what their dead letters say."""
+        with QueueReader(self._store, 4) as reader:
+            for number, queue_id, offset, code in rows:
+                queue = self._store.find_queue(DLQ_PREFIX + spec.group, queue_id)
+                found = None if queue is None else reader.record(queue, offset)
+                # Another topic of this name may have come since.
+                if found is not None and found[0].store_time_ms > spec.created_ms:
+                    found = None
+                properties = {} if found is None else decode_properties(found[0].properties)
+                name, why = _why(code, spec)
+                yield ReplayResult(
+                    number=number,
+                    queue_id=queue_id,
+                    queue_offset=offset,
+                    result=name,
+                    why=why,
+                    died_again=number in again if again is not None and code is Result.REPLAYED else None,
+                    origin_topic=properties.get(RETRY_TOPIC),
+                    origin_id=properties.get(ORIGIN_MESSAGE_ID),
+                    unique_id=properties.get(UNIQUE_KEY),
+                    keys=tuple(properties.get(KEYS, "").split()),
+                )
 
     # --- doing
 
@@ -164,12 +211,16 @@ class ReplayCommands:
         from_ms: int | None,
         to_ms: int | None,
         offsets: Iterable[tuple[int, int]] | None,
+        wanted: LetterFilter,
         rate: int,
         max_replays: int,
         dry_run: bool,
         by: str,
     ) -> ReplayPlan:
         self._letters.check(group)
+        if offsets is not None and not wanted.all:
+            raise InvalidInput("offsets", say("replay_offsets_or_filter"))
+        check_filter(wanted)
         if target not in j.TARGETS:
             raise InvalidInput("target", say("one_of", field="target", choices=", ".join(j.TARGETS)))
         _check_range("rate", rate, j.MOST_RATE)
@@ -178,13 +229,15 @@ class ReplayCommands:
         spans = self._selected(group, from_ms, to_ms, offsets)
         now_ms = int(time.time() * 1000)
         # A message that dies in this very millisecond is not one that an earlier job replayed.
-        spec = JobSpec(new_job_id(now_ms), group, target, aim, spans, rate, max_replays, by, now_ms)
+        spec = JobSpec(
+            new_job_id(now_ms), group, target, aim, spans, rate, max_replays, by, now_ms, None if wanted.all else wanted
+        )
         if dry_run:
             return self._look(spec, warnings)
         if target == j.TO_GROUP:
             self._make_retry_topic(group)
         view = self._ask(lambda: self._service.start_job(spec))
-        return ReplayPlan(spec.total, 0, False, (), 0, 0, 0, warnings, job_of(view))
+        return ReplayPlan(spec.total, 0, False, (), 0, 0, 0, 0, warnings, job_of(view))
 
     def pause(self, job: str, by: str) -> ReplayJob:
         self._view(job)
@@ -296,7 +349,7 @@ class ReplayCommands:
     def _look(self, spec: JobSpec, warnings: tuple[Sentence, ...]) -> ReplayPlan:
         budget = Budget(DRY_RUN_MS)
         topics: Counter[str | None] = Counter()
-        guard = gone = failed = at = 0
+        guard = gone = failed = left_out = at = 0
         numbering = Numbering(spec.spans)
         try:
             with DeadLetterReader(self._store, spec.group, spec.spans) as reader:
@@ -306,6 +359,11 @@ class ReplayCommands:
                     for _, found in reader.read(at, end):
                         if isinstance(found, Record):
                             jobs = earlier.get((found.queue_id, found.queue_offset), [])
+                            if spec.filter is not None and not (
+                                spec.filter.fits(found) and spec.filter.fits_replays(len(replays_of(found, jobs)))
+                            ):
+                                left_out += 1
+                                continue
                             origin = origin_topic(found)
                             if times_replayed(found, jobs) >= spec.max_replays:
                                 guard += 1
@@ -328,6 +386,7 @@ class ReplayCommands:
             skipped_by_guard=guard,
             gone=gone,
             failed=failed,
+            not_chosen=left_out,
             warnings=warnings,
             job=None,
         )
@@ -370,20 +429,21 @@ def job_of(view: JobView) -> ReplayJob:
         gone=counts[Result.GONE],
         failed=sum(counts[code] for code in _FAILED),
         unknown=counts[Result.UNKNOWN],
+        not_chosen=counts[Result.NOT_CHOSEN],
         not_reached=spec.total - reached,
+        tries_again=state.state == j.PAUSED and why is not None and why.code in PASSING,
         rate=spec.rate,
         max_replays=spec.max_replays,
+        filter=None if spec.filter is None else spec.filter.given,
         by=spec.by,
         created_ms=spec.created_ms,
         changed_ms=state.changed_ms,
     )
 
 
-def _result(number: int, queue_id: int, offset: int, code: Result, spec: JobSpec) -> ReplayResult:
+def _why(code: Result, spec: JobSpec) -> tuple[str, Sentence | None]:
+    """(what a page calls a result, its reason)."""
     name, sentence = _SHOWN[code]
-    why = None
     if sentence == "replay_guarded":
-        why = say(sentence, count=spec.max_replays)
-    elif sentence:
-        why = say(sentence)
-    return ReplayResult(number, queue_id, offset, name, why)
+        return name, say(sentence, count=spec.max_replays)
+    return name, say(sentence) if sentence else None

@@ -24,11 +24,13 @@ from ..protocol.properties import (
     NAME_SEPARATOR,
     PAIR_SEPARATOR,
     PRODUCER_GROUP,
+    SHARDING_KEY,
     TAGS,
     TIMER_DELIVER_MS,
     TRANSACTION_PREPARED,
     UNIQUE_KEY,
     encode_properties,
+    java_hash,
 )
 from .message_snapshots import SentMessage
 from .options import Options
@@ -37,9 +39,9 @@ from .sentences import say
 logger = logging.getLogger(__name__)
 
 #: A tag with a bar in it could not be subscribed to.
-_NOT_IN_TAGS = ("|", " ")
+NOT_IN_TAGS = ("|", " ")
 #: What the broker or the clients mean something by; messages with these are not what this page sends.
-_OWN_PROPERTIES = frozenset(
+OWN_PROPERTIES = frozenset(
     "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID "
     "ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY "
     "MAX_RECONSUME_TIMES CONSUME_START_TIME TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES "
@@ -88,12 +90,17 @@ class TestSender:
         delay_level: int,
         deliver_at_ms: int | None,
         half_of: str,
+        sharding_key: str,
         timeout_s: float,
         by: str,
     ) -> SentMessage:
         begin = time.monotonic()
         queues = self._check(topic, body, queue_id)
-        own = _properties(tags, keys, properties) | self._added()
+        own = _properties(tags, keys, properties, sharding_key) | self._added()
+        if sharding_key:
+            if queue_id is not None:
+                raise InvalidInput("sharding_key", say("queue_or_key"))
+            queue_id = abs(java_hash(sharding_key)) % queues  # as the clients' SelectMessageQueueByHash
         place = Place(topic, secrets.randbelow(queues) if queue_id is None else queue_id)
         if not 0 <= delay_level <= self._levels.highest:
             raise InvalidInput(
@@ -188,26 +195,34 @@ class TestSender:
         return config.write_queue_nums
 
 
-def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str]) -> dict[str, str]:
+def may_be_set(name: str) -> bool:
+    """Whether a property is its sender's own, and not one that the broker or the clients mean something by."""
+    return name not in OWN_PROPERTIES and not name.startswith("__")
+
+
+def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str], sharding_key: str) -> dict[str, str]:
     """What the message carries; InvalidInput names what it may not."""
     found: dict[str, str] = {UNIQUE_KEY: secrets.token_hex(16).upper()}
+    if sharding_key:
+        check_text("sharding_key", sharding_key)
+        found[SHARDING_KEY] = sharding_key
     if tags:
-        _check_text("tags", tags)
-        if any(sign in tags for sign in _NOT_IN_TAGS):
+        check_text("tags", tags)
+        if any(sign in tags for sign in NOT_IN_TAGS):
             raise InvalidInput("tags", say("bad_tag"))
         found[TAGS] = tags
     if keys:
         for key in keys:
-            _check_text("keys", key)
+            check_text("keys", key)
             if not key or any(sign.isspace() for sign in key):
                 raise InvalidInput("keys", say("bad_key"))
         found[KEYS] = " ".join(keys)
     for name, value in others.items():
-        _check_text("properties", name)
-        _check_text("properties", value)
+        check_text("properties", name)
+        check_text("properties", value)
         if not name or not value:
             raise InvalidInput("properties", say("bad_property"))
-        if name in _OWN_PROPERTIES or name.startswith("__"):
+        if not may_be_set(name):
             raise InvalidInput("properties", say("property_reserved", name=name[:64]))
         found[name] = value
     size = len(encode_properties(found).encode())
@@ -216,7 +231,7 @@ def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str]) -> dic
     return found
 
 
-def _check_text(field: str, text: str) -> None:
+def check_text(field: str, text: str) -> None:
     if NAME_SEPARATOR in text or PAIR_SEPARATOR in text:
         raise InvalidInput(field, say("separator_inside"))
     try:

@@ -6,6 +6,7 @@ catalogue of translations can be checked against the table.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from ..hotpath.choice import REASONS
@@ -57,12 +58,26 @@ TEMPLATES: dict[str, str] = {
     "replay_failing": "Replay jobs cannot be kept on disk: %(reason)s.",
     # needs you
     "dead_letters": "Dead letters of %(group)s: %(count)d.",
+    "dead_letters_expire": "Dead letters of %(group)s: %(count)d. The first may be deleted in %(left_span)s.",
     "nobody_consumes": "%(group)s has a backlog of %(lag)d, and none of its clients is connected.",
+    "nobody_consumes_late": "%(group)s is %(late_span)s behind, and none of its clients is connected. Messages "
+    "waiting: %(lag)d.",
+    "consumption_is_off_behind": "Consumption is switched off for %(group)s. Messages waiting: %(lag)d.",
+    "falls_behind": "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it "
+    "commits %(went)s. Messages waiting: %(lag)d.",
+    "catching_up": "%(group)s is %(late_span)s behind and catches up in about %(eta_span)s. Messages waiting: %(lag)d.",
+    "queues_stuck": "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. Messages waiting there: "
+    "%(lag)d.",
+    "queues_unread": "Messages of %(topic)s that nobody can read: %(count)d. They are in queues from %(queues)d on, "
+    "and the topic has %(queues)d read queues.",
+    "queues_unreadable": "%(topic)s has %(write)d write queues and %(read)d read queues: what is sent to the others, "
+    "nobody can read.",
+    "disk_full_soon": "At this rate the disk reaches its limit on %(full_at_ms)s.",
     "transactions_without_producer": "Open transactions of %(group)s: %(count)d. None of its producers is connected, "
     "and the oldest one is %(minutes)d minutes old.",
     "transactions_undecided": "Open transactions whose producers were asked %(checks)d times or more and have not "
     "decided: %(count)d.",
-    "stuck": "%(group)s has a backlog of %(lag)d, and has committed nothing for %(minutes)d minutes.",
+    "stuck": "%(group)s has a backlog of %(lag)d, and has committed nothing for %(idle_span)s.",
     "subscriptions_differ": "Clients of %(group)s subscribe to different things; some messages may reach nobody.",
     "more_needs": "More groups that need a look: %(count)d.",
     # what is wrong with a group
@@ -70,7 +85,7 @@ TEMPLATES: dict[str, str] = {
     "diag_no_consumer": "No consumer is connected; messages waiting: %(count)d.",
     "diag_expression_wrong": "What its clients filter %(topic)s by is refused, and so are their pulls: %(reason)s.",
     "diag_expression_lets_nothing": (
-        "Its expression for %(topic)s lets none of the last %(count)d messages through that were looked at."
+        "Its expression for %(topic)s let none of the last messages through that were looked at: %(count)d."
     ),
     "diag_subscriptions_differ": (
         "Its consumers subscribe to %(topic)s in %(versions)d different ways; some messages may reach nobody."
@@ -87,7 +102,7 @@ TEMPLATES: dict[str, str] = {
         " on; messages waiting in it: %(count)d."
     ),
     "diag_slow_handler": (
-        "Its consumers have %(count)d messages of %(topic)s that are not consumed yet, and consume %(rate).1f a second."
+        "Messages of %(topic)s its consumers have not finished: %(count)d; they consume %(rate).1f a second."
     ),
     "diag_retries_storming": "%(retries).1f messages a second come back as retries, and %(rate).1f are consumed.",
     "diag_dead_letters": "New dead letters in the last %(seconds)d s: %(count)d; in all: %(total)d.",
@@ -128,7 +143,7 @@ TEMPLATES: dict[str, str] = {
     "expression_refused": "What it filters by is refused, and so are its pulls: %(reason)s.",
     "filtered_by_expression": "The %(kind)s filter %(expression)s keeps it out.",
     "consumption_is_off": "Consumption is switched off for the group.",
-    "group_is_gone": "There is no such group any more.",
+    "group_is_gone": "This group does not exist any more.",
     "topic_not_readable": "The topic may not be read.",
     "queue_not_readable": "Queue %(queue)d is not read: the topic has %(count)d read queues.",
     "not_subscribed": "The connected clients do not subscribe to the topic.",
@@ -140,6 +155,14 @@ TEMPLATES: dict[str, str] = {
     # reasons why something is not known
     "broadcast_keeps_offsets": "A broadcasting group keeps its offsets on its clients.",
     "never_committed": "The group has not committed an offset yet.",
+    "queue_never_committed": "The group has committed offsets of other queues here, but none of queue %(queue)d.",
+    "filter_depends": (
+        "Its members subscribe to different things: who has queue %(queue)d decides whether it is kept out."
+    ),
+    "past_or_filtered": (
+        "The committed offset %(offset)d is past it, but its members subscribe to different things: it was "
+        "consumed, or kept out by the filter of whoever had queue %(queue)d."
+    ),
     "some_never_committed": (
         "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
     ),
@@ -151,12 +174,14 @@ TEMPLATES: dict[str, str] = {
     "never_heard": "This connection has sent no heartbeat.",
     "producers_name_no_topic": "Producers do not announce their topics; this shows who sent the newest messages.",
     "disk_not_filling": "The log is not growing at the moment.",
+    "disk_kept_by_retention": "At this rate old messages are deleted before the disk is full.",
     "latency_not_measured": "The broker does not measure this yet.",
     # blockers and warnings of changes
     "group_unread": "Messages of %(topic)s that %(group)s has not read: %(count)d.",
     "group_online": "Connected clients of %(group)s: %(count)d.",
     "topic_has_messages": "Messages that can no longer be read: %(count)d.",
-    "queues_taken_away": "Queues %(first)d to %(last)d can no longer be read; they hold %(count)d messages.",
+    "queues_taken_away": "Queues %(first)d to %(last)d can no longer be read; messages in them: %(count)d.",
+    "unreadable_writes": "Messages that are sent to queues %(first)d to %(last)d can be read by nobody.",
     "fewer_write_queues": "Producers stop using queues %(first)d to %(last)d.",
     "leftover_topic": "The topic %(topic)s stays; messages in it: %(count)d.",
     "offsets_removed": "Its offsets are deleted; topics: %(count)d.",
@@ -182,8 +207,10 @@ TEMPLATES: dict[str, str] = {
     "cannot_sort": "It cannot be sorted by %(key)s; choose one of %(choices)s.",
     "not_a_time": "%(field)s must be milliseconds since 1970.",
     "times_reversed": "The end time is before the start time.",
-    "bad_cursor": "This cursor is not valid.",
-    "foreign_cursor": "This cursor belongs to another topic.",
+    "bad_cursor": "This page link is no longer valid.",
+    "foreign_cursor": "This page link belongs to another topic.",
+    "cursor_of_another_filter": "This page link belongs to another filter.",
+    "bad_filter": "The filter is wrong at line %(line)d, column %(column)d: %(reason)s.",
     "bad_place": "A message's place is written topic/queue/offset.",
     "bad_offset_id": "An offset id has 32 or 56 hex digits.",
     "topic_exists": "The topic %(name)s already exists.",
@@ -214,7 +241,7 @@ TEMPLATES: dict[str, str] = {
     "option_refused": "%(name)s %(reason)s.",
     "not_saved": "The change cannot be saved, and was not made: %(reason)s.",
     # replay of dead letters
-    "replay_store_refused": "The message log takes no messages: %(reason)s. Resume the job when it does.",
+    "replay_store_refused": "The message log takes no messages: %(reason)s.",
     "replay_unreadable": "Dead letters cannot be read: %(reason)s.",
     "replay_journal_failing": "The job's journal cannot be written: %(reason)s.",
     "replay_journal_damaged": "The job's journal cannot be read: %(reason)s. Nothing is sent for it.",
@@ -226,7 +253,7 @@ TEMPLATES: dict[str, str] = {
     "replay_group_gone": "The group %(group)s does not exist any more.",
     "replay_letters_gone": "The topic %(topic)s with the dead letters does not exist any more.",
     "replay_not_reached": "The job has not come to it.",
-    "replay_guarded": "It has been replayed %(count)d times or more already.",
+    "replay_guarded": "Replays so far: %(count)d or more.",
     "replay_record_unreadable": "The dead letter cannot be read.",
     "replay_no_origin": "It does not say which topic it was sent to.",
     "replay_no_topic": "The topic it was to go to does not exist.",
@@ -241,10 +268,16 @@ TEMPLATES: dict[str, str] = {
     "replay_topic_missing": "Name the topic that the copies go to.",
     "replay_topic_unused": 'A topic is named only with the target "topic", not with %(target)s.',
     "replay_offsets_or_times": "Give offsets or times, not both.",
+    "replay_offsets_or_filter": "Give offsets or a filter, not both.",
+    "replay_not_chosen": "The filter leaves it out.",
     "replay_nothing": "There is nothing to replay.",
     "replay_too_many": "These are %(count)d messages; one job replays %(limit)d at most.",
     "replay_no_such_offset": "Queue %(queue)d has no offset %(offset)d; it ends at %(end)d.",
     "replay_long_list": "A list holds %(limit)d offsets at most.",
+    "queue_or_key": "Give either a queue or a sharding key, which chooses one.",
+    # live tail
+    "filter_too_long": "A filter has at most %(limit)d characters.",
+    "expression_wrong": "This is no SQL92 expression: %(reason)s.",
     # messages that wait
     "group_or_topic": "Choose a group or a topic, not both.",
     "level_or_time": "Give either a delay level or a time.",
@@ -252,6 +285,7 @@ TEMPLATES: dict[str, str] = {
     "waiting_target_missing": "Its record does not say where it is to go.",
     "waiting_topic_gone": "The topic %(topic)s that it is for does not exist.",
     "waiting_places_or_filter": "Name the messages, or choose them by group, topic or level.",
+    "retry_of_another": "One of these messages is not a retry of this group.",
     "waiting_bad_place": "A waiting message is named by its level and its offset there.",
     "waiting_delivered": "It is being delivered, or has been.",
     "waiting_handled": "It has been handled before.",
@@ -333,7 +367,20 @@ class Sentence:
         return TEMPLATES[self.code]
 
     def __str__(self) -> str:
-        return self.template % self.args
+        return self.template % {name: _in_words(name, value) for name, value in self.args.items()}
+
+
+def _in_words(name: str, value: object) -> object:
+    """Spans and times, which are milliseconds, as people say them."""
+    if name.endswith("_span") and isinstance(value, (int, float)):
+        seconds = int(value) // 1000
+        days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+        if days:
+            return f"{days} d {hours} h"
+        return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
+    if name.endswith("_at_ms") and isinstance(value, (int, float)):
+        return time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(value / 1000))
+    return value
 
 
 def say(code: str, **args: object) -> Sentence:

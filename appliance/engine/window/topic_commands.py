@@ -42,13 +42,16 @@ class TopicCommands:
         self._lag = lag
         self._forget_route = forget_route
 
-    def create(self, name: str, values: Mapping[str, object], dry_run: bool, by: str) -> s.Change:
+    def create(self, name: str, values: Mapping[str, object], force: bool, dry_run: bool, by: str) -> s.Change:
         self._check_name(name)
         config = with_values(TopicConfig(topic_name=name), TOPIC_SETTINGS, with_defaults(TOPIC_SETTINGS, values))
         if self._topics.get(name) is not None:
             raise Conflict(say("topic_exists", name=name))
-        change = preview(name, {}, topic_fields(config), _warnings(config, config))
-        return change if dry_run else self._made(change, config, None, by)
+        change = preview(name, {}, topic_fields(config), _warnings(config, config), _unreadable_writes(config))
+        if dry_run:
+            return change
+        refuse_if_blocked(change, say("messages_would_be_lost", name=name), force)
+        return self._made(change, config, None, by)
 
     def edit(
         self, name: str, revision: str | None, values: Mapping[str, object], force: bool, dry_run: bool, by: str
@@ -60,7 +63,7 @@ class TopicCommands:
             topic_fields(known),
             topic_fields(config),
             _warnings(config, known),
-            self._lost_queues(known, config),
+            (*self._lost_queues(known, config), *_unreadable_writes(config, known)),
             revision_of(known),
         )
         if dry_run:
@@ -151,6 +154,16 @@ def _consumers_lost(topic: str, lag: LagSnapshot) -> tuple[list[Sentence], list[
             if pending:
                 warnings.append(say("leftover_topic", topic=f"{RETRY_PREFIX}{group}", count=pending))
     return blockers, warnings
+
+
+def _unreadable_writes(config: TopicConfig, known: TopicConfig | None = None) -> tuple[Sentence, ...]:
+    """Queues that producers would use and nobody could read. None when it was so before and is left as it was."""
+    first, last = config.read_queue_nums, config.write_queue_nums - 1
+    if last < first or not config.perm & PERM_WRITE:
+        return ()
+    if known is not None and (known.read_queue_nums, known.write_queue_nums) == (first, last + 1):
+        return ()
+    return (say("unreadable_writes", first=first, last=last),)
 
 
 def _warnings(config: TopicConfig, known: TopicConfig) -> list[Sentence]:

@@ -8,6 +8,9 @@ from . import transactions_snapshots as t
 from .transactions import Wanted
 from .waiting_window import WaitingWindow
 
+#: One transaction; also as (half offset, unique id or None), for callers that import nothing of the engine.
+HalfPlaceLike = t.HalfPlace | tuple[int, str | None]
+
 
 class TransactionsWindow(WaitingWindow):
     """Any thread; reads in the caller's, and ends a question after 250 ms."""
@@ -31,6 +34,11 @@ class TransactionsWindow(WaitingWindow):
         live: what ends meanwhile is left out. `next_cursor` goes with the same filter. limit: 1 to 500. InvalidInput.
         """
         return self._running().transactions.open(Wanted(topic, group, key), cursor, limit)
+
+    def open_transactions_at(self, half_offsets: Sequence[int]) -> tuple[t.OpenTransaction | None, ...]:
+        """Those of these half messages (1000 at most); None for each that is not open."""
+        views = self._running().transactions
+        return tuple(views.one_open(offset) for offset in half_offsets[:1000])
 
     def discarded_transactions(
         self,
@@ -67,7 +75,7 @@ class TransactionsWindow(WaitingWindow):
     def act_on_transactions(
         self,
         action: str,
-        places: Sequence[t.HalfPlace] = (),
+        places: Sequence[HalfPlaceLike] = (),
         *,
         topic: str | None = None,
         group: str | None = None,
@@ -91,7 +99,8 @@ class TransactionsWindow(WaitingWindow):
         it was refused, and is open; or it is written down, and will be done at the next start at the latest).
         """
         wanted = Wanted(topic, group, key)
-        return self._running().transaction_commands.act(action, places, wanted, reason, limit, dry_run, by)
+        named = [one if isinstance(one, t.HalfPlace) else t.HalfPlace(*one) for one in places]
+        return self._running().transaction_commands.act(action, named, wanted, reason, limit, dry_run, by)
 
     def resume_transaction(self, ref: str, *, reason: str, by: str = "") -> t.ResumedTransaction:
         """Have the producers of a discarded transaction asked again, from the beginning: a half message like it is

@@ -10,7 +10,7 @@ import heapq
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -38,7 +38,7 @@ from .messages import row_of
 from .queue_reader import Entry, QueueReader
 from .sentences import Sentence, say
 from .waiting_kinds import OTHER, SLICE, TEXT_LIMIT, Kind, LevelKinds, WaitingKinds, kind_of
-from .waiting_snapshots import DelayLevel, LadderRung, PendingByDue, RetryLadder, WaitingPage, WaitingRow
+from .waiting_snapshots import DelayLevel, LadderRung, PendingByDue, RetryLadder, WaitingPage, WaitingPlace, WaitingRow
 from .waiting_timers import TIMED, UNREADABLE, TimedPlace, TimedWalk, WaitingTimers, count_by_due
 
 MAX_LIMIT = 500
@@ -64,20 +64,36 @@ class Delivering(Protocol):
 
 class Wanted(NamedTuple):
     """What is asked for; None for anything. level: 0 for messages with a time of their own. from_ms, to_ms: when it is
-    due, both included."""
+    due, both included. retries: only those on their way back to a group, or only others."""
 
     topic: str | None = None
     level: int | None = None
     from_ms: int | None = None
     to_ms: int | None = None
+    retries: bool | None = None
+
+    @property
+    def by_kind(self) -> bool:
+        """Whether their records have to be asked."""
+        return self.topic is not None or self.retries is not None
 
     @property
     def filter(self) -> Callable[[Kind], bool] | None:
         """None when all are wanted."""
-        return None if self.topic is None else self.takes
+        return self.takes if self.by_kind else None
 
     def takes(self, kind: Kind | None) -> bool:
-        return self.topic is None or (kind is not None and kind.topic == self.topic[:TEXT_LIMIT])
+        if kind is None:
+            return not self.by_kind
+        if self.topic is not None and kind.topic != self.topic[:TEXT_LIMIT]:
+            return False
+        return self.retries in (None, kind.topic.startswith(RETRY_PREFIX))
+
+    def numbers(self, kinds: WaitingKinds) -> list[int]:
+        """Those that a wanted message may have."""
+        if self.topic is not None:
+            return kinds.of_topic(self.topic)
+        return kinds.of_retries(self.retries is True)
 
 
 class Found(NamedTuple):
@@ -238,7 +254,13 @@ class WaitingViews:
     # --- all that wait
 
     def wanted(
-        self, group: str | None, topic: str | None, level: int | None, from_ms: int | None, to_ms: int | None
+        self,
+        group: str | None,
+        topic: str | None,
+        level: int | None,
+        from_ms: int | None,
+        to_ms: int | None,
+        retries: bool | None = None,
     ) -> Wanted:
         """InvalidInput for what cannot be asked, NotFound for a group or topic that nobody knows."""
         for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
@@ -254,7 +276,7 @@ class WaitingViews:
             raise InvalidInput("topic", say("group_or_topic"))
         if group is not None:
             topic = RETRY_PREFIX + group
-        return Wanted(topic, level, from_ms, to_ms)
+        return Wanted(topic, level, from_ms, to_ms, retries)
 
     def page(self, wanted: Wanted, cursor: str | None, limit: int) -> WaitingPage:
         begin = time.monotonic()
@@ -355,6 +377,12 @@ class WaitingViews:
                 return Found(due, level, queue_offset, physical, size)
         return None
 
+    def rows_at(self, places: Sequence[WaitingPlace]) -> tuple[WaitingRow | None, ...]:
+        """What is at each of these places, whether it still waits or not; None where there is nothing."""
+        with QueueReader(self._store, _DESCRIPTORS) as reader:
+            found = (self.at(place.level, place.queue_offset) for place in places)
+            return tuple(None if one is None else self._row(one, reader) for one in found)
+
     def _queue(self, level: int) -> ConsumeQueue | None:
         if level == TIMED:
             return self._store.find_queue(TIMER_TOPIC, 0)
@@ -449,10 +477,10 @@ class WaitingViews:
                     if budget.spent:
                         truncated = True
                         break
-                    if wanted.topic is not None:
-                        begin_at, at = at, kinds.of(level, begins).first_of(kinds.of_topic(wanted.topic), at)
+                    if wanted.by_kind:
+                        begin_at, at = at, kinds.of(level, begins).first_of(wanted.numbers(kinds), at)
                         scanned += at - begin_at
-                    entries = reader.entries(queue, at, SLICE if wanted.topic is not None else _ENTRIES)
+                    entries = reader.entries(queue, at, SLICE if wanted.by_kind else _ENTRIES)
                     if not entries:
                         truncated = truncated or at < queue.max_offset
                         break
@@ -493,7 +521,7 @@ class WaitingViews:
         wanted: Wanted,
     ) -> tuple[list[int], bool]:
         """(the times of those that are wanted and wait, whether of some nobody knows)."""
-        if wanted.topic is not None:
+        if wanted.by_kind:
             numbers = kinds.ids(known, queue, at, entries)
             found = [
                 due for (_, _, due), number in zip(entries, numbers, strict=True) if wanted.takes(kinds.kind(number))
@@ -598,9 +626,9 @@ class _Walk:
         """Read some more entries; False when they cannot be read now."""
         queue, begin = self._levels[level]
         at, wanted = self._at[level], self._wanted
-        if wanted.topic is not None:
+        if wanted.by_kind:
             known = self._kinds.of(level, begin)
-            at = self._at[level] = known.first_of(self._kinds.of_topic(wanted.topic), at)
+            at = self._at[level] = known.first_of(wanted.numbers(self._kinds), at)
             if at >= queue.max_offset:
                 return True
         entries = self._reader.entries(queue, at, SLICE)
@@ -617,7 +645,7 @@ class _Walk:
         if max(dues) < low or min(dues) > high:
             return True
         numbers = None
-        if wanted.topic is not None:
+        if wanted.by_kind:
             numbers = self._kinds.ids(self._kinds.of(level, begin), queue, at, entries)
         settled = self._views.is_settled(level, at, at + len(entries))
         for number, (physical, size, due) in enumerate(entries):

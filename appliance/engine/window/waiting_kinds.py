@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..broker.delays.settled import SettledDelays
 from ..errors import CorruptFile
+from ..protocol.names import RETRY_PREFIX
 from ..protocol.properties import REAL_TOPIC, RETRY_TOPIC, find_property
 from ..protocol.record import decode_record
 from ..store.dispatch import SCHEDULE_TOPIC
@@ -94,6 +95,8 @@ class WaitingKinds:
         self._kinds: list[Kind] = []
         self._numbers: dict[Kind, int] = {}
         self._of_topic: dict[str, list[int]] = {}
+        # Whether they are retries -> numbers.
+        self._of_retries: dict[bool, list[int]] = {False: [], True: []}
 
     def kind(self, number: int) -> Kind | None:
         """None for the three special numbers."""
@@ -117,6 +120,7 @@ class WaitingKinds:
             self._kinds.clear()
             self._numbers.clear()
             self._of_topic.clear()
+            self._of_retries = {False: [], True: []}
 
     def settled(self, level: int, offset: int) -> None:
         """A message was handled early."""
@@ -198,11 +202,16 @@ class WaitingKinds:
             number = self._numbers[kind] = len(self._kinds)
             self._kinds.append(kind)
             self._of_topic.setdefault(kind.topic, []).append(number)
+            self._of_retries[kind.topic.startswith(RETRY_PREFIX)].append(number)
         return number
 
     def of_topic(self, topic: str) -> list[int]:
         """The numbers that a message for a topic may have."""
         return [*self._of_topic.get(topic, ()), OTHER]
+
+    def of_retries(self, retries: bool) -> list[int]:
+        """The numbers that a retry may have, or a message that is none."""
+        return [*self._of_retries[retries], OTHER]
 
 
 def kind_of(properties: str) -> Kind:

@@ -3,11 +3,18 @@ a time of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from . import waiting_snapshots as w
 from .process_window import ProcessWindow
 from .waiting import Wanted
+
+#: One message; also as (level, queue offset, unique id or None), for callers that import nothing of the engine.
+WaitingPlaceLike = w.WaitingPlace | tuple[int, int, str | None]
+
+
+def _places(places: Iterable[WaitingPlaceLike]) -> list[w.WaitingPlace]:
+    return [one if isinstance(one, w.WaitingPlace) else w.WaitingPlace(*one) for one in places]
 
 
 class WaitingWindow(ProcessWindow):
@@ -33,6 +40,7 @@ class WaitingWindow(ProcessWindow):
         level: int | None = None,
         from_ms: int | None = None,
         to_ms: int | None = None,
+        retries: bool | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> w.WaitingPage:
@@ -40,12 +48,17 @@ class WaitingWindow(ProcessWindow):
         first.
 
         group: only its retries. topic: only those that go there. level: 0 for a time of their own. from_ms, to_ms: due
-        in this span, by the wall clock, ends included. The list is live: what is delivered or handled meanwhile is left
-        out. `next_cursor` goes with the same filter. limit: 1 to 500. No bodies: `message(row.offset_id)` has them.
-        InvalidInput.
+        in this span, by the wall clock, ends included. retries: only those on their way back to a group, or only
+        others. The list is live: what is delivered or handled meanwhile is left out. `next_cursor` goes with the same
+        filter. limit: 1 to 500. No bodies: `message(row.offset_id)` has them. InvalidInput.
         """
         views = self._running().waiting
-        return views.page(views.wanted(group, topic, level, from_ms, to_ms), cursor, limit)
+        return views.page(views.wanted(group, topic, level, from_ms, to_ms, retries), cursor, limit)
+
+    def waiting_at(self, places: Sequence[WaitingPlaceLike]) -> tuple[w.WaitingRow | None, ...]:
+        """What is at each of these places (1000 at most), whether it still waits or not; None where there is nothing.
+        No time limit: each takes two reads."""
+        return self._running().waiting.rows_at(_places(places[:1000]))
 
     def find_waiting(self, text: str, limit: int = 50) -> w.WaitingPage:
         """Messages that wait, by a key, unique id or offset id; those due first come first.
@@ -64,6 +77,7 @@ class WaitingWindow(ProcessWindow):
         group: str | None = None,
         topic: str | None = None,
         level: int | None = None,
+        retries: bool | None = None,
     ) -> w.PendingByDue:
         """How many messages come due when: `buckets` (1 to 1000) of `bucket_ms` from `begin_ms` (now) on.
 
@@ -71,16 +85,19 @@ class WaitingWindow(ProcessWindow):
         still count, when no topic is asked for.
         """
         views = self._running().waiting
-        return views.by_due(views.wanted(group, topic, level, None, None), begin_ms, bucket_ms, buckets)
+        return views.by_due(views.wanted(group, topic, level, None, None, retries), begin_ms, bucket_ms, buckets)
 
     def act_on_waiting(
         self,
         action: str,
-        places: Sequence[w.WaitingPlace] = (),
+        places: Sequence[WaitingPlaceLike] = (),
         *,
         group: str | None = None,
         topic: str | None = None,
         level: int | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        retries: bool | None = None,
         cursor: str | None = None,
         limit: int = 1000,
         dry_run: bool = False,
@@ -89,7 +106,7 @@ class WaitingWindow(ProcessWindow):
         """Handle messages before they are due; durable when it returns.
 
         action: "deliver_now" (stored at once where it was to go), "to_dead_letters" (retries only), "drop" (it never
-        arrives). Either `places`, or a filter (group, topic or level; 0 for times of their own): its first `limit` (1
+        arrives). Either `places`, or a filter as of `waiting` (something in it must be given): its first `limit` (1
         to 1000) messages, those due first; while there are `more` ask again with `next_cursor` as the cursor, so that
         neither what was handled nor what cannot be is looked at again. dry_run: the same checks, nothing changes. by:
         who asked, for the log.
@@ -103,6 +120,7 @@ class WaitingWindow(ProcessWindow):
         """
         parts = self._running()
         wanted: Wanted | None = None
-        if group is not None or topic is not None or level is not None:
-            wanted = parts.waiting.wanted(group, topic, level, None, None)
-        return parts.waiting_commands.run(action, places, wanted, cursor, limit, dry_run, by)
+        asked = (group, topic, level, from_ms, to_ms, retries)
+        if any(one is not None for one in asked):
+            wanted = parts.waiting.wanted(*asked)
+        return parts.waiting_commands.run(action, _places(places), wanted, cursor, limit, dry_run, by)

@@ -330,7 +330,7 @@ def test_an_expression_that_lets_nothing_through(running):
     one = found(running, "expression")
     assert (one.level, numbers(one)) == ("watch", {"looked_at": 3})
     assert str(one.sentence) == (
-        "Its expression for Orders lets none of the last 3 messages through that were looked at."
+        "Its expression for Orders let none of the last messages through that were looked at: 3."
     )
     running.put("Orders", b"x", properties="price\x017\x02")
     assert states(running)["expression"] == "clear"

@@ -245,6 +245,30 @@ def test_what_keeps_a_group_from_a_message(running):
     assert all(str(one.why) for one in found.values())
 
 
+def test_where_members_subscribe_differently_it_is_not_claimed_who_gets_it(running):
+    running.put("Orders", *(b"%d" % number for number in range(4)), properties="TAGS\x01paid\x02")
+    running.join("one", "clash", tags="paid")
+    running.join("two", "clash", tags="sent")
+    running.join("one", "alike", tags="sent")
+    running.join("two", "alike", tags="other || sent")
+    found = states(running.window.message("Orders/0/2"))
+    assert (found["clash"].state, found["clash"].why.code) == ("unknown", "filter_depends")
+    assert (found["alike"].state, found["alike"].why.code) == ("filtered", "filtered_by_tag"), "both keep it out"
+    running.commit("clash", "Orders", 0, 4)
+    found = states(running.window.message("Orders/0/2"))
+    assert (found["clash"].state, found["clash"].why.code) == ("unknown", "past_or_filtered")
+
+
+def test_a_group_that_committed_other_queues_is_not_said_to_have_committed_nothing(running):
+    for queue in range(2):
+        running.put("Orders", b"x", queue=queue)
+    running.join("one", "some")
+    assert states(running.window.message("Orders/1/0"))["some"].why.code == "never_committed"
+    running.commit("some", "Orders", 0, 1)
+    assert states(running.window.message("Orders/1/0"))["some"].why.code == "queue_never_committed"
+    assert "of queue 1" in str(states(running.window.message("Orders/1/0"))["some"].why)
+
+
 def test_a_broadcasting_group_is_known_by_its_deliveries_alone(running):
     running.put("Orders", b"0", properties=TEXT)
     some = [running.join(f"radio-{number}", "radio", model="BROADCASTING") for number in range(2)]

@@ -51,18 +51,6 @@ def test_who_is_furthest_behind_comes_first(running):
     assert behind[2].lag_why.code == "broadcast_keeps_offsets"
 
 
-def test_a_group_that_is_behind_and_idle_is_stuck(running):
-    running.put("Orders", b"x", b"y")
-    running.join("c-1", "CG")
-    running.commit("CG", "Orders", 0, 1)
-    assert [need for need in running.window.overview().needs if need.name != "disk"] == []
-    sampler = running.window._parts.sampler
-    sampler.started_at -= 400
-    [need] = [need for need in running.window.overview().needs if need.name != "disk"]
-    assert (need.level, need.name, need.sentence.code) == ("stuck", "CG", "stuck")
-    assert need.sentence.args["minutes"] == 6
-
-
 def test_checks_tell_what_is_wrong(running):
     checks = {check.name: check for check in running.window.checks()}
     assert checks["store"].level == "ok"

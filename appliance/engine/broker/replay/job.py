@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from .letter_filter import LetterFilter
+
 #: Where copies go.
 TO_GROUP, TO_ORIGINAL, TO_TOPIC = "group", "original", "topic"
 TARGETS = (TO_GROUP, TO_ORIGINAL, TO_TOPIC)
@@ -45,6 +47,7 @@ class Result(enum.IntEnum):
     TOO_LONG = 8  # its properties with ours
     REFUSED = 9  # the broker does not take it
     UNKNOWN = 10  # sent, and whether it was stored cannot be found out any more
+    NOT_CHOSEN = 11  # the job's filter leaves it out
 
 
 class Span(NamedTuple):
@@ -62,8 +65,9 @@ class Why(msgspec.Struct, frozen=True):
     args: dict[str, str | int] = {}
 
 
-class JobSpec(msgspec.Struct, frozen=True):
-    """What was asked. topic: where copies go; "" when each goes to its own. rate: messages a second, at most."""
+class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was asked. topic: where copies go; "" when each goes to its own. rate: messages a second, at most. filter:
+    which of the spans' messages are meant; None for all."""
 
     id: str
     group: str
@@ -74,6 +78,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     max_replays: int
     by: str
     created_ms: int
+    filter: LetterFilter | None = None
 
     @property
     def total(self) -> int:

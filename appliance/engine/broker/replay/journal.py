@@ -27,6 +27,8 @@ from .job import FINISHED, MOST_MESSAGES, PAUSED, RUNNING, JobSpec, JobState, Re
 logger = logging.getLogger(__name__)
 
 VERSION = 1
+#: Of a job with a filter: a program that does not know filters must not take it for a job of all messages.
+FILTERED = 2
 SUFFIX = ".job"
 #: Of one file; ours stay far below it.
 MOST_BYTES = 64 * 1024 * 1024
@@ -147,7 +149,7 @@ def read_lines(data: bytes) -> tuple[list[Line], int]:
         good = at
     if not found:
         raise CorruptFile(bad or "it is empty")
-    if not isinstance(found[0], JobLine) or found[0].version != VERSION:
+    if not isinstance(found[0], JobLine) or found[0].version != (VERSION if found[0].spec.filter is None else FILTERED):
         raise CorruptFile("it does not begin with a job of this version")
     if not 0 < found[0].spec.total <= MOST_MESSAGES:
         raise CorruptFile(f"a job of {found[0].spec.total} messages")
@@ -200,7 +202,7 @@ class JobJournal:
     def create(self, spec: JobSpec) -> JobState:
         """Durable when it returns. Raises OSError."""
         self._disk.make_directory(self._directory)
-        line = JobLine(VERSION, spec)
+        line = JobLine(VERSION if spec.filter is None else FILTERED, spec)
         self._disk.replace(self._path(spec.id), encode_line(line))
         self._reopen(spec.id)
         return state_of([line])

@@ -28,7 +28,7 @@ from ..topic_config import TopicConfig
 from ..topics import TopicConfigManager
 from .copies import TooLong, copy_of, is_kept, is_writable, origin_topic
 from .dead_letters import DeadLetterReader
-from .history import History, times_replayed
+from .history import History, replays_of, times_replayed
 from .job import (
     CANCELLED,
     DONE,
@@ -43,6 +43,7 @@ from .job import (
     count_results,
 )
 from .journal import JobJournal, Line, StateLine, TargetLine, follow, progress
+from .letter_filter import LetterFilter
 from .proof import Proof, Unprovable
 
 logger = logging.getLogger(__name__)
@@ -455,6 +456,8 @@ class Run:
         if isinstance(found, Result):
             return found
         spec = self._spec
+        if spec.filter is not None and not self._is_meant(spec.filter, number, found):
+            return Result.NOT_CHOSEN
         topic = spec.topic or origin_topic(found)
         if topic is None:
             return Result.NO_ORIGIN
@@ -472,6 +475,9 @@ class Run:
             return copy_of(found, topic, number % config.write_queue_nums, spec.id, number, times + 1)
         except TooLong:
             return Result.TOO_LONG
+
+    def _is_meant(self, wanted: LetterFilter, number: int, record: Record) -> bool:
+        return wanted.fits(record) and wanted.fits_replays(len(replays_of(record, self._earlier(number, record))))
 
     def _earlier(self, number: int, record: Record) -> list[JobState]:
         """The jobs that replayed it before this one."""

@@ -32,6 +32,11 @@ KEEP_JOBS = 1000
 MOST_UNFINISHED = 100
 #: Whoever asks waits so long for the thread.
 LIMIT_S = 15.0
+#: What the broker pauses a job for that passes without anybody's doing: it is tried again, at first so soon, then
+#: less and less often.
+PASSING = frozenset(("replay_store_refused", "replay_unreadable", "replay_journal_failing"))
+TRY_AGAIN_S = 15.0
+MOST_WAIT_S = 300.0
 #: A step of a job at most so often without a pause: others want the GIL, too.
 _LEAST_PAUSE_S = 0.0005
 _PRUNE_EVERY_S = 3600.0
@@ -56,6 +61,14 @@ class JobView(NamedTuple):
     at: int
     counts: tuple[int, ...]
     checking: bool
+
+
+class _NextTry(NamedTuple):
+    """Of a job that waits for something to pass. at: number of its next message when it was tried last."""
+
+    at_s: float
+    wait_s: float
+    at: int
 
 
 class Unread(NamedTuple):
@@ -99,6 +112,7 @@ class ReplayService(ServiceThread):
         self.failure: str | None = None
         # Owned by this thread.
         self._runs: dict[str, Run] = {}
+        self._tries: dict[str, _NextTry] = {}
         self._prune_at = 0.0
 
     # --- any thread
@@ -242,10 +256,33 @@ class ReplayService(ServiceThread):
                 self._note_journal(run)
                 pause = 0.0
             self._show(run.state)
+        pause = min(pause, self._try_again())
         if self.clock.monotonic() >= self._prune_at:
             self._prune_at = self.clock.monotonic() + _PRUNE_EVERY_S
             self._prune()
         return max(pause, _LEAST_PAUSE_S)
+
+    def _try_again(self) -> float:
+        """Have jobs go on that the broker paused for something that passes; seconds until the next look."""
+        now, pause = self.clock.monotonic(), 60.0
+        for view in self.jobs():
+            job, state = view.state.spec.id, view.state
+            if state.state != PAUSED or job in self._runs or state.why is None or state.why.code not in PASSING:
+                if state.finished:
+                    self._tries.pop(job, None)
+                continue
+            found = self._tries.get(job)
+            if found is None or view.at > found.at:
+                found = self._tries[job] = _NextTry(now + TRY_AGAIN_S, TRY_AGAIN_S, view.at)
+            if now >= found.at_s and self._around.store.log.broken is None:
+                wait = min(MOST_WAIT_S, 2 * found.wait_s)
+                found = self._tries[job] = _NextTry(now + wait, wait, view.at)
+                try:
+                    self._resume(job, "", lambda: None)
+                except Refused as refused:
+                    logger.warning("replay: job %s cannot go on yet: %s", job, refused)
+            pause = min(pause, max(0.0, found.at_s - now) or 1.0)
+        return pause
 
     def _drop(self, job: str) -> None:
         self._runs.pop(job).close()
@@ -304,7 +341,7 @@ class ReplayService(ServiceThread):
             except OSError as error:
                 raise self._failing(error) from None
             state = follow(state, line)
-        logger.info("replay: job %s goes on by=%s", job, by)
+        logger.info("replay: job %s goes on by=%s", job, by or "the broker")
         self.failure = None
         self._take(state)
         self._soon(told)

@@ -63,20 +63,26 @@ _LOW = "low"
 _HIGH = "high"
 
 #: How tight an operator that waits for its right side binds. All others take it as soon as it is complete.
-_PRECEDENCE = {"OR": 1, "AND": 2, "=": 3, "<>": 3}
+_PRECEDENCE = {"OR": 1, "AND": 2, "NOT": 3, "=": 4, "<>": 4}
 
 
 def parse(text: str) -> Node:
     """The Boolean node of an expression. Raises SqlError."""
     if len(text) > MAX_LENGTH:
         raise error_at(text, MAX_LENGTH, f"It has {len(text):,} characters, {MAX_LENGTH:,} are allowed")
-    return _Parser(text).parse()
+    return Parser(text).parse()
 
 
-class _Parser:
-    def __init__(self, text: str) -> None:
+class Parser:
+    """after_not: what compares and may stand behind NOT. tight_not: whether NOT a = b is (NOT a) = b, as in RocketMQ. A
+    language that knows more is a subclass (`filter/query`)."""
+
+    after_not = _AFTER_NOT
+    tight_not = True
+
+    def __init__(self, text: str, lexer: Lexer | None = None) -> None:
         self._text = text
-        self._lexer = Lexer(text)
+        self._lexer = lexer or Lexer(text)
         self._token = self._lexer.next()
         self._operands: list[Node] = []
         # Each with the token it came from, and whether a NOT stood before (BETWEEN).
@@ -125,7 +131,7 @@ class _Parser:
                 continue
             break
         if kind == WORD:
-            node: Node = Property(1, token.text)
+            node: Node = self._named(token)
         elif kind == STRING:
             node = Literal(1, joined(string_value(token.text)))
         elif kind == WHOLE:
@@ -140,6 +146,10 @@ class _Parser:
             raise self._unexpected("a property, a literal, NOT or (")
         self._advance()
         self._operands.append(node)
+
+    def _named(self, token: Token) -> Node:
+        """What a word is; its token is the present one, and the last of it is when this returns."""
+        return Property(1, token.text)
 
     def _whole(self, token: Token) -> Number:
         digits = token.text.rstrip("lL")
@@ -182,11 +192,11 @@ class _Parser:
                 compares = False
             elif kind == "NOT" and compares:
                 self._advance()
-                if self._token.kind not in _AFTER_NOT:
+                if self._token.kind not in self.after_not:
                     raise self._unexpected("IN, BETWEEN, CONTAINS, STARTSWITH or ENDSWITH behind NOT", token)
                 if self._comparison(True):
                     return True
-            elif kind in _AFTER_NOT and compares:
+            elif kind in self.after_not and compares:
                 if self._comparison(False):
                     return True
             elif kind == ")" and self._close():
@@ -209,10 +219,8 @@ class _Parser:
                 self._waiting.pop()
                 of = self._operands.pop()
                 self._push(Negate(of.depth + 1, of), token)
-            elif kind == "NOT":
-                self._waiting.pop()
-                of = self._as_boolean(self._operands.pop(), token)
-                self._push(Not(of.depth + 1, of), token)
+            elif kind == "NOT" and self.tight_not:
+                self._join_not()
             elif kind in _RELATIONS:
                 self._waiting.pop()
                 right, left = self._operands.pop(), self._operands.pop()
@@ -224,12 +232,20 @@ class _Parser:
             else:
                 return
 
+    def _join_not(self) -> None:
+        _, token, _ = self._waiting.pop()
+        of = self._as_boolean(self._operands.pop(), token)
+        self._push(Not(of.depth + 1, of), token)
+
     def _reduce(self, precedence: int) -> None:
         """Joins what waits and binds at least as tight, up to an open bracket."""
         while self._waiting:
             kind, token, _ = self._waiting[-1]
             if _PRECEDENCE.get(kind, -1) < max(precedence, 1):
                 return
+            if kind == "NOT":
+                self._join_not()
+                continue
             self._waiting.pop()
             right, left = self._operands.pop(), self._operands.pop()
             if kind in ("=", "<>"):

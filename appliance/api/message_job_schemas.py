@@ -1,0 +1,21 @@
+"""What starts jobs about messages, as JSON; the conventions are those of `schemas`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .schemas import In
+
+
+class ExportIn(In):
+    """Which messages: of a queue, stored between two times, found by a filter; all of the topic by default. bodies:
+    with body and properties, so that they can be imported again; else only where they are."""
+
+    queue_id: int | None = Field(None, ge=0, lt=1 << 31)
+    from_ms: int | None = Field(None, ge=0, lt=1 << 63)
+    to_ms: int | None = Field(None, ge=0, lt=1 << 63)
+    filter: str = Field("", max_length=4096, description="As of GET /topics/{topic}/messages.")
+    format: Literal["ndjson", "csv"] = "ndjson"
+    bodies: bool = False

@@ -1,0 +1,282 @@
+"""Messages that wait until they are due, and transactions: lists, and acts on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from django.http import HttpRequest
+from ninja import Query, Router
+
+from ... import runtime
+from .. import auth
+from ..changes import DryRun, audited, by
+from ..paging import Cursor, From, Limit, To
+from ..schemas import Text
+from ..times import Moment
+from ..waiting_schemas import (
+    ChecksIn,
+    DecisionsIn,
+    DiscardedTransactionPageOut,
+    OpenTransactionPageOut,
+    PendingByDueOut,
+    ResolvedTransactionPageOut,
+    ResumedOut,
+    ResumeIn,
+    TransactionActOut,
+    TransactionCountsOut,
+    WaitingActIn,
+    WaitingActOut,
+    WaitingPageOut,
+)
+
+#: A half message's offset, and its unique id as a check.
+Half = tuple[int, str | None]
+
+router = Router(tags=["delayed messages and transactions"])
+
+Topic = Query(None, max_length=255, description="Only those that go there.")
+Group = Query(None, max_length=255, description="Only retries of this consumer group.")
+Level = Query(None, ge=0, lt=1 << 31, description="Only of this delay level; 0: for a time of their own.")
+Retries = Query(None, description="true: only retries; false: only others.")
+Producers = Query(None, max_length=255, description="Only of this producer group.")
+Key = Query(None, max_length=1024, description="Only with this key or unique id.")
+
+
+@router.get("/delayed", response=WaitingPageOut)
+def list_delayed(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    from_ms: From,
+    to_ms: To,
+    topic: str | None = Topic,
+    group: str | None = Group,
+    level: int | None = Level,
+    retries: bool | None = Retries,
+    q: Text = Query("", max_length=1024, description="A key, unique id or offset id; nothing else is looked at then."),
+) -> Any:
+    """Messages that wait, delayed ones and retries, those due first before others; without bodies."""
+    window = runtime.window()
+    if q.strip():
+        page = window.find_waiting(q, limit)
+    else:
+        _require(request, topic, group)
+        page = window.waiting(
+            group=group, topic=topic, level=level, from_ms=from_ms, to_ms=to_ms, retries=retries, cursor=cursor,
+            limit=limit,
+        )  # fmt: skip
+    some = auth.has_pattern(request)
+    return {
+        "items": [row for row in page.rows if not some or _may(request, row)],
+        "next_cursor": page.next_cursor,
+        "pending": None if some else page.pending,
+        "scanned": page.scanned,
+        "truncated": page.truncated,
+    }
+
+
+@router.get("/delayed/histogram", response=PendingByDueOut)
+def delayed_histogram(
+    request: HttpRequest,
+    bucket_ms: int = Query(60_000, ge=1, lt=1 << 40, description="Of one span."),
+    buckets: int = Query(120, ge=1, le=1000, description="How many spans."),
+    begin_ms: Moment | None = Query(None, description="Where the first begins; now without it."),
+    topic: str | None = Topic,
+    group: str | None = Group,
+    level: int | None = Level,
+    retries: bool | None = Retries,
+) -> Any:
+    """How many messages come due when."""
+    if topic is None and group is None:
+        auth.require_all_names(request)
+    _require(request, topic, group)
+    return runtime.window().pending_by_due(
+        bucket_ms, buckets, begin_ms=begin_ms, group=group, topic=topic, level=level, retries=retries
+    )
+
+
+@router.post("/delayed/acts", response=WaitingActOut)
+def act_on_delayed(request: HttpRequest, body: WaitingActIn, dry_run: DryRun) -> Any:
+    """Deliver messages now, make dead letters of retries, or drop them, before they are due. Each has its result; of a
+    single place it is an error that says why (404, 409, 503)."""
+    window = runtime.window()
+    places = [(one.level, one.queue_offset, one.unique_id) for one in body.places or ()]
+    chosen: dict[str, Any] = {} if body.filter is None else body.filter.model_dump(exclude_none=True)
+    if auth.has_pattern(request):
+        if "topic" not in chosen and "group" not in chosen and not places:
+            auth.require_all_names(request)
+        for row in window.waiting_at(places):
+            if row is not None and not _may(request, row):
+                auth.require_access(request, row.group or row.topic or "")
+                auth.require_all_names(request)
+    _require(request, chosen.get("topic"), chosen.get("group"))
+    act = lambda: window.act_on_waiting(  # noqa: E731
+        body.action, places, **chosen, cursor=body.cursor, limit=body.limit, dry_run=dry_run, by=by(request)
+    )
+    if dry_run:
+        return act()
+    named = [unique_id or f"{level}/{offset}" for level, offset, unique_id in places[:20]]
+    return audited(
+        request,
+        f"delayed.{body.action}",
+        chosen.get("topic") or "",
+        act,
+        lambda done: (
+            {"asked": done.asked, "done": done.done, "counts": done.counts}
+            | ({"messages": named} if named else {"filter": chosen})
+        ),
+    )
+
+
+def _may(request: HttpRequest, row: Any) -> bool:
+    name = row.group or row.topic
+    return name is not None and auth.may_access(request, name)
+
+
+def _require(request: HttpRequest, topic: str | None, group: str | None) -> None:
+    """A retry topic is its group's."""
+    names = [name.removeprefix("%RETRY%") for name in (topic, group) if name is not None]
+    auth.require_access(request, *names)
+
+
+# --- transactions
+
+
+@router.get("/transactions", response=TransactionCountsOut)
+def transaction_counts(request: HttpRequest) -> Any:
+    """How many transactions are open, and what became of others since the start."""
+    auth.require_all_names(request)
+    return runtime.window().transaction_counts()
+
+
+@router.get("/transactions/open", response=OpenTransactionPageOut)
+def list_open_transactions(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    topic: str | None = Topic,
+    group: str | None = Producers,
+    key: str | None = Key,
+) -> Any:
+    """Transactions that nobody has decided, the oldest first."""
+    page = runtime.window().open_transactions(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
+    return _listed(request, page, ("open", "ready", "scanned", "truncated"), hidden="open")
+
+
+@router.get("/transactions/discarded", response=DiscardedTransactionPageOut)
+def list_discarded_transactions(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    topic: str | None = Topic,
+    group: str | None = Producers,
+    key: str | None = Key,
+) -> Any:
+    """Transactions that were set aside, as nobody had decided them; the newest first."""
+    page = runtime.window().discarded_transactions(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
+    return _listed(request, page, ("kept", "resumed_known", "scanned", "truncated"), hidden="kept")
+
+
+@router.get("/transactions/resolved", response=ResolvedTransactionPageOut)
+def list_resolved_transactions(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    from_ms: From,
+    topic: str | None = Topic,
+    group: str | None = Producers,
+    key: str | None = Key,
+    how: Literal["committed", "rolled_back", "discarded", "lost"] | None = Query(None, description="How it ended."),
+    who: Literal["producer", "check", "administrator", "broker"] | None = Query(
+        None, alias="by", description="Who ended it."
+    ),
+) -> Any:
+    """Transactions that have ended, the newest first; the last million is kept."""
+    page = runtime.window().resolved_transactions(
+        topic=topic, group=group, key=key, how=how, by=who, from_ms=from_ms, cursor=cursor, limit=limit
+    )
+    return _listed(request, page, ("lost", "scanned", "truncated")) | {"kept_from_at_ms": page.kept_from_ms}
+
+
+@router.post("/transactions/checks", response=TransactionActOut)
+def check_transactions(request: HttpRequest, body: ChecksIn, dry_run: DryRun) -> Any:
+    """Have a producer asked at once how transactions end. That is none of their checks, and does no harm."""
+    places = _places(body.places)
+    wanted = {"topic": body.topic, "group": body.group, "key": body.key}
+    _require_halves(request, places, body.topic)
+    return _act(request, "check", places, wanted, "", body.limit, dry_run)
+
+
+@router.post("/transactions/decisions", response=TransactionActOut)
+def decide_transactions(request: HttpRequest, body: DecisionsIn, dry_run: DryRun) -> Any:
+    """Commit transactions, or roll them back, for their producers. It may contradict what the producer's own records
+    say: prefer `checks`. 409 when a single one was decided before."""
+    auth.require_recent_login(request)
+    places = _places(body.places)
+    _require_halves(request, places, None)
+    return _act(request, body.action, places, {}, body.reason, 1000, dry_run)
+
+
+@router.post("/transactions/resumes", response=ResumedOut)
+def resume_transaction(request: HttpRequest, body: ResumeIn) -> Any:
+    """Have the producers of a discarded transaction asked again, from the beginning. It does not commit anything; each
+    is resumed once."""
+    auth.require_all_names(request)
+    resume = lambda: runtime.window().resume_transaction(body.ref, reason=body.reason, by=by(request))  # noqa: E731
+    noted = lambda done: {"half": done.offset_id, "unique_id": done.unique_id, "reason": body.reason}  # noqa: E731
+    return audited(request, "transaction.resume", body.ref, resume, noted)
+
+
+def _act(
+    request: HttpRequest,
+    action: str,
+    places: Sequence[Half],
+    wanted: dict[str, Any],
+    reason: str,
+    limit: int,
+    dry_run: bool,
+) -> Any:
+    act: Callable[[], Any] = lambda: runtime.window().act_on_transactions(  # noqa: E731
+        action, places, **wanted, reason=reason, limit=limit, dry_run=dry_run, by=by(request)
+    )
+    if dry_run:
+        return act()
+    target = wanted.get("topic") or wanted.get("group") or ""
+    if len(places) == 1:
+        target = places[0][1] or str(places[0][0])
+    return audited(
+        request,
+        f"transaction.{action}",
+        target,
+        act,
+        lambda done: (
+            {"asked": done.asked, "done": done.done, "counts": done.counts}
+            | ({"reason": reason} if reason else {})
+            | {"transactions": [one.unique_id or str(one.half_offset) for one in done.results[:20]]}
+        ),
+    )
+
+
+def _places(places: Any) -> list[Half]:
+    return [(one.half_offset, one.unique_id) for one in places or ()]
+
+
+def _require_halves(request: HttpRequest, places: Sequence[Half], topic: str | None) -> None:
+    """A token with a pattern acts on transactions whose topic it may access."""
+    if topic is not None:
+        auth.require_access(request, topic)
+    elif auth.has_pattern(request):
+        found = runtime.window().open_transactions_at([offset for offset, _ in places])
+        if not places or any(one is None or one.row is None for one in found):
+            auth.require_all_names(request)
+        auth.require_access(request, *(one.row.topic for one in found if one is not None and one.row is not None))
+
+
+def _listed(request: HttpRequest, page: Any, names: tuple[str, ...], hidden: str = "") -> dict[str, Any]:
+    some = auth.has_pattern(request)
+    rows = [row for row in page.rows if not some or (row.row is not None and auth.may_access(request, row.row.topic))]
+    return {name: None if some and name == hidden else getattr(page, name) for name in names} | {
+        "items": rows,
+        "next_cursor": page.next_cursor,
+    }

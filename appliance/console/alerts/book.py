@@ -1,0 +1,269 @@
+"""What the database holds of alerts: looks are judged, what follows is written down, and notices wait for their way.
+
+A notice is written in the same transaction as the alert it tells of. So after a crash it is sent late, or twice when
+the crash came between the sending and the note of it; it is never forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+
+from django.db import transaction
+from django.db.models import Q
+
+from ..alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
+from .figures import FIGURES, Figures, Measured, Past
+from .judging import QUIET, Limit, Period, Watched, periods, step
+from .sending import Mail, Target
+from .texts import notice_of
+
+MINUTE_MS = 60_000
+#: A failed try is repeated after so long; then it has failed for good.
+RETRY_AFTER_MS = (10_000, 60_000, 5 * MINUTE_MS, 30 * MINUTE_MS)
+#: Finished alerts are kept so long, and never more than so many.
+KEPT_MS = 90 * 86_400_000
+KEPT = 10_000
+#: Alerts that are on at a time for one rule; further subjects wait until others are over.
+MOST_OF_A_RULE = 500
+#: Alerts of one rule in one look: more than so many are told together.
+TOLD_ALONE = 3
+
+Key = tuple[int, str]
+
+
+def limit_of(rule: AlertRule) -> Limit:
+    return Limit(rule.above, rule.for_minutes * MINUTE_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """How notices call this installation, and the address that their links begin with; "" for none."""
+
+    installation: str
+    base: str
+
+
+@dataclass(slots=True)
+class Judge:
+    """Judges one look after the other. One thread's. watched: (rule, subject) -> how it stands, of those that are above
+    their limit; what is on was read from the database, so that a restart neither tells twice nor forgets."""
+
+    teller: Teller
+    watched: dict[Key, Watched] = field(default_factory=dict)
+    _conditions: dict[int, tuple[object, ...]] = field(default_factory=dict)
+
+    def begin(self, now_ms: int) -> None:
+        """Take up what was on when the last process ended."""
+        for alert in Alert.objects.filter(ended_ms=None, rule__isnull=False):
+            standing = Watched(alert.since_ms, True, alert.worst, alert.value, now_ms)
+            self.watched[alert.rule_id, alert.subject] = standing
+
+    def look(self, measured: Measured, now_ms: int) -> None:
+        """Judge all rules by the newest figures; write down and tell what follows."""
+        rules = list(AlertRule.objects.filter(is_active=True).prefetch_related("channels"))
+        silences = list(AlertSilence.objects.filter(until_ms__gt=now_ms))
+        self._forget_changed(rules)
+        for rule in rules:
+            fired, resolved = self._judge(rule, measured, now_ms)
+            if fired or resolved or any(key[0] == rule.pk for key in self.watched):
+                self._write(rule, fired, resolved, silences, now_ms)
+
+    def _forget_changed(self, rules: Iterable[AlertRule]) -> None:
+        """What waited under other conditions begins anew; what was on is ended by whoever changed the rule."""
+        present = {rule.pk: (rule.figure, rule.pattern, rule.above, rule.for_minutes) for rule in rules}
+        for key in list(self.watched):
+            known = self._conditions.get(key[0])
+            if key[0] not in present or (known is not None and known != present[key[0]]):
+                del self.watched[key]
+        self._conditions = dict(present)
+
+    def _judge(self, rule: AlertRule, measured: Measured, now_ms: int) -> tuple[list[str], list[str]]:
+        limit = limit_of(rule)
+        values = dict(FIGURES[rule.figure].subjects(measured, rule.pattern))
+        fired: list[str] = []
+        resolved: list[str] = []
+        on = sum(standing.firing for key, standing in self.watched.items() if key[0] == rule.pk)
+        for subject in {*values, *(key[1] for key in self.watched if key[0] == rule.pk)}:
+            value = values.get(subject)
+            before = self.watched.get((rule.pk, subject), QUIET)
+            if before is QUIET and (value is None or value <= limit.above):
+                continue
+            after, event = step(before, limit, now_ms, value)
+            if event == "fired":
+                if on >= MOST_OF_A_RULE:
+                    continue
+                on += 1
+                fired.append(subject)
+            elif event == "resolved":
+                resolved.append(subject)
+            if after.above_since_ms is None:
+                self.watched.pop((rule.pk, subject), None)
+            else:
+                self.watched[rule.pk, subject] = after
+        return sorted(fired), sorted(resolved)
+
+    @transaction.atomic
+    def _write(
+        self, rule: AlertRule, fired: list[str], resolved: list[str], silences: list[AlertSilence], now_ms: int
+    ) -> None:
+        on = {alert.subject: alert for alert in Alert.objects.filter(rule=rule, ended_ms=None)}
+        over = [on.pop(subject) for subject in resolved if subject in on]
+        for alert in over:
+            alert.ended_ms, alert.ended_by, alert.value = now_ms, "below", None
+            alert.save(update_fields=["ended_ms", "ended_by", "value"])
+        new = []
+        for subject in fired:
+            if subject not in on:
+                on[subject] = alert = self._new(rule, subject, now_ms)
+                new.append(alert)
+        for subject, alert in on.items():
+            standing = self.watched.get((rule.pk, subject))
+            if standing is not None and (standing.worst, standing.value) != (alert.worst, alert.value):
+                alert.worst, alert.value = standing.worst, standing.value
+                alert.save(update_fields=["worst", "value"])
+        self._tell(rule, "resolved", over, silences, now_ms)
+        self._tell(rule, "fired", new, silences, now_ms)
+        self._tell_again(rule, [alert for alert in on.values() if alert not in new], silences, now_ms)
+
+    def _new(self, rule: AlertRule, subject: str, now_ms: int) -> Alert:
+        standing = self.watched[rule.pk, subject]
+        return Alert.objects.create(
+            rule=rule, rule_name=rule.name, figure=rule.figure, subject=subject, above=rule.above,
+            severity=rule.severity, since_ms=standing.above_since_ms, fired_ms=now_ms, ended_ms=None,
+            worst=standing.worst, value=standing.value, reminded_ms=None,
+        )  # fmt: skip
+
+    def _tell_again(self, rule: AlertRule, alerts: list[Alert], silences: list[AlertSilence], now_ms: int) -> None:
+        """What began in silence is told when the silence is over, and what goes on as often as the rule says."""
+        late, again = [], []
+        for alert in alerts:
+            if is_silenced(silences, rule, alert.subject):
+                continue
+            told = AlertDelivery.objects.filter(alerts=alert).exclude(state=AlertDelivery.State.SILENCED)
+            if rule.channels.exists() and not told.exists():
+                late.append(alert)
+            elif rule.again_after_minutes:
+                last = alert.reminded_ms or alert.fired_ms
+                if now_ms - last >= rule.again_after_minutes * MINUTE_MS:
+                    alert.reminded_ms = now_ms
+                    alert.save(update_fields=["reminded_ms"])
+                    again.append(alert)
+        self._tell(rule, "fired", late, silences, now_ms)
+        self._tell(rule, "reminder", again, silences, now_ms)
+
+    def _tell(
+        self, rule: AlertRule, event: str, alerts: list[Alert], silences: list[AlertSilence], now_ms: int
+    ) -> None:
+        quiet = [alert for alert in alerts if is_silenced(silences, rule, alert.subject)]
+        loud = [alert for alert in alerts if alert not in quiet]
+        for some, state in ((loud, "waiting"), (quiet, "silenced")):
+            for together in _together(some):
+                put(self.teller, rule.channels.all(), event, together, now_ms, state)
+
+
+def _together(alerts: list[Alert]) -> list[list[Alert]]:
+    return [alerts] if len(alerts) > TOLD_ALONE else [[alert] for alert in alerts]
+
+
+def put(
+    teller: Teller,
+    channels: Iterable[AlertChannel],
+    event: str,
+    alerts: Sequence[Alert],
+    now_ms: int,
+    state: str = "waiting",
+) -> None:
+    """One notice to each channel."""
+    for channel in channels:
+        notice = notice_of(event, alerts, teller.installation, teller.base, channel.language, now_ms)
+        delivery = AlertDelivery.objects.create(
+            channel=channel, channel_name=channel.name, event=event, notice=asdict(notice), state=state,
+            created_at_ms=now_ms, next_try_ms=now_ms, done_ms=None if state == "waiting" else now_ms,
+        )  # fmt: skip
+        delivery.alerts.set(alerts)
+
+
+def is_silenced(silences: Iterable[AlertSilence], rule: AlertRule, subject: str) -> bool:
+    """Whether one of these silences is meant for it."""
+    return any(silence.rule_id in (None, rule.pk) and fnmatchcase(subject, silence.pattern) for silence in silences)
+
+
+def end_alerts(rule: AlertRule, teller: Teller, now_ms: int) -> int:
+    """Before a rule changes, stops or goes: what is on by it is over, and whoever was told hears so. How many."""
+    alerts = list(Alert.objects.filter(rule=rule, ended_ms=None))
+    for alert in alerts:
+        alert.ended_ms, alert.ended_by, alert.value = now_ms, "changed", None
+        alert.save(update_fields=["ended_ms", "ended_by", "value"])
+    silences = list(AlertSilence.objects.filter(until_ms__gt=now_ms))
+    loud = [alert for alert in alerts if not is_silenced(silences, rule, alert.subject)]
+    for together in _together(loud):
+        put(teller, rule.channels.all(), "resolved", together, now_ms)
+    return len(alerts)
+
+
+def clean(now_ms: int) -> None:
+    """Drop what is old: alerts that are over, notices that are done, silences that have ended."""
+    Alert.objects.filter(ended_ms__lt=now_ms - KEPT_MS).delete()
+    for model, done in ((Alert, Q(ended_ms__isnull=False)), (AlertDelivery, ~Q(state=AlertDelivery.State.WAITING))):
+        edge = model.objects.filter(done).order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 1].first()
+        if edge is not None:
+            model.objects.filter(done, id__lte=edge).delete()
+    AlertDelivery.objects.filter(created_at_ms__lt=now_ms - KEPT_MS).delete()
+    AlertSilence.objects.filter(until_ms__lt=now_ms - KEPT_MS).delete()
+
+
+def target_of(channel: AlertChannel) -> Target:
+    """What sending needs of a channel."""
+    mail = None
+    if channel.kind == AlertChannel.Kind.MAIL:
+        of = channel.mail
+        mail = Mail(
+            of["host"], of["port"], of["security"], of["sender"], tuple(of["recipients"]), of.get("user", ""),
+            channel.secret,
+        )  # fmt: skip
+    return Target(channel.kind, channel.address, channel.secret, mail)
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a rule would have done. periods: newest first. truncated: the time limit ended the look before every subject
+    was looked at; seen: how many were. measured: whether there are figures of that time at all."""
+
+    periods: tuple[Period, ...]
+    seen: int
+    subjects: int
+    truncated: bool
+    measured: bool
+
+
+def dry_run(rule: AlertRule, past: Past, from_ms: int, to_ms: int, out_of_time: object) -> DryRun:
+    """The rule over the past. out_of_time() -> whether to stop."""
+    figure = FIGURES[rule.figure]
+    labels = past.labels(figure.metric, from_ms, to_ms)
+    if figure.of_groups:
+        labels = [label for label in labels if fnmatchcase(label, rule.pattern)]
+    found: list[Period] = []
+    seen = 0
+    measured = False
+    truncated = False
+    for label in labels:
+        if callable(out_of_time) and out_of_time():
+            truncated = True
+            break
+        figures: Figures = figure.of_past(past, label, from_ms, to_ms)
+        measured = measured or any(value is not None for _, value in figures)
+        found += periods(label, limit_of(rule), figures)
+        seen += 1
+    found.sort(key=lambda period: -period.fired_ms)
+    return DryRun(tuple(found), seen, len(labels), truncated, measured)
+
+
+def by_rule() -> dict[int, int]:
+    """Rule -> how many alerts are on by it."""
+    counts: dict[int, int] = defaultdict(int)
+    for rule in Alert.objects.filter(ended_ms=None, rule__isnull=False).values_list("rule_id", flat=True):
+        counts[rule] += 1
+    return counts

@@ -1,0 +1,24 @@
+"""The history, as alerts ask it."""
+
+from __future__ import annotations
+
+from .figures import Figures, Past
+
+
+class HistoryPast:
+    """`Past` of the history that this process keeps."""
+
+    def labels(self, metric: str, from_ms: int, to_ms: int) -> list[str]:
+        from ..history import series
+
+        return series.labels(metric) if series.METRICS[metric].kind != "broker" else [""]
+
+    def figures(self, metric: str, label: str, from_ms: int, to_ms: int) -> Figures:
+        from ..history import series
+
+        found = series.series(metric, label, from_ms, to_ms, points=series.MOST_POINTS)
+        return list(zip(found.times_at_ms, found.highs, strict=True))
+
+
+def past() -> Past:
+    return HistoryPast()

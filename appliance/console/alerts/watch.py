@@ -1,0 +1,134 @@
+"""The two threads of alerts: one judges what was measured, one sends what there is to tell."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from django.db import DatabaseError, connection
+
+from ...engine.service_thread import ServiceThread
+from ..alert_models import AlertDelivery
+from ..models import now_ms
+from . import book
+from .book import Judge, Teller
+from .chat import Notice
+from .figures import Measured
+from .sending import Target, send
+
+logger = logging.getLogger(__name__)
+
+#: Whether there is a new sample is looked at so often; the history takes one every 30 s.
+LOOK_S = 5.0
+#: A look for notices whose next try is due.
+SENDING_S = 2.0
+CLEAN_MS = 3_600_000
+
+
+class AlertWatch(ServiceThread):
+    """The thread `alerts`: judges each new sample. measure() -> (its number, its figures); number 0: there is none."""
+
+    def __init__(
+        self, measure: Callable[[], tuple[int, Measured]], teller: Callable[[], Teller], wake: Callable[[], None]
+    ) -> None:
+        super().__init__("alerts")
+        # Constant after construction.
+        self._measure = measure
+        self._teller = teller
+        self._wake = wake
+        # This thread's.
+        self._judge: Judge | None = None
+        self._judged = 0
+        self._cleaned_ms = 0
+        self._complained = ""
+
+    def run(self) -> None:
+        try:
+            while not self.stopped:
+                self.wait(LOOK_S)
+                if not self.stopped:
+                    self._look()
+        finally:
+            connection.close()
+
+    def _look(self) -> None:
+        """Never raises: what fails now is read anew and judged the next time, and logged once."""
+        try:
+            number, measured = self._measure()
+            if number == self._judged:
+                return
+            now = now_ms()
+            if self._judge is None:
+                judge = Judge(self._teller())
+                judge.begin(now)
+                self._judge = judge
+            self._judge.look(measured, now)
+            self._judged = number
+            self._wake()
+            if now - self._cleaned_ms >= CLEAN_MS:
+                book.clean(now)
+                self._cleaned_ms = now
+            self._complained = ""
+        except (DatabaseError, OSError) as error:
+            self._judge = None
+            connection.close()
+            if str(error) != self._complained:
+                self._complained = str(error)
+                logger.error("alerts: they are judged later: %s", error)
+        except Exception:
+            self._judge = None
+            connection.close()
+            logger.exception("alerts: a look failed")
+
+
+class AlertSender(ServiceThread):
+    """The thread `alerts-sending`: sends notices one after the other, each until it was taken or given up."""
+
+    def __init__(self, send: Callable[[Target, Notice], str | None] = send) -> None:
+        super().__init__("alerts-sending")
+        # Constant after construction.
+        self._send = send
+
+    def run(self) -> None:
+        try:
+            while not self.stopped:
+                self.wait(SENDING_S)
+                try:
+                    while not self.stopped and self.send_next(now_ms()):
+                        pass
+                except (DatabaseError, OSError) as error:
+                    connection.close()
+                    logger.error("alerts: notices are sent later: %s", error)
+                except Exception:
+                    connection.close()
+                    logger.exception("alerts: a notice could not be sent")
+        finally:
+            connection.close()
+
+    def send_next(self, at_ms: int) -> bool:
+        """Try the notice that waits longest; False when none is due."""
+        waiting = AlertDelivery.objects.filter(state=AlertDelivery.State.WAITING, next_try_ms__lte=at_ms)
+        delivery = waiting.select_related("channel").order_by("next_try_ms", "id").first()
+        if delivery is None:
+            return False
+        if delivery.channel is None:
+            why: str | None = "the channel was deleted"
+            delivery.tries = len(book.RETRY_AFTER_MS)
+        else:
+            why = self._send(book.target_of(delivery.channel), Notice(**delivery.notice))
+        note_try(delivery, why, now_ms())
+        return True
+
+
+def note_try(delivery: AlertDelivery, why: str | None, at_ms: int) -> None:
+    """Write down what became of a try, and when the next one is."""
+    delivery.tries += 1
+    delivery.why = why or ""
+    if why is None:
+        delivery.state, delivery.done_ms = AlertDelivery.State.SENT, at_ms
+    elif delivery.tries > len(book.RETRY_AFTER_MS):
+        delivery.state, delivery.done_ms = AlertDelivery.State.FAILED, at_ms
+        logger.error("alerts: channel %s was not told: %s", delivery.channel_name, why)
+    else:
+        delivery.next_try_ms = at_ms + book.RETRY_AFTER_MS[delivery.tries - 1]
+    delivery.save(update_fields=["tries", "why", "state", "done_ms", "next_try_ms"])

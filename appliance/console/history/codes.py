@@ -1,0 +1,56 @@
+"""Figures as two bytes each: on a scale of equal ratios, so that a lag of 3 and a log of terabytes are told alike.
+
+A figure comes back within 0.03 % (below one, within 0.0003), rounded to four digits; whole numbers below a thousand
+come back as they were.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from array import array
+from collections.abc import Iterable
+
+#: The code of what was not measured.
+NONE = 0xFFFF
+_MOST = NONE - 1
+#: Codes for each factor of e: the largest figure is e^36, a few thousand tera.
+_SCALE = _MOST / 36.0
+_LEVEL = 6
+#: What each code stands for, as far as somebody asked; replaced entries are equal.
+_known: dict[int, float] = {0: 0.0}
+
+
+def encode(value: float | None) -> int:
+    """The code of a figure; what is below zero counts as zero."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    return min(_MOST, round(math.log1p(max(0.0, value)) * _SCALE))
+
+
+def decode(code: int) -> float | None:
+    if code == NONE:
+        return None
+    value = _known.get(code)
+    if value is None:
+        value = math.expm1(code / _SCALE)
+        nearest = round(value)
+        if abs(value - nearest) < 0.0004 * value:  # a count, nearly always
+            value = float(nearest)
+        value = _known[code] = float(f"{value:.4g}")
+    return value
+
+
+def blank(count: int) -> array[int]:
+    """So many codes of nothing measured."""
+    return array("H", b"\xff\xff" * count)
+
+
+def pack(codes: Iterable[int]) -> bytes:
+    return zlib.compress(array("H", codes).tobytes(), _LEVEL)
+
+
+def unpack(data: bytes) -> array[int]:
+    codes = array("H")
+    codes.frombytes(zlib.decompress(data))
+    return codes

@@ -1,0 +1,380 @@
+"""Takes what is measured every 30 seconds and keeps it: the hour under way in memory, written every few minutes.
+
+A figure belongs to the slot of the wall clock in which it was taken. A slot in which nothing was taken, because nothing
+ran, stays empty; so does that of a figure that was not known. When the clock jumps, another hour is opened, and what is
+known of it already is taken up again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ... import runtime
+from ...engine.clock import SYSTEM, Clock
+from ...engine.errors import AdminError
+from ...engine.service_thread import ServiceThread
+from . import codes
+from .file import (
+    DAY_MS,
+    FINE_MS,
+    FINE_SLOTS,
+    HOUR_MS,
+    HOURS_OF_A_DAY,
+    MAX_BYTES,
+    HistoryFile,
+    Span,
+    bits,
+    coarse_of,
+)
+
+if TYPE_CHECKING:
+    from ...engine.window.measurements import Measurement
+
+logger = logging.getLogger(__name__)
+
+#: Between two writes of the hour under way: so much is lost by a kill.
+WRITE_EVERY_S = 300.0
+#: Between lists of figures, and between pieces of a write, so that others have the interpreter.
+REST_S = 0.005
+#: Rows made, or read, in one piece.
+PIECE = 100
+#: Series that are followed at once: bounds memory. The broker's and the groups' come first.
+MOST_SERIES = 30_000
+_RETRY_S = 60.0
+
+
+class Hour:
+    """The figures of one hour, slot by slot. A series that was zero whenever it was measured takes no array."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.taken = bytearray(FINE_SLOTS)
+        self.rows: dict[int, array[int]] = {}
+        #: Series that were zero in every slot that was taken.
+        self.zeros: set[int] = set()
+        #: Rows that changed since they were written.
+        self.changed: set[int] = set()
+
+    def put(self, slot: int, figures: Iterable[tuple[int, float | None]]) -> None:
+        """What was measured in a slot: all of it."""
+        first = not any(self.taken)
+        again = bool(self.taken[slot])
+        seen = set()
+        for series, value in figures:
+            code = codes.encode(value)
+            seen.add(series)
+            row = self.rows.get(series)
+            if row is None:
+                if code == 0 and (first or series in self.zeros):
+                    self.zeros.add(series)
+                    continue
+                row = self._row(series)
+            if again or code != codes.NONE:
+                row[slot] = code
+                self.changed.add(series)
+        for series in [series for series in self.zeros if series not in seen]:
+            self._row(series)  # it is not there any more, or not known
+        if again:
+            for series, row in self.rows.items():
+                if series not in seen:
+                    row[slot] = codes.NONE
+        self.taken[slot] = 1
+
+    def _row(self, series: int) -> array[int]:
+        """An array of its own from now on."""
+        row = codes.blank(FINE_SLOTS)
+        if series in self.zeros:
+            self.zeros.discard(series)
+            for slot, taken in enumerate(self.taken):
+                if taken:
+                    row[slot] = 0
+        self.rows[series] = row
+        self.changed.add(series)
+        return row
+
+    def codes_of(self, series: int) -> array[int] | None:
+        """Its codes, a copy; None when nothing of it was measured."""
+        row = self.rows.get(series)
+        if row is not None:
+            return array("H", row)
+        if series not in self.zeros:
+            return None
+        return array("H", [0 if taken else codes.NONE for taken in self.taken])
+
+
+class Recorder(ServiceThread):
+    """The thread `metric-history` of the console. Owns the file; `hour` is read by anyone under `lock`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        measure: Callable[[], Iterator[list[Measurement]]] | None = None,
+        clock: Clock = SYSTEM,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        super().__init__("metric-history", clock)
+        # Constant after construction.
+        self.directory = directory
+        self._measure = measure or (lambda: runtime.window().measurements(FINE_MS // 1000))
+        self._max_bytes = max_bytes
+        # Guards `hour` and `_ids`, for the time of a few hundred steps.
+        self.lock = threading.Lock()
+        self.hour: Hour | None = None
+        #: Of the last sample, in that hour.
+        self._slot: int | None = None
+        self._ids: dict[str, dict[str, int]] = {}
+        # Owned by the thread.
+        self._file: HistoryFile | None = None
+        self._new: list[tuple[int, str, str]] = []
+        self._last_id = 0
+        self._tidied: int | None = None
+        self._wrote_at = 0.0
+        #: Why nothing is written, as SQLite says it; replaced by the thread.
+        self.failure: str | None = None
+        #: Processor seconds that samples and writes took, and how many samples there were.
+        self.sample_s = self.write_s = 0.0
+        self.samples = 0
+
+    # --- the thread
+
+    def run(self) -> None:
+        while not self.stopped:
+            now_ms = self.clock.wall_ms()
+            # In the middle of a slot, so that no small step of the clock leaves one out.
+            left = (FINE_MS - (now_ms - FINE_MS // 2) % FINE_MS) / 1000
+            if self.wait(left):
+                continue
+            if not self.stopped:
+                self.step()
+        self._close()
+
+    def step(self) -> None:
+        """Take one sample, and write when it is time. A failure is told and tried again."""
+        try:
+            if self._file is None:
+                self._open()
+            self.sample(self.clock.wall_ms())
+            if self.clock.monotonic() - self._wrote_at >= WRITE_EVERY_S:
+                self.write()
+        except (AdminError, runtime.EngineNotRunning):
+            pass  # the engine starts or stops, or has no broker: a gap
+        except (sqlite3.Error, OSError) as error:
+            if self.failure is None:
+                logger.warning("history: what is measured cannot be kept: %s", error)
+            self.failure = str(error)
+            self._wrote_at = self.clock.monotonic() - WRITE_EVERY_S + _RETRY_S
+        except Exception:
+            logger.exception("history: a sample failed")
+
+    def _close(self) -> None:
+        try:
+            if self._file is not None:
+                self.write(rest=False)
+        except (sqlite3.Error, OSError) as error:
+            logger.warning("history: the last minutes cannot be kept: %s", error)
+        finally:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def _open(self) -> None:
+        file = HistoryFile(self.directory, self._max_bytes)
+        ids: dict[str, dict[str, int]] = {}
+        for number, name, label in file.all_series():
+            ids.setdefault(name, {})[label] = number
+            self._last_id = max(self._last_id, number)
+        with self.lock:
+            self._ids = ids
+        self._new.clear()
+        self._file = file
+        self._wrote_at = self.clock.monotonic()
+
+    # --- a sample
+
+    def sample(self, wall_ms: int) -> None:
+        """Take every figure, and put all of them into their slot at once."""
+        begun = time.thread_time()
+        number, slot = wall_ms // HOUR_MS, wall_ms % HOUR_MS // FINE_MS
+        figures: list[tuple[int, float | None]] = []
+        for measurements in self._measure():
+            with self.lock:
+                figures += [(self._id(one.name, one.label), one.value) for one in measurements]
+            if self.stopped:
+                return
+            self.wait(REST_S)
+        if len(figures) > MOST_SERIES:
+            figures = figures[-MOST_SERIES:]
+        hour = self.hour
+        if hour is None or hour.number != number:
+            if hour is not None:
+                self.write()
+            hour = self._take_up(number)
+        with self.lock:
+            hour.put(slot, figures)
+            self.hour, self._slot = hour, slot
+        self.samples += 1
+        self.sample_s += time.thread_time() - begun
+
+    def _id(self, name: str, label: str) -> int:
+        known = self._ids.setdefault(name, {})
+        number = known.get(label)
+        if number is None:
+            self._last_id += 1
+            number = known[label] = self._last_id
+            self._new.append((number, name, label))
+        return number
+
+    def _take_up(self, number: int) -> Hour:
+        """An hour as it was left, when this process or one before was in it."""
+        hour = Hour(number)
+        file = self._file
+        known = None if file is None else file.span("fine", number)
+        if file is None or known is None:
+            return hour
+        hour.taken[:] = known.taken
+        for series, data in file.rows("fine", number):
+            hour.rows[series] = codes.unpack(data)
+        hour.zeros = {
+            series for of_name in self._ids.values() for series in of_name.values() if known.is_zero(series)
+        } - hour.rows.keys()
+        return hour
+
+    # --- writing
+
+    def write(self, *, rest: bool = True) -> None:
+        """Write what changed in the hour under way; after midnight the day before once more, coarsely."""
+        file, hour = self._file, self.hour
+        if file is None or hour is None:
+            return
+        begun = time.thread_time()
+        with self.lock:
+            changed = {series: array("H", hour.rows[series]) for series in hour.changed}
+            facts = Span(bytes(hour.taken), bits(hour.zeros))
+            hour.changed.clear()
+            new = self._new[:]
+        try:
+            rows = list(self._packed(changed, rest))
+            with file.db:
+                file.db.execute("BEGIN")
+                file.add_series(new)
+                file.put("fine", hour.number, facts, rows)
+        except (sqlite3.Error, OSError):
+            with self.lock:
+                hour.changed |= changed.keys()
+            raise
+        self.failure = None
+        del self._new[: len(new)]
+        self._wrote_at = self.clock.monotonic()
+        if rest and self._tidied != hour.number:
+            self._tidied = hour.number
+            self._tidy(file, hour.number)
+        self.write_s += time.thread_time() - begun
+
+    def _packed(self, rows: dict[int, array[int]], rest: bool) -> Iterator[tuple[int, bytes]]:
+        for n, (series, row) in enumerate(rows.items(), 1):
+            yield series, codes.pack(row)
+            if rest and not n % PIECE:
+                self.wait(REST_S)
+
+    def _tidy(self, file: HistoryFile, hour: int) -> None:
+        """Once an hour: days that are over become coarse, and what has expired or does not fit goes."""
+        today = hour // HOURS_OF_A_DAY
+        for day in file.days_to_make(today):
+            self._make_coarse(file, day)
+            if self.stopped:
+                return
+        dropped = file.make_room(hour, today * HOURS_OF_A_DAY)
+        if dropped:
+            logger.info("history: dropped %s", "; ".join(dropped))
+        if len(file.all_series()) > MOST_SERIES:
+            with self.lock:
+                living = set() if self.hour is None else self.hour.rows.keys() | self.hour.zeros
+            gone = set(file.forget_series(living))
+            with self.lock:
+                for of_name in self._ids.values():
+                    for label in [label for label, number in of_name.items() if number in gone]:
+                        del of_name[label]
+
+    def _make_coarse(self, file: HistoryFile, day: int) -> None:
+        first = day * HOURS_OF_A_DAY
+        spans = file.spans("fine", first, first + HOURS_OF_A_DAY - 1)
+        taken = bytearray(DAY_MS // (HOUR_MS // 4))
+        for hour, span in spans.items():
+            for quarter in range(4):
+                each = FINE_SLOTS // 4
+                taken[(hour - first) * 4 + quarter] = any(span.taken[quarter * each : (quarter + 1) * each])
+        made: list[tuple[int, bytes]] = []
+        zeros = []
+        for n, (series, _, _) in enumerate(file.all_series(), 1):
+            data = file.rows_of("fine", series, first, first + HOURS_OF_A_DAY - 1)
+            measured = [hour for hour, span in spans.items() if hour in data or span.is_zero(series)]
+            if not measured:
+                continue
+            if not data and len(measured) == len(spans):
+                zeros.append(series)
+                continue
+            hours = {
+                hour: codes.unpack(data[hour])
+                if hour in data
+                else array("H", [0 if one else codes.NONE for one in spans[hour].taken])
+                for hour in measured
+            }
+            columns = coarse_of(hours, day)
+            made.append((series, codes.pack(codes.encode(value) for column in columns for value in column)))
+            if not n % PIECE:
+                self.wait(REST_S)
+                if self.stopped:
+                    return
+        with file.db:
+            file.db.execute("BEGIN")
+            file.put("coarse", day, Span(bytes(taken), bits(zeros)), made)
+
+    # --- anyone
+
+    def series_id(self, name: str, label: str) -> int | None:
+        with self.lock:
+            return self._ids.get(name, {}).get(label)
+
+    def labels(self, name: str) -> list[str]:
+        """Of what something is measured under this name."""
+        with self.lock:
+            return list(self._ids.get(name, ()))
+
+    @property
+    def hour_number(self) -> int | None:
+        """The hour under way."""
+        hour = self.hour
+        return None if hour is None else hour.number
+
+    def newest(self, names: Iterable[str]) -> tuple[int, dict[str, dict[str, float]]]:
+        """(number of the sample, name -> label -> value) of the last sample of this process; what was not known is
+        left out. (0, {}) before the first."""
+        found: dict[str, dict[str, float]] = {}
+        number = self.samples
+        for name in names:
+            with self.lock:
+                hour, slot = self.hour, self._slot
+                if hour is None or slot is None:
+                    return 0, {}
+                taken = [
+                    (label, hour.rows[series][slot] if series in hour.rows else 0)
+                    for label, series in self._ids.get(name, {}).items()
+                    if series in hour.rows or series in hour.zeros
+                ]
+            values = ((label, codes.decode(code)) for label, code in taken)
+            found[name] = {label: value for label, value in values if value is not None}
+        return number, found
+
+    def present(self, series: int) -> tuple[int, array[int]] | None:
+        """(hour under way, a series' codes of it); None when nothing of it was measured."""
+        with self.lock:
+            hour = self.hour
+            found = None if hour is None else hour.codes_of(series)
+            return None if hour is None or found is None else (hour.number, found)

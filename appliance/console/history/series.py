@@ -1,0 +1,299 @@
+"""What was measured, asked for by name: `series("group_lag", "billing", from_ms, to_ms)`."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from ... import runtime
+from ...engine.errors import InvalidInput
+from . import codes
+from .file import (
+    COARSE_MS,
+    COARSE_SLOTS,
+    DAY_MS,
+    FINE_MS,
+    FINE_SLOTS,
+    HOUR_MS,
+    HOURS_OF_A_DAY,
+    NAME,
+    HistoryFile,
+)
+from .recorder import Recorder
+
+#: The most points that are told at once.
+MOST_POINTS = 2000
+#: Steps that a chart takes by itself, in seconds.
+STEPS_S = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
+_EACH = COARSE_MS // FINE_MS
+
+
+class Metric(NamedTuple):
+    """kind: of what it is: "broker", "topic" or "group". unit: "messages", "messages/s", "bytes", "bytes/s", "ms",
+    "%" or ""."""
+
+    kind: str
+    unit: str
+
+
+#: What is measured, by name.
+METRICS = {
+    "in_rate": Metric("broker", "messages/s"),
+    "out_rate": Metric("broker", "messages/s"),
+    "in_bytes_rate": Metric("broker", "bytes/s"),
+    "out_bytes_rate": Metric("broker", "bytes/s"),
+    "lag": Metric("broker", "messages"),
+    "lag_ms": Metric("broker", "ms"),
+    "dead_letters": Metric("broker", "messages"),
+    "retries": Metric("broker", "messages"),
+    "half_messages": Metric("broker", "messages"),
+    "delayed_messages": Metric("broker", "messages"),
+    "timed_messages": Metric("broker", "messages"),
+    "delayed_late_ms": Metric("broker", "ms"),
+    "timed_late_ms": Metric("broker", "ms"),
+    "sync_ms": Metric("broker", "ms"),
+    "log_bytes": Metric("broker", "bytes"),
+    "unsynced_bytes": Metric("broker", "bytes"),
+    "disk_used_percent": Metric("broker", "%"),
+    "memory_bytes": Metric("broker", "bytes"),
+    "connections": Metric("broker", ""),
+    "topic_in_rate": Metric("topic", "messages/s"),
+    "topic_out_rate": Metric("topic", "messages/s"),
+    "topic_messages": Metric("topic", "messages"),
+    "topic_bytes": Metric("topic", "bytes"),
+    "group_lag": Metric("group", "messages"),
+    "group_lag_ms": Metric("group", "ms"),
+    "group_out_rate": Metric("group", "messages/s"),
+    "group_dead_letters": Metric("group", "messages"),
+    "group_retries": Metric("group", "messages"),
+}
+_WHOSE = {
+    "broker": gettext_noop("%(name)s is measured of the broker; name no topic and no group."),
+    "topic": gettext_noop("%(name)s is measured of a topic; name one."),
+    "group": gettext_noop("%(name)s is measured of a group; name one."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Values at equal steps, oldest first. times_at_ms: where each step begins. averages, lows, highs: of what was
+    measured in it; None: nothing was, since nothing ran or it was not known. step_ms: how long a step is."""
+
+    name: str
+    label: str
+    unit: str
+    step_ms: int
+    times_at_ms: tuple[int, ...]
+    averages: tuple[float | None, ...]
+    lows: tuple[float | None, ...]
+    highs: tuple[float | None, ...]
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything."""
+        return any(value is not None for value in self.averages)
+
+
+_recorder: Recorder | None = None
+
+
+def use(recorder: Recorder | None) -> None:
+    """Whose hour under way is told of, and where its file is. Called at the start, and by tests."""
+    global _recorder
+    _recorder = recorder
+
+
+def recorder() -> Recorder | None:
+    """Who measures in this process."""
+    return _recorder
+
+
+def _directory() -> Path:
+    return runtime.place().directory if _recorder is None else _recorder.directory
+
+
+def step_for(from_ms: int, to_ms: int, points: int) -> int:
+    """The smallest step, in ms, that makes at most so many points."""
+    span_s = max(1, (to_ms - from_ms) // 1000)
+    longest = STEPS_S[-1]
+    return 1000 * next(
+        (step for step in STEPS_S if span_s <= step * points), -(-span_s // (longest * points)) * longest
+    )
+
+
+def kind_of(name: str) -> str:
+    """Of what a figure is: "broker", "topic" or "group". InvalidInput."""
+    metric = METRICS.get(name)
+    if metric is None:
+        raise InvalidInput("metric", _("Nothing is measured under this name. There are: %s.") % ", ".join(METRICS))
+    return metric.kind
+
+
+def series(name: str, label: str, from_ms: int, to_ms: int, points: int = 300, step_ms: int | None = None) -> History:
+    """What was measured of one thing in [from_ms, to_ms), in `points` steps at most, or in steps of `step_ms`.
+
+    label: the topic or group; "" for the broker. 30 seconds is the smallest step. What was never measured has no
+    values; whether a topic or group exists is not asked. Any thread. InvalidInput.
+    """
+    kind = kind_of(name)
+    if (kind == "broker") == bool(label):
+        raise InvalidInput("metric", _(_WHOSE[kind]) % {"name": name})
+    if from_ms >= to_ms:
+        raise InvalidInput("to", _("The end time is before the start time."))
+    if not 1 <= points <= MOST_POINTS:
+        raise InvalidInput("points", _("There may be 1 to %d points.") % MOST_POINTS)
+    step = step_for(from_ms, to_ms, points) if step_ms is None else step_ms
+    if step < FINE_MS or step % FINE_MS:
+        raise InvalidInput("step", _("A step is 30 seconds, or several times that."))
+    first = from_ms // step * step
+    count = -(-(to_ms - first) // step)
+    if count > MOST_POINTS:
+        raise InvalidInput(
+            "step",
+            _("These are %(count)d steps; at most %(limit)d are told at once.")
+            % {"count": count, "limit": MOST_POINTS},
+        )
+    steps = _Steps(first, step, count)
+    try:
+        _read(steps, name, label)
+    except (sqlite3.Error, FileNotFoundError):
+        pass  # it cannot be read now; what is in memory stands
+    _add_present(steps, name, label)
+    times = tuple(range(first, first + count * step, step))
+    return History(name, label, METRICS[name].unit, step, times, *steps.columns())
+
+
+def labels(name: str) -> list[str]:
+    """The topics or groups of which something was measured under this name."""
+    known = set() if _recorder is None else set(_recorder.labels(name))
+    try:
+        with _Reader() as file:
+            known.update(file.labels(name))
+    except (sqlite3.Error, FileNotFoundError):
+        pass
+    return sorted(known)
+
+
+class _Reader:
+    """The file, for one question."""
+
+    def __enter__(self) -> HistoryFile:
+        directory = _directory()
+        if not (directory / NAME).exists():
+            raise FileNotFoundError(NAME)
+        self._file = HistoryFile(directory, reading=True)
+        return self._file
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+
+class _Steps:
+    """What falls into each step."""
+
+    def __init__(self, first: int, step: int, count: int) -> None:
+        self.first, self.step, self.count = first, step, count
+        self.end = first + step * count
+        self._sums = array("d", bytes(8 * count))
+        self._counts = array("L", bytes(array("L").itemsize * count))
+        self._lows = array("d", bytes(8 * count))
+        self._highs = array("d", bytes(8 * count))
+
+    def add(self, at_ms: int, value: float, low: float, high: float, weight: int = 1) -> None:
+        place = (at_ms - self.first) // self.step
+        if not 0 <= place < self.count:
+            return
+        counts = self._counts
+        if not counts[place] or low < self._lows[place]:
+            self._lows[place] = low
+        if not counts[place] or high > self._highs[place]:
+            self._highs[place] = high
+        counts[place] += weight
+        self._sums[place] += value * weight
+
+    def add_fine(self, hour: int, row: array[int]) -> None:
+        base = hour * HOUR_MS
+        for slot, code in enumerate(row):
+            if code != codes.NONE:
+                value = codes.decode(code) or 0.0
+                self.add(base + slot * FINE_MS, value, value, value)
+
+    def add_coarse(self, day: int, row: array[int]) -> None:
+        """A quarter of an hour counts as its 30 samples; steps that are shorter are all given its average."""
+        base = day * DAY_MS
+        for slot in range(COARSE_SLOTS):
+            code = row[slot]
+            if code == codes.NONE:
+                continue
+            at = base + slot * COARSE_MS
+            value, low, high = (
+                codes.decode(row[slot + column]) or 0.0 for column in (0, COARSE_SLOTS, 2 * COARSE_SLOTS)
+            )
+            if self.step >= COARSE_MS:
+                self.add(at, value, low, high, _EACH)
+            else:
+                for n in range(COARSE_MS // self.step):
+                    self.add(at + n * self.step, value, low, high)
+
+    def columns(self) -> Iterator[tuple[float | None, ...]]:
+        counts = self._counts
+        yield tuple(
+            None if not count else float(f"{total / count:.6g}")
+            for total, count in zip(self._sums, counts, strict=True)
+        )
+        for column in (self._lows, self._highs):
+            yield tuple(None if not count else value for value, count in zip(column, counts, strict=True))
+
+
+def _read(steps: _Steps, name: str, label: str) -> None:
+    """Add what the file holds: of days that were made coarse those values where the steps are no finer, or where
+    nothing finer is left."""
+    with _Reader() as file:
+        series = file.series_id(name, label)
+        if series is None:
+            return
+        present = None if _recorder is None else _recorder.hour_number
+        first_day, last_day = steps.first // DAY_MS, (steps.end - 1) // DAY_MS
+        first_hour, last_hour = steps.first // HOUR_MS, (steps.end - 1) // HOUR_MS
+        days = file.spans("coarse", first_day, last_day)
+        if present is not None:  # of days to come, when the clock was set back
+            days = {day: span for day, span in days.items() if day < present // HOURS_OF_A_DAY}
+        fine_days = {hour // HOURS_OF_A_DAY for hour in file.span_numbers("fine")}
+        coarse = {day for day in days if steps.step >= COARSE_MS or day not in fine_days}
+        rows = file.rows_of("coarse", series, first_day, last_day) if coarse else {}
+        for day in coarse:
+            if day in rows:
+                steps.add_coarse(day, codes.unpack(rows[day]))
+            elif days[day].is_zero(series):
+                none, zero = codes.NONE, 0
+                steps.add_coarse(day, array("H", [zero if one else none for one in days[day].taken] * 3))
+        hours = {
+            hour: span
+            for hour, span in file.spans("fine", first_hour, last_hour).items()
+            if hour // HOURS_OF_A_DAY not in coarse and hour != present
+        }
+        rows = file.rows_of("fine", series, first_hour, last_hour) if hours else {}
+        for hour, span in hours.items():
+            if hour in rows:
+                steps.add_fine(hour, codes.unpack(rows[hour]))
+            elif span.is_zero(series):
+                steps.add_fine(hour, array("H", [0 if one else codes.NONE for one in span.taken]))
+
+
+def _add_present(steps: _Steps, name: str, label: str) -> None:
+    if _recorder is None:
+        return
+    series = _recorder.series_id(name, label)
+    found = None if series is None else _recorder.present(series)
+    if found is not None:
+        steps.add_fine(*found)
+
+
+assert FINE_SLOTS * FINE_MS == HOUR_MS

@@ -1,0 +1,124 @@
+"""What an expression finds among all messages of a topic, as a file: with all there is of each, or as a list."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import msgspec
+from django.utils.translation import gettext_lazy as _
+
+from ..access import VIEWER
+from ..spreadsheet import cell
+from .message_lines import line_of, summary_of
+from .registry import kind
+from .work import Work
+
+#: All of each message, its body too.
+EXPORT = "message-export"
+#: Where they are only; of those that a look into bodies found, for who may read bodies.
+SEARCH, BODY_SEARCH = "message-search", "message-body-search"
+FORMATS = ("ndjson", "csv")
+
+#: How long the job works between two rests.
+SLICE_MS = 8.0
+_SHOWN = 20
+NO_NAME = re.compile(r"[^0-9A-Za-z._%@-]")
+
+_WORDS = {
+    "messages": _("messages"), "found": _("found"), "other": _("not wanted"), "unreadable": _("unreadable or expired"),
+    "undecided": _("not judged"),
+}  # fmt: skip
+
+
+@kind(EXPORT, title=_("Export messages"), start=VIEWER.with_grants("may_read_bodies", "may_export"), words=_WORDS,
+      bad=("unreadable", "undecided"))  # fmt: skip
+def export(work: Work) -> None:
+    _write(work, True)
+
+
+@kind(SEARCH, title=_("Search messages"), start=VIEWER, words=_WORDS, bad=("unreadable", "undecided"))
+def search(work: Work) -> None:
+    _write(work, False)
+
+
+@kind(BODY_SEARCH, title=_("Search message bodies"), start=VIEWER.with_grants("may_read_bodies"), words=_WORDS,
+      bad=("unreadable", "undecided"))  # fmt: skip
+def search_bodies(work: Work) -> None:
+    _write(work, False)
+
+
+def _write(work: Work, whole: bool) -> None:
+    asked = work.parameters
+    topic, form = asked["topic"], asked["format"]
+    ask: Any = work.window.message_copies if whole else work.window.messages
+    counts = dict.fromkeys(("found", "other", "unreadable", "undecided"), 0)
+    first: list[str] = []
+    path = work.file(f"messages-{NO_NAME.sub('_', topic)[:80]}.{form}")
+    cursor = None
+    make = line_of if whole else summary_of
+    with path.open("wb") as file:
+        out = CsvFile(file, make) if form == "csv" else LinesFile(file, make)
+        while True:
+            page = ask(
+                topic, queue_id=asked.get("queue_id"), from_ms=asked.get("from_ms"), to_ms=asked.get("to_ms"),
+                newest_first=False, cursor=cursor, limit=500, filter_text=asked.get("filter"), budget_ms=SLICE_MS,
+            )  # fmt: skip
+            for number, row in enumerate(page.rows):
+                out.write(row)
+                if not whole and len(first) < _SHOWN:
+                    first.append(f"{row.topic}/{row.queue_id}/{row.queue_offset}")
+                if number % 16 == 15:
+                    work.check()
+            counts["found"] += len(page.rows)
+            counts["unreadable"] += page.skipped
+            counts["undecided"] += page.undecided
+            done = page.seen
+            # Of what retention took away meanwhile nothing was seen; it is in no other count.
+            counts["other"] = max(0, done - sum(counts[name] for name in ("found", "unreadable", "undecided")))
+            work.progress(done, page.total, "messages", **counts)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+    work.result({"read": done, **counts, "bytes": page.seen_bytes} | ({"first": " ".join(first)} if first else {}))
+
+
+class LinesFile:
+    """NDJSON."""
+
+    def __init__(self, file: BinaryIO, make_line: Callable[[Any], dict[str, Any]]) -> None:
+        self._file = file
+        self._line = make_line
+
+    def write(self, row: Any) -> None:
+        self._file.write(msgspec.json.encode(self._line(row)) + b"\n")
+
+
+class CsvFile:
+    """For spreadsheets, which run a text that begins like a formula: such a cell gets a quote before it."""
+
+    def __init__(self, file: BinaryIO, make_line: Callable[[Any], dict[str, Any]]) -> None:
+        self._file = file
+        self._text = io.StringIO(newline="")
+        self._rows = csv.writer(self._text)
+        self._line = make_line
+        self._titled = False
+
+    def write(self, row: Any) -> None:
+        line = self._line(row)
+        line["keys"] = " ".join(line["keys"])
+        if "body" in line:
+            line["properties"] = json.dumps(line["properties"], ensure_ascii=False)
+            body = line.pop("body")
+            line |= {"body_encoding": body["encoding"], "body": body["data"]}
+        if not self._titled:
+            self._rows.writerow(line)
+            self._titled = True
+        self._rows.writerow([cell(value) for value in line.values()])
+        self._file.write(self._text.getvalue().encode())
+        self._text.seek(0)
+        self._text.truncate()

@@ -1,0 +1,79 @@
+"""What can be a job: a name, a function, and who may start it and see what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from django.utils.functional import Promise
+
+from ..access import ADMIN, Rule
+
+if TYPE_CHECKING:
+    from .work import Work
+
+Text: TypeAlias = str | Promise
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """title: what it does, in the reader's language. start: who may start and cancel it. fetch: who may see it and take
+    its files. words: its units and the names of its counts, for pages; bad: those of the counts that are failures.
+    goes_on: it is run again after a restart. alone: only one of this kind is waiting or running at a time.
+    """
+
+    name: str
+    title: Text
+    run: Callable[[Work], None]
+    start: Rule
+    fetch: Rule
+    words: Mapping[str, Text] = field(default_factory=dict)
+    bad: tuple[str, ...] = ()
+    goes_on: bool = False
+    alone: bool = False
+
+    def word(self, name: str) -> str:
+        """A unit or the name of a count, in the reader's language."""
+        return str(self.words.get(name, name.replace("_", " ")))
+
+
+_kinds: dict[str, Kind] = {}
+
+
+def kind(
+    name: str,
+    *,
+    title: Text,
+    start: Rule,
+    fetch: Rule | None = None,
+    words: Mapping[str, Text] | None = None,
+    bad: tuple[str, ...] = (),
+    goes_on: bool = False,
+    alone: bool = False,
+) -> Callable[[Callable[[Work], None]], Callable[[Work], None]]:
+    """Register a function. Without `fetch`, whoever may start it may see it."""
+
+    def register(run: Callable[[Work], None]) -> Callable[[Work], None]:
+        assert name not in _kinds or _kinds[name].run.__module__ == run.__module__, f"two kinds are called {name}"
+        _kinds[name] = Kind(name, title, run, start, fetch or start, words or {}, bad, goes_on, alone)
+        return run
+
+    return register
+
+
+def kinds() -> dict[str, Kind]:
+    """All there are, by name."""
+    from . import known  # noqa: F401  (registers them)
+
+    return _kinds
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of this name; one that this version does not have is for administrators."""
+    found = kinds().get(name)
+    return found or Kind(name, name, _nothing, ADMIN, ADMIN)
+
+
+def _nothing(work: Work) -> None:
+    raise LookupError(f"there is no kind of job called {work.job.kind}")

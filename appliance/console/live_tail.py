@@ -1,0 +1,276 @@
+"""Who watches topics now, and the thread that looks for them.
+
+Viewers with the same wish share one look and one rendering. The thread `live-tail` exists while somebody watches; what
+it finds it hands to the event loop (`call_soon_threadsafe`: a hundredth of a millisecond), where each viewer has a
+short queue of its own. A browser that does not keep up loses what does not fit, and is told how many messages that was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from .. import runtime
+from ..engine.errors import AdminError, InvalidInput, NotFound
+from ..engine.window.sentences import say
+from ..engine.window.tail import MOST_ONE_IN, MOST_PER_SECOND, Wanted
+
+if TYPE_CHECKING:
+    from ..engine.window.tail import Tail, TailLook
+
+logger = logging.getLogger(__name__)
+
+#: Between two looks; each viewer makes it longer, so that twenty cost hardly more than one.
+LOOK_EVERY_S, EACH_VIEWER_S = 0.015, 0.002
+#: After a look of some length the thread rests so many times longer.
+REST = 9
+#: Open tails of one user, and of all.
+STREAMS_EACH, STREAMS = 4, 40
+#: What waits for one browser.
+WAITING_FRAMES, WAITING_BYTES = 32, 256 * 1024
+
+
+#: Characters of a body in a line.
+BODY_CHARS = 240
+
+
+def wanted_of(query: Mapping[str, str], bodies: bool) -> Wanted:
+    """What an address asks for: ?topic= with tags, key, expression, one_in and per_second. Raises InvalidInput."""
+    return Wanted(
+        topic=query.get("topic", "").strip(),
+        tags=query.get("tags", "").strip(),
+        key=query.get("key", "").strip(),
+        expression=query.get("expression", "").strip(),
+        one_in=_number(query, "one_in", 1, MOST_ONE_IN),
+        per_second=_number(query, "per_second", 50, MOST_PER_SECOND),
+        body_chars=BODY_CHARS if bodies else 0,
+    )
+
+
+def _number(query: Mapping[str, str], name: str, otherwise: int, most: int) -> int:
+    text = query.get(name, "").strip()
+    if not text:
+        return otherwise
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidInput(name, say("out_of_range", field=name, low=1, high=most))
+    return int(text)
+
+
+class TooMany(Exception):
+    """whose: "yours" or "all"."""
+
+    def __init__(self, whose: str) -> None:
+        super().__init__(whose)
+        self.whose = whose
+
+
+class Viewer:
+    """One open page. Owned by the event loop's thread."""
+
+    def __init__(self, user: int) -> None:
+        # Constant after construction.
+        self.user = user
+        # (frame, what it tells of); oldest first.
+        self._waiting: deque[tuple[str, TailLook]] = deque()
+        self._bytes = 0
+        self._came = asyncio.Event()
+        self.paused = False
+        # Of frames that were not sent, what is still to be told: by name, as in TailLook and with its rows as `dropped`
+        # (the browser did not keep up) or `held_back` (it was paused).
+        self._untold: Counter[str] = Counter()
+        # Why it ends; None while it does not.
+        self.ended: str | None = None
+
+    def offer(self, text: str, look: TailLook) -> None:
+        """A frame for the browser, if there is room for it."""
+        if self.paused:
+            self._count(look, "held_back")
+        elif len(self._waiting) >= WAITING_FRAMES or self._bytes + len(text) > WAITING_BYTES:
+            self._count(look, "dropped")
+        else:
+            self._waiting.append((text, look))
+            self._bytes += len(text)
+        self._came.set()
+
+    def pause(self, paused: bool) -> None:
+        self.paused = paused
+        if paused:
+            for _, look in self._waiting:
+                self._count(look, "held_back")
+            self._waiting.clear()
+            self._bytes = 0
+        self._came.set()
+
+    def _count(self, look: TailLook, why: str) -> None:
+        counts = {"passed": look.passed, "filtered": look.filtered, "left_out": look.left_out, "unread": look.unread}
+        self._untold.update(counts | {why: len(look.rows)})
+
+    def end(self, why: str) -> None:
+        self.ended = self.ended or why
+        self._came.set()
+
+    async def next(self, timeout_s: float) -> str | None:
+        """What to send next; None when nothing came, or it has ended."""
+        deadline = time.monotonic() + timeout_s
+        while not self._waiting and not self.ended:
+            if self._untold and not self.paused:
+                told, self._untold = self._untold, Counter()
+                return msgspec.json.encode(told).decode()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            self._came.clear()
+            try:
+                await asyncio.wait_for(self._came.wait(), left)
+            except TimeoutError:
+                return None
+        if self.ended or not self._waiting:
+            return None
+        text, _ = self._waiting.popleft()
+        self._bytes -= len(text)
+        return text
+
+
+class _Watch:
+    """A wish and those who have it. The tail belongs to the thread; viewers to the loop."""
+
+    def __init__(self, tail: Tail) -> None:
+        self.tail = tail
+        self.viewers: tuple[Viewer, ...] = ()  # replaced whole
+
+
+class LiveTail:
+    """Of one event loop. Everything but `_run` and below happens on it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._watches: dict[Wanted, _Watch] = {}
+        # Guards `_watches` against the thread that ends, and `_thread`.
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def viewers(self) -> list[Viewer]:
+        """All who watch now."""
+        return [viewer for watch in list(self._watches.values()) for viewer in watch.viewers]
+
+    def admit(self, user: int) -> None:
+        """Raises TooMany when this user, or all together, watch enough."""
+        present = self.viewers
+        if sum(viewer.user == user for viewer in present) >= STREAMS_EACH:
+            raise TooMany("yours")
+        if len(present) >= STREAMS:
+            raise TooMany("all")
+
+    def add(self, wanted: Wanted, viewer: Viewer) -> None:
+        """Raises TooMany, and what `EngineAdmin.tail` does."""
+        self.admit(viewer.user)
+        with self._lock:
+            watch = self._watches.get(wanted)
+            if watch is None:
+                watch = self._watches[wanted] = _Watch(runtime.window().tail(wanted))
+            watch.viewers = (*watch.viewers, viewer)
+            if self._thread is None:
+                # No daemon: the process's end waits for it, for some hundredths of a second.
+                self._thread = threading.Thread(target=self._run, name="live-tail")
+                self._thread.start()
+
+    def remove(self, wanted: Wanted, viewer: Viewer) -> None:
+        watch = self._watches.get(wanted)
+        if watch is not None:
+            watch.viewers = tuple(one for one in watch.viewers if one is not viewer)
+
+    def end_all(self, why: str) -> None:
+        """The server stops."""
+        for viewer in self.viewers:
+            viewer.end(why)
+
+    # --- the thread
+
+    def _run(self) -> None:
+        try:
+            while self._looks():
+                begin = time.monotonic()
+                count = 0
+                for wanted, watch in list(self._watches.items()):
+                    count += len(watch.viewers)
+                    self._look(wanted, watch)
+                took = time.monotonic() - begin
+                time.sleep(max(LOOK_EVERY_S + EACH_VIEWER_S * count, took * REST))
+        except Exception:
+            logger.exception("console: live tail ended")
+            with self._lock:
+                self._thread = None
+                left, self._watches = self._watches, {}
+            self._say(self._end, left, "unavailable")
+
+    def _looks(self) -> bool:
+        """Forget what nobody watches any more; whether there is anything left."""
+        with self._lock:
+            for wanted, watch in list(self._watches.items()):
+                if not watch.viewers:
+                    del self._watches[wanted]
+                    watch.tail.close()
+            if not self._watches:
+                self._thread = None
+            return bool(self._watches)
+
+    def _look(self, wanted: Wanted, watch: _Watch) -> None:
+        try:
+            runtime.running()  # a tail of an engine that has stopped would find nothing for ever
+            look = watch.tail.look()
+        except NotFound:
+            self._drop(wanted, watch, "gone")
+        except (AdminError, runtime.EngineNotRunning, OSError):
+            self._drop(wanted, watch, "unavailable")
+        else:
+            if look is not None and look.passed:
+                self._say(_hand_out, watch, frame_of(look), look)
+
+    def _drop(self, wanted: Wanted, watch: _Watch, why: str) -> None:
+        with self._lock:
+            self._watches.pop(wanted, None)
+        watch.tail.close()
+        self._say(self._end, {wanted: watch}, why)
+
+    def _say(self, call: object, *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)  # type: ignore[arg-type]
+        except RuntimeError:  # the loop has ended, and all who watched with it
+            pass
+
+    @staticmethod
+    def _end(watches: dict[Wanted, _Watch], why: str) -> None:
+        for watch in watches.values():
+            for viewer in watch.viewers:
+                viewer.end(why)
+
+
+def frame_of(look: TailLook) -> str:
+    """One look as text, the same for all who share it."""
+    return msgspec.json.encode(look).decode()
+
+
+def _hand_out(watch: _Watch, text: str, look: TailLook) -> None:
+    for viewer in watch.viewers:
+        viewer.offer(text, look)
+
+
+_tails: WeakKeyDictionary[asyncio.AbstractEventLoop, LiveTail] = WeakKeyDictionary()
+
+
+def live_tail() -> LiveTail:
+    """The running loop's: the server has one loop, tests have many."""
+    loop = asyncio.get_running_loop()
+    found = _tails.get(loop)
+    if found is None:
+        found = _tails[loop] = LiveTail(loop)
+    return found

@@ -1,0 +1,278 @@
+"""Signing in by OpenID Connect: the code flow with PKCE, state and nonce, by authlib.
+
+The provider is asked over its discovery document, whose issuer has to be the one in the settings, and over its keys.
+What comes back is believed when the signature is by one of those keys (RS256, ES256 and their kin: never none, never a
+shared secret), and issuer, audience, nonce and times are right. The code is exchanged by us, so no token goes through
+the browser. Everything is imported when somebody signs in so for the first time.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ..sign_in_options import ROLES, OidcSignIn
+
+logger = logging.getLogger(__name__)
+
+#: What the provider may take for an answer, and how long its description and keys are kept.
+TIMEOUT_S = 10.0
+KEPT_S = 3600.0
+#: A clock may be off by so much.
+LEEWAY_S = 60
+#: A browser that was sent to the provider comes back within this time.
+FLOW_S = 600
+#: How long ago the provider asked for the password, when we asked it to ask again.
+AGAIN_S = 300
+ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
+# An answer of the provider's is never longer.
+_MOST_BYTES = 1 << 20
+
+
+class NotSignedIn(Exception):
+    """The provider's answer is not good. The text is for the log; `code` is for the page and the audit log."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What is remembered while the browser is with the provider. binding: in a cookie of the browser that began."""
+
+    state: str
+    nonce: str
+    verifier: str
+    binding: str
+    next_page: str
+    again: bool
+    at: float
+
+    @property
+    def is_over(self) -> bool:
+        return not 0 <= time.time() - self.at <= FLOW_S
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whom the provider vouches for. identity: its issuer and what it calls them, which stays when names change."""
+
+    identity: str
+    name: str
+    role: str
+
+
+_lock = threading.Lock()
+# Guarded by _lock. State -> flow, the oldest first: strangers may begin as many as they like, no more of them stay.
+_flows: dict[str, Flow] = {}
+MOST_FLOWS = 1000
+# Guarded by _lock. Issuer -> (until when, its metadata, its keys).
+_known: dict[str, tuple[float, dict[str, Any], Any]] = {}
+
+
+def forget() -> None:
+    """Ask the provider again for what it is."""
+    with _lock:
+        _known.clear()
+        _flows.clear()
+
+
+def begin(options: OidcSignIn, callback: str, next_page: str, again: bool) -> tuple[str, Flow]:
+    """Where to send the browser, and what to remember. again: have the provider ask for the password even of somebody
+    who is signed in there. Raises NotSignedIn."""
+    metadata, _ = _provider(options)
+    state, nonce, binding = (secrets.token_urlsafe(32) for _ in range(3))
+    flow = Flow(state, nonce, secrets.token_urlsafe(48), binding, next_page, again, time.time())
+    more = {"prompt": "login", "max_age": "0"} if again else {}
+    with _client(options, callback) as client:
+        address, _ = client.create_authorization_url(
+            metadata["authorization_endpoint"], state=flow.state, nonce=flow.nonce, code_verifier=flow.verifier, **more
+        )
+    with _lock:
+        while len(_flows) >= MOST_FLOWS:
+            del _flows[next(iter(_flows))]
+        _flows[state] = flow
+    return str(address), flow
+
+
+def recall(state: str, binding: str) -> Flow:
+    """The flow an answer belongs to, once. Raises NotSignedIn."""
+    with _lock:
+        flow = _flows.pop(state, None)
+    if flow is None or flow.is_over or not secrets.compare_digest(binding.encode(), flow.binding.encode()):
+        raise NotSignedIn("state", "the answer belongs to no sign-in that began in this browser, or came before")
+    return flow
+
+
+def finish(options: OidcSignIn, callback: str, flow: Flow, query: dict[str, str]) -> Person:
+    """Whom the provider sent back. Raises NotSignedIn."""
+    # RFC 9207: an answer of another provider, which a page of its own led here.
+    if query.get("iss") not in (None, options.issuer):
+        raise NotSignedIn("issuer", "the answer is of another provider")
+    if "error" in query:
+        raise NotSignedIn("refused", f"the provider refused: {query['error'][:100]!r}")
+    if not query.get("code"):
+        raise NotSignedIn("refused", "the provider sent no code")
+    metadata, _ = _provider(options)
+    token = _exchange(options, callback, metadata, query["code"], flow.verifier)
+    claims = _checked(options, token, flow.nonce)
+    if flow.again and not _is_recent(claims.get("auth_time")):
+        raise NotSignedIn("not_again", "the provider did not ask for the password again")
+    return _person(options, claims)
+
+
+def _is_recent(at: Any) -> bool:
+    return isinstance(at, int | float) and time.time() - at <= AGAIN_S
+
+
+def _client(options: OidcSignIn, callback: str) -> Any:
+    from authlib.integrations.requests_client import OAuth2Session
+
+    secret = None
+    if options.secret_file is not None:
+        try:
+            secret = options.secret_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            raise NotSignedIn("unreachable", f"oidcClientSecretFile {options.secret_file} cannot be read") from None
+    client = OAuth2Session(
+        options.client_id, secret, scope=options.scopes, redirect_uri=callback, code_challenge_method="S256",
+        token_endpoint_auth_method="client_secret_basic" if secret else "none",
+    )  # fmt: skip
+    client.max_redirects = 0
+    return client
+
+
+def _provider(options: OidcSignIn) -> tuple[dict[str, Any], Any]:
+    """Its metadata and keys, remembered for an hour."""
+    with _lock:
+        found = _known.get(options.issuer)
+    if found is not None and found[0] > time.monotonic():
+        return found[1], found[2]
+    return _ask(options)
+
+
+def _ask(options: OidcSignIn) -> tuple[dict[str, Any], Any]:
+    from joserfc.errors import JoseError
+    from joserfc.jwk import KeySet
+
+    metadata = _get(options.issuer.rstrip("/") + "/.well-known/openid-configuration")
+    if metadata.get("issuer") != options.issuer:
+        raise NotSignedIn("issuer", f"the provider calls itself {str(metadata.get('issuer'))[:200]!r}")
+    for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+        if not _is_good_address(metadata.get(name), options.issuer):
+            raise NotSignedIn("unreachable", f"the provider's {name} is no https address")
+    keys = _get(metadata["jwks_uri"])
+    # A key that is shared or private, or not for signatures, is none to check by.
+    good = [one for one in keys.get("keys", ()) if one.get("kty") in ("RSA", "EC") and one.get("use", "sig") == "sig"]
+    try:
+        key_set = KeySet.import_key_set({"keys": good})
+    except (JoseError, ValueError, KeyError, TypeError) as error:
+        raise NotSignedIn("unreachable", f"the provider's keys cannot be read: {error}") from None
+    with _lock:
+        _known[options.issuer] = time.monotonic() + KEPT_S, metadata, key_set
+    return metadata, key_set
+
+
+def _is_good_address(value: Any, issuer: str) -> bool:
+    schemes = ("https://", "http://") if issuer.startswith("http://") else ("https://",)
+    return isinstance(value, str) and value.startswith(schemes)
+
+
+def _get(address: str) -> dict[str, Any]:
+    import json
+
+    import requests
+
+    try:
+        with requests.get(address, timeout=TIMEOUT_S, allow_redirects=False, stream=True) as answer:
+            text = answer.raw.read(_MOST_BYTES + 1, decode_content=True)
+            if answer.status_code != 200 or len(text) > _MOST_BYTES:
+                raise NotSignedIn("unreachable", f"{address} answered {answer.status_code}")
+        found = json.loads(text)
+    except (requests.RequestException, ValueError, OSError) as error:
+        raise NotSignedIn("unreachable", f"{address}: {error}") from None
+    if not isinstance(found, dict):
+        raise NotSignedIn("unreachable", f"{address} is no JSON object")
+    return found
+
+
+def _exchange(options: OidcSignIn, callback: str, metadata: dict[str, Any], code: str, verifier: str) -> str:
+    """The id token for the code."""
+    import requests
+    from authlib.common.errors import AuthlibBaseError
+
+    try:
+        with _client(options, callback) as client:
+            answer = client.fetch_token(
+                metadata["token_endpoint"], code=code, code_verifier=verifier, timeout=TIMEOUT_S,
+                allow_redirects=False,
+            )  # fmt: skip
+    except (AuthlibBaseError, requests.RequestException, ValueError, OSError) as error:
+        raise NotSignedIn("refused", f"the provider did not take the code: {error}") from None
+    token = answer.get("id_token") if isinstance(answer, dict) else None
+    if not isinstance(token, str):
+        raise NotSignedIn("refused", "the provider sent no id token")
+    return token
+
+
+def _checked(options: OidcSignIn, token: str, nonce: str) -> dict[str, Any]:
+    """The claims of an id token that is good."""
+    from joserfc.errors import JoseError
+
+    _, keys = _provider(options)
+    try:
+        claims = _decoded(token, keys)
+    except (JoseError, ValueError, KeyError, TypeError):
+        _, keys = _ask(options)  # it may have changed its keys
+        try:
+            claims = _decoded(token, keys)
+        except (JoseError, ValueError, KeyError, TypeError) as error:
+            raise NotSignedIn("token", f"the id token's signature is not good: {error}") from None
+    now = time.time()
+    audience = claims.get("aud")
+    audiences = audience if isinstance(audience, list) else [audience]
+    wrong = {
+        "iss": claims.get("iss") != options.issuer,
+        "aud": options.client_id not in audiences,
+        "azp": claims.get("azp", options.client_id if len(audiences) == 1 else None) != options.client_id,
+        "exp": not _is_number(claims.get("exp")) or claims["exp"] <= now - LEEWAY_S,
+        "iat": not _is_number(claims.get("iat")) or claims["iat"] > now + LEEWAY_S,
+        "nbf": "nbf" in claims and (not _is_number(claims["nbf"]) or claims["nbf"] > now + LEEWAY_S),
+        "nonce": not isinstance(claims.get("nonce"), str) or not secrets.compare_digest(claims["nonce"], nonce),
+        "sub": not isinstance(claims.get("sub"), str) or not 0 < len(claims["sub"]) <= 255,
+    }
+    bad = [name for name, is_wrong in wrong.items() if is_wrong]
+    if bad:
+        raise NotSignedIn("token", f"wrong in the id token: {', '.join(bad)}")
+    return claims
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _decoded(token: str, keys: Any) -> dict[str, Any]:
+    from joserfc import jwt
+
+    return dict(jwt.decode(token, keys, algorithms=ALGORITHMS).claims)
+
+
+def _person(options: OidcSignIn, claims: dict[str, Any]) -> Person:
+    mail = claims.get("email")
+    if options.domains:
+        domain = mail.rpartition("@")[2].lower() if isinstance(mail, str) and "@" in mail else ""
+        if domain not in {one.lower() for one in options.domains} or claims.get("email_verified") is not True:
+            raise NotSignedIn("domain", "the mail address is not verified, or of none of the allowed domains")
+    groups = claims.get(options.groups_claim)
+    members = {one for one in groups if isinstance(one, str)} if isinstance(groups, list) else set()
+    found = [role for group, role in options.roles if group in members] or [options.default_role]
+    role = max(found, key=lambda one: ROLES.index(one) if one else -1)
+    if not role:
+        raise NotSignedIn("no_role", "none of the user's groups has a role here")
+    name = claims.get(options.name_claim) or mail or claims["sub"]
+    return Person(f"oidc:{options.issuer} {claims['sub']}", str(name)[:64], role)

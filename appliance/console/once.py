@@ -1,0 +1,41 @@
+"""Secrets that are shown once: the page that makes one leads to the page that shows it, and reloading makes no other.
+
+They wait in this process's memory for a few minutes, for the session that made them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from typing import Any
+
+KEPT_S = 300.0
+MOST = 200
+
+_lock = threading.Lock()
+# Guarded by _lock. Ticket -> (whose, what, until when).
+_boxes: dict[str, tuple[int, Any, float]] = {}
+
+
+def keep(owner: int, what: Any) -> str:
+    """A ticket for what is to be shown once; owner: the user's number."""
+    ticket = secrets.token_urlsafe(16)
+    now = time.monotonic()
+    with _lock:
+        for old in [name for name, (_, _, until) in _boxes.items() if until <= now]:
+            del _boxes[old]
+        while len(_boxes) >= MOST:
+            del _boxes[next(iter(_boxes))]
+        _boxes[ticket] = owner, what, now + KEPT_S
+    return ticket
+
+
+def take(owner: int, ticket: str) -> Any:
+    """What the ticket stands for, once; None when it was shown, is too old, or is another user's."""
+    with _lock:
+        found = _boxes.get(ticket)
+        if found is None or found[0] != owner or found[2] <= time.monotonic():
+            return None
+        del _boxes[ticket]
+        return found[1]

@@ -1,0 +1,31 @@
+"""The console's own threads, beside those of requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..engine.service_thread import ServiceThread
+from .alerts.acts import teller
+from .alerts.figures import FIGURES
+from .alerts.watch import AlertSender, AlertWatch
+from .history import series
+from .history.recorder import Recorder
+from .jobs.runner import AT_ONCE, JobRunner
+from .look_ahead import LookAhead
+from .wire_entries import Follower
+
+
+def threads(directory: Path) -> list[ServiceThread]:
+    """Made, not started. directory: of the console's files."""
+    recorder = Recorder(directory)
+    series.use(recorder)
+    sender = AlertSender()
+    watched = {figure.metric for figure in FIGURES.values()}
+    return [
+        Follower(),
+        LookAhead(),
+        recorder,
+        AlertWatch(lambda: recorder.newest(watched), teller, sender.wakeup),
+        sender,
+        *(JobRunner(number) for number in range(1, AT_ONCE + 1)),
+    ]

@@ -1,0 +1,160 @@
+"""What administrators do with users, for pages and API alike: each act with its line in the audit log.
+
+Everything an act ends (sessions, tokens, links) ends in its transaction.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+from . import password_links, second_factor, sessions, tokens
+from .audit import audit
+from .models import Role, User
+from .password_rules import generate_password, password_problem
+
+RIGHTS = ("role", "may_read_bodies", "may_export", "topic_pattern", "group_pattern")
+
+
+class Refused(Exception):
+    """Why it is not done, in the reader's language. field: what is wrong, "" for the whole."""
+
+    def __init__(self, text: str, field: str = "") -> None:
+        super().__init__(text)
+        self.field = field
+
+
+def rights_of(person: User) -> dict[str, object]:
+    """What the audit log keeps of a user; patterns where they keep something back."""
+    kept = {name: getattr(person, name) for name in RIGHTS}
+    return {name: value for name, value in kept.items() if not (name.endswith("_pattern") and value == "*")}
+
+
+def create(request: HttpRequest, person: User, *, password: str | None = None, generate: bool = False) -> Any:
+    """Save a new user. password: their first one; generate: make one; else they get a link to set their own.
+
+    Returns the password made here, or (the link's secret, when it ends), or None. Raises Refused, ValidationError.
+    """
+    if password is not None and (problem := password_problem(password, person)):
+        raise Refused(problem, "password")
+    made: Any = None
+    with transaction.atomic():
+        if User.objects.named(person.username) is not None:
+            raise Refused(_("There is already a user with this name."), "username")
+        if generate:
+            password = made = generate_password()
+        _give(person, password)
+        person.full_clean(exclude=["password"])
+        person.save()
+        audit(request, "user.create", person.username, None, rights_of(person))
+        if password is None:
+            made = password_links.make(person)
+    return made
+
+
+def change(request: HttpRequest, pk: int, values: dict[str, Any]) -> User:
+    """Set rights (RIGHTS). Raises Refused, ValidationError, User.DoesNotExist."""
+    # IMMEDIATE: two requests cannot both take the last but one administrator away.
+    with transaction.atomic():
+        person = User.objects.get(pk=pk)
+        before = rights_of(person)
+        if is_last_admin(person) and values.get("role", Role.ADMIN) != Role.ADMIN:
+            raise Refused(_last_admin_sentence(), "role")
+        for name in RIGHTS:
+            if name in values:
+                setattr(person, name, values[name])
+        person.full_clean(exclude=["password"])
+        person.save()
+        if rights_of(person) != before:
+            audit(request, "user.change", person.username, before, rights_of(person))
+        tokens.limit_to_owner(person, partial(audit, request))
+    return person
+
+
+def set_active(request: HttpRequest, pk: int, active: bool) -> User:
+    """Disable a user, whose sessions and tokens end at once, or enable them again; tokens do not come back."""
+    with transaction.atomic():
+        person = User.objects.get(pk=pk)
+        if not active and is_last_admin(person):
+            raise Refused(_last_admin_sentence())
+        before = {"active": person.is_active}
+        person.is_active = active
+        person.save(update_fields=["is_active"])
+        audit(request, "user.enable" if active else "user.disable", person.username, before, {"active": active})
+        if not active:
+            tokens.revoke_all(person, partial(audit, request))
+            sessions.end_all(person)
+    return person
+
+
+def reset_password(
+    request: HttpRequest, pk: int, *, generate: bool, password: str | None = None
+) -> tuple[User, Any, list[str]]:
+    """The user, what they are given (as by `create`) and the names of the tokens that end with their sessions."""
+    if password is not None and (problem := password_problem(password, User.objects.get(pk=pk))):
+        raise Refused(problem, "password")
+    with transaction.atomic():
+        person = User.objects.get(pk=pk)
+        if person.pk == request.user.pk and request.user.kind == "user":
+            raise Refused(_("Change your own password on the page of your account."))
+        if person.identity:
+            raise Refused(_("This user signs in elsewhere and has no password here."))
+        made: Any = generate_password() if generate else None
+        _give(person, made or password)
+        person.save(update_fields=["password", "must_change_password"])
+        audit(request, "user.reset_password", person.username)
+        if made is None and password is None:
+            made = password_links.make(person)
+        ended = tokens.revoke_all(person, partial(audit, request))
+        sessions.end_all(person)
+    return person, made, ended
+
+
+def remove_second_factor(request: HttpRequest, pk: int) -> User:
+    """The password alone lets them in again, as when a phone was lost."""
+    with transaction.atomic():
+        person = User.objects.get(pk=pk)
+        if person.has_second_factor:
+            second_factor.turn_off(person)
+            audit(request, "second_factor.remove", person.username, {"on": True}, {"on": False})
+    return person
+
+
+def end_sessions(request: HttpRequest, person: User, number: int | None = None, but: int | None = None) -> int:
+    """End one of a user's sessions, or all but one; how many were ended."""
+    found = [one for one in sessions.of(person) if number in (None, one.pk) and one.pk != but]
+    with transaction.atomic():
+        for one in found:
+            sessions.end(int(one.pk))
+        if found:
+            audit(request, "session.end", person.username, {"sessions": len(found)}, None)
+    return len(found)
+
+
+def is_last_admin(person: User) -> bool:
+    """Whether this is the only active administrator."""
+    return bool(
+        person.is_active and person.is_admin and not User.objects.active_admins().exclude(pk=person.pk).exists()
+    )
+
+
+def message_of(error: ValidationError) -> str:
+    return " ".join(error.messages)
+
+
+def _last_admin_sentence() -> str:
+    return _("This is the last administrator. Make another user an administrator first.")
+
+
+def _give(person: User, password: str | None) -> None:
+    """Set a first password, which has to be changed; without one nobody comes in until the link was used."""
+    if password is None:
+        person.set_unusable_password()
+    else:
+        person.set_password(password)
+    person.must_change_password = password is not None

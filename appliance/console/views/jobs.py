@@ -1,0 +1,158 @@
+"""Jobs: the list, one of them while it runs and when it has ended, and its files."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.utils import translation
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_POST, require_safe
+
+from ...engine.errors import Conflict, NotFound
+from .. import jobs as jobs_
+from .window import (
+    CSV_ROWS,
+    PAGE_SIZE,
+    asks_the_engine,
+    csv_answer,
+    page_number,
+    refusal_text,
+    wants_csv,
+)  # fmt: skip
+
+#: How long a page waits for news, and how often it looks; what changes within a moment is shown at once.
+WAIT_S, LOOK_S = 10.0, 0.02
+PIECE_BYTES = 256 << 10
+
+
+@require_safe
+@asks_the_engine
+def jobs(request: HttpRequest) -> HttpResponse:
+    """Those that are for the reader, newest first, by kind and state; `format=csv` for the rows of the filter."""
+    kind, state = request.GET.get("kind", ""), request.GET.get("state", "")
+    found = jobs_.seen(request.user, kind, state)
+    if wants_csv(request):
+        return csv_answer(
+            "jobs",
+            ("job", "kind", "target", "state", "who", "created_ms", "started_ms", "ended_ms", "done", "total", "unit"),
+            (
+                (one.id, one.kind, one.target, one.state, one.who, one.created_at_ms, one.started_at_ms,
+                 one.ended_at_ms, one.done, one.total, one.unit)
+                for one in found[:CSV_ROWS]
+            ),
+        )  # fmt: skip
+    pages = Paginator(found, PAGE_SIZE)
+    shown = pages.get_page(page_number(request))
+    offered = {one.name: one.title for one in jobs_.kinds().values() if one.fetch.admits(request.user)}
+    context = {
+        "rows": [(one, jobs_.kind_of(one.kind)) for one in shown],
+        "page": {"total": pages.count, "page": shown.number, "pages": pages.num_pages},
+        "kind": kind, "state": state, "kinds": offered, "states": jobs_.STATES,
+    }  # fmt: skip
+    return render(request, "jobs/list.html", context)
+
+
+@require_safe
+@asks_the_engine
+def job(request: HttpRequest, job: str) -> HttpResponse:
+    """One job."""
+    found = jobs_.find(request.user, job)
+    context = _context(request, found) | {
+        "parameters": [(name, value) for name, value in found.parameters.items() if value not in (None, "", [], {})],
+        "result": found.result.items(),
+    }
+    return render(request, "jobs/job.html", context)
+
+
+@require_safe
+@asks_the_engine
+def job_progress(request: HttpRequest, job: str) -> HttpResponseBase:
+    """How far it is, as soon as that is something else than the page shows (`seen`). Once it has ended the page loads
+    again, with its result. A stream, so that who waits takes nobody's turn."""
+    found = jobs_.find(request.user, job)
+    seen = request.GET.get("seen", "")
+    if found.ended:
+        return HttpResponse(headers={"HX-Refresh": "true"})
+    context = _context(request, found) | {"part": True}
+    return StreamingHttpResponse(_next_progress(context, seen, translation.get_language()), content_type="text/html")
+
+
+async def _next_progress(context: dict[str, Any], seen: str, language: str | None) -> AsyncIterator[str]:
+    found = context["job"]
+    end = time.monotonic() + WAIT_S
+    while str(found.changes) == seen and not found.ended and time.monotonic() < end:
+        await asyncio.sleep(LOOK_S)
+
+    def rendered() -> str:
+        with translation.override(language):
+            return render_to_string("jobs/_progress.html", context)
+
+    yield await sync_to_async(rendered)()
+
+
+@require_POST
+@asks_the_engine
+def job_cancel(request: HttpRequest, job: str) -> HttpResponse:
+    """End it at its next step."""
+    found = jobs_.find(request.user, job)
+    if not found.ended and not jobs_.may_cancel(request.user, found):
+        raise NotFound("job", job)
+    try:
+        jobs_.cancel(request, job)
+    except Conflict as error:
+        messages.warning(request, refusal_text(error))
+    return redirect("job", job)
+
+
+@require_safe
+@asks_the_engine
+def job_file(request: HttpRequest, job: str, name: str) -> HttpResponseBase:
+    """One of its files, for saving."""
+    return file_answer(jobs_.find(request.user, job), name)
+
+
+def file_answer(found: jobs_.Job, name: str) -> HttpResponseBase:
+    """A file of a job, piece by piece; never as something that a browser would run. Raises NotFound."""
+    listed = next((one for one in found.files if one.name == name), None)
+    path = jobs_.board().folder(found.id).file(name) if listed else None
+    if listed is None or path is None or not path.is_file():
+        raise NotFound("file", name)
+    response = StreamingHttpResponse(_pieces(path), content_type="application/octet-stream")
+    response.headers["Content-Disposition"] = content_disposition_header(True, name)
+    response.headers["Content-Length"] = str(listed.bytes)
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+async def _pieces(path: Path) -> AsyncIterator[bytes]:
+    file = await asyncio.to_thread(path.open, "rb")
+    try:
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece
+    finally:
+        file.close()
+
+
+def _context(request: HttpRequest, found: jobs_.Job) -> dict[str, Any]:
+    kind = jobs_.kind_of(found.kind)
+    whole = max(found.total or found.done, 1)
+    parts = [(kind.word(name), count, "bad" if name in kind.bad else "good") for name, count in found.counts.items()]
+    segments, left = [], 0.0
+    for _word, count, tone in [*parts, ("", found.other if found.counts else found.done, "soft" if parts else "good")]:
+        width = round(1000 * count / whole, 1)
+        segments.append((left, width, tone))
+        left += width
+    return {
+        "job": found, "kind": kind, "unit": kind.word(found.unit) if found.unit else "", "parts": parts,
+        "segments": segments, "may_cancel": jobs_.may_cancel(request.user, found),
+    }  # fmt: skip

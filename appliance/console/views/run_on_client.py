@@ -1,0 +1,132 @@
+"""Run a message on one connected consumer: its listener is called once more, now. For trying a fix, or a doubt."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods
+
+from ... import runtime
+from ...engine.errors import NotFound, Unavailable
+from ...engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ..audit import audit
+from ..forms import Form
+from .changes import form_status, is_final, is_submitted
+from .window import asks_the_engine, refusal_text
+
+if TYPE_CHECKING:
+    from ...engine.window.asking_snapshots import DirectConsumption
+    from ...engine.window.message_snapshots import MessageRow
+
+#: Groups and clients that the form offers.
+MOST_CLIENTS = 200
+#: What a client made of it -> the same in words.
+RESULTS = {
+    "CR_SUCCESS": gettext_lazy("its listener consumed the message"),
+    "CR_COMMIT": gettext_lazy("its listener consumed the message, and committed"),
+    "CR_LATER": gettext_lazy("its listener could not consume it and would want it again later"),
+    "CR_ROLLBACK": gettext_lazy("its listener rolled back"),
+    "CR_THROW_EXCEPTION": gettext_lazy("its listener threw an exception"),
+    "CR_RETURN_NULL": gettext_lazy("its listener gave no result, which counts as a failure"),
+    "": gettext_lazy("it did not say what became of the message"),
+}
+GOOD = ("CR_SUCCESS", "CR_COMMIT")
+
+
+class RunForm(Form):
+    """Which member of which group; the value is the pair as JSON, since names may be anything."""
+
+    member = forms.ChoiceField(
+        label=gettext_lazy("Group and client"), error_messages={"required": gettext_lazy("Choose a client.")}
+    )
+
+    def __init__(self, *args: Any, members: list[tuple[str, str, str]], **kwargs: Any) -> None:
+        """members: (group, client id, address)."""
+        super().__init__(*args, **kwargs)
+        self.fields["member"].choices = [
+            (json.dumps([group, client]), f"{group} · {client} · {address}") for group, client, address in members
+        ]
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@asks_the_engine
+def message_run(request: HttpRequest, ref: str) -> HttpResponse:
+    """Choose a client, see what would happen, run; the message's own page tells what came of it."""
+    admin = runtime.window()
+    row = admin.message(ref, story=False).row
+    members = members_for(row)
+    if wanted := request.GET.get("group"):
+        members.sort(key=lambda member: member[0] != wanted)
+    form = RunForm(request.POST or None, members=members)
+    context: dict[str, Any] = {"row": row, "form": form, "members": members, "place": _place(row)}
+    if is_submitted(request) and form.is_valid():
+        group, client = json.loads(form.cleaned_data["member"])
+        if is_final(request):
+            return _run(request, row, group, client)
+        context |= {"group": group, "client": client}
+        return render(request, "message/run_preview.html", context)
+    return render(request, "message/run.html", context, status=form_status(form))
+
+
+def members_for(row: MessageRow) -> list[tuple[str, str, str]]:
+    """(group, client id, address) of the connected consumers that know what to do with a message: of the groups that
+    subscribe to its topic, and of the group that it came back to."""
+    admin = runtime.window()
+    own = row.topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
+    groups = [one.group for one in admin.topic_groups(row.topic) if one.clients]
+    if own != row.topic and own not in groups:
+        groups.append(own)
+    found: list[tuple[str, str, str]] = []
+    for group in groups:
+        rows: tuple[Any, ...] = admin.clients(role="consumer", group=group, page_size=MOST_CLIENTS).rows
+        found += [(group, client.client_id, client.address) for client in rows]
+        if len(found) >= MOST_CLIENTS:
+            break
+    return found[:MOST_CLIENTS]
+
+
+def _run(request: HttpRequest, row: MessageRow, group: str, client: str) -> HttpResponse:
+    what: dict[str, Any] = {"group": group, "client_id": client}
+    answer = HttpResponseRedirect(reverse("message", args=[row.offset_id]))
+    try:
+        done = runtime.window().consume_directly(group, client, row.offset_id, by=request.user.label)
+    except NotFound as error:
+        if error.kind != "client":
+            raise
+        messages.warning(
+            request, _("%(client)s has left %(group)s; nothing was run.") % {"client": client, "group": group}
+        )
+    except Unavailable as error:
+        audit(request, "message.run", _place(row), None, what | {"reason": str(error)}, "failed")
+        text = _("%(why)s It may have consumed the message all the same.") % {"why": refusal_text(error)}
+        messages.warning(request, text)
+    else:
+        audit(request, "message.run", _place(row), None, what | {"result": done.result, "remark": done.remark[:200]})
+        tell = messages.success if done.result in GOOD else messages.warning
+        tell(request, _told(done))
+    return answer
+
+
+def _told(done: DirectConsumption) -> str:
+    text = _("Run on %(client)s of %(group)s: %(what)s.") % {
+        "client": done.client_id,
+        "group": done.group,
+        "what": RESULTS.get(done.result, done.result),
+    }
+    if done.spent_ms is not None:
+        text += " " + _("It took %(ms)s ms.") % {"ms": done.spent_ms}
+    if done.remark:
+        text += " " + _("It says: %(remark)s") % {"remark": done.remark[:500]}
+    return text + " " + _("No offset has moved.")
+
+
+def _place(row: MessageRow) -> str:
+    return f"{row.topic}/{row.queue_id}/{row.queue_offset}"

@@ -1,0 +1,21 @@
+"""Backup and restore: a whole data directory at one end of the log, while the broker runs.
+
+What is copied, and in which order, so that nothing in a copy is ever ahead of its log:
+
+    1  progress: offsets, delays, timers, transactions, replays, resets ...   at worst behind the log
+    2  the end of the log is taken: the published offset
+    3  configuration: topics, groups, options                                  a topic without messages does no harm
+    4  the SQLite databases, by SQLite's own online backup
+    5  the log up to that end
+
+Queues, the key index, block checksums and the recovery position are left out: they are made again from the log when the
+restored directory is first started. Results of jobs and earlier backups are left out, too.
+"""
+
+from .archive import BackupError, Damaged
+from .making import Made, make_backup
+from .manifest import Manifest
+from .restoring import check_backup, read_manifest, restore_backup
+
+__all__ = ["BackupError", "Damaged", "Made", "Manifest", "check_backup", "make_backup", "read_manifest",
+           "restore_backup"]  # fmt: skip

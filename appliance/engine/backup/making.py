@@ -1,0 +1,289 @@
+"""Makes a backup of a data directory, in use or not. The order of the copies is that of the package."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import resource
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from .archive import BackupError, Sink, Step, disk_error, sink_for
+from .manifest import FORMAT, Entry, Manifest, encode
+
+#: Made again from the log at the first start, or of this process only.
+_STORE_LEFT_OUT = {"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort",
+                   "lock", "timerwheel", "timerlog"}  # fmt: skip
+_OWN_LEFT_OUT = {"recovery-position", "index-position", "blocks", "jobs", "backups", "lock"}
+_OWN_LEFT_OUT_PATTERN = re.compile(r"queue-ledger-|.*\.tmp\Z|.*\.sqlite3-(wal|shm|journal)\Z|\.")
+#: Ahead of the log these do no harm, and behind it messages would have no topic.
+_AFTER_THE_END = re.compile(
+    r"rocketbox/(config\.journal|options\.json|deleted-topics\.json|namesrv/.*|format)\Z"
+    r"|store/config/(topics|subscriptionGroup|consumerFilter|topicQueueMapping|subscriptionGroupFork)\.json(\.bak)?\Z"
+)
+#: What delivery steps over comes before what says how far delivery is: a cancelled message never comes back.
+_FIRST = ("rocketbox/audit-head", "rocketbox/settled-delays", "rocketbox/timers/state")
+_LOG_NAME = re.compile(r"\d{20}\Z", re.ASCII)
+#: A small file is read at once.
+_AT_ONCE = 32 << 20
+#: The timers' state names runs, which may be merged meanwhile.
+_TRIES = 5
+
+
+class Made(NamedTuple):
+    path: Path
+    manifest: Manifest
+
+
+class LogFile(NamedTuple):
+    name: str
+    path: Path
+    start: int
+    bytes: int
+    full_bytes: int
+
+
+def make_backup(
+    target: Path,
+    store_dir: Path,
+    own_dir: Path,
+    *,
+    version: str,
+    log_end: Callable[[], int],
+    keeping: Callable[[Callable[[], int]], object] | None = None,
+    step: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Made:
+    """Make it. Raises BackupError, and what `step` raises; nothing is left then.
+
+    log_end: called once the progress files are copied: the published end. keeping: called with a function that says
+    from where on the log is still needed; a context manager that keeps the cleaner from it. Without it every file of
+    the log is opened first, and stays readable when it is deleted. step: (bytes done, bytes in all) after each MiB.
+    """
+    try:
+        with ExitStack() as stack:
+            sink = sink_for(target)
+            try:
+                manifest = _make(sink, store_dir, own_dir, version, log_end, keeping, step, target, stack)
+                sink.finish(encode(manifest))
+            except BaseException:
+                sink.give_up()
+                raise
+            return Made(target, manifest)
+    except OSError as error:
+        raise disk_error(error, target) from None
+    except sqlite3.Error as error:
+        raise BackupError(f"A database of the console cannot be copied: {error}.") from None
+
+
+def _make(
+    sink: Sink,
+    store_dir: Path,
+    own_dir: Path,
+    version: str,
+    log_end: Callable[[], int],
+    keeping: Callable[[Callable[[], int]], object] | None,
+    step: Callable[[int, int], None],
+    target: Path,
+    stack: ExitStack,
+) -> Manifest:
+    needed_from = [0]
+    if keeping is not None:
+        stack.enter_context(keeping(lambda: needed_from[0]))  # type: ignore[arg-type]
+    handles = {} if keeping is not None else _open_all(store_dir / "commitlog", stack)
+    small = dict(_small_files(store_dir, own_dir))
+    expected = sum(_size(path) for path in small.values()) + _log_bytes(store_dir / "commitlog")
+    _check_room(target, expected)
+    done = [0]
+    total = [expected]
+
+    def count(size: int) -> None:
+        done[0] += size
+        step(done[0], max(total[0], done[0]))
+
+    entries: list[Entry] = []
+
+    def copy(name: str, path: Path) -> None:
+        entry = _copy(sink, name, path, count)
+        if entry is not None:
+            entries.append(entry)
+
+    before = [name for name in small if not _AFTER_THE_END.match(name) and not name.endswith(".sqlite3")]
+    timers = [name for name in before if name.startswith("rocketbox/timers/")]
+    entries += _copy_timers(sink, own_dir / "timers", count)
+    for name in sorted(set(before) - set(timers), key=lambda name: (_rank(name), name)):
+        copy(name, small[name])
+    end = log_end()
+    for name in sorted(name for name in small if _AFTER_THE_END.match(name)):
+        copy(name, small[name])
+    for name in sorted(name for name in small if name.endswith(".sqlite3")):
+        entries.append(_copy_database(sink, name, small[name], target.parent, count))
+    files = _log_files(store_dir / "commitlog", end)
+    begin = files[0].start if files else end
+    total[0] = done[0] + sum(one.bytes for one in files)
+    for one in files:
+        needed_from[0] = one.start
+        with _log_handle(handles, one) as source:
+            sha256 = sink.add(one.name, source, one.bytes, count)
+            os.posix_fadvise(source.fileno(), 0, max(0, one.bytes - (16 << 20)), os.POSIX_FADV_DONTNEED)
+        entries.append(Entry(one.name, one.bytes, one.full_bytes, sha256))
+    return Manifest(FORMAT, version, int(time.time() * 1000), begin, end, sorted(entries, key=lambda one: one.name))
+
+
+def _rank(name: str) -> int:
+    """delayOffset.json and the like, in store/, come behind ours."""
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST) + name.startswith("store/")
+
+
+def _small_files(store_dir: Path, own_dir: Path) -> Iterator[tuple[str, Path]]:
+    """(name in the backup, path) of all but the log, in no order."""
+    for prefix, root in (("store", store_dir), ("rocketbox", own_dir)):
+        left_out = _STORE_LEFT_OUT if prefix == "store" else _OWN_LEFT_OUT
+        for directory, directories, names in os.walk(root):
+            here = Path(directory)
+            if here == root:
+                directories[:] = [one for one in directories if one not in left_out]
+                names = [one for one in names if one not in left_out]
+            for name in names:
+                path = here / name
+                if _OWN_LEFT_OUT_PATTERN.match(name) or path.is_symlink() or not path.is_file():
+                    continue
+                yield f"{prefix}/{path.relative_to(root).as_posix()}", path
+
+
+def _copy(sink: Sink, name: str, path: Path, count: Step) -> Entry | None:
+    """None for one that has gone meanwhile."""
+    try:
+        source = path.open("rb")
+    except FileNotFoundError:
+        return None
+    with source:
+        size = os.fstat(source.fileno()).st_size
+        if size <= _AT_ONCE:
+            data = source.read(_AT_ONCE)
+            return Entry(name, len(data), len(data), sink.add(name, io.BytesIO(data), len(data), count))
+        return Entry(name, size, size, sink.add(name, source, size, count))
+
+
+def _copy_timers(sink: Sink, directory: Path, count: Step) -> list[Entry]:
+    """The state and the runs that it names, which never change; all are opened before any is copied."""
+    for _ in range(_TRIES):
+        with ExitStack() as stack:
+            try:
+                state = (directory / "state").read_bytes()
+                names = sorted(one for one in os.listdir(directory) if one.startswith("run-") and "." not in one)
+                runs = [(name, stack.enter_context((directory / name).open("rb"))) for name in names]
+                if (directory / "state").read_bytes() != state:
+                    continue
+            except FileNotFoundError:
+                if not (directory / "state").exists():
+                    return []  # none ever waited
+                continue
+            entries = []
+            for name, source in [("state", io.BytesIO(state)), *runs]:
+                size = len(state) if name == "state" else os.fstat(source.fileno()).st_size
+                whole = f"rocketbox/timers/{name}"
+                entries.append(Entry(whole, size, size, sink.add(whole, source, size, count)))
+            return entries
+    return []  # it changes all the time: the index is made again from its topic
+
+
+def _copy_database(sink: Sink, name: str, path: Path, beside: Path, count: Step) -> Entry:
+    """By SQLite itself: one moment of it, whatever is written meanwhile."""
+    with tempfile.TemporaryDirectory(prefix=".backup-", suffix=".partial", dir=beside) as scratch:
+        copy = Path(scratch) / "copy.sqlite3"
+        os.close(os.open(copy, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        source = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+        try:
+            made = sqlite3.connect(copy)
+            try:
+                source.backup(made, pages=1024, sleep=0.005)
+                made.execute("PRAGMA journal_mode=DELETE")
+            finally:
+                made.close()
+        finally:
+            source.close()
+        entry = _copy(sink, name, copy, count)
+        assert entry is not None
+        return entry
+
+
+# --- the log
+
+
+def _log_files(directory: Path, end: int) -> list[LogFile]:
+    """What of it lies below `end`."""
+    found = []
+    for path in _log_paths(directory):
+        start, size = int(path.name), _size(path)
+        kept = min(size, end - start)
+        if kept > 0:
+            found.append(LogFile(f"store/commitlog/{path.name}", path, start, kept, size))
+    return found
+
+
+def _log_paths(directory: Path) -> list[Path]:
+    try:
+        return sorted(path for path in directory.iterdir() if _LOG_NAME.match(path.name))
+    except FileNotFoundError:
+        return []
+
+
+def _log_bytes(directory: Path) -> int:
+    """At most; of the last file what is on the disk."""
+    paths = _log_paths(directory)
+    return sum(_size(path) for path in paths[:-1]) + (min(_size(paths[-1]), _used(paths[-1])) if paths else 0)
+
+
+def _open_all(directory: Path, stack: ExitStack) -> dict[str, BinaryIO]:
+    """Every file of the log: one that is deleted while others are copied can still be read."""
+    paths = _log_paths(directory)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = len(paths) + 64
+    if soft < wanted <= (hard if hard != resource.RLIM_INFINITY else wanted):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    found = {}
+    for path in paths:
+        try:
+            found[path.name] = stack.enter_context(path.open("rb"))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+@contextmanager
+def _log_handle(handles: dict[str, BinaryIO], one: LogFile) -> Iterator[BinaryIO]:
+    held = handles.get(one.path.name)
+    if held is not None:
+        yield held
+        return
+    with one.path.open("rb") as source:
+        yield source
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _used(path: Path) -> int:
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
+def _check_room(target: Path, wanted: int) -> None:
+    free = shutil.disk_usage(target.parent).free
+    if wanted > free:
+        raise BackupError(
+            f"The backup needs up to {wanted} bytes, and the disk of {target.parent} has {free} free; nothing was made."
+        )

@@ -1,0 +1,164 @@
+"""What a history of the broker is made of: its figures, each topic's, each group's. A few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ..broker.delays.delivery import DeliverDelayed
+from ..broker.groups import SubscriptionGroupManager, is_system_group
+from ..broker.sampler import Sampler
+from ..broker.timers.delivery import DeliverTimers
+from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ..store.message_store import MessageStore
+from .disk_room import DiskRoom
+from .figures import TrafficFigures
+from .lag import ConsumerLag
+from .lag_times import LagTimes
+from .measures import Measures
+from .queue_reader import QueueReader
+from .system import rss_bytes
+
+#: Topics or groups told at once: about a millisecond of work.
+STEP = 50
+
+
+class Measurement(NamedTuple):
+    """name: what was measured; label: of which topic or group, "" for the broker. value None: it is not known now."""
+
+    name: str
+    label: str
+    value: float | None
+
+
+class Measurements:
+    """Any thread; one at a time asks."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        lag: ConsumerLag,
+        lag_times: LagTimes,
+        measures: Measures,
+        store: MessageStore,
+        traffic: TrafficFigures,
+        disk: DiskRoom,
+        groups: SubscriptionGroupManager,
+        open_halves: Callable[[], int],
+        delayed: DeliverDelayed,
+        timers: DeliverTimers,
+    ) -> None:
+        # Constant after construction.
+        self._sampler = sampler
+        self._lag = lag
+        self._lag_times = lag_times
+        self._measures = measures
+        self._store = store
+        self._traffic = traffic
+        self._disk = disk
+        self._groups = groups
+        self._open_halves = open_halves
+        self._delayed = delayed
+        self._timers = timers
+        # Owned by who asks.
+        self._syncs = (0, 0.0)
+
+    def take(self, seconds: int) -> Iterator[list[Measurement]]:
+        """Everything, in lists of some; rates are of the last `seconds`. Between them the caller may rest."""
+        progress = self._lag.snapshot()
+        lag = 0
+        letters = retries = 0
+        slowest: int | None = None
+        rates = self._out_rates(seconds, 1)
+        names = sorted({config.group_name for config in self._groups.all()} | progress.online.keys())
+        names = [name for name in names if not is_system_group(name)]
+        with QueueReader(self._store) as reader:
+            for first in range(0, len(names), STEP):
+                found = []
+                for name in names[first : first + STEP]:
+                    backlog = progress.backlog(name)
+                    lag_ms, _ = self._lag_times.of(name, backlog, reader)
+                    own_letters, own_retries = progress.dead_letters(name), backlog.retries
+                    found += [
+                        Measurement("group_lag", name, backlog.lag),
+                        Measurement("group_lag_ms", name, lag_ms),
+                        Measurement("group_out_rate", name, None if rates is None else rates.get(name, 0.0)),
+                        Measurement("group_dead_letters", name, own_letters),
+                        Measurement("group_retries", name, own_retries),
+                    ]
+                    lag += backlog.lag or 0
+                    letters += own_letters
+                    retries += own_retries
+                    if lag_ms is not None and (slowest is None or lag_ms > slowest):
+                        slowest = lag_ms
+                yield found
+        yield from self._topics(seconds)
+        yield self._broker(seconds, lag, slowest, letters, retries)
+
+    def _topics(self, seconds: int) -> Iterator[list[Measurement]]:
+        rates = self._out_rates(seconds, 0)
+        span = self._sampler.span(seconds)
+        by_topic = self._sampler.index.by_topic()
+        own = [name for name in by_topic if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))]
+        for first in range(0, len(own), STEP):
+            found = []
+            for name in own[first : first + STEP]:
+                came = self._sampler.rate(self._sampler.topics.get(name), span)
+                queues = by_topic[name]
+                found += [
+                    Measurement("topic_in_rate", name, came),
+                    Measurement("topic_out_rate", name, None if rates is None else rates.get(name, 0.0)),
+                    Measurement("topic_messages", name, sum(queue.max_offset - queue.min_offset for queue in queues)),
+                    Measurement("topic_bytes", name, self._measures.known_size(queues)),
+                ]
+            yield found
+
+    def _out_rates(self, seconds: int, which: int) -> dict[str, float] | None:
+        """Offsets committed a second, by topic (0) or group (1); None before anything was sampled twice."""
+        sampler = self._sampler
+        span = sampler.span(seconds)
+        if not span[0]:
+            return None
+        found: dict[str, float] = {}
+        for key, moves in list(sampler.pairs.items()):
+            if not moves.resting:
+                found[key[which]] = found.get(key[which], 0.0) + (sampler.rate(moves, span) or 0.0)
+        return found
+
+    def _broker(self, seconds: int, lag: int, slowest: int | None, letters: int, retries: int) -> list[Measurement]:
+        now = self._traffic.now()
+        delayed = self._delayed
+        figures: dict[str, float | None] = {
+            name: self._sampler.total_rate(short, seconds)
+            for name, short in (
+                ("in_rate", "in"),
+                ("out_rate", "out"),
+                ("in_bytes_rate", "in_bytes"),
+                ("out_bytes_rate", "out_bytes"),
+            )
+        }
+        figures |= {
+            "lag": lag,
+            "lag_ms": slowest,
+            "dead_letters": letters,
+            "retries": retries,
+            "connections": now["connections"],
+            "log_bytes": now["log_bytes"],
+            "disk_used_percent": self._disk.figures().used_percent,
+            "unsynced_bytes": now["unsynced_bytes"],
+            "sync_ms": self._sync_ms(),
+            "half_messages": self._open_halves(),
+            "delayed_messages": sum(delayed.waiting(level) for level in delayed.levels()),
+            "timed_messages": self._timers.pending,
+            "delayed_late_ms": delayed.late_ms,
+            "timed_late_ms": self._timers.late_ms,
+            "memory_bytes": rss_bytes(),
+        }
+        return [Measurement(name, "", value) for name, value in figures.items()]
+
+    def _sync_ms(self) -> float | None:
+        """How long a sync of the log took, on average since the last question; None when there was none."""
+        count, seconds = self._store.sync_times
+        before, self._syncs = self._syncs, (count, seconds)
+        syncs = count - before[0]
+        return (seconds - before[1]) * 1000 / syncs if syncs else None

@@ -1,0 +1,150 @@
+"""Journeys with messages that wait and with transactions, which an official client sends and another one gets, or not.
+
+The tests of this module share one server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PASSWORD, sign_in
+from tests.clients.agents import start_java
+from tests.clients.messages import Message
+from tests.support.directories import shared_directory
+from tests.support.server import Server
+from tests.support.waiting import wait_for
+
+Visit = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def java(request: pytest.FixtureRequest):
+    """The official Java client."""
+    agent = start_java("5.3.3", "json", shared_directory(request, "java"))
+    yield agent
+    agent.close()
+
+
+@pytest.fixture
+def ada(visit: Visit, server: Server) -> Page:
+    """The administrator's browser; the first one makes her."""
+    page = visit(locale="en-GB")
+    page.goto(server.ready["setup_url"])
+    if page.locator("button[value=en]").count():
+        page.click("button[value=en]")
+        page.fill("#id_username", "ada")
+        page.fill("#id_password", PASSWORD)
+        page.fill("#id_again", PASSWORD)
+        page.click("button.go")
+        page.wait_for_selector("#findings")
+        page.click("button.go")
+        page.click("text=Open the console")
+    return page if page.locator("nav").count() else sign_in(page)
+
+
+def keyed(key: str, **more) -> Message:
+    return Message(key.encode(), "paid", (key,), **more)
+
+
+def tick(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.locator("tbody tr", has_text=key).locator("input[type=checkbox]").check()
+
+
+def test_delayed_messages_are_cancelled_and_delivered_now(ada: Page, server: Server, java) -> None:
+    with java.producer(server.namesrv) as producer:
+        producer.send(
+            "later",
+            [
+                keyed("cancel-level", delay=16),
+                keyed("cancel-timer", timer={"TIMER_DELAY_SEC": 1800}),
+                keyed("now-level", delay=17),
+                keyed("now-timer", timer={"TIMER_DELAY_SEC": 3000}),
+                keyed("soon", delay=4),
+            ],
+        )
+        with java.push(server.namesrv, "later", "readers") as consumer:
+            ada.click("nav >> text=Delayed messages")
+            wait_for(lambda: (ada.reload(), ada.locator("#waiting tbody tr").count())[1] >= 4, "they wait", 20)
+            ada.fill("#topic", "later")
+            ada.click("main >> button:has-text('Filter')")
+            expect(ada.locator("#waiting tbody")).to_contain_text("cancel-level")
+            assert ada.locator("svg .column").count() >= 2, "bars of the histogram"
+            tick(ada, "cancel-level", "cancel-timer")
+            ada.click("text=Cancel the ticked ones")
+            expect(ada.locator("h2").first).to_have_text("2 messages would be cancelled")
+            ada.click("text=Cancel these messages")
+            expect(ada.locator("h1")).to_have_text("2 messages were cancelled")
+            ada.goto("/delayed/?topic=later")
+            tick(ada, "now-level", "now-timer")
+            ada.click("text=Deliver the ticked ones now")
+            expect(ada.locator("h2").first).to_have_text("2 messages would be delivered")
+            ada.click("main >> button:has-text('Deliver now')")
+            expect(ada.locator("h1")).to_have_text("2 messages were delivered")
+            # Its copy is one click away.
+            ada.click("tbody a >> nth=0")
+            expect(ada.locator("main")).to_contain_text("later")
+            came = consumer.wait_for(3, 60)  # and the one of 30 s, which nobody touched
+            assert {one["keys"] for one in came} == {"now-level", "now-timer", "soon"} or {
+                one["body_sha256"] for one in came
+            } == {keyed(key).sha256 for key in ("now-level", "now-timer", "soon")}
+            ada.goto("/delayed/?topic=later")
+            expect(ada.locator("#waiting tbody")).to_contain_text("No message waits that fits")
+            assert len(consumer.received) == 3, "what was cancelled never comes"
+    ada.goto("/system/audit/")
+    expect(ada.locator("tbody").first).to_contain_text("delayed.drop")
+    expect(ada.locator("tbody").first).to_contain_text("delayed.deliver_now")
+
+
+def test_half_messages_are_decided(ada: Page, server: Server, java) -> None:
+    open_ones = [
+        Message(key.encode(), "paid", (key,), properties={"local": "unknown", "check": "unknown"})
+        for key in ("half-commit", "half-back")
+    ]
+    with (
+        java.producer(server.namesrv, group="shop", transactional=True) as producer,
+        java.push(server.namesrv, "money", "tills") as consumer,
+    ):
+        producer.send("money", open_ones, how="transaction")
+        producer.wait_for_executed(2)
+        ada.click("nav >> text=Transactions")
+        row = ada.locator("tbody tr", has_text="half-commit")
+        expect(row).to_contain_text("shop")
+        expect(row).to_contain_text("1 online")
+        # Asked for: the producer itself answers that it does not know.
+        tick(ada, "half-commit")
+        ada.click("text=Check the ticked ones now")
+        ada.click("text=Ask now")
+        expect(ada.locator("h1")).to_have_text("A producer was asked about 1 transaction")
+        producer.wait_for_checks(open_ones[0], 1, 20)
+        for key, button, heading in (
+            ("half-commit", "Commit the ticked ones", "1 transaction was committed"),
+            ("half-back", "Roll the ticked ones back", "1 transaction was rolled back"),
+        ):
+            ada.goto("/transactions/?topic=money")
+            tick(ada, key)
+            ada.click(f"text={button}")
+            expect(ada.locator(".note.bad")).to_contain_text("Prefer to check now")
+            ada.click("main >> button:has-text('Preview')")
+            expect(ada.locator("h1")).to_contain_text("for the producer?")  # the reason is missing still
+            ada.fill("#id_reason", f"{key} by hand")
+            ada.click("main >> button:has-text('Preview')")
+            expect(ada.locator("h2").first).to_contain_text("1 transaction would be")
+            ada.click("main >> button[value=apply]")
+            expect(ada.locator("h1")).to_have_text(heading)
+        [came] = consumer.wait_for(1, 40)
+        assert came["body_sha256"] == open_ones[0].sha256
+        ada.goto("/transactions/?show=resolved&topic=money")
+        expect(ada.locator("tbody")).to_contain_text("half-back by hand")
+        expect(ada.locator("tbody")).to_contain_text("half-commit by hand")
+        asked = len(producer.checks_of(open_ones[1]))
+        # A round of checks passes: nobody is asked any more, nothing else comes.
+        with java.producer(server.namesrv, group="clock", transactional=True) as clock:
+            last = Message(b"clock", properties={"local": "unknown", "check": "rollback"})
+            clock.send("money", [last], how="transaction")
+            clock.wait_for_checks(last, 1, 60)
+        assert len(producer.checks_of(open_ones[1])) <= asked + 1
+        assert len(consumer.received) == 1

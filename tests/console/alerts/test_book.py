@@ -1,0 +1,231 @@
+"""From looks at figures to notices: what is written down, told, silenced, told late, and kept across a restart."""
+
+import pytest
+
+from appliance.console.alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
+from appliance.console.alerts import book
+from appliance.console.alerts.book import Judge, Teller, dry_run, end_alerts
+from appliance.console.alerts.watch import AlertSender
+from tests.support.receivers import http_receiver
+
+pytestmark = pytest.mark.django_db
+
+TELLER = Teller("prod", "http://box")
+MINUTE = 60_000
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture
+def channel():
+    return AlertChannel.objects.create(name="chat", kind="webhook", address="http://127.0.0.1:1/")
+
+
+@pytest.fixture
+def rule(channel):
+    made = AlertRule.objects.create(name="slow", figure="lag_minutes", pattern="orders-*", above=10, for_minutes=0)
+    made.channels.add(channel)
+    return made
+
+
+def lags(**minutes):
+    return {"group_lag_ms": {f"orders-{name}": value * MINUTE for name, value in minutes.items()}}
+
+
+def told():
+    return [(one.event, one.state, one.notice["subject"]) for one in AlertDelivery.objects.order_by("id")]
+
+
+def test_an_alert_is_told_once_and_told_over(rule):
+    judge = Judge(TELLER)
+    for minute in range(3):
+        judge.look(lags(a=11 + minute, b=3), T0 + minute * MINUTE)
+    assert told() == [("fired", "waiting", "orders-a")]
+    (alert,) = Alert.objects.all()
+    assert (alert.subject, alert.worst, alert.value, alert.ended_ms) == ("orders-a", 13, 13, None)
+    judge.look(lags(a=9), T0 + 3 * MINUTE)
+    assert told()[1:] == [("resolved", "waiting", "orders-a")]
+    alert.refresh_from_db()
+    assert (alert.ended_ms, alert.ended_by, alert.worst) == (T0 + 3 * MINUTE, "below", 13)
+    notice = AlertDelivery.objects.order_by("id").first().notice
+    assert notice["title"] == "[prod] Alert: Group orders-a is 11 minutes behind (limit 10)"
+    assert notice["link"] == "http://box/groups/orders-a/"
+    assert notice["since"] == "2023-11-14T22:13:20.000Z"
+
+
+def test_groups_that_the_pattern_does_not_name_are_left_alone(rule):
+    Judge(TELLER).look({"group_lag_ms": {"billing": 99 * MINUTE}}, T0)
+    assert not Alert.objects.exists()
+
+
+def test_a_restart_tells_nothing_twice_and_forgets_nothing(rule):
+    Judge(TELLER).look(lags(a=11), T0)
+    again = Judge(TELLER)
+    again.begin(T0 + MINUTE)
+    again.look(lags(a=20), T0 + MINUTE)
+    assert told() == [("fired", "waiting", "orders-a")]
+    again.look(lags(a=1), T0 + 2 * MINUTE)
+    assert [event for event, _, _ in told()] == ["fired", "resolved"]
+
+
+def test_a_figure_that_is_not_known_any_more_ends_nothing(rule):
+    judge = Judge(TELLER)
+    judge.look(lags(a=11), T0)
+    judge.look({}, T0 + 60 * MINUTE)
+    assert Alert.objects.filter(ended_ms=None).count() == 1
+
+
+def test_many_at_once_are_one_notice(rule):
+    many = {f"g{number:02d}": 11 for number in range(30)}
+    Judge(TELLER).look(lags(**many), T0)
+    assert Alert.objects.count() == 30
+    (delivery,) = AlertDelivery.objects.all()
+    assert delivery.alerts.count() == 30
+    assert "and 29 more" in delivery.notice["title"]
+    assert delivery.notice["text"].count("\n") < 13
+
+
+def test_silence_writes_down_and_tells_what_is_still_on_when_it_ends(rule):
+    AlertSilence.objects.create(pattern="orders-*", until_ms=T0 + MINUTE, reason="deploy", by="x", created_at_ms=T0)
+    judge = Judge(TELLER)
+    judge.look(lags(a=11, b=11), T0)
+    judge.look(lags(a=11, b=1), T0 + MINUTE // 2)
+    assert {(event, state) for event, state, _ in told()} == {("fired", "silenced"), ("resolved", "silenced")}
+    judge.look(lags(a=11), T0 + 2 * MINUTE)
+    assert [one for one in told() if one[1] == "waiting"] == [("fired", "waiting", "orders-a")]
+    judge.look(lags(a=11), T0 + 3 * MINUTE)
+    assert len([one for one in told() if one[1] == "waiting"]) == 1
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_a_silence_of_another_rule_or_group_is_no_silence(rule, other):
+    elsewhere = AlertRule.objects.create(name="other", figure="lag_messages", above=10**9)
+    AlertSilence.objects.create(
+        rule=elsewhere if other else None, pattern="*" if other else "billing-*", until_ms=T0 + MINUTE, reason="r",
+        by="x", created_at_ms=T0,
+    )  # fmt: skip
+    Judge(TELLER).look(lags(a=11), T0)
+    assert told() == [("fired", "waiting", "orders-a")]
+
+
+def test_what_goes_on_is_told_again_as_often_as_the_rule_says(rule):
+    rule.again_after_minutes = 10
+    rule.save()
+    judge = Judge(TELLER)
+    for minute in range(25):
+        judge.look(lags(a=11), T0 + minute * MINUTE)
+    assert [event for event, _, _ in told()] == ["fired", "reminder", "reminder"]
+
+
+def test_a_changed_rule_ends_its_alerts_and_says_so(rule):
+    judge = Judge(TELLER)
+    judge.look(lags(a=11), T0)
+    assert end_alerts(rule, TELLER, T0 + 1) == 1
+    rule.above = 5
+    rule.save()
+    judge.look(lags(a=11), T0 + MINUTE)
+    assert [event for event, _, _ in told()] == ["fired", "resolved", "fired"]
+    assert Alert.objects.order_by("id").first().ended_by == "changed"
+    assert "nobody looks any more" in AlertDelivery.objects.get(event="resolved").notice["text"]
+
+
+def test_one_rule_has_no_more_alerts_than_its_bound(rule, monkeypatch):
+    monkeypatch.setattr(book, "MOST_OF_A_RULE", 5)
+    judge = Judge(TELLER)
+    judge.look(lags(**{f"g{number}": 11 for number in range(9)}), T0)
+    assert Alert.objects.count() == 5
+    judge.look(lags(**{f"g{number}": 11 if number > 4 else 1 for number in range(9)}), T0 + MINUTE)
+    judge.look(lags(**{f"g{number}": 11 if number > 4 else 1 for number in range(9)}), T0 + 2 * MINUTE)
+    assert set(Alert.objects.filter(ended_ms=None).values_list("subject", flat=True)) == {
+        f"orders-g{number}" for number in range(5, 9)
+    }
+
+
+def test_a_notice_is_tried_again_and_given_up_in_the_end(rule, channel):
+    with http_receiver() as receiver:
+        channel.address = receiver.url()
+        channel.save()
+        receiver.answers = [(500, b"no"), (500, b"no"), (200, b"")]
+        Judge(TELLER).look(lags(a=11), T0)
+        sender = AlertSender()
+        assert sender.send_next(T0)
+        delivery = AlertDelivery.objects.get()
+        assert (delivery.state, delivery.tries, delivery.why) == ("waiting", 1, "HTTP 500: no")
+        assert not sender.send_next(T0)
+        assert sender.send_next(delivery.next_try_ms)
+        delivery.refresh_from_db()
+        assert sender.send_next(delivery.next_try_ms)
+        delivery.refresh_from_db()
+        assert (delivery.state, delivery.tries, delivery.why) == ("sent", 3, "")
+        assert len(receiver.received) == 3
+
+        Judge(TELLER).look({}, T0)
+        receiver.answers = [(500, b"no")]
+        book.put(TELLER, [channel], "fired", [Alert.objects.get()], T0)
+        last = AlertDelivery.objects.order_by("-id").first()
+        while sender.send_next(last.next_try_ms):
+            last.refresh_from_db()
+        assert (last.state, last.tries) == ("failed", 1 + len(book.RETRY_AFTER_MS))
+
+
+def test_the_notice_of_a_deleted_channel_does_not_wait_for_ever(rule, channel):
+    Judge(TELLER).look(lags(a=11), T0)
+    channel.delete()
+    assert AlertSender().send_next(T0)
+    assert AlertDelivery.objects.get().state == "failed"
+
+
+def test_the_language_is_the_channels(rule, channel):
+    channel.language = "zh-hans"
+    channel.save()
+    Judge(TELLER).look({"group_lag_ms": {"orders-消费": 11 * MINUTE}}, T0)
+    assert "orders-消费" in AlertDelivery.objects.get().notice["title"]
+
+
+class Recorded:
+    """Figures of two groups, minute by minute."""
+
+    def labels(self, metric, from_ms, to_ms):
+        assert metric == "group_lag_ms"
+        return ["billing", "orders-a", "orders-b"]
+
+    def figures(self, metric, label, from_ms, to_ms):
+        high = {"orders-a": 11, "orders-b": 3}[label]
+        return [(at, (high if (at // MINUTE) % 60 > 30 else 1) * MINUTE) for at in range(from_ms, to_ms, MINUTE)]
+
+
+def test_a_dry_run_says_what_would_have_been_and_tells_nobody(rule):
+    rule.for_minutes = 5
+    day = 86_400_000
+    found = dry_run(rule, Recorded(), T0 - T0 % day, T0 - T0 % day + day, lambda: False)
+    assert (found.seen, found.subjects, found.measured, found.truncated) == (2, 2, True, False)
+    assert len(found.periods) == 24
+    assert {period.subject for period in found.periods} == {"orders-a"}
+    assert found.periods[-1].fired_ms - (T0 - T0 % day) == 36 * MINUTE
+    assert not Alert.objects.exists()
+    assert not AlertDelivery.objects.exists()
+    assert dry_run(rule, Recorded(), T0, T0 + day, lambda: True).truncated
+
+
+def test_old_alerts_go_and_those_that_are_on_stay(rule, monkeypatch):
+    judge = Judge(TELLER)
+    judge.look(lags(a=11, b=11), T0)
+    judge.look(lags(a=1, b=11), T0 + MINUTE)
+    book.clean(T0 + MINUTE + book.KEPT_MS)
+    assert Alert.objects.count() == 2
+    book.clean(T0 + 2 * MINUTE + book.KEPT_MS)
+    assert [alert.subject for alert in Alert.objects.all()] == ["orders-b"]
+    monkeypatch.setattr(book, "KEPT", 3)
+    for number in range(6):
+        judge.look(lags(**{f"x{number}": 11}), T0)
+        judge.look(lags(**{f"x{number}": 1}), T0)
+    book.clean(T0)
+    assert Alert.objects.exclude(ended_ms=None).count() == 3
+    assert Alert.objects.filter(ended_ms=None).count() == 1
+
+
+def test_what_is_over_at_the_first_look_after_a_restart_is_told(rule):
+    Judge(TELLER).look(lags(a=11), T0)
+    again = Judge(TELLER)
+    again.begin(T0 + MINUTE)
+    again.look(lags(a=1), T0 + MINUTE)
+    assert [event for event, _, _ in told()] == ["fired", "resolved"]

@@ -1,0 +1,459 @@
+"""Jobs: how they run, end, are cancelled and found again after a restart; their pages and their files."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance import runtime
+from appliance.console import jobs
+from appliance.console.access import ADMIN, OPERATOR, VIEWER
+from appliance.console.jobs import job_board, registry, runner, work
+from appliance.console.models import AuditEntry, now_ms
+from appliance.engine.errors import Conflict, InvalidInput, Unavailable
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def kind() -> Iterator[Callable]:
+    """`kind(run, start=OPERATOR)`: a kind of this test's own, by the name it returns."""
+    before = dict(jobs.kinds())
+
+    def make(run: Callable, name: str = "try", **options) -> str:
+        options = {"title": "Try", "start": OPERATOR, "fetch": VIEWER} | options
+        jobs.kind(name, **options)(run)
+        return name
+
+    yield make
+    registry._kinds.clear()
+    registry._kinds.update(before)
+
+
+def new(kind: str, **more) -> jobs.Job:
+    """A job that waits."""
+    job = jobs.Job(jobs.new_id(), kind, "somebody", "user", now_ms(), more.pop("parameters", {}), **more)
+    jobs.board().add(job)
+    return job
+
+
+def streamed(response) -> bytes:
+    async def pieces() -> list[bytes]:
+        return [piece async for piece in response]
+
+    return b"".join(asyncio.run(pieces()))
+
+
+def after_a_restart() -> jobs.Board:
+    return jobs.Board(jobs.board().directory)
+
+
+def test_a_job_runs_to_its_end_with_progress_result_and_files(kind):
+    def run(work: jobs.Work) -> None:
+        with work.file("out.ndjson").open("wb") as out:
+            for done in range(1, work.parameters["count"] + 1):
+                out.write(b"{}\n")
+                work.progress(done, work.parameters["count"], "messages", good=done - done // 3, bad=done // 3)
+        work.result({"written": done})
+
+    job = new(kind(run), parameters={"count": 9})
+    assert job.state == "waiting"
+    assert runner.run_waiting() == 1
+    assert (job.state, job.done, job.total, job.unit) == ("done", 9, 9, "messages")
+    assert job.counts == {"good": 6, "bad": 3}
+    assert (job.other, job.left) == (0, 0)
+    assert job.result == {"written": 9}
+    assert [(one.name, one.bytes) for one in job.files] == [("out.ndjson", 27)]
+    found = after_a_restart().get(job.id)
+    assert (found.state, found.result, found.files, found.counts) == (job.state, job.result, job.files, job.counts)
+    [entry] = AuditEntry.objects.all()
+    assert (entry.action, entry.actor, entry.result, entry.after["state"]) == ("job.end", "somebody", "done", "done")
+
+
+def test_jobs_come_in_turn(kind):
+    order = []
+    name = kind(lambda work: order.append(work.parameters["n"]))
+    for n in range(3):
+        new(name, parameters={"n": n})
+    runner.run_waiting()
+    assert order == [0, 1, 2]
+    assert [job.parameters["n"] for job in jobs.board().jobs()] == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (jobs.JobFailed("There is no topic %(name)s.", name="orders"), "There is no topic orders."),
+        (OSError(errno.ENOSPC, "No space left on device"), "The disk is full."),
+        (OSError(errno.EIO, "Input/output error"), "The disk refused the job's file: Input/output error."),
+        (Unavailable("The log is read-only."), "The log is read-only."),
+        (InvalidInput("topic", "100 % wrong"), "100 % wrong"),
+        (ZeroDivisionError("secret"), "An error of RocketBox's own; the log has it under the number of this job."),
+    ],
+)
+def test_a_job_that_fails_says_why(kind, client_as, engine, error, said):
+    def run(work: jobs.Work) -> None:
+        work.file("half").write_bytes(b"half")
+        raise error
+
+    job = new(kind(run))
+    runner.run_waiting()
+    assert (job.state, str(job.why)) == ("failed", said)
+    assert job.files == []
+    assert not (jobs.board().folder(job.id).path / "files").exists(), "half a file looks like a whole one"
+    page = client_as("viewer").get(f"/jobs/{job.id}/").content.decode()
+    assert said.replace("'", "&#x27;") in page
+    [entry] = AuditEntry.objects.filter(action="job.end")
+    assert (entry.result, entry.after["why"]) == ("failed", said)
+
+
+def test_what_is_cancelled_while_it_waits_never_runs(kind):
+    job = new(kind(lambda work: pytest.fail("it ran")))
+    jobs.board().cancel(job.id, "me")
+    assert runner.run_waiting() == 0
+    assert job.state == "cancelled"
+    with pytest.raises(Conflict):
+        jobs.board().cancel(job.id, "me")
+
+
+def test_what_is_cancelled_while_it_runs_ends_at_its_next_step(kind):
+    steps = []
+
+    def run(work: jobs.Work) -> None:
+        work.file("half").write_bytes(b"half")
+        for step in range(10):
+            if step == 4:
+                jobs.board().cancel(work.job.id, "me")
+            work.progress(step, 10)
+            steps.append(step)
+
+    job = new(kind(run))
+    runner.run_waiting()
+    assert (job.state, steps) == ("cancelled", [0, 1, 2, 3])
+    assert job.files == []
+
+
+# --- restarts
+
+
+def test_what_ran_when_the_process_died_is_interrupted_and_its_files_go(kind):
+    job = new(kind(lambda work: None))
+    assert jobs.board().take_next() is job
+    jobs.board().folder(job.id).new_file("half").write_bytes(b"half")
+    found = after_a_restart().get(job.id)
+    assert (found.state, str(found.why)) == ("interrupted", "RocketBox ended while it ran. Start it again.")
+    assert not (jobs.board().folder(job.id).path / "files").exists()
+    assert after_a_restart().get(job.id).ended_at_ms == found.ended_at_ms
+
+
+def test_a_kind_that_can_goes_on_from_what_it_kept(kind):
+    seen = []
+
+    def run(work: jobs.Work) -> None:
+        seen.append(work.kept.get("at", 0))
+        work.keep({"at": 7})
+        raise work_stop
+
+    work_stop = work.Stopping()
+    job = new(kind(run, goes_on=True))
+    board = jobs.board()
+    runner.run(board.take_next(), board, lambda: True)
+    assert job.state == "waiting"
+    board = after_a_restart()
+    runner.run(board.take_next(), board, lambda: True)
+    assert seen == [0, 7]
+
+
+def test_a_killed_job_that_can_waits_again(kind):
+    job = new(kind(lambda work: None, goes_on=True))
+    jobs.board().take_next()
+    board = after_a_restart()
+    assert board.get(job.id).state == "waiting"
+    assert board.take_next().id == job.id
+
+
+def test_a_stop_interrupts_and_says_so(kind):
+    def run(work: jobs.Work) -> None:
+        work.progress(1, 2)
+        pytest.fail("it went on")
+
+    job = new(kind(run))
+    board = jobs.board()
+    runner.run(board.take_next(), board, lambda: True)
+    assert (job.state, str(job.why)) == ("interrupted", "RocketBox was stopped while it ran. Start it again.")
+
+
+def test_the_engine_gone_at_a_stop_is_no_failure(kind):
+    def run(work: jobs.Work) -> None:
+        raise runtime.EngineNotRunning("stopped")
+
+    job = new(kind(run))
+    board = jobs.board()
+    runner.run(board.take_next(), board, lambda: True)
+    assert job.state == "interrupted"
+
+
+def test_the_thread_runs_what_comes_and_ends_with_its_job(kind, monkeypatch, transactional_db):
+    begun = threading.Event()
+
+    def run(work: jobs.Work) -> None:
+        begun.set()
+        while True:
+            work.progress(0, 1)
+            time.sleep(0.001)
+
+    monkeypatch.setattr(runner, "BEGIN_S", 0.0)
+    name = kind(run)
+    thread = runner.JobRunner(1)
+    thread.start()
+    job = new(name)
+    assert begun.wait(10)
+    assert thread.stop(10), "it ends with its job"
+    assert not thread.alive
+    assert job.state == "interrupted"
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"id": 1}', b'{"id": "20200101-000000-00000000"}', b"\xff"])
+def test_a_file_that_is_no_job_hides_no_other(kind, text):
+    job = new(kind(lambda work: None))
+    broken = jobs.board().directory / "20200101-000000-00000000"
+    broken.mkdir()
+    (broken / "job.json").write_bytes(text)
+    assert [one.id for one in after_a_restart().jobs()] == [job.id]
+    os.utime(broken, (0, 0))
+    after_a_restart().sweep()
+    assert not broken.exists()
+
+
+# --- bounds
+
+
+def test_a_full_disk_is_said_before_anything_is_promised(kind, client_as, engine, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(job_board.JobFolder, "write", full)
+    answer = client_as("admin").post("/system/audit/check/")
+    assert answer.status_code == 503
+    assert "The disk is full." in answer.content.decode()
+    assert jobs.board().jobs() == []
+
+
+def test_files_may_not_grow_for_ever(kind, monkeypatch):
+    monkeypatch.setattr(work, "TELL_S", 0.0)
+
+    def run(work: jobs.Work) -> None:
+        work._file_bytes = 1000
+        with work.file("large").open("wb", buffering=0) as out:
+            for step in range(100):
+                out.write(b"x" * 100)
+                work.progress(step, 100)
+
+    job = new(kind(run))
+    runner.run_waiting()
+    assert job.state == "failed"
+    assert job.done == 10
+    assert "larger than 1000 bytes" in str(job.why)
+
+
+def test_files_of_the_oldest_make_room(kind, monkeypatch):
+    monkeypatch.setattr(job_board, "ALL_FILE_BYTES", 2500)
+    name = kind(lambda work: work.file("kb").write_bytes(bytes(1000)))
+    first, second, third = (new(name) for _ in range(3))
+    for number, job in enumerate((first, second, third)):
+        job.created_at_ms += number
+    runner.run_waiting()
+    assert (first.files, first.files_removed) == ([], True)
+    assert not (jobs.board().folder(first.id).path / "files").exists()
+    assert [len(job.files) for job in (second, third)] == [1, 1]
+
+
+def test_what_ended_long_ago_is_removed(kind):
+    name = kind(lambda work: None)
+    old, young = new(name), new(name)
+    runner.run_waiting()
+    old.ended_at_ms -= 8 * 86_400_000
+    jobs.board().sweep()
+    assert [job.id for job in jobs.board().jobs()] == [young.id]
+    assert not jobs.board().folder(old.id).path.exists()
+
+
+def test_only_so_many_wait(kind, monkeypatch):
+    monkeypatch.setattr(job_board, "WAITING_AT_MOST", 2)
+    name = kind(lambda work: None)
+    new(name)
+    new(name)
+    with pytest.raises(Unavailable, match="2 jobs are waiting"):
+        new(name)
+
+
+def test_of_some_kinds_there_is_one_at_a_time(kind):
+    name = kind(lambda work: None, alone=True)
+    new(name)
+    with pytest.raises(Conflict, match="has not ended yet"):
+        new(name)
+    runner.run_waiting()
+    new(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "/etc/passwd", ".hidden", "a\x00b", "x" * 200, "a\nb"])
+def test_a_file_lies_in_its_job(kind, name):
+    job = new(kind(lambda work: None))
+    with pytest.raises(ValueError, match="no name for a file"):
+        jobs.board().folder(job.id).new_file(name)
+
+
+def test_everything_is_private_whatever_the_umask(kind):
+    before = os.umask(0)
+    try:
+        job = new(kind(lambda work: work.file("out").write_bytes(b"x")))
+        runner.run_waiting()
+    finally:
+        os.umask(before)
+    folder: Path = jobs.board().folder(job.id).path
+    modes = {
+        str(path.relative_to(folder.parent.parent)): stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")
+    }
+    assert set(modes.values()) == {0o600, 0o700}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_counts_are_parts_of_what_is_done(kind):
+    job = new(kind(lambda work: work.progress(5, 10, found=2)))
+    runner.run_waiting()
+    assert (job.other, job.left) == (3, 5)
+    job = new(kind(lambda work: work.progress(1, 10, found=2), name="wrong"))
+    runner.run_waiting()
+    assert job.state == "failed"
+
+
+def test_a_job_that_works_hard_rests(kind):
+    def run(work: jobs.Work) -> None:
+        end = time.thread_time() + 0.1
+        while time.thread_time() < end:
+            work.progress(0)
+
+    new(kind(run))
+    began = time.monotonic()
+    runner.run_waiting()
+    assert time.monotonic() - began > 0.2, "it takes a third of the processor at most"
+
+
+# --- pages
+
+
+def test_the_list_and_its_filters(kind, client_as, engine):
+    name = kind(lambda work: None)
+    new(name, target="<b>orders</b>")
+    runner.run_waiting()
+    new(name, target="refunds")
+    viewer = client_as("viewer")
+    page = viewer.get("/jobs/").content.decode()
+    assert "&lt;b&gt;orders" in page
+    assert "refunds" in page
+    assert "orders" in (found := viewer.get("/jobs/?state=done").content.decode())
+    assert "refunds" not in found
+    assert "No job is of this kind" in viewer.get("/jobs/?kind=audit-check").content.decode()
+    rows = viewer.get("/jobs/?format=csv").content.decode().splitlines()
+    assert [row.split(",")[3] for row in rows[1:]] == ["waiting", "done"]
+
+
+def test_no_jobs_teach_how_there_come_some(client_as, engine):
+    assert "One begins when" in client_as("viewer").get("/jobs/").content.decode()
+
+
+def test_the_parts_of_the_progress_add_up_on_its_page(kind, client_as, engine):
+    words = {"sent": "sent", "lost": "lost", "messages": "messages"}
+    job = new(kind(lambda work: None, words=words, bad=("lost",)))
+    jobs.board().take_next()
+    job.done, job.total, job.unit, job.counts = 1400, 2000, "messages", {"sent": 1000, "lost": 300}
+    page = client_as("operator").get(f"/jobs/{job.id}/").content.decode()
+    for part in ("sent 1 000", "lost 300", "other 100", "left 600", "<b>1 400</b> of 2 000"):
+        assert part in " ".join(page.split()).replace("\u202f", " ").replace("\u00a0", " "), part
+    assert '<rect class="good" x="0.0" y="0" width="500.0"' in page
+    assert '<rect class="bad" x="500.0" y="0" width="150.0"' in page
+    assert '<rect class="soft" x="650.0" y="0" width="50.0"' in page
+
+
+def test_progress_is_sent_when_it_changes_and_the_page_loads_again_at_the_end(kind, client_as, engine):
+    job = new(kind(lambda work: None))
+    jobs.board().take_next()
+    client = client_as("operator")
+    address = f"/jobs/{job.id}/progress/?seen={job.changes}"
+    assert address in client.get(f"/jobs/{job.id}/").content.decode()
+    timer = threading.Timer(0.3, lambda: setattr(job, "changes", job.changes + 1))
+    timer.start()
+    began = time.monotonic()
+    text = streamed(client.get(address)).decode()
+    assert 0.25 < time.monotonic() - began < 5
+    timer.join()
+    assert f"seen={job.changes}" in text
+    jobs.board().end(job, "done")
+    assert client.get(address).headers["HX-Refresh"] == "true"
+    assert "progress/?seen" not in client.get(f"/jobs/{job.id}/").content.decode()
+
+
+def test_who_sees_cancels_and_fetches(kind, client_as, engine):
+    job = new(kind(lambda work: work.file("f.csv").write_bytes(b"a,b\n"), start=ADMIN, fetch=OPERATOR))
+    viewer, operator, admin = (client_as(role) for role in ("viewer", "operator", "admin"))
+    assert viewer.get(f"/jobs/{job.id}/").status_code == 404
+    assert job.id not in viewer.get("/jobs/").content.decode()
+    assert "Cancel the job" not in operator.get(f"/jobs/{job.id}/").content.decode()
+    assert operator.post(f"/jobs/{job.id}/cancel/").status_code == 404
+    assert "Cancel the job" in admin.get(f"/jobs/{job.id}/").content.decode()
+    runner.run_waiting()
+    assert viewer.get(f"/jobs/{job.id}/files/f.csv/").status_code == 404
+    answer = operator.get(f"/jobs/{job.id}/files/f.csv/")
+    assert streamed(answer) == b"a,b\n"
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="f.csv"'
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    assert operator.get(f"/jobs/{job.id}/files/job.json/").status_code == 404
+
+
+@pytest.mark.parametrize("job", ["no-such", "..", "%2e%2e%2fx", "0" * 300, "%00", "<b>", "20200101-000000-00000000"])
+def test_a_job_that_is_none(client_as, engine, job):
+    admin = client_as("admin")
+    for path in (f"/jobs/{job}/", f"/jobs/{job}/progress/", f"/jobs/{job}/files/x/"):
+        assert admin.get(path).status_code == 404, path
+    assert admin.post(f"/jobs/{job}/cancel/").status_code == 404
+
+
+def test_a_job_of_a_kind_that_is_gone_is_for_administrators(client_as, engine):
+    job = new("of-a-newer-version")
+    assert client_as("viewer").get(f"/jobs/{job.id}/").status_code == 404
+    assert "of-a-newer-version" in client_as("admin").get(f"/jobs/{job.id}/").content.decode()
+    runner.run_waiting()
+    assert job.state == "failed"
+
+
+# --- the check of the audit log
+
+
+def test_the_audit_log_is_checked_as_a_job(client_as, engine):
+    admin = client_as("admin")
+    place = admin.post("/system/audit/check/").headers["Location"]
+    runner.run_waiting()
+    page = admin.get(place).content.decode()
+    assert "Verify the audit log" in page
+    [job] = jobs.board().jobs()
+    assert job.state == "done", str(job.why)
+    assert job.result["intact"] is True
+    assert job.done == 1, "its own start"
+    assert [(one.action, one.result) for one in AuditEntry.objects.order_by("id")] == [
+        ("job.start", "done"), ("job.end", "done")
+    ]  # fmt: skip
+    AuditEntry.objects.filter(action="job.start").update(actor="nobody")
+    admin.post("/system/audit/check/")
+    runner.run_waiting()
+    job = jobs.board().jobs()[0]
+    assert job.state == "failed"
+    assert "does not match the one before it" in str(job.why)
+    assert job.result["intact"] is False

@@ -1,0 +1,264 @@
+"""A group's dead letters by filter, the grid, and its retry ladder: what the pages show, and what they do."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+
+import pytest
+
+from appliance.console.jobs.job_board import board
+from appliance.console.jobs.message_lines import item_of
+from appliance.console.jobs.runner import run_waiting
+from appliance.console.models import AuditEntry
+from appliance.engine.broker.sending.own_appends import OwnMessage
+from appliance.engine.protocol.properties import encode_properties
+from tests.support.dead_letters import dead_letter, make_group, put
+from tests.support.engine import Peer, send_fields
+from tests.support.waiting import wait_for
+
+HOSTILE = '=<script>alert("x")</script>&'
+
+
+class _Shared:
+    """The session's engine, as the support of dead letters takes it."""
+
+    def __init__(self, engine) -> None:
+        self.engine = engine
+        self.window = engine.window
+
+
+@pytest.fixture
+def running(_one_broker, broker):
+    return _Shared(_one_broker)
+
+
+@pytest.fixture
+def group(running, request) -> str:
+    """60 dead letters: of Orders and Refunds in turn, every third with 3 retries; one of a hostile topic."""
+    name = "g-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
+    make_group(running, name)
+    put(running, [dead_letter(name, n, ("Orders", "Refunds")[n % 2]) for n in range(60)])
+    put(
+        running,
+        [OwnMessage(f"%DLQ%{name}", 0, b"x", encode_properties({"RETRY_TOPIC": HOSTILE, "KEYS": HOSTILE}), "", 1)],
+    )
+    return name
+
+
+def content(response, status: int = 200) -> str:
+    assert response.status_code == status, response.content
+    return str(response.content.decode())
+
+
+def test_the_grid_leads_to_what_it_counts(client_as, group):
+    viewer = client_as("viewer")
+    page = content(viewer.get(f"/dead-letters/{group}/"))
+    assert "61 dead letters" in page
+    assert html.escape(HOSTILE) in page
+    assert "<script>alert" not in page
+    cells = [html.unescape(one) for one in re.findall(r'<a href="(\?[^"]*#letters)">', page)]
+    counted = [link for link in cells if "from=" in link]
+    assert len(counted) >= 3, "a cell for each origin"
+    shown = 0
+    for link in counted:
+        found = content(viewer.get(f"/dead-letters/{group}/{link.split('#')[0]}"))
+        shown += len(re.findall(r'<td class="id">', found))
+    assert shown == 61, "no dead letter is in two cells, and none is in no cell"
+
+
+def test_a_filter_is_carried_from_the_list_to_the_replay(client_as, broker, group):
+    operator = client_as("operator")
+    page = content(operator.get(f"/dead-letters/{group}/?origin=Refunds&retries=17"))
+    assert len(re.findall(r'name="pick"', page)) == 30
+    assert "scanned 61 of 61" in page
+    link = html.unescape(re.search(r'<a class="btn go" href="([^"]*)"', page)[1])
+    form = content(operator.get(link))
+    assert "sent to Refunds" in re.sub(r"\s+", " ", form)
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
+    assert (fields["origin"], fields["retries"], fields.get("picked", "")) == ("Refunds", "17", "")
+    asked = {"target": "group", "rate": "10000", "max_replays": "3", "origin": "Refunds", "retries": "17"}
+    preview = content(operator.post(f"/dead-letters/{group}/replay/", asked | {"step": "preview"}))
+    assert "30 messages would be sent" in preview
+    assert "Left out by the filter" in preview
+    address = operator.post(f"/dead-letters/{group}/replay/", asked | {"step": "apply"}).headers["Location"]
+    wait_for(lambda: ">done</span>" in content(operator.get(address + "progress/")), "the end of the replay")
+    shown = re.sub(r"\s+", " ", content(operator.get(address)))
+    assert "<b>30</b> of 30" in shown
+    assert "The filter left out 31 of the 61 that were looked at." in shown
+    [entry] = AuditEntry.objects.all()
+    assert entry.after["filter"] == {"topic": "Refunds", "retries": 17}
+    assert "scanned 61 of 61" in content(operator.get(f"/dead-letters/{group}/?replayed=yes&origin=Orders"))
+    assert 'name="pick"' not in content(operator.get(f"/dead-letters/{group}/?replayed=yes&origin=Orders"))
+    assert content(operator.get(f"/dead-letters/{group}/?replayed=yes")).count('name="pick"') == 30
+
+
+@pytest.mark.parametrize("query", ["retries=x", "retries=-1", "replayed=maybe", "from=x", "cursor=zz&retries=3"])
+def test_what_is_no_filter_is_said(client_as, group, query):
+    page = content(client_as("viewer").get(f"/dead-letters/{group}/?{query}"), 422)
+    assert 'role="alert"' in page
+
+
+def test_a_spreadsheet_runs_nothing(client_as, group):
+    rows = content(client_as("viewer").get(f"/dead-letters/{group}/?format=csv&key={HOSTILE.replace('&', '%26')}"))
+    assert len(rows.splitlines()) == 2
+    assert "'=<script>" in rows
+    assert ",=<" not in rows
+
+
+def test_an_empty_group_says_what_would_come_here(client_as, running, request):
+    name = "g-" + request.node.name
+    make_group(running, name)
+    page = re.sub(r"\s+", " ", content(client_as("viewer").get(f"/dead-letters/{name}/")))
+    assert "Nothing of this group is dead." in page
+    assert "after 16 of them" in page
+
+
+# --- the ladder
+
+
+@pytest.fixture
+def retried(running, request) -> str:
+    """A group with five messages that its consumer sent back: they wait at level 3, and one at level 5."""
+    name = "g-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
+    make_group(running, name)
+    running.window.create_topic(name, read_queues=1, write_queues=1)
+    peer = Peer(running.window.system().broker_address)
+    for number in range(6):
+        text = f"UNIQ_KEY\x01{number:032X}\x02KEYS\x01<b>{number}\x02"
+        answer = peer.ask(310, send_fields(name, 0, text), b"x")
+        fields = {
+            "offset": int(answer.ext_fields["msgId"][-16:], 16), "group": name, "originMsgId": "x",
+            "delayLevel": 15 if number < 5 else 16, "originTopic": name, "unitMode": "false", "maxReconsumeTimes": 16,
+        }  # fmt: skip
+        assert peer.ask(36, fields).code == 0
+    peer.close()
+    return name
+
+
+def picks(page: str) -> list[str]:
+    return re.findall(r'name="pick"\s+value="([^"]*)"', page)
+
+
+def test_the_ladder_and_its_messages(client_as, retried):
+    viewer = client_as("viewer")
+    page = content(viewer.get(f"/groups/{retried}/retries/"))
+    assert "6 messages wait for their next try" in re.sub(r"\s+", " ", page)
+    assert re.search(r'href="\?level=15#waiting"><b>5</b>', page)
+    assert "&lt;b&gt;3" in page
+    assert not picks(page), "a viewer chooses nothing"
+    operator = client_as("operator")
+    assert len(picks(content(operator.get(f"/groups/{retried}/retries/")))) == 6
+    assert len(picks(content(operator.get(f"/groups/{retried}/retries/?level=16")))) == 1
+    assert "is not a delay level" in content(operator.get(f"/groups/{retried}/retries/?level=x"), 422)
+    rows = content(viewer.get(f"/groups/{retried}/retries/?format=csv")).splitlines()
+    assert len(rows) == 7
+    assert viewer.get("/groups/never-was/retries/").status_code == 404
+    assert viewer.get(f"/groups/{retried}/retries/act/?what=drop").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("what", "said", "place"),
+    [
+        ("deliver_now", "2 messages are retried now", "%RETRY%"),
+        ("to_dead_letters", "2 messages became dead letters", "%DLQ%"),
+        ("drop", "2 messages were dropped", ""),
+    ],
+)
+def test_ticked_ones_are_handled_once(client_as, running, retried, what, said, place):
+    operator = client_as("operator")
+    chosen = picks(content(operator.get(f"/groups/{retried}/retries/")))[:2]
+    asked = {"what": what, "pick": chosen}
+    preview = content(operator.get(f"/groups/{retried}/retries/act/", asked))
+    assert "the ticked ones" in preview
+    assert not AuditEntry.objects.exists()
+    done = operator.post(f"/groups/{retried}/retries/act/", asked | {"step": "apply"})
+    assert done.headers["Location"] == f"/groups/{retried}/retries/done/"
+    page = re.sub(r"\s+", " ", content(operator.get(f"/groups/{retried}/retries/done/")))
+    assert said in page
+    assert "of 2 that were chosen" in page
+    [entry] = AuditEntry.objects.all()
+    assert (entry.action, entry.target, entry.after["done"]) == (f"retry.{what}", retried, 2)
+    assert running.window.retry_ladder(retried).waiting == 4
+    if place:
+        assert running.engine.broker.store.offset_range(place + retried, 0)[1] == 2
+
+
+def test_all_of_a_level_are_handled(client_as, running, retried):
+    operator = client_as("operator")
+    asked = {"what": "to_dead_letters", "level": "15"}
+    assert "5 messages" in content(operator.get(f"/groups/{retried}/retries/act/", asked))
+    operator.post(f"/groups/{retried}/retries/act/", asked | {"step": "apply"})
+    ladder = running.window.retry_ladder(retried)
+    assert (ladder.waiting, [rung.waiting for rung in ladder.rungs if rung.waiting]) == (1, [1])
+    assert running.engine.broker.store.offset_range(f"%DLQ%{retried}", 0)[1] == 5
+
+
+def test_what_is_no_retry_of_the_group_is_refused(client_as, running, retried, request):
+    other = retried + "-other"
+    make_group(running, other)
+    operator = client_as("operator")
+    [*_, one] = picks(content(operator.get(f"/groups/{retried}/retries/")))
+    assert operator.get(f"/groups/{other}/retries/act/", {"what": "drop", "pick": one}).status_code == 400
+    answer = operator.post(f"/groups/{other}/retries/act/", {"what": "drop", "pick": one, "step": "apply"})
+    assert answer.status_code == 400
+    assert operator.get(f"/groups/{retried}/retries/act/", {"what": "explode"}).status_code == 400
+    answer = operator.get(f"/groups/{retried}/retries/act/", {"what": "drop", "ticked": "yes"})
+    assert answer.status_code == 302, "nothing ticked is not everything"
+    assert running.window.retry_ladder(retried).waiting == 6
+
+
+# --- the archive
+
+
+def archived(client, address: str) -> list[str]:
+    """The lines of the file that a job wrote."""
+    assert run_waiting() == 1
+    job = address.rstrip("/").rpartition("/")[2]
+    [found] = board().get(job).files
+    assert board().get(job).state == "done"
+    return board().folder(job).file(found.name).read_text().splitlines()
+
+
+def test_dead_letters_are_archived_to_a_file(client_as, running, group):
+    reader = client_as("viewer", "may_read_bodies", "may_export")
+    page = content(reader.get(f"/dead-letters/{group}/?origin=Refunds"))
+    link = html.unescape(re.search(r'href="(/dead-letters/[^"]*/archive/[^"]*)"', page)[1])
+    form = content(reader.get(link))
+    assert "sent to Refunds" in re.sub(r"\s+", " ", form)
+    asked = {"origin": "Refunds", "format": "ndjson"}
+    address = reader.post(f"/dead-letters/{group}/archive/", asked).headers["Location"]
+    lines = [json.loads(line) for line in archived(reader, address)]
+    assert len(lines) == 30
+    assert {line["origin_topic"] for line in lines} == {"Refunds"}
+    assert {line["dead_letter_of"] for line in lines} == {group}
+    bodies = {line["body"]["data"] for line in lines}
+    assert bodies == {f"body {n}" for n in range(60) if n % 2}
+    shown = re.sub(r"\s+", " ", content(reader.get(address)))
+    assert "left out by the filter" in shown
+    # A line is what an import takes.
+    assert item_of(json.dumps(lines[0]).encode())["body"] == b"body 59"
+    job = board().get(address.rstrip("/").rpartition("/")[2])
+    assert job.counts == {"archived": 30, "left_out": 31, "unreadable": 0}
+    actions = [one.action for one in AuditEntry.objects.order_by("id")]
+    assert actions[:2] == ["job.start", "job.end"]
+
+
+def test_ticked_ones_and_hostile_ones_are_archived_as_csv(client_as, group):
+    reader = client_as("viewer", "may_read_bodies", "may_export")
+    page = content(reader.get(f"/dead-letters/{group}/archive/?pick=0-60&pick=0-3&ticked=yes"))
+    assert "Those that were ticked." in page
+    asked = {"picked": "0-60 0-3", "format": "csv"}
+    lines = archived(reader, reader.post(f"/dead-letters/{group}/archive/", asked).headers["Location"])
+    assert len(lines) == 3
+    assert "'=<script>" in lines[1]
+    assert ",=<" not in lines[1]
+    assert ",body 3" in lines[2]
+    assert reader.get(f"/dead-letters/{group}/archive/?ticked=yes").status_code == 302
+
+
+def test_an_archive_is_for_those_who_may_export_bodies(client_as, group):
+    for client in (client_as("operator"), client_as("viewer", "may_read_bodies")):
+        assert client.get(f"/dead-letters/{group}/archive/").status_code == 403
+        assert "/archive/" not in content(client.get(f"/dead-letters/{group}/"))

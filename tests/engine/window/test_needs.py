@@ -1,0 +1,255 @@
+"""What needs a person: found by how long it stands and how it goes on, not by how much of it there is.
+
+The incidents of a walk through the console, at a hundredth of their time, with peers that speak as clients do.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from msgspec.structs import replace
+
+from appliance.engine.errors import Blocked
+from appliance.engine.protocol.names import DLQ_PREFIX
+from appliance.engine.window.needs import Limits
+from tests.support.waiting import wait_for
+
+#: A minute of the incident is a tenth of a second here.
+LIMITS = Limits(stuck_ms=600, late_ms=600)
+
+
+class Watched:
+    """A broker whose needs are found soon, sampled a few times a second."""
+
+    def __init__(self, running) -> None:
+        self.running = running
+        running.window._parts.overview._standing._needs.limits = LIMITS
+
+    def needs(self, *codes: str) -> list[tuple[str, str, str]]:
+        """(level, name, code) of each need; only of these codes, if any. The machine's own disk is left out."""
+        found = self.running.window.overview().needs
+        return [
+            (need.level, need.name, need.sentence.code)
+            for need in found
+            if need.name not in ("disk", "disk_full") and (not codes or need.sentence.code in codes)
+        ]
+
+    def need(self, code: str):
+        return next(need for need in self.running.window.overview().needs if need.sentence.code == code)
+
+    def pass_time(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.running.sample()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def watched(running):
+    return Watched(running)
+
+
+@pytest.fixture
+def rates_known_soon(monkeypatch):
+    monkeypatch.setattr("appliance.engine.window.needs.RATE_KNOWN_S", 0.2)
+
+
+def test_a_slow_group_is_told_with_what_comes_and_what_goes(watched, rates_known_soon):
+    running = watched.running
+    running.join("c-1", "slow")
+    running.put("Orders", *[b"x"] * 40)
+    running.commit("slow", "Orders", 0, 0)
+    for done in range(1, 9):  # it commits one while three come
+        running.put("Orders", b"x", b"x", b"x")
+        running.commit("slow", "Orders", 0, done)
+        watched.pass_time(0.15)
+    assert watched.needs() == [("act", "slow", "falls_behind")]
+    need = watched.need("falls_behind")
+    assert need.sentence.args["lag"] == 56
+    assert need.sentence.args["late_span"] >= 600
+    assert need.sentence.args["came"] > need.sentence.args["went"] > 0
+    assert "does not catch up" in str(need.sentence)
+
+
+def test_a_group_that_works_off_what_it_missed_is_only_watched_and_told_until_when(watched, rates_known_soon):
+    running = watched.running
+    running.join("c-1", "fast")
+    running.put("Orders", *[b"x"] * 200)
+    running.commit("fast", "Orders", 0, 0)
+    for done in range(1, 9):
+        running.commit("fast", "Orders", 0, done * 20)
+        watched.pass_time(0.15)
+    # What came while it was looked at is part of the rate that it has to beat; it is long gone here.
+    watched.running.window._parts.sampler.topics["Orders"].rest()
+    assert watched.needs() == [("watch", "fast", "catching_up")]
+    assert watched.need("catching_up").sentence.args["eta_span"] < 5000
+
+
+def test_two_queues_that_stand_still_are_found_beside_two_that_move(watched):
+    running = watched.running
+    peers = [running.join("one", "clash", tags="paid"), running.join("two", "clash", tags="sent")]
+    for queue in range(4):
+        running.put("Orders", *[b"x"] * 30, queue=queue)
+        running.commit("clash", "Orders", queue, 0)
+    running.sample()
+    for done in range(1, 12):
+        for queue in (0, 2):
+            running.commit("clash", "Orders", queue, done)
+        watched.pass_time(0.1)
+    assert watched.needs("queues_stuck", "stuck") == [("stuck", "clash", "queues_stuck")]
+    need = watched.need("queues_stuck")
+    assert need.sentence.args["queues"] == "Orders/1, Orders/3"
+    assert need.sentence.args["lag"] == 60
+    assert 600 <= need.sentence.args["idle_span"] < 5000
+    assert ("act", "clash", "subscriptions_differ") in watched.needs()
+    for queue in (1, 3):  # they go on
+        running.commit("clash", "Orders", queue, 5)
+    running.sample()
+    assert watched.needs("queues_stuck", "stuck") == []
+    del peers
+
+
+def test_a_group_that_has_just_come_is_not_stuck_however_old_its_messages_are(watched):
+    running = watched.running
+    running.put("Orders", *[b"x"] * 5)
+    watched.pass_time(0.8)  # the sampler runs for longer than a queue may stand
+    running.join("c-1", "young")
+    running.commit("young", "Orders", 0, 0)
+    running.sample()
+    assert watched.needs() == []
+    watched.pass_time(0.8)
+    assert watched.needs() == [("stuck", "young", "stuck")]
+    assert watched.need("stuck").sentence.args["idle_span"] < 2000
+
+
+def test_members_that_come_back_are_given_their_time(watched):
+    running = watched.running
+    running.put("Orders", *[b"x"] * 5)
+    running.window.create_group("back")
+    running.commit("back", "Orders", 0, 1)
+    watched.pass_time(0.8)
+    assert watched.needs() == [("watch", "back", "nobody_consumes_late")]
+    running.join("c-1", "back")
+    assert watched.needs() == []
+
+
+def test_an_idle_group_that_gets_two_messages_is_not_stuck(watched):
+    running = watched.running
+    running.join("c-1", "idle")
+    running.put("Orders", b"x")
+    running.commit("idle", "Orders", 0, 1)
+    watched.pass_time(0.9)
+    running.put("Orders", b"y", b"z")
+    running.sample()
+    assert watched.needs() == []
+    wait_for(lambda: watched.needs() == [("stuck", "idle", "stuck")], "it has taken none of them for long", 5)
+
+
+def test_after_a_reset_a_queue_is_given_its_time(watched):
+    running = watched.running
+    running.join("c-1", "moved")
+    running.put("Orders", *[b"x"] * 9)
+    running.commit("moved", "Orders", 0, 9)
+    watched.pass_time(0.8)
+    running.commit("moved", "Orders", 0, 2)
+    running.sample()
+    assert watched.needs() == []
+
+
+def test_who_is_furthest_behind_is_who_waits_longest(watched):
+    running = watched.running
+    running.put("Orders", b"old")
+    time.sleep(0.3)
+    running.put("Orders", *[b"x"] * 50, queue=1)
+    running.engine.broker.groups.find("few")
+    running.engine.broker.groups.find("many")
+    running.commit("few", "Orders", 0, 0)
+    running.commit("many", "Orders", 1, 0)
+    behind = running.window.overview().behind
+    assert [(row.group, row.lag) for row in behind] == [("few", 1), ("many", 50)]
+    assert behind[0].lag_ms > behind[1].lag_ms
+
+
+def test_queues_that_nobody_can_read_are_a_blocker_and_then_a_need(watched):
+    running = watched.running
+    with pytest.raises(Blocked) as refused:
+        running.window.create_topic("Orders", read_queues=4, write_queues=8)
+    [blocker] = refused.value.blockers
+    assert (blocker.code, blocker.args) == ("unreadable_writes", {"first": 4, "last": 7})
+    assert running.window.create_topic("Orders", read_queues=4, write_queues=8, dry_run=True).blockers == (blocker,)
+    running.window.create_topic("Orders", read_queues=4, write_queues=8, force=True)
+    assert watched.needs() == [("watch", "Orders", "queues_unreadable")]
+    running.put("Orders", *[b"x"] * 3, queue=6)
+    assert watched.needs() == [("act", "Orders", "queues_unread")]
+    assert watched.need("queues_unread").sentence.args["count"] == 3
+    running.window.edit_topic("Orders", reserve_hours=5)
+    with pytest.raises(Blocked):
+        running.window.edit_topic("Orders", write_queues=9)
+    running.window.edit_topic("Orders", read_queues=8)
+    assert watched.needs() == []
+    with pytest.raises(Blocked):
+        running.window.edit_topic("Orders", write_queues=12)
+    running.window.edit_topic("Orders", write_queues=12, writable=False)
+    assert watched.needs() == []
+
+
+def test_dead_letters_that_expire_come_before_others(watched):
+    running = watched.running
+    for group in ("far", "near"):
+        running.window.create_group(group)
+        running.put(DLQ_PREFIX + group, b"x", c="TBW102", d=1)
+    running.put(DLQ_PREFIX + "far", *[b"x"] * 3, c="TBW102", d=1)
+    assert watched.needs() == [("act", "far", "dead_letters"), ("act", "near", "dead_letters")]
+    # A topic's own time is shorter than the broker's: its letters go first.
+    table = running.engine.broker.topics
+    config = table.get(DLQ_PREFIX + "near")
+    table._configs[config.topic_name] = replace(config, attributes={"reserve.time": "5"})
+    assert watched.needs() == [("act", "near", "dead_letters_expire"), ("act", "far", "dead_letters")]
+    need = watched.need("dead_letters_expire")
+    assert 4 * 3_600_000 < need.sentence.args["left_span"] <= 5 * 3_600_000
+    assert str(need.sentence).startswith(f"Dead letters of {need.name}: 1. The first may be deleted in ")
+
+
+def test_a_group_that_is_switched_off_is_not_called_stuck(watched):
+    running = watched.running
+    running.join("c-1", "off")
+    running.put("Orders", b"x", b"y")
+    running.commit("off", "Orders", 0, 1)
+    running.window.edit_group("off", consume_enable=False)
+    watched.pass_time(0.8)
+    assert watched.needs() == [("watch", "off", "consumption_is_off_behind")]
+
+
+def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched):
+    running = watched.running
+    room = running.window._parts.overview._disk
+    disk = room.figures()
+    sampler = running.window._parts.sampler
+    running.put("Orders", b"x" * 3_000_000)
+    time.sleep(0.3)
+    running.sample()
+    running.sample()
+    rate = sampler.total_rate("log", 600)
+    assert rate > 0
+    # A disk on which the log of 72 hours at this rate has room, and one on which it has not.
+    limit = running.window._parts.options._options.config.store.disk_max_used_space_ratio / 100
+
+    def free(room_bytes: float):
+        return disk._replace(total_bytes=10**15, free_bytes=int(room_bytes + 10**15 * (1 - limit)))
+
+    at_ms, why = room.full_at_ms(free(rate * 80 * 3600))
+    assert (at_ms, why.code) == (None, "disk_kept_by_retention")
+    at_ms, why = room.full_at_ms(free(rate * 40 * 3600))
+    assert why is None
+    assert at_ms == pytest.approx(time.time() * 1000 + 40 * 3_600_000, rel=0.01)
+
+
+def test_the_live_frame_tells_the_worst_of_them(watched):
+    running = watched.running
+    running.window.create_topic("Orders", read_queues=4, write_queues=8, force=True)
+    running.put("Orders", b"x", queue=6)
+    frame = json.loads(running.window.live_frame()[1])
+    assert [need["code"] for need in frame["needs"] if need["name"] == "Orders"] == ["queues_unread"]
+    assert "nobody can read" in frame["needs"][-1]["text"]
