@@ -23,7 +23,8 @@ class Entry:
 
 
 ENTRIES = (
-    Entry("overview", _("Overview")),
+    Entry("overview", _("Overview"), ("need",)),
+    Entry("broker_history", _("History"), below=True),
     Entry("messages", _("Messages"), ("message",)),
     Entry("search", _("Search"), below=True),
     Entry("message_tail", _("Live tail"), below=True),
@@ -35,6 +36,7 @@ ENTRIES = (
     Entry("transactions", _("Transactions"), ("transaction_",)),
     Entry("clients", _("Clients"), ("client",)),
     Entry("alerts", _("Alerts"), ("alert",)),
+    Entry("connect", _("Connect a client"), below=True),
     Entry("jobs", _("Jobs"), ("job",)),
     Entry("system", _("System"), ("system_",)),
     Entry("users", _("Users"), ("user",), below=True),

@@ -28,8 +28,9 @@ from .. import runtime
 from ..engine.errors import AdminError, NotFound
 from .access import ACCESS
 from .audit import record
+from .identity import names_for
 from .live_tail import TooMany, Viewer, live_tail, wanted_of
-from .middleware import caller_of, client_address
+from .middleware import caller_of, client_address, comes_first
 
 if TYPE_CHECKING:
     from ..engine.window.tail import Wanted
@@ -143,7 +144,9 @@ def _caller(scope: dict[str, Any]) -> tuple[int, str, bool] | None:
     if not _is_ours(request):
         return None
     user = caller_of(request)
-    if not user.is_authenticated or user.must_change_password or not ACCESS["message_tail"].admits(user):
+    if not user.is_authenticated or comes_first(request, user) or not ACCESS["message_tail"].admits(user):
+        return None
+    if not names_for(user).has_topic(request.GET.get("topic", "").strip()):
         return None
     return user.pk, user.label, ACCESS["message_content"].admits(user)
 

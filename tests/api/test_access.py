@@ -24,16 +24,17 @@ VALUES = {
     "<path:ref>": "0" * 32,
     "<int:token_id>": "999999",
     "<int:reset_id>": "999999",
+    "<int:number>": "999999",
+    "<username>": "nobody-here",
     "<int:alert_id>": "999999",
     "<int:rule_id>": "999999",
     "<int:channel_id>": "999999",
     "<int:silence_id>": "999999",
+    "<int:mute_id>": "999999",
     "<job>": "no-such-job",
     "<act>": "pause",
     "<name>": "no-such-file",
     "<client_id>": "no-such-client",
-    "<int:number>": "999999",
-    "<username>": "nobody-here",
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -19,7 +20,7 @@ from appliance.api.api import operations
 from appliance.console import jobs, tokens
 from appliance.console.access import ACCESS
 from appliance.console.alert_models import AlertChannel, AlertRule, AlertSilence
-from appliance.console.models import ApiToken, AuditEntry, SignIn, User, now_ms
+from appliance.console.models import ApiToken, AuditEntry, Setting, SignIn, User, now_ms
 from appliance.engine.errors import Unavailable
 from tests.console.conftest import age_login
 from tests.console.test_access import PAGES
@@ -62,8 +63,12 @@ PAGE_OF = {
     "GET api/v1/system/config": "system_config",
     "PATCH api/v1/system/config": "system_config_change",
     "GET api/v1/broker": "overview",
-    "GET api/v1/metrics": "overview",
-    "GET api/v1/metrics/series": "overview",
+    "GET api/v1/metrics": "broker_history",
+    "GET api/v1/metrics/series": "broker_history",
+    "GET api/v1/needs": "needs",
+    "GET api/v1/needs/mutes": "needs",
+    "POST api/v1/needs/mutes": "need_mute",
+    "DELETE api/v1/needs/mutes/<int:mute_id>": "need_unmute",
     "GET api/v1/topics": "topics",
     "POST api/v1/topics": "topic_create",
     "GET api/v1/topics/<topic>": "topic",
@@ -155,6 +160,10 @@ ALONE = {
     **dict.fromkeys(("user_secret", "token_created"), _OWN),
     "user_set_active": "PATCH .../users/<username>, whose page has a button of its own for it",
     "overview_live": "the overview again, as a stream",
+    "connect": "its programs are for people; the addresses are those of GET /system",
+    "needs_panel": "a part of the overview, fetched again when needs change",
+    "topic_history": "GET .../metrics/series with its topic, as broker_history",
+    "group_history": "GET .../metrics/series with its group, as broker_history",
     "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
     "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
     "replay_results_file": "GET .../replays/<job>/results, whose rows it joins",
@@ -270,6 +279,18 @@ ACTS = {
             reverse("system_config_change"), {"step": "apply", "autoCreateTopicEnable": "false"}
         ),
         lambda caller, name: caller.patch("/system/config", {"autoCreateTopicEnable": True}),
+    ),
+    "POST api/v1/needs/mutes": Act(
+        lambda client, name: client.post(
+            f"{reverse('need_mute')}?{urlencode({'key': _need(name)})}", {"hours": 4, "reason": "known"}
+        ),
+        lambda caller, name: caller.post(
+            "/needs/mutes", {"key": _need(name), "reason": "known", "until_ms": now_ms() + 60_000}
+        ),
+    ),
+    "DELETE api/v1/needs/mutes/<int:mute_id>": Act(
+        lambda client, name: client.post(reverse("need_unmute", args=[_mute(name)])),
+        lambda caller, name: caller.delete(f"/needs/mutes/{_mute(name)}"),
     ),
     "POST api/v1/system/retention/clean": Act(
         lambda client, name: client.post(reverse("system_clean"), {"what": "log"}),
@@ -452,6 +473,8 @@ def _channel(name: str) -> int:
 def _silence() -> int:
     until_ms = now_ms() + 3_600_000
     return int(AlertSilence.objects.create(until_ms=until_ms, reason="deploy", by="x", created_at_ms=now_ms()).pk)
+
+
 _members: list[Member] = []
 
 
@@ -466,6 +489,19 @@ def _member(name: str) -> str:
     """A connected member of the group that answers what it is asked."""
     _members.append(Member(runtime.window().system().broker_address, f"member-of-{name}", name, name))
     return f"member-of-{name}"
+
+
+def _need(name: str) -> str:
+    """The key of what needs somebody: its dead letters."""
+    return f"dead_letters:dead_letters:{name}"
+
+
+def _mute(name: str) -> int:
+    """Something that is muted."""
+    rows = [{"id": 7, "key": _need(name), "sentence": "x", "reason": "known", "by": "somebody", "at_ms": now_ms(),
+             "until_ms": now_ms() + 60_000}]  # fmt: skip
+    Setting.objects.update_or_create(key="muted-needs", defaults={"value": {"mutes": rows, "last_id": 7}})
+    return 7
 
 
 def _reset(name: str) -> int:

@@ -46,6 +46,11 @@ LANGUAGES = {"en": "en", "zh-hans": "zh-hans,zh;q=0.9"}
 #: {client} for a client.
 PAGES: dict[str, list[str]] = {
     "overview": ["/"],
+    "needs": ["/needs/"],
+    "needs_panel": ["/needs/panel/"],
+    "broker_history": ["/history/", "/history/?span=1h", "/history/?from=1", "/history/?span=13mo"],
+    "topic_history": ["/topics/orders/history/"],
+    "group_history": ["/groups/billing/history/?span=7d"],
     "topics": ["/topics/", "/topics/?show=all", "/topics/?show=retry", "/topics/?show=dlq", "/topics/?q=no-such"],
     "topic": ["/topics/orders/", "/topics/sequence/", "/topics/never-used/", "/topics/%25RETRY%25billing/"],
     "topic_create": ["/create/topic/"],
@@ -101,6 +106,7 @@ PAGES: dict[str, list[str]] = {
     "message_raw": ["/messages/{large}/raw/"],
     "message_download": ["/messages/{large}/download/"],
     "send_message": ["/messages/send/", "/messages/send/?topic=orders"],
+    "connect": ["/connect/", "/connect/?topic=orders&language=go"],
     "message_tail": ["/messages/tail/", "/messages/tail/?topic=orders&tags=a"],
     "message_export": ["/messages/export/", "/messages/export/?topic=orders&filter=tag+%3D+%27a%27"],
     "message_import": ["/messages/import/", "/messages/import/?topic=orders"],
@@ -144,6 +150,9 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     "alert_channel_test": ("/alerts/channels/1/test/", 405),
     "alert_silence_end": ("/alerts/silences/1/end/", 405),
     "audit_check": ("/system/audit/check/", 405),
+    "need_unmute": ("/needs/1/unmute/", 405),
+    # It asks which need is to be muted.
+    "need_mute": ("/needs/mute/", 404),
     "job_cancel": ("/jobs/no-such/cancel/", 405),
     # No job of the walk has a file.
     "job_file": ("/jobs/no-such/files/no-such/", 404),
@@ -171,6 +180,7 @@ FRAGMENTS = {
 FRAGMENTS = {"replay_progress", "group_reset_progress"}
 FRAGMENTS = {"replay_progress", "job_progress"}
 FRAGMENTS = {"replay_progress", "group_reset_progress", "group_now"}
+FRAGMENTS = {"replay_progress", "group_reset_progress", "job_progress", "needs_panel"}
 
 #: A stream has a test of its own below.
 STREAMS = {"overview_live"}
@@ -178,6 +188,7 @@ STREAMS = {"overview_live"}
 #: Pages that are tables, as files -> their first column.
 DOWNLOADS = {
     "clients": ("/clients/?format=csv", "client_id"),
+    "broker_history": ("/history/?format=csv", "from_ms"),
     "topics": ("/topics/?show=all&format=csv", "topic"),
     "groups": ("/groups/?format=csv", "group"),
     "dead_letter_groups": ("/dead-letters/?format=csv", "group"),
@@ -205,6 +216,8 @@ OPERATIONS: dict[str, list[str]] = {
     "system/config": ["/system/config"],
     "system/retention": ["/system/retention"],
     "broker": ["/broker"],
+    "needs": ["/needs"],
+    "needs/mutes": ["/needs/mutes"],
     "metrics": ["/metrics"],
     "metrics/series": ["/metrics/series?metric=in", "/metrics/series?metric=out&group=billing",
                        "/metrics/series?metric=in&topic=orders", "/metrics/series?metric=lag&from=1&points=10",

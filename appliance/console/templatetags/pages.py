@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ..template_tags import as_bytes, as_duration, as_time, thousands
-from ..words import ADVICE, EVIDENCE, SENTENCES, WORDS
+from ..words import ADVICE, EVIDENCE, WORDS
 
 register = template.Library()
 
@@ -42,12 +41,6 @@ def translated(sentence: Any) -> str:
         for name, value in sentence.args.items()
     }  # fmt: skip
     return _WHOLE.sub(r"%(\1)s", _SIZE.sub(r"%(\1)s", template)) % args
-
-
-@register.simple_tag
-def sentence_templates() -> str:
-    """Every sentence as JSON, code -> template in the reader's language; for the script that writes live ones."""
-    return json.dumps({code: _WHOLE.sub(r"%(\1)s", _(text)) for code, text in SENTENCES.items()})
 
 
 @register.filter
@@ -147,6 +140,51 @@ def per_second(rate: float | None) -> str:
     if rate is None:
         return _("not measured yet")
     return f"{thousands(round(rate, 1) if rate < 10 else round(rate))} /s"
+
+
+@register.filter
+def in_unit(value: float | None, unit: str) -> str:
+    """A figure of the history with its unit: "messages", "messages/s", "bytes", "bytes/s", "ms", "%" or ""."""
+    if value is None:
+        return _("not measured")
+    match unit:
+        case "bytes":
+            return as_bytes(int(value))
+        case "bytes/s":
+            return as_bytes(int(value)) + "/s"
+        case "ms":
+            return f"{value:.3g} ms" if 0 < value < 1000 else as_duration(value / 1000)
+        case "%":
+            return f"{value:.1f} %"
+        case "messages/s":
+            return per_second(value)
+    return thousands(round(value, 1) if value < 10 else round(value))
+
+
+@register.filter
+def plain_time(at_ms: int) -> str:
+    """A wall time as text, for a hint that takes no elements."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+@register.filter
+def values_of(plot: Any, step: Any) -> list[tuple[str, float | None]]:
+    """(name of a line, its value) at a step of a plot."""
+    return [(line.name, value) for line, value in zip(plot.lines, step.values, strict=True)]
+
+
+@register.filter
+def rows_of(plot: Any) -> list[dict[str, Any]]:
+    """The rows of a plot's table, the newest first; without those of which nothing was measured."""
+    rows = []
+    for n, step in enumerate(plot.steps):
+        if any(value is not None for value in step.values):
+            values = [
+                column[n] for line in plot.lines
+                for column in (line.history.averages, line.history.lows, line.history.highs)
+            ]  # fmt: skip
+            rows.append({"at_ms": step.at_ms, "values": values})
+    return rows[::-1]
 
 
 @register.filter

@@ -13,6 +13,7 @@ from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from .admin_pool import POOL, AdminPool
 from .asking import Asking
+from .backups import Backups
 from .broker_checks import BrokerChecks, Failing
 from .charts import Charts
 from .checks import Checks
@@ -88,6 +89,7 @@ class BrokerParts:
     options: OptionCommands
     retention: RetentionPart
     tails: Tails
+    backups: Backups
     metrics: Callable[[], dict[str, float]]
     system: Callable[[], SystemInfo]
 
@@ -228,6 +230,7 @@ def build(
             broker.waiting_places,
         ),
         tails=Tails(store, topics, sampler.index),
+        backups=Backups(store),
         metrics=lambda: broker_metrics(
             store,
             topics,

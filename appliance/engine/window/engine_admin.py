@@ -17,10 +17,10 @@ from . import asking_snapshots as asking
 from . import diagnosis_snapshots as diagnosis
 from . import message_snapshots as m
 from . import snapshots as s
+from .backup_window import BackupWindow
 from .bodies import view_body
 from .measurements import Measurement
 from .message_draft import draft_of
-from .messages_window import MessagesWindow
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
 from .retention import Retention
@@ -29,7 +29,7 @@ from .tail import Tail, Wanted
 from .topic_views import route_of, settings_of
 
 
-class EngineAdmin(MessagesWindow):
+class EngineAdmin(BackupWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers
@@ -379,7 +379,7 @@ class EngineAdmin(MessagesWindow):
         return self._running().search.page(text, topic, from_ms, to_ms, cursor, limit, may_see)
 
     def message(self, ref: str, story: bool = True) -> m.MessageDetail:
-        """One message: ref is an offset id (32 or 56 hex digits) or `topic/queue/offset`. No body.
+        """One message: ref is an offset id, a unique id or `topic/queue/offset`. No body.
 
         story: also what happened to it and to its copies, and which group has it; that asks the key index, the files of
         delivery events and the groups' offsets, for less than a second.
