@@ -123,7 +123,9 @@ def test_lag_and_diagnose_with_a_hung_consumer(visit: Visit, server: Server, jav
             page.goto("/groups/clerks/")
             # It refreshes by itself: nobody reloads it.
             expect(page.locator("#group-state")).to_contain_text("listener slow or hung", timeout=60_000)
-            expect(page.locator("#now .note.bad")).to_contain_text("messages of invoices that are not consumed yet")
+            expect(page.locator("#now .note.bad")).to_contain_text(
+                "Messages of invoices its consumers have not finished: 400"
+            )
             expect(page.locator("#lag tbody tr").first).to_contain_text("got messages")
             expect(page.locator("#lag tbody tr").first).to_contain_text("not committed")
             expect(page.locator("#now")).to_contain_text("never at this rate")
