@@ -462,6 +462,7 @@ ACTS = {
         lambda caller, name: _with_member(
             name, lambda: caller.post(f"/messages/{name}/0/0/deliveries", {"group": f"of-{name}"})
         ),
+    ),
     "POST api/v1/system/backups": Act(
         lambda client, name: client.post(reverse("backup_create")),
         lambda caller, name: caller.ask("POST", "/system/backups"),
