@@ -509,6 +509,19 @@ ACTS = {
 }
 
 
+def _need(name: str) -> str:
+    """The key of what needs somebody: its dead letters."""
+    return f"dead_letters:dead_letters:{name}"
+
+
+def _mute(name: str) -> int:
+    """Something that is muted."""
+    rows = [{"id": 7, "key": _need(name), "sentence": "x", "reason": "known", "by": "somebody", "at_ms": now_ms(),
+             "until_ms": now_ms() + 60_000}]  # fmt: skip
+    Setting.objects.update_or_create(key="muted-needs", defaults={"value": {"mutes": rows, "last_id": 7}})
+    return 7
+
+
 def _rule(name: str) -> int:
     return int(AlertRule.objects.create(name=name, figure="lag_messages", above=1).pk)
 
