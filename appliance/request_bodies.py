@@ -67,7 +67,7 @@ TAKES: dict[str, int] = {
             *("account", "second_factor", "second_factor_off", "session_end"),
             *("setup", "setup_administrator", "setup_address", "setup_message"),
             *("topic_create", "topic_edit", "topic_delete", "group_create", "group_edit", "group_delete"),
-            *("message_run", "replay_create", "replay_act", "group_reset", "group_reset_undo"),
+            *("message_run", "replay_create", "replay_act", "group_retries_act", "group_reset", "group_reset_undo"),
             *("delayed_act", "transaction_check", "transaction_decide", "transaction_resume"),
             *("archive_create", "replay_create", "replay_act", "job_cancel", "audit_check"),
             *("replay_create", "replay_act", "job_cancel", "audit_check"),
