@@ -86,6 +86,7 @@ PAGES: dict[str, list[str]] = {
                       "/dead-letters/shipping/replay/?pick=0-0"],
     "replay": ["/replays/{replay}/", "/replays/{replay}/?result=failed"],
     "replay_progress": ["/replays/{replay}/progress/"],
+    "backups": ["/system/backups/"],
     "delayed": ["/delayed/", "/delayed/?span=7d&show=retries", "/delayed/?q=no-such", "/delayed/?level=0&topic=no"],
     "transactions": ["/transactions/", "/transactions/?show=discarded", "/transactions/?show=resolved&by=check",
                      "/transactions/?group=no-such"],
@@ -166,6 +167,9 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     # No job of the walk has a file.
     "job_file": ("/jobs/no-such/files/no-such/", 404),
     "token_revoke": ("/system/tokens/1/revoke/", 405),
+    "backup_create": ("/system/backups/now/", 405),
+    "backup_check": ("/system/backups/no-such/check/", 405),
+    "backup_download": ("/system/backups/no-such/download/", 404),
     # They tell of an act, or ask which things it is about.
     "delayed_done": ("/delayed/done/", 302),
     "group_retries_done": ("/groups/billing/retries/done/", 302),
@@ -260,6 +264,7 @@ OPERATIONS: dict[str, list[str]] = {
     "replays": ["/replays", "/replays?group=shipping"],
     "replays/<job>": ["/replays/{replay}"],
     "replays/<job>/results": ["/replays/{replay}/results"],
+    "system/backups": ["/system/backups"],
     "delayed": ["/delayed", "/delayed?q=no-such", "/delayed?limit=1&level=0"],
     "delayed/histogram": ["/delayed/histogram", "/delayed/histogram?bucket_ms=3600000&buckets=24"],
     "transactions": ["/transactions"],
