@@ -47,10 +47,10 @@ class ServeOptions:
     # Where the address for clients was configured ("--advertise", a file's key ...); None: nowhere, so pages may set
     # it.
     advertise_source: str | None = None
-    # What this installation is for ("production", "staging"): pages show it beside everything.
-    environment: str | None = None
     # Ways to sign in to the console besides name and password.
     sign_in: SignInOptions = SignInOptions()
+    # What this installation is for ("production", "staging"): pages show it beside everything.
+    environment: str | None = None
 
 
 # Option -> (placeholder, help, the setting it sets). A setting is "<table>.<RocketMQ's name>", or our own name.
@@ -309,8 +309,8 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
         notices=tuple(notices),
         public_url=public_url,
         advertise_source=advertise_source,
-        environment=_taken(settings, "console.environment", _environment),
         sign_in=_sign_in(settings, public_url),
+        environment=_taken(settings, "console.environment", _environment),
     )
 
 

@@ -50,7 +50,7 @@ def console(request: HttpRequest) -> dict[str, object]:
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],
         # As late as the page writes its notices: by then its view has read what it knows.
         "unread": lambda: asked.unread(request),
-        "environment": environment(),
         "zone": timezone.get_current_timezone_name(),
+        "environment": environment(),
         "request_id": getattr(request, "request_id", ""),
     }

@@ -111,6 +111,8 @@ class Identity:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request.client_address = client_address(request)
         request.user = AnonymousUser() if request.path_info.startswith(_WITHOUT_A_TURN) else caller_of(request)
+        if not request.user.is_authenticated and not request.path_info.startswith(_WITHOUT_A_TURN):
+            _come_in_by_proxy(request)
         return self.get_response(request)
 
 
@@ -118,31 +120,33 @@ def caller_of(request: HttpRequest) -> Any:
     """The user of the request's session, the bearer of its token, or AnonymousUser."""
     header = request.headers.get("authorization")
     if header is None or not request.path_info.startswith((API_PREFIX, "/metrics")):
-        return _by_proxy(request, user_of(request))
+        return _unless_a_proxy_says_otherwise(request, user_of(request))
     scheme, _, secret = header.partition(" ")
     token = tokens.authenticate(secret.strip()) if scheme.lower() == "bearer" else None
     return Bearer(token) if token else AnonymousUser()
 
 
-def _by_proxy(request: HttpRequest, user: Any) -> Any:
-    """The user whom a trusted proxy names, in a session of theirs. A session that a proxy began lives no longer than
-    the proxy says so."""
+def _unless_a_proxy_says_otherwise(request: HttpRequest, user: Any) -> Any:
+    """The session's user, unless a trusted proxy names another one, or no longer names whom it brought in."""
     name = proxy_sign_in.name_in(request)
-    if name is None:
-        if user.is_authenticated and runtime.place().sign_in.proxy is not None and way_of(request) == "proxy":
-            sign_out(request)
-            return AnonymousUser()
+    if not user.is_authenticated:
         return user
-    if user.is_authenticated and user.username.casefold() == name.casefold():
-        return user
-    found = proxy_sign_in.user_named(name, request.client_address, request.request_id)
-    if found is None:
-        if user.is_authenticated:
+    is_theirs = way_of(request) != "proxy" if name is None else user.username.casefold() == name.casefold()
+    return user if is_theirs else AnonymousUser()
+
+
+def _come_in_by_proxy(request: HttpRequest) -> None:
+    """Begin a session of the user whom a trusted proxy names; end one that it does not vouch for any more."""
+    name = proxy_sign_in.name_in(request)
+    if name is None or ("authorization" in request.headers and request.path_info.startswith((API_PREFIX, "/metrics"))):
+        if way_of(request) == "proxy":
             sign_out(request)
-        return AnonymousUser()
-    sign_in(request, found, "proxy")
-    audit(request, "user.sign_in", found.username, after={"way": "proxy"})
-    return found
+        return
+    user = proxy_sign_in.user_named(name, request.client_address, request.request_id)
+    if user is None:
+        return
+    sign_in(request, user, "proxy")
+    audit(request, "user.sign_in", user.username, after={"way": "proxy"})
 
 
 def client_address(request: HttpRequest) -> str:
@@ -208,7 +212,7 @@ class Access:
             return errors.set_up_is_over(request)
         if not rule.admits(user) and not (rule.door == "local" and is_this_machine(request)):
             return self._refused(request, rule, user)
-        if rule.role and (first := _comes_first(request, user)) and match.view_name not in (first, *_MEANWHILE):
+        if rule.role and (first := comes_first(request, user)) and match.view_name not in (first, *_MEANWHILE):
             if request.path_info.startswith(API_PREFIX):
                 return errors.forbidden(request, comes_first=first)
             return HttpResponseRedirect(reverse(first))
@@ -252,7 +256,7 @@ class Access:
 _MEANWHILE = ("confirm_password", "second_factor_codes", "set_time_zone")
 
 
-def _comes_first(request: HttpRequest, user: Any) -> str:
+def comes_first(request: HttpRequest, user: Any) -> str:
     """The page a user has to deal with before any other: a password of their own, a second factor; "" for none."""
     by_password = way_of(request) not in ("proxy", "oidc")
     if user.must_change_password and by_password:

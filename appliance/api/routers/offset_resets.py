@@ -26,7 +26,8 @@ def reset_offsets(
 ) -> Any:
     """Move a group's offsets: all queues or none, in one act. 201 with its place, which tells when clients have come
     for it. They are told at once; without clients the next one begins there."""
-    auth.require_access(request, group, *(body.topics or []))
+    auth.require_groups(request, group)
+    auth.require_topics(request, *(body.topics or []))
     admin = runtime.window()
     target = admin.offset_target(body.to, at_ms=body.at_ms, offset=body.offset, by=body.by, queues=body.queues)
     options: dict[str, Any] = {"queue_id": body.queues, "revision": expected_revision(if_match), "dry_run": dry_run}
@@ -39,14 +40,14 @@ def reset_offsets(
 @router.get("/groups/{group}/offset-resets", response=OffsetResetList)
 def list_offset_resets(request: HttpRequest, group: str) -> Any:
     """What was done to a group's offsets in the last 24 h, by admin tools too; the newest first."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return {"items": runtime.window().offset_resets(group)}
 
 
 @router.get("/groups/{group}/offset-resets/{int:reset_id}", response=OffsetResetOut)
 def offset_reset(request: HttpRequest, group: str, reset_id: int) -> Any:
     """One of them, queue by queue, as it stands now."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return _of(group, reset_id)
 
 
@@ -56,7 +57,7 @@ def undo_offset_reset(
 ) -> Any:
     """Move the queues back to where they were before it, for 24 h. 409 when it was taken back before, or when none of
     its queues can be moved back."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     _of(group, reset_id)
     revision = expected_revision(if_match)
     return made(

@@ -108,7 +108,6 @@ def act_on_delayed(request: HttpRequest, body: WaitingActIn, dry_run: DryRun) ->
             auth.require_all_names(request)
         for row in window.waiting_at(places):
             if row is not None and not _may(request, row):
-                auth.require_access(request, row.group or row.topic or "")
                 auth.require_all_names(request)
     _require(request, chosen.get("topic"), chosen.get("group"))
     act = lambda: window.act_on_waiting(  # noqa: E731
@@ -130,14 +129,17 @@ def act_on_delayed(request: HttpRequest, body: WaitingActIn, dry_run: DryRun) ->
 
 
 def _may(request: HttpRequest, row: Any) -> bool:
-    name = row.group or row.topic
-    return name is not None and auth.may_access(request, name)
+    names = auth.names(request)
+    if row.group:
+        return names.has_group(row.group)
+    return row.topic is not None and names.has_topic(row.topic)
 
 
 def _require(request: HttpRequest, topic: str | None, group: str | None) -> None:
-    """A retry topic is its group's."""
-    names = [name.removeprefix("%RETRY%") for name in (topic, group) if name is not None]
-    auth.require_access(request, *names)
+    if topic is not None:
+        auth.require_topics(request, topic)
+    if group is not None:
+        auth.require_groups(request, group)
 
 
 # --- transactions
@@ -265,17 +267,19 @@ def _places(places: Any) -> list[Half]:
 def _require_halves(request: HttpRequest, places: Sequence[Half], topic: str | None) -> None:
     """A token with a pattern acts on transactions whose topic it may access."""
     if topic is not None:
-        auth.require_access(request, topic)
+        auth.require_topics(request, topic)
     elif auth.has_pattern(request):
         found = runtime.window().open_transactions_at([offset for offset, _ in places])
         if not places or any(one is None or one.row is None for one in found):
             auth.require_all_names(request)
-        auth.require_access(request, *(one.row.topic for one in found if one is not None and one.row is not None))
+        auth.require_topics(request, *(one.row.topic for one in found if one is not None and one.row is not None))
 
 
 def _listed(request: HttpRequest, page: Any, names: tuple[str, ...], hidden: str = "") -> dict[str, Any]:
     some = auth.has_pattern(request)
-    rows = [row for row in page.rows if not some or (row.row is not None and auth.may_access(request, row.row.topic))]
+    rows = [
+        row for row in page.rows if not some or (row.row is not None and auth.names(request).has_topic(row.row.topic))
+    ]
     return {name: None if some and name == hidden else getattr(page, name) for name in names} | {
         "items": rows,
         "next_cursor": page.next_cursor,

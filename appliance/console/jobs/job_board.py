@@ -15,6 +15,7 @@ from django.utils.translation import gettext_noop
 from ... import runtime
 from ...engine.errors import Conflict, NotFound, Unavailable
 from ..audit import record
+from ..identity import names_for
 from ..models import now_ms
 from .job import Job, JobFolder, Told, new_id
 from .registry import kind_of
@@ -263,9 +264,8 @@ def may_see(user: Any, job: Job) -> bool:
     """Whether the job and its files are for a user or a token's bearer."""
     if not kind_of(job.kind).fetch.admits(user):
         return False
-    if user.kind != "token" or user.token.pattern == "*":
-        return True
-    return bool(job.names) and all(user.may_access(name) for name in job.names)
+    names = names_for(user)
+    return names.is_every or (bool(job.names) and all(names.has(name) for name in job.names))
 
 
 def may_cancel(user: Any, job: Job) -> bool:

@@ -32,11 +32,12 @@ def translated(sentence: Any) -> str:
         return ""
     template = _(sentence.template)
     sizes = set(_SIZE.findall(template))
+    wholes = set(_WHOLE.findall(template))
     args = {
         name: as_bytes(value) if name in sizes
         else as_duration(value / 1000) if name.endswith("_span")
         else plain_time(value) if name.endswith("_at_ms")
-        else thousands(value) if type(value) is int
+        else thousands(value) if type(value) is int and name in wholes
         else word(value) if name == "field"
         else value
         for name, value in sentence.args.items()
@@ -212,12 +213,38 @@ def ago(at_ms: int | None) -> SafeString | str:
 
 @register.filter
 def countdown(at_ms: int | None) -> SafeString | str:
-    """How long until a moment at the earliest, with the moment itself beside it."""
+    """How long something is kept at least; who points at it sees until when."""
     if at_ms is None:
         return _("not known")
     left = at_ms / 1000 - time.time()
-    relative = _("any time now") if left <= 0 else _("in %(span)s or later") % {"span": as_duration(left)}
-    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+    return _at(at_ms, _("not any more") if left <= 0 else as_duration(left))
+
+
+@register.filter
+def due_in(at_ms: int | None) -> SafeString | str:
+    """In how long a moment comes, or that it is over; who points at it sees the moment itself."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    return _at(at_ms, _("in %(span)s") % {"span": as_duration(left)} if left >= 0 else _("overdue"))
+
+
+@register.filter
+def since(at_ms: int | None) -> SafeString | str:
+    """How long ago; who points at it sees the moment itself."""
+    if at_ms is None:
+        return _("not known")
+    span = as_duration(max(0.0, time.time() - at_ms / 1000))
+    return _at(at_ms, _("%(span)s ago") % {"span": span})
+
+
+def _at(at_ms: int, text: str) -> SafeString:
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return format_html("{}", text)
+    iso = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+    return format_html('<time datetime="{}" title="{}">{}</time>', iso, iso, text)
 
 
 @register.filter
@@ -237,6 +264,12 @@ def as_hour(at_ms: int) -> SafeString:
     return format_html(
         '<time datetime="{}">{}<br>{}</time>', f"{moment:%Y-%m-%dT%HZ}", f"{moment:%m-%d}", f"{moment:%H}:00"
     )
+
+
+@register.filter
+def group_behind(topic: str) -> str:
+    """The group whose retry or dead letter topic it is."""
+    return topic.removeprefix("%RETRY%").removeprefix("%DLQ%")
 
 
 @register.filter

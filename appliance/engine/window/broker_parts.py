@@ -15,6 +15,7 @@ from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from .admin_pool import POOL, AdminPool
 from .asking import Asking
+from .backups import Backups
 from .broker_checks import BrokerChecks, Failing
 from .charts import Charts
 from .checks import Checks
@@ -91,6 +92,7 @@ class BrokerParts:
     options: OptionCommands
     retention: RetentionPart
     tails: Tails
+    backups: Backups
     metrics: Callable[[], dict[str, float]]
     upstream_metrics: UpstreamMetrics
     system: Callable[[], SystemInfo]
@@ -211,7 +213,16 @@ def build(
         offset_commands=OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag),
         clients=clients,
         asking=Asking(broker.member_questions, messages.record),
-        diagnosis=GroupDiagnosis(groups, store, lag, broker.locks, broker.offsets.pulled, sampler, measures),
+        diagnosis=GroupDiagnosis(
+            groups,
+            store,
+            lag,
+            broker.locks,
+            broker.offsets.pulled,
+            sampler,
+            measures,
+            broker.delivery_events.last_pulls.get,
+        ),
         messages=messages,
         search=SearchViews(topics, store, messages),
         dead_letters=dead_letters,
@@ -240,6 +251,7 @@ def build(
             broker.waiting_places,
         ),
         tails=Tails(store, topics, sampler.index),
+        backups=Backups(store),
         metrics=metrics,
         upstream_metrics=UpstreamMetrics(
             partial(_names, broker, options, system),

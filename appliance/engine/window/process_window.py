@@ -52,7 +52,7 @@ class ProcessWindow:
         self._log = LogRing()
         self._system = SystemView(options, addresses)
         # Set by start().
-        self._checks = Checks(loop, wire_audit, addresses)
+        self._checks = Checks(loop, wire_audit, addresses, options.config.bind)
         self._namesrv: NameServer | None = None
         self._parts: BrokerParts | None = None
 
