@@ -15,7 +15,8 @@ from bench.filled_store import group_name, topic_name
 
 #: Not pages: streams, forms that change something by GET of nothing, and doors that are closed to who is inside.
 _LEFT_OUT = re.compile(
-    r"live/$|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/|/check/|/files/"
+    r"live/$|^needs/mute/|/unmute/|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/"
+    r"|/check/|/files/"
     r"|/end/|/test/$|alerts/<int|alerts/(rules|channels)/<int|alert-(rules|channels)/<int"
 )
 #: What an address asks for besides, and the other ways to ask the lists.
@@ -27,6 +28,9 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     "groups/": (
         "", "?sort=-lag", "?sort=-lag_time", "?sort=-clients", "?system=yes", "?online=yes", "?q=77", "?format=csv",
     ),
+    "history/": ("", "?span=1h", "?span=13mo", "?format=csv"),
+    "topics/<name:name>/history/": ("", "?span=7d"),
+    "groups/<name:name>/history/": ("", "?span=7d"),
     "clients/": ("", "?role=consumer", "?q=127"),
     "messages/": ("", "?topic={topic}", "?topic=Load"),
     "messages/send/": ("", "?topic={topic}"),
