@@ -34,8 +34,6 @@ VALUES = {
     "<act>": "pause",
     "<name>": "no-such-file",
     "<client_id>": "no-such-client",
-    "<int:number>": "999999",
-    "<username>": "nobody-here",
 }
 
 

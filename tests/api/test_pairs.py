@@ -108,6 +108,8 @@ PAGE_OF = {
     "GET api/v1/replays/<job>": "replay",
     "GET api/v1/replays/<job>/results": "replay",
     "POST api/v1/replays/<job>/<act>": "replay_act",
+    "GET api/v1/system/definitions/file": "definitions_file",
+    "POST api/v1/system/definitions": "definitions",
     "GET api/v1/system/backups": "backups",
     "POST api/v1/system/backups": "backup_create",
     "PUT api/v1/system/backups/schedule": "backups",
@@ -412,6 +414,10 @@ ACTS = {
     "POST api/v1/replays/<job>/<act>": Act(
         lambda client, name: client.post(reverse("replay_act", args=[_slow_replay(name)]), {"what": "pause"}),
         lambda caller, name: caller.ask("POST", f"/replays/{_slow_replay(name)}/pause"),
+    ),
+    "POST api/v1/system/definitions": Act(
+        lambda client, name: client.post(reverse("definitions"), {"text": "rocketbox: 1", "step": "apply"}),
+        lambda caller, name: caller.post("/system/definitions", {"text": "rocketbox: 1"}),
     ),
     "POST api/v1/system/backups": Act(
         lambda client, name: client.post(reverse("backup_create")),
