@@ -115,6 +115,8 @@ PAGE_OF = {
     "GET api/v1/replays/<job>": "replay",
     "GET api/v1/replays/<job>/results": "replay",
     "POST api/v1/replays/<job>/<act>": "replay_act",
+    "GET api/v1/system/definitions/file": "definitions_file",
+    "POST api/v1/system/definitions": "definitions",
     "GET api/v1/system/backups": "backups",
     "POST api/v1/system/backups": "backup_create",
     "PUT api/v1/system/backups/schedule": "backups",
@@ -462,6 +464,9 @@ ACTS = {
         lambda caller, name: _with_member(
             name, lambda: caller.post(f"/messages/{name}/0/0/deliveries", {"group": f"of-{name}"})
         ),
+    "POST api/v1/system/definitions": Act(
+        lambda client, name: client.post(reverse("definitions"), {"text": "rocketbox: 1", "step": "apply"}),
+        lambda caller, name: caller.post("/system/definitions", {"text": "rocketbox: 1"}),
     ),
     "POST api/v1/system/backups": Act(
         lambda client, name: client.post(reverse("backup_create")),
