@@ -51,7 +51,7 @@ PRODUCERS = ("shop", "shop-4", "shop-go")
 #: The Go producer and consumer are one client, for else the producer's first heartbeat comes after 30 s.
 GO_CLIENT = "go-client"
 
-TOPIC, COMMIT, SEND, RESET, GROUP, CONSUMERS, PRODUCERS_OF = 17, 15, 310, 222, 200, 203, 204
+TOPIC, COMMIT, SEND, SEND_BACK, RESET, GROUP, CONSUMERS, PRODUCERS_OF = 17, 15, 310, 36, 222, 200, 203, 204
 
 
 class Visitor:
@@ -231,6 +231,13 @@ class FullHouse:
         assert answer.code == 0, answer.remark
         self.refs["dead"] = answer.ext_fields["msgId"]
         assert peer.ask(SEND, send_fields("%DLQ%late", 0, "TAGS\x01dead\x02"), b"late").code == 0
+        # One that waits for its next try for two hours.
+        back = {
+            "offset": int(self.refs["small"][-16:], 16), "group": "late", "delayLevel": 18, "originMsgId": "x",
+            "originTopic": "orders", "unitMode": "false", "maxReconsumeTimes": 16,
+        }  # fmt: skip
+        answer = peer.ask(SEND_BACK, back)
+        assert answer.code == 0, answer.remark
         form = {"target": "group", "rate": "10", "max_replays": "3", "step": "apply"}
         self.refs["job"] = self.visitor.fill_in("/system/audit/", action="/system/audit/check/").split("/")[2]
         self.refs["replay"] = self.visitor.fill_in("/dead-letters/late/replay/", **form).split("/")[2]

@@ -179,8 +179,8 @@ def group_delete(request: HttpRequest, name: str) -> HttpResponse:
     offsets = request.POST.get("offsets") != "keep"
     context = {"name": name, "change": runtime.window().delete_group(name, offsets=offsets, dry_run=True)}
     context |= {"heading": _("Delete %(name)s?") % {"name": name}, "offsets": offsets}
-    context["page"] = runtime.window().group_queues(name, sort="queue", page_size=_OFFSETS_SHOWN)
-    context["hidden"] = context["page"].total - len(context["page"].rows)
+    page = runtime.window().group_queues(name, sort="queue", page_size=_OFFSETS_SHOWN)
+    context |= {"page": page, "hidden": page.total - len(page.rows)}
     if request.method != "POST":
         return render(request, "groups/delete.html", context)
     context["typed"] = request.POST.get("name", "")
