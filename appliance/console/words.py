@@ -109,8 +109,6 @@ WORDS: dict[str, str | Promise] = {
     "fewer_consumers": _("too few consumers"),
     "idle_consumers": _("idle consumers"),
     "uneven_share": _("uneven share"),
-    "found": _("found"),
-    "clear": _("in order"),
     # resets of offsets
     "reset": _("reset"),
     "undo": _("undo"),
