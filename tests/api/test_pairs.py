@@ -464,6 +464,7 @@ ACTS = {
         lambda caller, name: _with_member(
             name, lambda: caller.post(f"/messages/{name}/0/0/deliveries", {"group": f"of-{name}"})
         ),
+    ),
     "POST api/v1/system/definitions": Act(
         lambda client, name: client.post(reverse("definitions"), {"text": "rocketbox: 1", "step": "apply"}),
         lambda caller, name: caller.post("/system/definitions", {"text": "rocketbox: 1"}),
