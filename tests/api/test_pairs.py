@@ -557,19 +557,6 @@ def _member(name: str) -> str:
     return f"member-of-{name}"
 
 
-def _need(name: str) -> str:
-    """The key of what needs somebody: its dead letters."""
-    return f"dead_letters:dead_letters:{name}"
-
-
-def _mute(name: str) -> int:
-    """Something that is muted."""
-    rows = [{"id": 7, "key": _need(name), "sentence": "x", "reason": "known", "by": "somebody", "at_ms": now_ms(),
-             "until_ms": now_ms() + 60_000}]  # fmt: skip
-    Setting.objects.update_or_create(key="muted-needs", defaults={"value": {"mutes": rows, "last_id": 7}})
-    return 7
-
-
 def _reset(name: str) -> int:
     """A reset that can be taken back."""
     window = runtime.window()
