@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from .problems import clean
+from .times import Moment
 
 
 def _printable(value: Any) -> Any:
@@ -430,7 +431,7 @@ class MuteIn(In):
 
     key: str = Field(max_length=1200)
     reason: str = Field(max_length=300)
-    until_ms: int = Field(ge=0, le=(1 << 63) - 1)
+    until_ms: Moment
 
 
 class BrokerOut(Out):
