@@ -18,7 +18,7 @@ from django.urls import reverse
 
 from appliance import runtime
 from appliance.api.api import operations
-from appliance.console import jobs, tokens
+from appliance.console import backups, jobs, tokens
 from appliance.console.access import ACCESS
 from appliance.console.alert_models import AlertChannel, AlertRule, AlertSilence
 from appliance.console.models import ApiToken, AuditEntry, Setting, SignIn, User, now_ms
@@ -115,6 +115,13 @@ PAGE_OF = {
     "GET api/v1/replays/<job>": "replay",
     "GET api/v1/replays/<job>/results": "replay",
     "POST api/v1/replays/<job>/<act>": "replay_act",
+    "GET api/v1/system/definitions/file": "definitions_file",
+    "POST api/v1/system/definitions": "definitions",
+    "GET api/v1/system/backups": "backups",
+    "POST api/v1/system/backups": "backup_create",
+    "PUT api/v1/system/backups/schedule": "backups",
+    "POST api/v1/system/backups/<name>/checks": "backup_check",
+    "GET api/v1/system/backups/<name>/file": "backup_download",
     "GET api/v1/alerts": "alerts",
     "GET api/v1/alerts/<int:alert_id>": "alert",
     "GET api/v1/alert-rules": "alert_rules",
@@ -457,6 +464,21 @@ ACTS = {
         lambda caller, name: _with_member(
             name, lambda: caller.post(f"/messages/{name}/0/0/deliveries", {"group": f"of-{name}"})
         ),
+    "POST api/v1/system/definitions": Act(
+        lambda client, name: client.post(reverse("definitions"), {"text": "rocketbox: 1", "step": "apply"}),
+        lambda caller, name: caller.post("/system/definitions", {"text": "rocketbox: 1"}),
+    ),
+    "POST api/v1/system/backups": Act(
+        lambda client, name: client.post(reverse("backup_create")),
+        lambda caller, name: caller.ask("POST", "/system/backups"),
+    ),
+    "PUT api/v1/system/backups/schedule": Act(
+        lambda client, name: client.post(reverse("backups"), {"every_hours": 24, "keep": 3}),
+        lambda caller, name: caller.ask("PUT", "/system/backups/schedule", {"every_hours": 12, "keep": 3}),
+    ),
+    "POST api/v1/system/backups/<name>/checks": Act(
+        lambda client, name: client.post(reverse("backup_check", args=[_backup()])),
+        lambda caller, name: caller.ask("POST", f"/system/backups/{_backup()}/checks"),
     ),
     "POST api/v1/delayed/acts": Act(
         lambda client, name: client.post(reverse("delayed_act"), {"what": "drop", "topic": name, "step": "apply"}),
@@ -490,6 +512,19 @@ ACTS = {
         lambda caller, name: caller.get(f"/messages/{_ref(caller.client, name)}/record"),
     ),
 }
+
+
+def _need(name: str) -> str:
+    """The key of what needs somebody: its dead letters."""
+    return f"dead_letters:dead_letters:{name}"
+
+
+def _mute(name: str) -> int:
+    """Something that is muted."""
+    rows = [{"id": 7, "key": _need(name), "sentence": "x", "reason": "known", "by": "somebody", "at_ms": now_ms(),
+             "until_ms": now_ms() + 60_000}]  # fmt: skip
+    Setting.objects.update_or_create(key="muted-needs", defaults={"value": {"mutes": rows, "last_id": 7}})
+    return 7
 
 
 def _rule(name: str) -> int:
@@ -557,6 +592,13 @@ def _slow_replay(name: str) -> str:
     plan = runtime.window().start_replay(name, rate=1)
     assert plan.job is not None
     return plan.job.id
+
+
+def _backup() -> str:
+    """The name of one; what is in it does not matter here."""
+    path = backups.made_directory() / "rocketbox-20260102-030405.tar"
+    path.write_bytes(b"x")
+    return path.name
 
 
 def _half(name: str) -> int:

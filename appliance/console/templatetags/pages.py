@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import template
+from django.utils import timezone
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -31,11 +32,12 @@ def translated(sentence: Any) -> str:
         return ""
     template = _(sentence.template)
     sizes = set(_SIZE.findall(template))
+    wholes = set(_WHOLE.findall(template))
     args = {
         name: as_bytes(value) if name in sizes
         else as_duration(value / 1000) if name.endswith("_span")
-        else as_time(value) if name.endswith("_at_ms")
-        else thousands(value) if type(value) is int
+        else plain_time(value) if name.endswith("_at_ms")
+        else thousands(value) if type(value) is int and name in wholes
         else word(value) if name == "field"
         else value
         for name, value in sentence.args.items()
@@ -164,7 +166,7 @@ def in_unit(value: float | None, unit: str) -> str:
 @register.filter
 def plain_time(at_ms: int) -> str:
     """A wall time as text, for a hint that takes no elements."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(at_ms / 1000, timezone.get_current_timezone()).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 @register.filter
@@ -211,12 +213,38 @@ def ago(at_ms: int | None) -> SafeString | str:
 
 @register.filter
 def countdown(at_ms: int | None) -> SafeString | str:
-    """How long until a moment at the earliest, with the moment itself beside it."""
+    """How long something is kept at least; who points at it sees until when."""
     if at_ms is None:
         return _("not known")
     left = at_ms / 1000 - time.time()
-    relative = _("any time now") if left <= 0 else _("in %(span)s or later") % {"span": as_duration(left)}
-    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+    return _at(at_ms, _("not any more") if left <= 0 else as_duration(left))
+
+
+@register.filter
+def due_in(at_ms: int | None) -> SafeString | str:
+    """In how long a moment comes, or that it is over; who points at it sees the moment itself."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    return _at(at_ms, _("in %(span)s") % {"span": as_duration(left)} if left >= 0 else _("overdue"))
+
+
+@register.filter
+def since(at_ms: int | None) -> SafeString | str:
+    """How long ago; who points at it sees the moment itself."""
+    if at_ms is None:
+        return _("not known")
+    span = as_duration(max(0.0, time.time() - at_ms / 1000))
+    return _at(at_ms, _("%(span)s ago") % {"span": span})
+
+
+def _at(at_ms: int, text: str) -> SafeString:
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return format_html("{}", text)
+    iso = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+    return format_html('<time datetime="{}" title="{}">{}</time>', iso, iso, text)
 
 
 @register.filter
