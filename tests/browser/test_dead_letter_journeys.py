@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -28,8 +29,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         "ADMIN_USER": "ada", "ADMIN_PASSWORD": PASSWORD,
         "ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": "1s 5s 1h 2h",
     }  # fmt: skip
+    with socket.socket() as free:  # the same port again after the kill
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
     with Server(
-        directory / "data", "--http-port", "0", roles="broker,namesrv,console", environment=environment
+        directory / "data", "--http-port", port, roles="broker,namesrv,console", environment=environment
     ) as running:
         yield running
 
@@ -67,8 +71,7 @@ def test_a_replay_is_watched_over_a_kill(visit: Visit, server: Server, java) -> 
     wait_for(lambda: 15 < sent(page) < count, "the middle", 20)
     server.kill()
     server.start()
-    page = sign_in(visit(locale="en-GB"))
-    page.goto(f"/replays/{place}")
+    page.goto(f"/replays/{place}")  # still signed in
     with java.push(server.namesrv, topic, group) as healthy:
         expect(page.locator("#progress .chip").first).to_have_text("done", timeout=40_000)
         said = re.sub(r"\s+", " ", page.locator("#progress [role=status]").inner_text())
