@@ -70,7 +70,10 @@ def test_an_operation_is_for_those_whom_the_table_admits(client_as, role, method
         assert response.status_code in (200, 202, 400, 404, 422), response.content
 
 
-@pytest.mark.parametrize(("method", "route"), [one for one in OPERATIONS if ACCESS[" ".join(one)].grants])
+@pytest.mark.parametrize(
+    ("method", "route"),
+    [one for one in OPERATIONS if ACCESS[" ".join(one)].grants and ACCESS[" ".join(one)].role == "viewer"],
+)
 def test_bodies_are_for_those_with_the_grant(by_token, method, route):
     problem_of(by_token("admin").ask(method, address_of(route)), 403, "forbidden")
     reader = by_token("viewer", *ACCESS[f"{method} {route}"].grants).ask(method, address_of(route))

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from tests.clients.agents import ANSWER_TIMEOUT_S, Agent, Json, start_cpp, start_go, start_java
 from tests.clients.messages import TAGS, Message, rich
@@ -241,8 +241,8 @@ class FullHouse:
         form = {"target": "group", "rate": "10", "max_replays": "3", "step": "apply"}
         self.refs["job"] = self.visitor.fill_in("/system/audit/", action="/system/audit/check/").split("/")[2]
         self.refs["replay"] = self.visitor.fill_in("/dead-letters/late/replay/", **form).split("/")[2]
-        move = {"topic": "orders", "queues": "0", "to": "offset", "offset": "1", "step": "apply"}
-        self.refs["client"] = f"127.0.0.1@{LONG_NAME}"
+        move = {"topic": "orders", "queues": "0", "to": "offset", "offset": "2", "step": "apply"}
+        self.refs["client"] = quote(self.visitor.json("/groups/billing/clients")["items"][0]["client_id"], safe="@")
         self.refs["reset"] = self.visitor.fill_in("/groups/late/reset/", **move).split("/")[4]
         channel = {"name": "chat", "kind": "webhook", "address": "http://127.0.0.1:9/", "language": "en"}
         self.visitor.fill_in("/alerts/channels/new/", **channel)

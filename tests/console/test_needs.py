@@ -94,10 +94,8 @@ def test_a_need_is_muted_with_a_reason_and_told_again(client_as, needing):
     assert "Nothing: every check is well" in page_of(operator)
     assert operator.post(f"/needs/{mute.id}/unmute/").status_code == 302
     assert "shipping has a backlog" in page_of(operator)
-    said = [
-        (one.action, one.target, one.actor)
-        for one in AuditEntry.objects.filter(action__startswith="need.").order_by("id")
-    ]
+    entries = AuditEntry.objects.filter(action__startswith="need.").order_by("id")
+    said = [(one.action, one.target, one.actor) for one in entries]
     assert said == [("need.mute", mute.key, "the-operator"), ("need.unmute", mute.key, "the-operator")]
     assert operator.post(f"/needs/{mute.id}/unmute/").status_code == 404
 

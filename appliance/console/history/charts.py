@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
+
+from django.utils import timezone
 
 from .series import History, series
 
@@ -132,17 +134,20 @@ def nice_ticks(most: float, unit: str) -> list[float]:
 
 
 def _times(begin: int, end: int, x_of: object) -> tuple[tuple[float, str, str], ...]:
-    """Where the time axis is marked: five round moments, in UTC."""
+    """Where the time axis is marked: round moments of the reader's zone."""
     span = (end - begin) / 1000
     steps = (300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000, 5_184_000)
     step = next((one for one in steps if span / one <= 6), steps[-1])
     shape = "%H:%M" if step < 43_200 else "%m-%d %H:%M" if step < 86_400 else "%Y-%m-%d"
-    at = -(-begin // 1000 // step) * step
+    zone = timezone.get_current_timezone()
+    ahead = datetime.fromtimestamp(begin / 1000, zone).utcoffset() or timedelta()
+    ahead_s = int(ahead.total_seconds())
+    at = -(-(begin // 1000 + ahead_s) // step) * step - ahead_s
     found = []
     while at * 1000 <= end:
         x = x_of(at * 1000)  # type: ignore[operator]
         anchor = "start" if x < LEFT + 20 else "end" if x > RIGHT - 40 else "middle"
-        found.append((round(x, 1), datetime.fromtimestamp(at, UTC).strftime(shape), anchor))
+        found.append((round(x, 1), datetime.fromtimestamp(at, zone).strftime(shape), anchor))
         at += step
     return tuple(found)
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import template
+from django.utils import timezone
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -35,7 +36,7 @@ def translated(sentence: Any) -> str:
     args = {
         name: as_bytes(value) if name in sizes
         else as_duration(value / 1000) if name.endswith("_span")
-        else as_time(value) if name.endswith("_at_ms")
+        else plain_time(value) if name.endswith("_at_ms")
         else thousands(value) if type(value) is int and name in wholes
         else word(value) if name == "field"
         else value
@@ -165,7 +166,7 @@ def in_unit(value: float | None, unit: str) -> str:
 @register.filter
 def plain_time(at_ms: int) -> str:
     """A wall time as text, for a hint that takes no elements."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(at_ms / 1000, timezone.get_current_timezone()).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 @register.filter
