@@ -31,7 +31,14 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox health [options]    is the server with these options ready?
        rocketbox doctor [options]    check the whole installation, and say what to do
        rocketbox store inspect|verify|export DIR     read a store without a broker
+       rocketbox topic|group|message|dlq|delayed|transaction|token|config|job VERB [--json]
+                                     what the console does, from a shell; VERB --help
+       rocketbox backup TARGET [options]     copy the data directory, running or not; --check one
+       rocketbox restore BACKUP --into DIR   make a data directory of a backup
        rocketbox --version"""
+
+# Commands that speak to a running server; `commands/remote/table.py` has them.
+REMOTE = ("topic", "group", "message", "dlq", "delayed", "transaction", "token", "config", "job")
 
 # Exit status of a start that is refused, and of a wrong command line.
 EXIT_REFUSED = 2
@@ -52,8 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if command == "openapi":
         return _openapi()
-    if command in ("user", "audit", "health", "doctor", "store"):
+    if command in ("user", "audit", "health", "doctor", "store", "backup", "restore"):
         return _run_small(command, arguments[1:])
+    if command in REMOTE:
+        return _run_small("remote.run", arguments[1:], command)
     if command != "serve":
         print(f"rocketbox: there is no command {command!r}.\n{USAGE}" if command else USAGE, file=sys.stderr)
         return EXIT_REFUSED
@@ -100,7 +109,7 @@ def serve(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _run_small(command: str, arguments: Sequence[str]) -> int:
+def _run_small(command: str, arguments: Sequence[str], *first: str) -> int:
     import logging
     from importlib import import_module
 
@@ -111,7 +120,7 @@ def _run_small(command: str, arguments: Sequence[str]) -> int:
             _check_installed("django")
         # Warnings of the code that reads the store; they hold names that others chose.
         write_to_stderr(logging.WARNING, "rocketbox: %(message)s")
-        status: int = import_module(f".commands.{command}", __package__).run(arguments)
+        status: int = import_module(f".commands.{command}", __package__).run(*first, arguments)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # `| head` has seen enough

@@ -42,6 +42,8 @@ WORD = 1024
 SETTINGS = 16 * 1024
 # A form; the longest one, with all options that may be changed, has some 3 KB.
 FORM = 64 * 1024
+# Thousands of topics and groups as text; a form makes up to three characters of one.
+DEFINITIONS = 3 * 1024 * 1024 + FORM
 # How much is read, for an address that takes more, before the caller is looked up.
 SMALL = FORM
 # A test message may have this many times `maxMessageSize`, plus a form: a form encodes a byte in up to three
@@ -67,13 +69,17 @@ TAKES: dict[str, int] = {
             *("account", "second_factor", "second_factor_off", "session_end"),
             *("setup", "setup_administrator", "setup_address", "setup_message"),
             *("topic_create", "topic_edit", "topic_delete", "group_create", "group_edit", "group_delete"),
+            *("message_run", "replay_create", "replay_act", "group_retries_act", "group_reset", "group_reset_undo"),
             *("message_run", "replay_create", "replay_act", "group_reset", "group_reset_undo"),
+            *("backups", "backup_create", "backup_check"),
             *("delayed_act", "transaction_check", "transaction_decide", "transaction_resume"),
+            *("archive_create", "replay_create", "replay_act", "job_cancel", "audit_check"),
             *("replay_create", "replay_act", "job_cancel", "audit_check"),
             *("alert_rule_create", "alert_rule", "alert_rule_delete", "alert_silence_create", "alert_silence_end"),
             *("alert_channel_create", "alert_channel", "alert_channel_test", "alert_channel_delete"),
             *("replay_create", "replay_act", "group_reset", "group_reset_undo"),
             *("group_pause", "group_clone", "client_ask"),
+            *("replay_create", "replay_act", "job_cancel", "audit_check", "need_mute", "need_unmute"),
             *("system_config_change", "system_clean", "token_create", "token_revoke"),
             *("user_create", "user", "user_reset_password", "user_set_active"),
             *("user_second_factor_off", "user_end_sessions", "second_factor_rule"),
@@ -94,6 +100,8 @@ TAKES: dict[str, int] = {
     "PUT api/v1/system/second-factor": SETTINGS,
     "PATCH api/v1/system/config": SETTINGS,
     "POST api/v1/system/retention/clean": WORD,
+    "POST api/v1/needs/mutes": SETTINGS,
+    "DELETE api/v1/needs/mutes/<int:mute_id>": WORD,
     "POST api/v1/topics": SETTINGS,
     "PATCH api/v1/topics/<topic>": SETTINGS,
     "DELETE api/v1/topics/<topic>": WORD,
@@ -120,9 +128,15 @@ TAKES: dict[str, int] = {
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": WORD,
     "POST api/v1/messages/<path:ref>/deliveries": SETTINGS,
     "POST api/v1/groups/<group>/replays": SEND,
+    "POST api/v1/groups/<group>/dead-letters/archives": SEND,
     "POST api/v1/groups/<group>/retries/acts": SEND,
     "POST api/v1/replays/<job>/<act>": WORD,
     "POST api/v1/delayed/acts": FORM,
+    "definitions": DEFINITIONS,
+    "POST api/v1/system/definitions": DEFINITIONS,
+    "POST api/v1/system/backups": WORD,
+    "PUT api/v1/system/backups/schedule": WORD,
+    "POST api/v1/system/backups/<name>/checks": WORD,
     "POST api/v1/transactions/checks": FORM,
     "POST api/v1/transactions/decisions": SETTINGS,
     "POST api/v1/transactions/resumes": SETTINGS,

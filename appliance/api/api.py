@@ -22,12 +22,15 @@ from .routers import (
     account,
     alerts,
     audit,
+    backups,
     clients,
     dead_letters,
+    definitions,
     groups,
     jobs,
     message_jobs,
     messages,
+    needs,
     offset_resets,
     system,
     topics,
@@ -80,7 +83,10 @@ def _made() -> NinjaAPI:
         audit,
         jobs,
         message_jobs,
+        backups,
+        definitions,
         system,
+        needs,
         topics,
         groups,
         offset_resets,
@@ -99,17 +105,23 @@ api = _made()
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one address. route: as `console.access` names it; path: as OpenAPI does."""
+    """One method of one address. route: as `console.access` names it; path: as OpenAPI does; name: its function's."""
 
     method: str
     route: str
     path: str
+    name: str
 
 
 def operations() -> list[Operation]:
     """Every operation there is."""
     return [
-        Operation(method, ROOT + replace_path_param_notation(path).lstrip("/"), "/" + ROOT + _without_converters(path))
+        Operation(
+            method,
+            ROOT + replace_path_param_notation(path).lstrip("/"),
+            "/" + ROOT + _without_converters(path),
+            operation.view_func.__name__,
+        )
         for bound in api._get_bound_routers()
         for path, view in bound.path_operations.items()
         for operation in view.operations
@@ -138,7 +150,7 @@ def openapi() -> dict[str, Any]:
     for one in operations():
         operation = schema["paths"][one.path][one.method.lower()]
         # Ninja's are made of the module's path and the function's name.
-        operation["operationId"] = operation["operationId"].rpartition("_routers_")[2].partition("_")[2]
+        operation["operationId"] = one.name
         for parameter in operation["parameters"]:
             parameter["schema"] = _without_null(parameter["schema"])
         operation["x-access"] = rule_text(rule_for("", one.method, one.route))

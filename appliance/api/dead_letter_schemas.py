@@ -227,6 +227,28 @@ class FilterIn(In):
     replayed: Replayed | None = None
 
 
+class ArchiveIn(In):
+    """Which dead letters: all there are; those of a time, a filter; or `offsets`, pairs of queue id and offset."""
+
+    from_ms: Annotated[int, Field(ge=0, lt=(1 << 63) - 1)] | None = None
+    to_ms: Annotated[int, Field(ge=0, lt=(1 << 63) - 1)] | None = None
+    filter: FilterIn | None = None
+    offsets: (
+        Annotated[
+            list[Annotated[list[Annotated[int, Field(ge=0, lt=1 << 62)]], Field(min_length=2, max_length=2)]],
+            Field(min_length=1, max_length=500),
+        ]
+        | None
+    ) = None
+    format: Literal["ndjson", "csv"] = "ndjson"
+
+    @model_validator(mode="after")
+    def _either(self) -> ArchiveIn:
+        if self.offsets is not None and (self.filter is not None or self.from_ms is not None or self.to_ms is not None):
+            raise ValueError("give offsets, or a time and filter, not both")
+        return self
+
+
 class ReplayIn(In):
     """Which dead letters, where to, how fast. Without times, filter and offsets: all there are now. offsets: pairs of
     queue id and offset, without a filter. max_replays: messages that were replayed so often are skipped."""

@@ -86,7 +86,8 @@ class SearchHitOut(Out):
 
 
 class SearchOut(PageOut):
-    """What a search found, in a snapshot: newer messages are not included.
+    """What a search found, in a snapshot: newer messages are not included. topic_names, group_names: the first few
+    whose names hold the text, on the first page. place_note: why there is no message at the place that the text names.
 
     kinds: what the text may be, the most telling first. truncated: the time budget ended this page early; go on with
     next_cursor. index_behind_bytes: how much of the newest log is not indexed yet. searched_topics of topics were
@@ -101,15 +102,21 @@ class SearchOut(PageOut):
     index_enabled: bool
     index_behind_bytes: int
     took_ms: float
+    place_note: SentenceOut | None
+    topic_names: list[Text]
+    group_names: list[Text]
 
     @model_validator(mode="before")
     @classmethod
     def _of_page(cls, page: Any) -> Any:
         if isinstance(page, dict):
             return page
-        names = ("next_cursor", "kinds", "truncated", "searched_topics", "topics", "took_ms")
+        page, topics, groups = page
+        names = ("next_cursor", "kinds", "truncated", "searched_topics", "topics", "took_ms", "place_note")
         return {name: getattr(page, name) for name in (*names, "index_enabled", "index_behind_bytes")} | {
-            "items": page.hits
+            "items": page.hits,
+            "topic_names": topics,
+            "group_names": groups,
         }
 
 

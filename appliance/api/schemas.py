@@ -406,6 +406,33 @@ class NeedOut(Out):
     sentence: SentenceOut
 
 
+class NeedKeyOut(NeedOut):
+    """A need, with the key that mutes name. muted: the overview does not show it."""
+
+    key: Text
+    muted: bool
+
+
+class MuteOut(Out):
+    """A need that is not shown until then. sentence: what it said when it was muted."""
+
+    id: int
+    key: Text
+    sentence: Text
+    reason: Text
+    by: Text
+    at_ms: int
+    until_ms: int
+
+
+class MuteIn(In):
+    """key: of the need, as GET /needs tells it. until_ms: ms since 1970, at most 90 days ahead."""
+
+    key: str = Field(max_length=1200)
+    reason: str = Field(max_length=300)
+    until_ms: int = Field(ge=0, le=(1 << 63) - 1)
+
+
 class BrokerOut(Out):
     """The broker now: messages and bytes a second over the last 10 s, totals since the start, what needs attention."""
 

@@ -8,6 +8,7 @@ from ..engine.service_thread import ServiceThread
 from .alerts.acts import teller
 from .alerts.figures import FIGURES
 from .alerts.watch import AlertSender, AlertWatch
+from .backup_clock import BackupClock
 from .history import series
 from .history.recorder import Recorder
 from .jobs.runner import AT_ONCE, JobRunner
@@ -24,6 +25,7 @@ def threads(directory: Path) -> list[ServiceThread]:
     return [
         Follower(),
         LookAhead(),
+        BackupClock(),
         recorder,
         AlertWatch(lambda: recorder.newest(watched), teller, sender.wakeup),
         sender,

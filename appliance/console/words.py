@@ -109,8 +109,6 @@ WORDS: dict[str, str | Promise] = {
     "fewer_consumers": _("too few consumers"),
     "idle_consumers": _("idle consumers"),
     "uneven_share": _("uneven share"),
-    "found": _("found"),
-    "clear": _("in order"),
     # resets of offsets
     "reset": _("reset"),
     "undo": _("undo"),
@@ -142,10 +140,25 @@ WORDS: dict[str, str | Promise] = {
     "by_check": _("by a producer that was asked"),
     "by_administrator": _("by an administrator"),
     "by_broker": _("by the broker"),
+    "definition_create": _("would be made"),
+    "definition_change": _("would be changed"),
+    "definition_same": _("as it is"),
+    "definition_refused": _("refused"),
+    "definition_done": _("done"),
+    "definition_failed": _("failed"),
+    "section_topics": _("Topics"),
+    "section_groups": _("Consumer groups"),
+    "section_users": _("Users"),
+    "section_alert_rules": _("Alert rules"),
     "15m": _("15 minutes"),
     "2h": _("2 hours"),
     "1d": _("1 day"),
     "7d": _("7 days"),
+    "1h": _("1 hour"),
+    "6h": _("6 hours"),
+    "24h": _("24 hours"),
+    "30d": _("30 days"),
+    "13mo": _("13 months"),
     "40d": _("40 days"),
     # jobs
     "interrupted": _("interrupted"),
@@ -250,6 +263,10 @@ SENTENCES: dict[str, str] = {
         "flushDiskType is ASYNC_FLUSH: a power cut can take the last half second of acknowledged messages."
     ),
     "advertised_loopback": gettext_noop("Clients are given %(address)s, which works on this machine only."),
+    "advertised_elsewhere": gettext_noop(
+        "Clients are told %(address)s, but the ports listen on %(bind)s only, so they cannot connect. Restart with "
+        "--bind 0.0.0.0 or --bind %(host)s."
+    ),
     "advertised": gettext_noop("Clients are given %(address)s."),
     "back_pressure": gettext_noop(
         "The disk cannot keep up with the producers; nothing more is read from them until it catches up."
@@ -447,7 +464,12 @@ SENTENCES: dict[str, str] = {
     "cursor_of_another_filter": gettext_noop("This page link belongs to another filter."),
     "bad_filter": gettext_noop("The filter is wrong at line %(line)d, column %(column)d: %(reason)s."),
     "bad_place": gettext_noop("A message's place is written topic/queue/offset."),
-    "bad_offset_id": gettext_noop("An offset id has 32 or 56 hex digits."),
+    "bad_offset_id": gettext_noop("This is neither an offset id nor a unique id; those have 32 or more hex digits."),
+    "place_no_topic": gettext_noop("There is no topic %(topic)s."),
+    "place_no_queue": gettext_noop("The topic %(topic)s has no queue %(queue)d. Queues: %(count)d."),
+    "place_queue_empty": gettext_noop("Queue %(queue)d of %(topic)s has no messages."),
+    "place_behind_end": gettext_noop("Queue %(queue)d of %(topic)s ends at %(end)d."),
+    "place_expired": gettext_noop("That message has expired: queue %(queue)d of %(topic)s begins at %(begin)d."),
     "topic_exists": gettext_noop("The topic %(name)s already exists."),
     "group_exists": gettext_noop("The group %(name)s already exists."),
     "changed_meanwhile": gettext_noop("%(name)s was changed in the meantime; look again."),

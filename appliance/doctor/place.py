@@ -11,6 +11,7 @@ from ..engine import own_files
 from ..engine.config import EngineConfig
 from ..engine.engine import MIN_FREE_BYTES, VIP_DISTANCE
 from ..engine.errors import StartError
+from ..engine.host_port import cannot_reach
 from ..engine.remoting.server import listen
 from ..engine.store.disk import Disk
 from ..engine.store.log.commit_log import RECENT_BYTES
@@ -177,6 +178,13 @@ def look_at_ports(found: Diagnosis, config: EngineConfig, options: ServeOptions,
             found.fail("port", f"For the {name}: {error}", "stop what listens there, or choose another port")
         else:
             found.ok("port", f"{port} is free for the {name}.")
+    host = config.advertise
+    if host is not None and cannot_reach(host, config.bind):
+        found.warn(
+            "address",
+            f"Clients are told {host}, but the ports listen on {config.bind} only, so they cannot connect.",
+            f"start with --bind 0.0.0.0 or --bind {host}",
+        )
     if not is_loopback(config.bind):
         found.warn("address", what_strangers_can_do(config), "keep these ports behind a firewall")
 

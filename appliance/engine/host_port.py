@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 #: What to bind to in order to listen on all addresses.
 EVERYWHERE = ("0.0.0.0", "::", "")
+
+
+def cannot_reach(host: str, bind: str) -> bool:
+    """Whether clients that are told `host` find nobody there, as far as the texts tell: one of the two is of this
+    machine only, and the other is not it. Other addresses may be translated on the way, and names lead anywhere."""
+    if bind in EVERYWHERE or host == bind:
+        return False
+    told, ours = _ip(host), _ip("127.0.0.1" if bind == "localhost" else bind)
+    if ours is None:
+        return False
+    if told is None:
+        return ours.is_loopback and host.rstrip(".").lower() != "localhost"
+    return told != ours and (told.is_loopback or ours.is_loopback)
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        return None
 
 
 def bracketed(host: str) -> str:

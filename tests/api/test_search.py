@@ -62,3 +62,12 @@ def test_wrong_questions_are_refused(viewer):
     problem_of(viewer.get(f"/search?q={'x' * 1025}"), 422, "invalid_input")
     problem_of(viewer.get("/search?q=x&topic=Nowhere"), 404, "topic_not_found")
     assert answer_of(viewer.get("/search?q="))["items"] == []
+
+
+def test_names_places_and_unique_ids(viewer, running, topic):
+    sent = running.window.send_test_message(topic, b"x", queue_id=1)
+    found = answer_of(viewer.get(f"/search?q={topic}"))
+    assert topic in found["topic_names"]
+    assert found["place_note"] is None
+    assert answer_of(viewer.get(f"/search?q={topic}/1/99"))["place_note"]["code"] == "place_behind_end"
+    assert answer_of(viewer.get(f"/messages/{sent.unique_id.lower()}"))["row"]["offset_id"] == sent.offset_id

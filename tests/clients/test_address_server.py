@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.console.snippets import snippets
+from appliance.console.snippets import projects
 from tests.clients import programs
 from tests.support.directories import shared_directory
 from tests.support.server import Server
@@ -26,7 +26,7 @@ def server(request):
 @pytest.mark.parametrize("unit", ["", "unit7"])
 @pytest.mark.parametrize("version", programs.JAVA_VERSIONS)
 def test_a_java_producer_finds_the_name_server(server: Server, tmp_path: Path, version: str, unit: str):
-    code = next(one.code for one in snippets("nowhere:1") if one.key == "java")
+    code = next(one.file("src/main/java/Producer.java") for one in projects("nowhere:1") if one.key == "java")
     named = f'producer.setUnitName("{unit}");' if unit else ""
     code, count = re.subn(r"producer\.setNamesrvAddr\(.*\);", named, code)
     assert count == 1

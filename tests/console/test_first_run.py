@@ -126,7 +126,10 @@ def test_the_programs_hold_the_running_servers_address(client, engine, link):
     client.post(f"{link}administrator/", NEW)
     engine.namesrv_address = "mq.example.org:19876"
     page = client.get("/setup/message/").content.decode()
-    assert page.count("mq.example.org:19876") == 3
+    for key in ("java", "go", "python"):
+        for file in ("-file-2", "-file-3", "-shell"):
+            text = page.split(f'id="{key}{file}"')[1].split("</pre>")[0]
+            assert "mq.example.org:19876" in text
 
 
 def test_the_environment_names_the_administrator_only_while_there_is_none(db):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 
 import pytest
 
+from appliance.console.jobs.job_board import board
+from appliance.console.jobs.message_lines import item_of
+from appliance.console.jobs.runner import run_waiting
 from appliance.console.models import AuditEntry
 from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.protocol.properties import encode_properties
@@ -203,3 +207,58 @@ def test_what_is_no_retry_of_the_group_is_refused(client_as, running, retried, r
     answer = operator.get(f"/groups/{retried}/retries/act/", {"what": "drop", "ticked": "yes"})
     assert answer.status_code == 302, "nothing ticked is not everything"
     assert running.window.retry_ladder(retried).waiting == 6
+
+
+# --- the archive
+
+
+def archived(client, address: str) -> list[str]:
+    """The lines of the file that a job wrote."""
+    assert run_waiting() == 1
+    job = address.rstrip("/").rpartition("/")[2]
+    [found] = board().get(job).files
+    assert board().get(job).state == "done"
+    return board().folder(job).file(found.name).read_text().splitlines()
+
+
+def test_dead_letters_are_archived_to_a_file(client_as, running, group):
+    reader = client_as("viewer", "may_read_bodies", "may_export")
+    page = content(reader.get(f"/dead-letters/{group}/?origin=Refunds"))
+    link = html.unescape(re.search(r'href="(/dead-letters/[^"]*/archive/[^"]*)"', page)[1])
+    form = content(reader.get(link))
+    assert "sent to Refunds" in re.sub(r"\s+", " ", form)
+    asked = {"origin": "Refunds", "format": "ndjson"}
+    address = reader.post(f"/dead-letters/{group}/archive/", asked).headers["Location"]
+    lines = [json.loads(line) for line in archived(reader, address)]
+    assert len(lines) == 30
+    assert {line["origin_topic"] for line in lines} == {"Refunds"}
+    assert {line["dead_letter_of"] for line in lines} == {group}
+    bodies = {line["body"]["data"] for line in lines}
+    assert bodies == {f"body {n}" for n in range(60) if n % 2}
+    shown = re.sub(r"\s+", " ", content(reader.get(address)))
+    assert "left out by the filter" in shown
+    # A line is what an import takes.
+    assert item_of(json.dumps(lines[0]).encode())["body"] == b"body 59"
+    job = board().get(address.rstrip("/").rpartition("/")[2])
+    assert job.counts == {"archived": 30, "left_out": 31, "unreadable": 0}
+    actions = [one.action for one in AuditEntry.objects.order_by("id")]
+    assert actions[:2] == ["job.start", "job.end"]
+
+
+def test_ticked_ones_and_hostile_ones_are_archived_as_csv(client_as, group):
+    reader = client_as("viewer", "may_read_bodies", "may_export")
+    page = content(reader.get(f"/dead-letters/{group}/archive/?pick=0-60&pick=0-3&ticked=yes"))
+    assert "Those that were ticked." in page
+    asked = {"picked": "0-60 0-3", "format": "csv"}
+    lines = archived(reader, reader.post(f"/dead-letters/{group}/archive/", asked).headers["Location"])
+    assert len(lines) == 3
+    assert "'=<script>" in lines[1]
+    assert ",=<" not in lines[1]
+    assert ",body 3" in lines[2]
+    assert reader.get(f"/dead-letters/{group}/archive/?ticked=yes").status_code == 302
+
+
+def test_an_archive_is_for_those_who_may_export_bodies(client_as, group):
+    for client in (client_as("operator"), client_as("viewer", "may_read_bodies")):
+        assert client.get(f"/dead-letters/{group}/archive/").status_code == 403
+        assert "/archive/" not in content(client.get(f"/dead-letters/{group}/"))

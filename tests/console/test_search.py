@@ -84,3 +84,28 @@ def test_what_was_typed_is_text(broker, topic, found):
 def test_every_page_has_the_box(client_as, broker):
     for address in ("/", "/topics/", "/system/", "/account/"):
         assert 'action="/search/"' in client_as("viewer").get(address).content.decode()
+
+
+def test_topics_and_groups_are_found_by_their_names(client_as, broker, topic):
+    broker.create_group(f"{topic}-group")
+    client = client_as("viewer")
+    page = client.get("/search/", {"q": topic.upper()}).content.decode()
+    assert f'href="/topics/{topic}/"' in page
+    assert f'href="/groups/{topic}-group/"' in page
+    assert "Nothing found" not in page
+    broker.delete_group(f"{topic}-group", force=True)
+
+
+def test_a_place_behind_the_end_is_explained(client_as, broker, topic):
+    broker.send_test_message(topic, b"x", queue_id=1)
+    page = client_as("viewer").get("/search/", {"q": f"{topic}/1/99999"}).content.decode()
+    assert f"Queue 1 of {topic} ends at 1." in page
+
+
+def test_the_page_of_a_message_takes_its_unique_id(client_as, broker, topic):
+    sent = broker.send_test_message(topic, b"x")
+    client = client_as("viewer")
+    for text in (sent.unique_id, sent.unique_id.lower()):
+        page = client.get(f"/messages/{text}/")
+        assert page.status_code == 200
+        assert sent.offset_id in page.content.decode()

@@ -9,10 +9,12 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 
 from ... import runtime
+from ...console.views.archives import start_archive
 from ...console.views.replays import started
 from .. import auth
 from ..changes import DryRun, audited, by
 from ..dead_letter_schemas import (
+    ArchiveIn,
     DeadLetterGroupPage,
     DeadLetterPageOut,
     DeadLetterSummaryOut,
@@ -27,6 +29,8 @@ from ..dead_letter_schemas import (
     RetryActIn,
     RetryLadderOut,
 )
+from ..job_answers import IdempotencyKey, accepted
+from ..job_schemas import JobOut
 from ..paging import Cursor, From, Limit, To, table
 from ..schemas import Text
 from ..waiting_schemas import WaitingActOut
@@ -87,6 +91,21 @@ def summarize_dead_letters(request: HttpRequest, group: str) -> Any:
     """A group's dead letters by origin topic, retries and hour."""
     auth.require_groups(request, group)
     return runtime.window().dead_letter_summary(group)
+
+
+@router.post("/groups/{group}/dead-letters/archives", response={202: JobOut})
+def archive_dead_letters(
+    request: HttpRequest, group: str, body: ArchiveIn, idempotency_key: IdempotencyKey
+) -> HttpResponse:
+    """Write dead letters of a group to a file, with bodies and all properties, as a job. 202 with its place; the file
+    is one of the job's."""
+    auth.require_access(request, group)
+    picked = [(queue_id, offset) for queue_id, offset in body.offsets or ()]
+    wanted = {} if body.filter is None else body.filter.model_dump(exclude_none=True)
+    asked = {"from_ms": body.from_ms, "to_ms": body.to_ms, "wanted": wanted}
+    # What is asked wrongly is said now, and not by the job.
+    runtime.window().dead_letters(group, from_ms=body.from_ms, to_ms=body.to_ms, wanted=wanted, limit=1)
+    return accepted(request, idempotency_key, lambda: start_archive(request, group, asked, picked, body.format))
 
 
 @router.get("/groups/{group}/retries", response=RetryLadderOut)

@@ -23,7 +23,7 @@ def export_messages(request: HttpRequest, topic: str, body: ExportIn, idempotenc
     """Write the messages that a filter finds to a file, as a job. 202 with its place; the file is one of the job's.
 
     Without `bodies` the file lists them only. With them it needs the rights to read bodies and to export."""
-    auth.require_access(request, topic)
+    auth.require_topics(request, topic)
     parameters = {
         "topic": topic, "queue_id": body.queue_id, "from_ms": body.from_ms, "to_ms": body.to_ms,
         "filter": body.filter or None, "format": body.format,
@@ -63,7 +63,7 @@ def import_messages(
 
     Copies get ids and times of their own. read = sent + failed + skipped; the job's file says which lines failed and
     why. After a restart it goes on and sends nothing twice."""
-    auth.require_access(request, topic)
+    auth.require_topics(request, topic)
     runtime.window().import_messages(topic, (), dry_run=True)
     data = request.body
     if not data.strip():

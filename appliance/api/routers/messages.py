@@ -31,6 +31,9 @@ router = Router(tags=["messages"])
 
 # As much of a body as its page shows to those who may read and not export.
 _SHOWN_BYTES = 65_536
+# Topics and groups that a search names, and what their names have at most.
+_NAMES = 20
+_LONGEST_NAME = 255
 _LAST_QUEUE = (1 << 31) - 1
 # Printable ASCII, as header values are.
 IdempotencyKey = Annotated[
@@ -106,16 +109,26 @@ def search(
     from_ms: From,
     to_ms: To,
     cursor: Cursor,
-    text: str = Query(..., alias="q", max_length=1024, description="topic/queue/offset, offset id, unique id or key."),
+    text: str = Query(..., alias="q", max_length=1024, description="A name, id, key or place (topic/queue/offset)."),
     topic: str | None = Query(None, max_length=255, description="Only keys of this topic."),
 ) -> Any:
-    """Find messages by id, key or place in all topics you may access, without bodies."""
+    """Find messages by id, key or place in all topics you may access, without bodies; and topics and groups by name."""
     if topic is not None:
         auth.require_topics(request, topic)
-    may_see = auth.names(request).has_topic
-    return runtime.window().search(
-        text, topic=topic, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, may_see=may_see
+    names = auth.names(request)
+    window = runtime.window()
+    found = window.search(
+        text, topic=topic, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, may_see=names.has_topic
     )
+    topics: list[str] = []
+    groups: list[str] = []
+    if cursor is None and 0 < len(text.strip()) <= _LONGEST_NAME:
+        size = 500 if auth.has_pattern(request) else _NAMES
+        named: Any = window.topics(q=text.strip(), show="all", page_size=size)
+        topics = [row.name for row in named.rows if names.has_topic(row.name)]
+        named = window.groups(q=text.strip(), system=True, page_size=size)
+        groups = [row.name for row in named.rows if names.has_group(row.name)]
+    return found, topics[:_NAMES], groups[:_NAMES]
 
 
 @router.post("/messages/{path:ref}/deliveries", response=DirectDeliveryOut)
@@ -123,7 +136,7 @@ def run_on_client(request: HttpRequest, ref: str, body: DeliveryIn, dry_run: Dry
     """Run the message on a client: the listener of one connected consumer of the group is called once with it, now. No
     offset moves, and nothing is sent back when it fails. 503 does not say that it was not consumed."""
     place = _reach(request, ref)
-    auth.require_access(request, body.group)
+    auth.require_groups(request, body.group)
     row = runtime.window().message(ref, story=False).row
     client = body.client_id or _first_member(body.group)
     if dry_run:
@@ -171,7 +184,7 @@ def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096,
 
 @router.get("/messages/{path:ref}", response=MessageOut)
 def message(request: HttpRequest, ref: str) -> Any:
-    """A message without its body. ref: its offset id (32 or 56 hex digits), or topic/queue/offset. Of groups and copies
+    """A message without its body. ref: its offset id, its unique id, or topic/queue/offset. Of groups and copies
     that the caller may not access nothing is told."""
     _reach(request, ref)
     detail = runtime.window().message(ref)

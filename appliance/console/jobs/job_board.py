@@ -98,7 +98,8 @@ class Board:
 
     def jobs(self) -> list[Job]:
         """Newest first."""
-        return sorted(self._jobs.copy().values(), key=lambda job: (job.created_at_ms, job.id), reverse=True)
+        numbered = enumerate(self._jobs.copy().values())
+        return [job for _, job in sorted(numbered, key=lambda one: (one[1].created_at_ms, one[0]), reverse=True)]
 
     def take_next(self) -> Job | None:
         """The oldest that waits, now running."""
@@ -106,7 +107,7 @@ class Board:
             waiting = [job for job in self._jobs.values() if job.state == "waiting"]
             if not waiting:
                 return None
-            job = min(waiting, key=lambda one: (one.created_at_ms, one.id))
+            job = min(waiting, key=lambda one: one.created_at_ms)
             job.state, job.started_at_ms = "running", job.started_at_ms or now_ms()
             job.changes += 1
         self._save(job, durable=False)

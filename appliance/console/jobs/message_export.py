@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import msgspec
@@ -26,7 +27,7 @@ FORMATS = ("ndjson", "csv")
 #: How long the job works between two rests.
 SLICE_MS = 8.0
 _SHOWN = 20
-_NO_NAME = re.compile(r"[^0-9A-Za-z._%@-]")
+NO_NAME = re.compile(r"[^0-9A-Za-z._%@-]")
 
 _WORDS = {
     "messages": _("messages"), "found": _("found"), "other": _("not wanted"), "unreadable": _("unreadable or expired"),
@@ -57,10 +58,11 @@ def _write(work: Work, whole: bool) -> None:
     ask: Any = work.window.message_copies if whole else work.window.messages
     counts = dict.fromkeys(("found", "other", "unreadable", "undecided"), 0)
     first: list[str] = []
-    path = work.file(f"messages-{_NO_NAME.sub('_', topic)[:80]}.{form}")
+    path = work.file(f"messages-{NO_NAME.sub('_', topic)[:80]}.{form}")
     cursor = None
+    make = line_of if whole else summary_of
     with path.open("wb") as file:
-        out = _Csv(file, whole) if form == "csv" else _Lines(file, whole)
+        out = CsvFile(file, make) if form == "csv" else LinesFile(file, make)
         while True:
             page = ask(
                 topic, queue_id=asked.get("queue_id"), from_ms=asked.get("from_ms"), to_ms=asked.get("to_ms"),
@@ -85,25 +87,25 @@ def _write(work: Work, whole: bool) -> None:
     work.result({"read": done, **counts, "bytes": page.seen_bytes} | ({"first": " ".join(first)} if first else {}))
 
 
-class _Lines:
+class LinesFile:
     """NDJSON."""
 
-    def __init__(self, file: BinaryIO, whole: bool) -> None:
+    def __init__(self, file: BinaryIO, make_line: Callable[[Any], dict[str, Any]]) -> None:
         self._file = file
-        self._line = line_of if whole else summary_of
+        self._line = make_line
 
     def write(self, row: Any) -> None:
         self._file.write(msgspec.json.encode(self._line(row)) + b"\n")
 
 
-class _Csv:
+class CsvFile:
     """For spreadsheets, which run a text that begins like a formula: such a cell gets a quote before it."""
 
-    def __init__(self, file: BinaryIO, whole: bool) -> None:
+    def __init__(self, file: BinaryIO, make_line: Callable[[Any], dict[str, Any]]) -> None:
         self._file = file
         self._text = io.StringIO(newline="")
         self._rows = csv.writer(self._text)
-        self._line = line_of if whole else summary_of
+        self._line = make_line
         self._titled = False
 
     def write(self, row: Any) -> None:

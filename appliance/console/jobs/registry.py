@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from django.utils.functional import Promise
@@ -64,8 +65,7 @@ def kind(
 
 def kinds() -> dict[str, Kind]:
     """All there are, by name."""
-    from . import known  # noqa: F401  (registers them)
-
+    import_module(f"{__package__}.known")  # registers them
     return _kinds
 
 

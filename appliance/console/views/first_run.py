@@ -13,12 +13,13 @@ from django.views.decorators.http import require_http_methods, require_safe
 from ... import runtime
 from ...engine.address_check import AddressCheck, is_host, own_addresses
 from ...engine.errors import StartError
-from ...engine.host_port import host_of
+from ...engine.host_port import cannot_reach, host_of
 from .. import set_up
 from ..audit import audit
 from ..forms import AddressForm, AdministratorForm
 from ..identity import sign_in
-from ..snippets import TOPIC, snippets
+from ..snippets import LANGUAGES, TOPIC, projects
+from .connect import ELSEWHERE, with_shell
 from .sign_in import remember_language
 
 
@@ -69,6 +70,7 @@ def address(request: HttpRequest) -> HttpResponse:
         "found": own_addresses(),
         "check": check,
         "browser": _browser_says(request, host, check),
+        "bind_needed": _bind_needed(host),
     }
     if request.method == "POST":
         if check is None or running.options.advertise_source:
@@ -93,12 +95,14 @@ def message(request: HttpRequest) -> HttpResponse:
     saved = runtime.place().saved_advertise()
     context = {
         "steps": _steps(4),
-        "snippets": snippets(namesrv or "host:9876"),
+        "projects": with_shell(projects(namesrv or ELSEWHERE)),
+        "chosen": LANGUAGES[0],
         "namesrv": namesrv,
         "topic": TOPIC,
         "count": _count(),
         "restart_for": saved if saved and saved != advertised and not running.options.advertise_source else None,
         "advertised": advertised,
+        "bind_needed": _bind_needed(saved or advertised),
     }
     return render(request, "setup/message.html", context)
 
@@ -112,6 +116,12 @@ def message_count(request: HttpRequest) -> HttpResponse:
 def _require_setup_link(secret: str) -> None:
     if not set_up.is_valid(secret):
         raise Http404
+
+
+def _bind_needed(host: str) -> str | None:
+    """What the ports listen on now, when clients that are told this address could not connect to that."""
+    bind = runtime.running().options.bind
+    return bind if host and cannot_reach(host, bind) else None
 
 
 def _steps(present: int) -> list[bool]:

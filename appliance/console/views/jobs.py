@@ -127,9 +127,14 @@ def file_answer(found: jobs_.Job, name: str) -> HttpResponseBase:
     path = jobs_.board().folder(found.id).file(name) if listed else None
     if listed is None or path is None or not path.is_file():
         raise NotFound("file", name)
+    return stream(path, name, listed.bytes)
+
+
+def stream(path: Path, name: str, size: int) -> HttpResponseBase:
+    """A file, piece by piece; never as something that a browser would run."""
     response = StreamingHttpResponse(_pieces(path), content_type="application/octet-stream")
     response.headers["Content-Disposition"] = content_disposition_header(True, name)
-    response.headers["Content-Length"] = str(listed.bytes)
+    response.headers["Content-Length"] = str(size)
     response.headers["X-Content-Type-Options"] = "nosniff"
     return response
 

@@ -34,30 +34,9 @@ MOST_PICKED = 500
 STEP, REST_S = 500, 0.005
 
 
-class ReplayForm(Form):
-    """Where dead letters go, how fast, and which: those of a filter and time, or picked ones as `queue-offset`."""
+class LettersForm(Form):
+    """Which dead letters: those of a filter and time, or picked ones as `queue-offset`."""
 
-    target = forms.ChoiceField(
-        label=gettext_lazy("Send them to"),
-        choices=(
-            ("group", gettext_lazy("this group only, through its retry topic")),
-            ("original", gettext_lazy("the topic each was sent to: every group there gets it again")),
-            ("topic", gettext_lazy("another topic")),
-        ),
-    )
-    topic = forms.CharField(
-        label=gettext_lazy("The other topic"),
-        required=False,
-        max_length=127,
-        widget=forms.TextInput(attrs={"list": "topics", "autocomplete": "off", "spellcheck": "false"}),
-    )
-    rate = forms.IntegerField(label=gettext_lazy("Messages a second, at most"), min_value=1, max_value=10_000)
-    max_replays = forms.IntegerField(
-        label=gettext_lazy("Skip what was replayed this often"),
-        min_value=1,
-        max_value=1000,
-        help_text=gettext_lazy("So that a message that fails each time does not go round for ever."),
-    )
     picked = forms.CharField(required=False, max_length=MOST_PICKED * 24, widget=forms.HiddenInput)
     # As in the address: a moment in UTC, or milliseconds.
     from_ms = forms.CharField(required=False, max_length=32, widget=forms.HiddenInput)
@@ -86,6 +65,32 @@ class ReplayForm(Form):
         return _milliseconds(self.cleaned_data["to_ms"])
 
 
+class ReplayForm(LettersForm):
+    """Where dead letters go, how fast, and which."""
+
+    target = forms.ChoiceField(
+        label=gettext_lazy("Send them to"),
+        choices=(
+            ("group", gettext_lazy("this group only, through its retry topic")),
+            ("original", gettext_lazy("the topic each was sent to: every group there gets it again")),
+            ("topic", gettext_lazy("another topic")),
+        ),
+    )
+    topic = forms.CharField(
+        label=gettext_lazy("The other topic"),
+        required=False,
+        max_length=127,
+        widget=forms.TextInput(attrs={"list": "topics", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    rate = forms.IntegerField(label=gettext_lazy("Messages a second, at most"), min_value=1, max_value=10_000)
+    max_replays = forms.IntegerField(
+        label=gettext_lazy("Skip what was replayed this often"),
+        min_value=1,
+        max_value=1000,
+        help_text=gettext_lazy("So that a message that fails each time does not go round for ever."),
+    )
+
+
 def _milliseconds(text: str) -> int | None:
     if text and not (text.isascii() and text.isdigit()):
         raise forms.ValidationError(_("“%(text)s” is not a date and time.") % {"text": text[:40]})
@@ -105,7 +110,7 @@ def started(plan: Any) -> dict[str, Any]:
     return said | {"max_replays": job.max_replays}
 
 
-def _wanted(form: ReplayForm) -> Any:
+def wanted_of(form: LettersForm) -> Any:
     """The filter that a form holds, for the sentence above it; None when it is none."""
     values = {name: form[name].value() or "" for name in ("origin", "no_origin", "retries", "key", "replayed")}
     return values if any(values.values()) else None
@@ -156,7 +161,7 @@ def replay_create(request: HttpRequest, name: str) -> HttpResponse:
             context |= {"form": form, "plan": plan, "would": would, "heading": heading, "asked": asked}
             context["takes_s"] = (would if plan.truncated is False else plan.total) / asked["rate"]
             return render(request, "dead_letters/preview.html", context)
-    context |= {"form": form, "wanted": _wanted(form)}
+    context |= {"form": form, "wanted": wanted_of(form)}
     return render(request, "dead_letters/form.html", context, status=form_status(form))
 
 

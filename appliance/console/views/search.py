@@ -1,7 +1,9 @@
-"""One box for whatever a message is called by: its place, its offset id, its unique id, a key; over all topics."""
+"""One box for names of topics and groups, and for whatever a message is called by: its place, its offset id, its unique
+id, a key; over all topics."""
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -14,6 +16,8 @@ from ...engine.errors import InvalidInput, NotFound
 from .window import asks_the_engine, refusal_text, time_asked, time_shown, topic_names
 
 LIMIT = 50
+#: Topics, and groups, that are named.
+NAMES = 8
 
 
 @require_safe
@@ -42,9 +46,22 @@ def search(request: HttpRequest) -> HttpResponse:
             if one is not None and one.matched != "key":
                 return HttpResponseRedirect(reverse("message", args=[one.row.offset_id]))
             context["page"] = found
+            if cursor is None:
+                context["names"] = named(text)
     except NotFound as error:
         context["error"], status = refusal_text(error), 404
     except InvalidInput as error:
         context["error"], status = refusal_text(error), 400
     context["topics"] = topic_names()
     return render(request, "search.html", context, status=status)
+
+
+def named(text: str) -> dict[str, Any]:
+    """Topics and groups whose names hold the text: the first few, and how many there are."""
+    if len(text) > 255:
+        return {"topics": [], "groups": [], "more_topics": 0, "more_groups": 0}
+    window = runtime.window()
+    topics: Any = window.topics(q=text, show="all", page_size=NAMES)
+    groups: Any = window.groups(q=text, system=True, page_size=NAMES)
+    shown = {"topics": [row.name for row in topics.rows], "groups": [row.name for row in groups.rows]}
+    return shown | {"more_topics": topics.total - len(topics.rows), "more_groups": groups.total - len(groups.rows)}

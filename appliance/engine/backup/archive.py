@@ -15,7 +15,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from .. import file_sync
 from ..errors import RocketBoxError
@@ -148,13 +148,14 @@ class TarSink:
         self._target = target
         self._partial = _partial(target)
         self._out = _Synced(self._partial)
-        self._tar = tarfile.open(fileobj=self._out, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK)  # noqa: SIM115
+        out: Any = self._out  # it is written to only
+        self._tar = tarfile.TarFile(mode="w", fileobj=out, format=tarfile.PAX_FORMAT, copybufsize=CHUNK)
 
     def add(self, name: str, source: BinaryIO, size: int, step: Step) -> str:
         info = tarfile.TarInfo(name)
         info.size, info.mode = size, FILE_MODE
         hashed = _Hashed(source, size, step)
-        self._tar.addfile(info, hashed)  # type: ignore[arg-type]
+        self._tar.addfile(info, hashed)
         return hashed.sha256
 
     def finish(self, manifest: bytes) -> None:

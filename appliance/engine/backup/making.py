@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from .archive import BackupError, Sink, Step, disk_error, sink_for
-from .manifest import FORMAT, Entry, Manifest, encode
+from .manifest import FORMAT, Entry, Manifest, encode, sealed
 
 #: Made again from the log at the first start, or of this process only.
 _STORE_LEFT_OUT = {"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort",
@@ -70,7 +70,7 @@ def make_backup(
         with ExitStack() as stack:
             sink = sink_for(target)
             try:
-                manifest = _make(sink, store_dir, own_dir, version, log_end, keeping, step, target, stack)
+                manifest = sealed(_make(sink, store_dir, own_dir, version, log_end, keeping, step, target, stack))
                 sink.finish(encode(manifest))
             except BaseException:
                 sink.give_up()
@@ -186,7 +186,8 @@ def _copy_timers(sink: Sink, directory: Path, count: Step) -> list[Entry]:
                     return []  # none ever waited
                 continue
             entries = []
-            for name, source in [("state", io.BytesIO(state)), *runs]:
+            sources: list[tuple[str, BinaryIO]] = [("state", io.BytesIO(state)), *runs]
+            for name, source in sources:
                 size = len(state) if name == "state" else os.fstat(source.fileno()).st_size
                 whole = f"rocketbox/timers/{name}"
                 entries.append(Entry(whole, size, size, sink.add(whole, source, size, count)))
@@ -248,7 +249,7 @@ def _open_all(directory: Path, stack: ExitStack) -> dict[str, BinaryIO]:
     wanted = len(paths) + 64
     if soft < wanted <= (hard if hard != resource.RLIM_INFINITY else wanted):
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    found = {}
+    found: dict[str, BinaryIO] = {}
     for path in paths:
         try:
             found[path.name] = stack.enter_context(path.open("rb"))

@@ -50,9 +50,12 @@ def digest_of(manifest: Manifest) -> str:
     return hashlib.sha256(msgspec.json.encode(plain)).hexdigest()
 
 
+def sealed(manifest: Manifest) -> Manifest:
+    return msgspec.structs.replace(manifest, digest=digest_of(manifest))
+
+
 def encode(manifest: Manifest) -> bytes:
-    sealed = msgspec.structs.replace(manifest, digest=digest_of(manifest))
-    return msgspec.json.format(msgspec.json.encode(sealed), indent=1)
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
 
 
 def decode(data: bytes) -> Manifest:

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..host_port import host_of
+from ..host_port import cannot_reach, host_of
 from ..remoting.event_loop import EventLoop
 from ..wire_audit import WireAudit
 from . import snapshots as s
@@ -34,17 +34,19 @@ class Checks:
         loop: EventLoop,
         wire_audit: WireAudit,
         addresses: Callable[[], Addresses],
+        bind: str,
         broker: BrokerChecks | None = None,
     ) -> None:
         # Constant after construction.
         self._loop = loop
         self._wire_audit = wire_audit
         self._addresses = addresses
+        self._bind = bind
         self._broker = broker
 
     def including(self, broker: BrokerChecks) -> Checks:
         """The same, and those of the broker."""
-        return Checks(self._loop, self._wire_audit, self._addresses, broker)
+        return Checks(self._loop, self._wire_audit, self._addresses, self._bind, broker)
 
     def all(self) -> tuple[s.Check, ...]:
         """Every check, the network's first."""
@@ -58,7 +60,15 @@ class Checks:
         addresses = self._addresses()
         address = addresses.broker or addresses.namesrv
         if address is not None:
-            here = is_loopback(address)
-            code = "advertised_loopback" if here else "advertised"
-            found.append(s.Check("address", "warning" if here else "ok", say(code, address=address)))
+            found.append(_address_check(address, self._bind))
         return tuple(found)
+
+
+def _address_check(address: str, bind: str) -> s.Check:
+    """Whether the address that clients are told leads here."""
+    host = host_of(address)
+    if cannot_reach(host, bind):
+        return s.Check("address", "warning", say("advertised_elsewhere", address=address, bind=bind, host=host))
+    if is_loopback(address):
+        return s.Check("address", "warning", say("advertised_loopback", address=address))
+    return s.Check("address", "ok", say("advertised", address=address))

@@ -30,11 +30,12 @@ from . import snapshots as s
 from .dead_letter_facts import LetterFacts, copies_of, digest_of, distinct
 from .letter_walk import BUDGET_MS, LetterWalk, Walked
 from .measures import Budget, Measures
-from .messages import MessageViews, row_of
+from .messages import MessageViews, copy_of, row_of
 from .options import Options
 from .queue_reader import QueueReader
 from .replay_snapshots import (
     DeadLetterCell,
+    DeadLetterCopies,
     DeadLetterGroup,
     DeadLetterPage,
     DeadLetterRow,
@@ -205,6 +206,23 @@ class DeadLetterViews:
             snapshot_at_ms=found.snapshot_at_ms,
         )
 
+    def copies(
+        self,
+        group: str,
+        from_ms: int | None,
+        to_ms: int | None,
+        wanted: LetterFilter,
+        cursor: str | None,
+        limit: int,
+        budget_ms: float,
+    ) -> DeadLetterCopies:
+        self.check(group)
+        if not 1 <= budget_ms <= BUDGET_MS:
+            raise InvalidInput("budget_ms", say("out_of_range", field="budget_ms", low=1, high=int(BUDGET_MS)))
+        found = self._filtered(group, from_ms, to_ms, wanted, cursor, limit, budget_ms)
+        rows = tuple(copy_of(record) for record in found.rows)
+        return DeadLetterCopies(rows, found.next_cursor, found.total, found.seen, found.skipped)
+
     def _filtered(
         self,
         group: str,
@@ -213,11 +231,12 @@ class DeadLetterViews:
         wanted: LetterFilter,
         cursor: str | None,
         limit: int,
+        budget_ms: float = BUDGET_MS,
     ) -> Walked:
         topic = DLQ_PREFIX + group
         with self._knowing() as facts, QueueReader(self._store, 16) as reader:
             walk = LetterWalk(topic, self._index.of(topic), wanted, reader, facts, partial(self._times, group))
-            return walk.page(walk.begin(from_ms, to_ms) if cursor is None else walk.cursor_of(cursor), limit)
+            return walk.page(walk.begin(from_ms, to_ms) if cursor is None else walk.cursor_of(cursor), limit, budget_ms)
 
     def _times(self, group: str, records: list[Record]) -> list[int]:
         """How often each was replayed from where it lies."""

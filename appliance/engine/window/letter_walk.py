@@ -101,12 +101,12 @@ class LetterWalk:
             raise InvalidInput("cursor", say("bad_cursor"))
         return cursor
 
-    def page(self, cursor: _Cursor, limit: int) -> Walked:
+    def page(self, cursor: _Cursor, limit: int, budget_ms: float = BUDGET_MS) -> Walked:
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
-        budget = Budget(BUDGET_MS)
+        budget = Budget(budget_ms)
         begins, ends = dict(cursor.begins), dict(cursor.ends)
-        steps = heapq.merge(*self._walks(begins, ends))
+        steps = heapq.merge(*self._walks(begins, ends, Budget(min(FILL_MS, budget_ms / 2))))
         rows: list[Record] = []
         skipped, ended = 0, False
         over = False
@@ -161,10 +161,9 @@ class LetterWalk:
         times = iter(self._times(meant))
         return [fit and wanted.fits_replays(next(times)) for fit in fits]
 
-    def _walks(self, begins: dict[int, int], ends: dict[int, int]) -> list[Iterator[_Step]]:
+    def _walks(self, begins: dict[int, int], ends: dict[int, int], fill: Budget) -> list[Iterator[_Step]]:
         wanted, found = self._wanted, []
         knows = wanted.topic is not None or wanted.retries is not None or wanted.replayed == AGAIN
-        fill = Budget(FILL_MS)
         for queue_id, end in ends.items():
             queue = self._queues.get(queue_id)
             if queue is None:

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InvalidInput
+from ..protocol.names import DLQ_PREFIX
+from . import message_snapshots as m
 from . import replay_snapshots as r
 from . import snapshots as s
 from .dead_letters import filter_of
+from .messages import copy_of
 from .sentences import say
 from .transactions_window import TransactionsWindow
 
@@ -41,6 +44,27 @@ class LettersWindow(TransactionsWindow):
         (group; its dead letter topic), InvalidInput.
         """
         return self._running().dead_letters.page(group, from_ms, to_ms, filter_of(wanted), cursor, limit)
+
+    def dead_letter_copies(
+        self,
+        group: str,
+        *,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        wanted: Mapping[str, Any] | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        budget_ms: float = 250.0,
+    ) -> r.DeadLetterCopies:
+        """As `dead_letters`, with body and all properties: needs the grants to read bodies and to export. budget_ms:
+        it ends after so long, 250 at most; a page may be empty and have a next one."""
+        return self._running().dead_letters.copies(group, from_ms, to_ms, filter_of(wanted), cursor, limit, budget_ms)
+
+    def dead_letter_copy(self, group: str, queue_id: int, offset: int) -> m.MessageCopy:
+        """All there is of one dead letter. NotFound. The grants are the same."""
+        views = self._running().dead_letters
+        views.check(group)
+        return copy_of(self._running().messages.record(f"{DLQ_PREFIX}{group}/{queue_id}/{offset}")[0])
 
     def check_retries(self, group: str, places: Sequence[tuple[int, int, str | None]]) -> None:
         """InvalidInput when one of these messages that wait is not a retry of the group; NotFound (group)."""

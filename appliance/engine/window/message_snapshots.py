@@ -267,7 +267,8 @@ class SearchPage:
     hits: a named place first, then by topic, of each the newest first. next_cursor: for the next page of the same
     snapshot; None at its end. searched_topics of `topics` have been looked through. truncated: time ran out before the
     page was full. index_enabled: messageIndexEnable; without it keys and unique ids are not found.
-    index_behind_bytes: how much of the log is not indexed yet; its newest messages are missed by that.
+    index_behind_bytes: how much of the log is not indexed yet; its newest messages are missed by that. place_note: why
+    there is no message at the place that the text is; None when one is there, or the text is no place.
     """
 
     text: str
@@ -280,3 +281,4 @@ class SearchPage:
     index_enabled: bool
     index_behind_bytes: int
     took_ms: float
+    place_note: Sentence | None = None

@@ -8,6 +8,7 @@ each queue's place is found again by a binary search over its entries.
 from __future__ import annotations
 
 import heapq
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,8 +20,10 @@ from ..cursors import decode_cursor, encode_cursor
 from ..errors import InvalidInput, NotFound
 from ..filter.query import Query
 from ..protocol.message_id import decode_offset_id, encode_host, encode_offset_id
-from ..protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
+from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ..protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties, find_property
 from ..protocol.record import Record
+from ..store.index.index_query import IndexQuery
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from . import message_snapshots as m
@@ -40,6 +43,9 @@ PAGE_BUDGET_MS = 250.0
 #: Entries read at a time of each queue.
 CHUNK = 64
 _MAX_I64 = (1 << 63) - 1
+#: Looking for a unique id may wait so long for the index, and take so long.
+CATCH_UP_S, RESOLVE_S = 0.15, 0.5
+_UNIQUE_ID = re.compile(r"[0-9A-Fa-f]{32,64}\Z", re.ASCII)
 
 
 class Cursor(NamedTuple):
@@ -281,10 +287,17 @@ class MessageViews:
 
     # --- one message
 
-    def record(self, ref: str) -> tuple[Record, bytes]:
-        """(record, its bytes) of an offset id or `topic/queue/offset`. InvalidInput, NotFound."""
+    def record(self, ref: str, by_unique_id: bool = True) -> tuple[Record, bytes]:
+        """(record, its bytes) of an offset id, a unique id or `topic/queue/offset`. InvalidInput, NotFound."""
         with QueueReader(self._store, 4) as reader:
-            found = self._by_place(ref, reader) if "/" in ref else self._by_offset_id(ref, reader)
+            if "/" in ref:
+                found = self._by_place(ref, reader)
+            elif _UNIQUE_ID.match(ref.strip()):
+                found = self._by_offset_id(ref, reader)
+                if found is None and by_unique_id:
+                    found = self._by_unique_id(ref.strip())
+            else:
+                raise InvalidInput("ref", say("bad_offset_id"))
         if found is None:
             raise NotFound("message", ref[:200])
         return found
@@ -301,7 +314,7 @@ class MessageViews:
         try:
             host, port, physical = decode_offset_id(ref.strip())
         except ValueError:
-            raise InvalidInput("ref", say("bad_offset_id")) from None
+            return None
         found = self._store.records.get(physical)
         if found is None or found[0].store_host != (host, port):
             return None
@@ -312,6 +325,25 @@ class MessageViews:
         ]:
             return None
         return found
+
+    def _by_unique_id(self, unique_id: str) -> tuple[Record, bytes] | None:
+        """Of the messages with this id: the newest of the first user topic by name, else of another; a copy in a retry
+        or system topic only when there is nothing else."""
+        query = IndexQuery(self._store.index, self._store.records)
+        query.catch_up(CATCH_UP_S)
+        end = time.monotonic() + RESOLVE_S
+        names = [config.topic_name for config in self._topics.all()]
+        system = self._topics.is_system_topic
+        names.sort(key=lambda name: (name.startswith((RETRY_PREFIX, DLQ_PREFIX)) or system(name), name))
+        for topic in names:
+            for key in dict.fromkeys((unique_id, unique_id.upper())):
+                found = query.find(topic, key, 1, 0, _MAX_I64, deadline=end)
+                for stored in found.records:
+                    if find_property(stored.record.properties, UNIQUE_KEY) == key:
+                        return stored
+            if time.monotonic() > end:
+                break
+        return None
 
     def detail(self, ref: str, lag: LagSnapshot | None) -> m.MessageDetail:
         """lag: None when only the record is asked for, and not its story."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .message_snapshots import MessageRow
+from .message_snapshots import MessageCopy, MessageRow
 from .sentences import Sentence
 
 
@@ -41,6 +41,17 @@ class DeadLetterPage:
     skipped: int
     truncated: bool
     snapshot_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterCopies:
+    """All there is of some dead letters, newest first. The other fields are those of DeadLetterPage."""
+
+    rows: tuple[MessageCopy, ...]
+    next_cursor: str | None
+    total: int
+    seen: int
+    skipped: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from ..store.message_store import MessageStore
 from . import message_snapshots as m
 from .measures import Budget
 from .messages import MAX_LIMIT, MessageViews, row_of
-from .sentences import say
+from .sentences import Sentence, say
 
 #: A page ends early after so long; of that, this much may go to waiting for the index.
 PAGE_BUDGET_MS = 250.0
@@ -35,6 +35,7 @@ TOPIC_S = 1.0
 MAX_TEXT = 1024
 _MAX_I64 = (1 << 63) - 1
 _OFFSET_ID = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})\Z", re.ASCII)
+_UNIQUE_ID = re.compile(r"[0-9A-Fa-f]{32,64}\Z", re.ASCII)
 _PLACE = re.compile(r".+/[0-9]{1,10}/[0-9]{1,19}\Z", re.ASCII | re.DOTALL)
 
 
@@ -102,8 +103,28 @@ class SearchViews:
             truncated=walk.cut_short or (not ended and len(walk.hits) < limit),
             index_enabled=self._store.index.enabled,
             index_behind_bytes=self._store.index.behind,
+            place_note=walk.place_note,
             took_ms=(time.monotonic() - begin) * 1000,
         )
+
+    def place_note(self, place: str) -> Sentence | None:
+        """Why there is no message at `topic/queue/offset`; None when one may be there."""
+        topic, queue_text, offset_text = place.rsplit("/", 2)
+        queue_id, offset = int(queue_text), int(offset_text)
+        config = self._configs.get(topic)
+        if config is None:
+            return say("place_no_topic", topic=topic)
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is None or queue.max_offset == queue.min_offset == 0:
+            count = max(config.read_queue_nums, config.write_queue_nums)
+            if queue_id >= count:
+                return say("place_no_queue", topic=topic, queue=queue_id, count=count)
+            return say("place_queue_empty", topic=topic, queue=queue_id)
+        if offset >= queue.max_offset:
+            return say("place_behind_end", topic=topic, queue=queue_id, end=queue.max_offset)
+        if offset < queue.min_offset:
+            return say("place_expired", topic=topic, queue=queue_id, begin=queue.min_offset)
+        return None
 
     def _topics(self, topic: str | None, may_see: Callable[[str], bool]) -> list[str]:
         if topic is not None:
@@ -134,6 +155,11 @@ class _Walk:
         self.searched = 0
         self.topics = 0
         self.cut_short = False
+        self.place_note: Sentence | None = None
+        # Clients print ids in capitals, and people type them as they like.
+        self._keys = [text]
+        if _UNIQUE_ID.match(text) and text != text.upper():
+            self._keys.append(text.upper())
 
     def _add(self, record: Record, matched: str) -> None:
         if record.physical_offset not in self._places:
@@ -142,10 +168,12 @@ class _Walk:
 
     def add_named(self, topic: str | None) -> None:
         """The message whose place or offset id the text is. It was asked for by name: the span does not matter."""
+        if _PLACE.match(self._text) and self._may_see(self._text.rsplit("/", 2)[0]):
+            self.place_note = self._views.place_note(self._text)
         for kind, fits in (("place", _PLACE), ("offset_id", _OFFSET_ID)):
             if fits.match(self._text):
                 try:
-                    record, _ = self._views._messages.record(self._text)
+                    record, _ = self._views._messages.record(self._text, by_unique_id=False)
                 except (NotFound, InvalidInput):
                     continue
                 if topic in (None, record.topic) and self._may_see(record.topic):
@@ -165,13 +193,16 @@ class _Walk:
                 if room <= 0 or self._budget.spent:
                     return cursor._replace(topic=topic, below=below)
                 deadline = time.monotonic() + TOPIC_S
-                found = query.find(topic, self._text, room, *self._span, below=below, deadline=deadline)
-                self.cut_short = self.cut_short or not found.complete
-                for record, _ in reversed(found.records):
-                    is_unique = find_property(record.properties, UNIQUE_KEY) == self._text
-                    self._add(record, "unique_id" if is_unique else "key")
-                    below = record.physical_offset
-                if len(found.records) < room:
+                records: dict[int, Record] = {}
+                for key in self._keys:
+                    found = query.find(topic, key, room, *self._span, below=below, deadline=deadline)
+                    self.cut_short = self.cut_short or not found.complete
+                    records |= {record.physical_offset: record for record, _ in found.records}
+                for physical in sorted(records, reverse=True)[:room]:
+                    is_unique = find_property(records[physical].properties, UNIQUE_KEY) in self._keys
+                    self._add(records[physical], "unique_id" if is_unique else "key")
+                    below = physical
+                if len(records) < room:
                     break
             self.searched += 1
         return None

@@ -48,6 +48,10 @@ TEMPLATES: dict[str, str] = {
     "sync_flush": "Every acknowledged message is on disk.",
     "async_flush": "flushDiskType is ASYNC_FLUSH: a power cut can take the last half second of acknowledged messages.",
     "advertised_loopback": "Clients are given %(address)s, which works on this machine only.",
+    "advertised_elsewhere": (
+        "Clients are told %(address)s, but the ports listen on %(bind)s only, so they cannot connect. Restart with "
+        "--bind 0.0.0.0 or --bind %(host)s."
+    ),
     "advertised": "Clients are given %(address)s.",
     "back_pressure": "The disk cannot keep up with the producers; nothing more is read from them until it catches up.",
     "flow_free": "The disk keeps up with the producers.",
@@ -212,7 +216,12 @@ TEMPLATES: dict[str, str] = {
     "cursor_of_another_filter": "This page link belongs to another filter.",
     "bad_filter": "The filter is wrong at line %(line)d, column %(column)d: %(reason)s.",
     "bad_place": "A message's place is written topic/queue/offset.",
-    "bad_offset_id": "An offset id has 32 or 56 hex digits.",
+    "bad_offset_id": "This is neither an offset id nor a unique id; those have 32 or more hex digits.",
+    "place_no_topic": "There is no topic %(topic)s.",
+    "place_no_queue": "The topic %(topic)s has no queue %(queue)d. Queues: %(count)d.",
+    "place_queue_empty": "Queue %(queue)d of %(topic)s has no messages.",
+    "place_behind_end": "Queue %(queue)d of %(topic)s ends at %(end)d.",
+    "place_expired": "That message has expired: queue %(queue)d of %(topic)s begins at %(begin)d.",
     "topic_exists": "The topic %(name)s already exists.",
     "group_exists": "The group %(name)s already exists.",
     "changed_meanwhile": "%(name)s was changed in the meantime; look again.",

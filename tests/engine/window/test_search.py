@@ -161,3 +161,48 @@ def test_a_check_says_how_the_index_is(running, make_running):
     assert running.window.metrics()["index_files"] == 1
     off = make_running(store={"message_index_enable": False})
     assert check(off).sentence.code == "index_off"
+
+
+def test_ids_are_found_as_people_type_them(shop):
+    unique = UNIQUE % 101
+    for text in (unique.lower(), f"  {unique} ", unique[:20] + unique[20:].lower()):
+        assert told(shop.window.search(text).hits) == [("unique_id", "Orders", 2)]
+    offset_id = shop.window.search(unique).hits[0].row.offset_id
+    assert told(shop.window.search(offset_id.lower()).hits) == [("offset_id", "Orders", 2)]
+    assert pages(shop.window, (UNIQUE % 0).lower(), limit=1)[0] == pages(shop.window, UNIQUE % 0, limit=50)[0]
+
+
+def test_a_message_is_asked_for_by_its_unique_id(shop):
+    for text in (UNIQUE % 101, (UNIQUE % 101).lower()):
+        assert shop.window.message(text).row.queue_offset == 2
+        assert shop.window.message_bytes(text) == b"c"
+    for wrong in ("F" * 32, "0" * 56):
+        with pytest.raises(NotFound):
+            shop.window.message(wrong)
+    with pytest.raises(InvalidInput):
+        shop.window.message("order-1")  # a key is none: several messages may have it
+
+
+def test_of_copies_with_one_id_the_one_of_the_users_topic_is_meant(shop):
+    unique = UNIQUE % 500
+    for topic in ("%RETRY%A", "Zoo", "%DLQ%A"):
+        shop.put(topic, topic.encode(), properties=keyed("", unique))
+    assert shop.window.message_bytes(unique) == b"Zoo"
+
+
+@pytest.mark.parametrize(
+    ("place", "note"),
+    [
+        ("Orders/0/99999", "Queue 0 of Orders ends at 3."),
+        ("Orders/0/3", "Queue 0 of Orders ends at 3."),
+        ("Orders/1/0", "Queue 1 of Orders has no messages."),
+        ("Orders/77/0", "The topic Orders has no queue 77. Queues: 4."),
+        ("Nowhere/0/0", "There is no topic Nowhere."),
+        ("Orders/0/2", "None"),
+        ("order-1", "None"),
+    ],
+)
+def test_a_place_without_a_message_says_where_the_queue_ends(shop, place, note):
+    assert str(shop.window.search(place).place_note) == note
+    if note != "None" and place != "Nowhere/0/0":
+        assert shop.window.search(place, may_see=lambda topic: topic != "Orders").place_note is None

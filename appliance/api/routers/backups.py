@@ -1,0 +1,98 @@
+"""Backups that the console makes: the list, one more, how often, checks and files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Path, Router
+from pydantic import Field
+
+from ...console import backups, jobs
+from ...console.audit import audit
+from ...console.views.jobs import stream
+from .. import auth
+from ..job_answers import IdempotencyKey, accepted
+from ..job_schemas import JobOut
+from ..schemas import In, Out
+
+router = Router(tags=["system"])
+
+
+class BackupOut(Out):
+    """One that is whole. made_at_ms: when it was finished."""
+
+    name: str
+    bytes: int
+    made_at_ms: int
+
+
+class ScheduleOut(Out):
+    """every_hours: 0 for never by itself. keep: so many; the oldest are deleted after each."""
+
+    every_hours: int
+    keep: int
+
+
+class BackupList(Out):
+    """Newest first. next_at_ms: when one is made by itself, null for never."""
+
+    items: list[BackupOut]
+    schedule: ScheduleOut
+    next_at_ms: int | None
+
+
+class ScheduleIn(In):
+    """every_hours: 0 for never by itself."""
+
+    every_hours: Annotated[int, Field(ge=0, le=backups.MOST_HOURS)]
+    keep: Annotated[int, Field(ge=1, le=backups.MOST_KEPT)]
+
+
+Name = Path(..., max_length=64, description="Of a backup in the list.")
+
+
+@router.get("/system/backups", response=BackupList)
+def list_backups(request: HttpRequest) -> Any:
+    """The backups in the data directory, newest first."""
+    auth.require_all_names(request)
+    schedule = backups.schedule()
+    return {"items": backups.listing(), "schedule": schedule, "next_at_ms": backups.next_at_ms(schedule)}
+
+
+@router.post("/system/backups", response={202: JobOut})
+def make_backup(request: HttpRequest, idempotency_key: IdempotencyKey) -> HttpResponse:
+    """Make one now, as a job: the whole data directory at one end of the log. 409 while another is made."""
+    auth.require_all_names(request)
+    return accepted(request, idempotency_key, lambda: jobs.start(request, backups.KIND, {}))
+
+
+@router.put("/system/backups/schedule", response=ScheduleOut)
+def schedule_backups(request: HttpRequest, body: ScheduleIn) -> Any:
+    """How often one is made by itself, and how many are kept."""
+    auth.require_all_names(request)
+    was = backups.schedule()
+    wanted = backups.Schedule(body.every_hours, body.keep)
+    backups.save_schedule(wanted)
+    audit(request, "backup.schedule", "", {"every_hours": was.every_hours, "keep": was.keep}, body.model_dump())
+    return wanted
+
+
+@router.post("/system/backups/{name}/checks", response={202: JobOut})
+def check_backup(request: HttpRequest, idempotency_key: IdempotencyKey, name: str = Name) -> HttpResponse:
+    """Compare every file of a backup with its manifest, as a job."""
+    auth.require_all_names(request)
+    backups.path_of(name)
+    return accepted(
+        request, idempotency_key, lambda: jobs.start(request, backups.CHECK_KIND, {"backup": name}, target=name)
+    )
+
+
+@router.get("/system/backups/{name}/file")
+def backup_file(request: HttpRequest, name: str = Name) -> Any:
+    """The backup itself, a tar file. It holds message bodies, hashes of passwords, and keys."""
+    auth.require_all_names(request)
+    auth.require_recent_login(request)
+    path = backups.path_of(name)
+    audit(request, "backup.download", name)
+    return stream(path, name, path.stat().st_size)

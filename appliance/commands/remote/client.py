@@ -1,0 +1,139 @@
+"""Asks a server's REST API. Standard library only, and imported only by commands that need it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from ...engine.errors import StartError
+from ...runtime import is_loopback
+
+#: Longer than any act of the server takes.
+LIMIT_S = 60.0
+#: A token that the command makes for itself is good for so long, and removed when the command ends.
+MINTED_FOR_S = 300
+PIECE_BYTES = 1 << 18
+
+
+class Problem(Exception):
+    """The server did not do it. problem: its problem details."""
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        super().__init__(problem.get("detail") or f"status {status}")
+        self.status = status
+        self.problem = problem
+
+
+class Unreachable(Exception):
+    """No server answers there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a server is and what opens it."""
+
+    url: str
+    token: str
+
+    def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> dict[str, Any]:
+        """The answer's JSON. Raises Problem and Unreachable."""
+        with self._asked(method, path, query, body) as response:
+            return _json(response.read())
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """The answer's bytes, as they come."""
+        with self._asked("GET", path, None, None) as response:
+            while piece := response.read(PIECE_BYTES):
+                yield piece
+
+    @contextmanager
+    def _asked(
+        self, method: str, path: str, query: Mapping[str, Any] | None, body: Any
+    ) -> Iterator[http.client.HTTPResponse]:
+        parts = urlsplit(self.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        address = f"{parts.path.rstrip('/')}/api/v1{path}"
+        if query:
+            address += "?" + urlencode(query, doseq=True, quote_via=quote)
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+        data = None
+        if body is not None:
+            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        connection = kind(parts.hostname or "", parts.port, timeout=LIMIT_S)
+        try:
+            try:
+                connection.request(method, address, data, headers)
+                response = connection.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                raise Unreachable(f"{self.url}: {getattr(error, 'strerror', None) or error or 'no answer'}") from None
+            if response.status >= 400:
+                raise Problem(response.status, _json(response.read(1 << 20)))
+            yield response
+        finally:
+            connection.close()
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data or b"{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Unreachable("another program answers there")
+    return found
+
+
+@contextmanager
+def server(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Server]:
+    """The one that options and environment name. Without a token one is made in the console's database, when this
+    machine has it, and removed at the end. Raises StartError and Unreachable.
+
+    given: --url, --token, --token-file and the options of serve.
+    """
+    url = (given.get("--url") or environ.get("ROCKETBOX_URL") or "").rstrip("/")
+    if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+        raise StartError(f"{url} is no address: give one like http://127.0.0.1:8080.")
+    token = _token(given, environ)
+    options = [word for name in ("--data-dir", "-c") if name in given for word in (name, given[name])]
+    if token is not None:
+        yield Server(url or _local_url(options, environ), token)
+        return
+    if url and not options and not (environ.get("ROCKETBOX_DATA_DIR") and is_loopback(urlsplit(url).hostname or "")):
+        # One of this machine's is not sent to another that a variable names.
+        raise StartError("Give a token: --token-file FILE, or the variable ROCKETBOX_TOKEN.")
+    from .minted import minted
+
+    with minted(options, MINTED_FOR_S) as secret:
+        yield Server(url or _local_url(options, environ), secret)
+
+
+def _token(given: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
+    if "--token" in given:
+        return given["--token"]
+    path = given.get("--token-file")
+    if not path and not environ.get("ROCKETBOX_TOKEN"):
+        path = environ.get("ROCKETBOX_TOKEN_FILE")
+    if path:
+        try:
+            with open(path, encoding="ascii") as file:
+                return file.read(4096).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise StartError(f"The token in {path} cannot be read: {getattr(error, 'strerror', error)}.") from None
+    return environ.get("ROCKETBOX_TOKEN") or None
+
+
+def _local_url(options: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The console's address by the settings of `serve`."""
+    from ...command_line import load
+    from ...engine.host_port import join_host_port
+
+    config, serve = load(options, environ)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(serve.bind, serve.bind)
+    if not serve.http_port:
+        raise StartError(f"Which port the console of {config.data_dir} has is not known: give --url.")
+    return f"http://{join_host_port(host, serve.http_port)}"

@@ -1,0 +1,380 @@
+"""`rocketbox topic|group|message|dlq|delayed|transaction|token|config|job ...`: a command line, by the table.
+
+Exit status: 0 done; 1 the job that was waited for failed; 2 a wrong command line, or asked and not confirmed; 3 no such
+thing; 4 not allowed; 5 it conflicts with what is there, or something would be lost; 6 a value is refused; 7 no server
+answers, or it cannot do it now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+from urllib.parse import quote
+
+from ...engine.errors import StartError
+from ...engine.plain_text import plain
+from . import show
+from .client import Problem, Server, Unreachable, server
+from .shapes import OPTIONS as SHAPE_OPTIONS
+from .shapes import SHAPES
+from .table import NOUNS, VERBS, Verb
+
+JOB_FAILED, WRONG, NOT_FOUND, NOT_ALLOWED, CONFLICT, REFUSED, UNREACHABLE = range(1, 8)
+_STATUS = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT, 503: UNREACHABLE}
+
+_SERVER = ("--url", "--token", "--token-file", "--data-dir", "-c")
+_FLAGS = ("--json", "--dry-run", "--force", "--yes", "--all", "--wait")
+LOOK_S = 0.25
+ENDED = ("done", "failed", "cancelled", "interrupted")
+
+SHARED = """\
+Everywhere:
+  --json             the API's own answer
+  --url URL          the console's address (ROCKETBOX_URL; http://127.0.0.1:8080)
+  --token-file FILE  a file with an API token (ROCKETBOX_TOKEN_FILE), --token or ROCKETBOX_TOKEN: the token itself.
+                     Without any, on the server's machine, --data-dir DIR is enough: a token is made for the command.
+Where something changes:
+  --dry-run          only print what would change
+  --force            do it despite what is in the way        --yes  do not ask
+Lists: --all for every page. Times: RFC 3339 with a zone, or milliseconds since 1970.
+Exit status: 0 done, 1 the job failed, 2 wrong command line or not confirmed, 3 not found, 4 not allowed,
+  5 conflict, 6 refused value, 7 no answer."""
+
+
+@dataclass
+class Command:
+    """A command line that was understood."""
+
+    verb: Verb
+    arguments: dict[str, str]
+    given: dict[str, str] = field(default_factory=dict)
+    flags: set[str] = field(default_factory=set)
+    query: dict[str, Any] = field(default_factory=dict)
+    body: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        path = self.verb.asks.split()[1]
+        return path.format(**{name: quote(value, safe="") for name, value in self.arguments.items()})
+
+    @property
+    def method(self) -> str:
+        return self.verb.asks.split()[0]
+
+
+def run(noun: str, words: Sequence[str]) -> int:
+    """Run one command; returns the exit status. Raises StartError for a command line that is wrong."""
+    if {"--help", "-h"} & set(words) or not words:
+        print(help_text(noun, words))
+        return 0 if words else WRONG
+    command = parse(noun, words)
+    as_json = "--json" in command.flags
+    try:
+        if command.verb.name == "token create" and _is_local(command):
+            return _token_for_keeps(command)
+        with server(command.given, os.environ) as found:
+            return _done(command, found)
+    except Unreachable as error:
+        print(f"rocketbox: no server answers: {plain(str(error))}", file=sys.stderr)
+        return UNREACHABLE
+    except Problem as error:
+        _say_problem(error, as_json)
+        return _STATUS.get(error.status, UNREACHABLE if error.status >= 500 else REFUSED)
+
+
+# --- the command line
+
+
+def parse(noun: str, words: Sequence[str]) -> Command:
+    """Raises StartError, one sentence."""
+    plain_words, given, flags, values = _sorted_out(noun, list(words))
+    verb = _verb_of(noun, plain_words)
+    rest = plain_words[len(verb.name.split()) - 1 :]
+    if len(rest) != len(verb.arguments):
+        raise StartError(f"It goes: rocketbox {verb.words} [options]; see rocketbox {noun} --help.")
+    command = Command(verb, dict(zip(verb.arguments, rest, strict=True)), given, flags)
+    options = options_of(verb)
+    for name, value in values:
+        option, negative = name, False
+        if option not in options and option.startswith("--no-"):
+            option, negative = "--" + option[5:], True
+        if option in SHAPE_OPTIONS.get(verb.shape, ()):
+            command.given[option] = value or ""
+            continue
+        if option not in options:
+            raise _no_option(name, (*options, *SHAPE_OPTIONS.get(verb.shape, ())))
+        part, wire, kind = options[option]
+        target = command.query if part == "query" else command.body
+        _take(target, wire, kind, option, value, negative)
+    for flag, allowed in (("--dry-run", verb.dry_run), ("--force", verb.force), ("--all", verb.lists),
+                          ("--wait", bool(verb.waits))):  # fmt: skip
+        if flag in flags and not allowed:
+            raise StartError(f"{flag} means nothing to rocketbox {verb.name}.")
+    for pair in verb.fixed.split():
+        name, _, text = pair.partition("=")
+        value = text.format(**command.arguments) if "{" in text else text
+        (command.body if command.method != "GET" else command.query)[name] = value
+    return command
+
+
+def _sorted_out(
+    noun: str, words: list[str]
+) -> tuple[list[str], dict[str, str], set[str], list[tuple[str, str | None]]]:
+    """(arguments, options of the server, flags, the verb's options with their values)."""
+    verbs = [verb for verb in VERBS if verb.noun == noun]
+    bools = {f"--{name}" for verb in verbs for name in _names(verb, "bool")}
+    known = {name for verb in verbs for name in (*options_of(verb), *SHAPE_OPTIONS.get(verb.shape, ()))}
+    others: list[str] = []
+    given: dict[str, str] = {}
+    flags: set[str] = set()
+    values: list[tuple[str, str | None]] = []
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            others += words
+            break
+        if not word.startswith("-") or word == "-":
+            others.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        if name in _FLAGS:
+            flags.add(name)
+        elif name in bools or (name.startswith("--no-") and "--" + name[5:] in bools):
+            values.append((name, value if equals else None))
+        else:
+            if name not in known and name not in _SERVER:
+                raise _no_option(name, (*known, *_FLAGS, *_SERVER))
+            if not equals:
+                if not words:
+                    raise StartError(f"{name} needs a value.")
+                value = words.pop(0)
+            if name in _SERVER:
+                given[name] = value
+            else:
+                values.append((name, value))
+    return others, given, flags, values
+
+
+def _no_option(name: str, known: Sequence[str]) -> StartError:
+    near = get_close_matches(name, known, n=1)
+    return StartError(f"There is no option {plain(name)} here{f': do you mean {near[0]}?' if near else '.'}")
+
+
+def _verb_of(noun: str, words: Sequence[str]) -> Verb:
+    verbs = {verb.name.partition(" ")[2]: verb for verb in VERBS if verb.noun == noun}
+    word = words[0] if words else ""
+    if word not in verbs:
+        near = get_close_matches(word, verbs, n=1)
+        more = f"do you mean {near[0]}?" if near else f"there are {', '.join(verbs)}."
+        raise StartError(f"There is no command rocketbox {noun} {word}: {more}")
+    return verbs[word]
+
+
+def fields_of(text: str) -> dict[str, tuple[str, str]]:
+    """Field -> (option without its dashes, type) of a line of the table."""
+    found = {}
+    for one in text.split():
+        rest, _, kind = one.partition(":")
+        name, _, option = rest.partition("=")
+        found[name] = ((option or name).replace("_", "-"), kind or "text")
+    return found
+
+
+def options_of(verb: Verb) -> dict[str, tuple[str, str, str]]:
+    """Option -> (query or body, the API's name, type)."""
+    return {
+        f"--{option}": (part, name, kind)
+        for part, text in (("query", verb.query), ("body", verb.body))
+        for name, (option, kind) in fields_of(text).items()
+    }
+
+
+def _names(verb: Verb, wanted: str) -> list[str]:
+    return [option for text in (verb.query, verb.body) for option, kind in fields_of(text).values() if kind == wanted]
+
+
+def _take(target: dict[str, Any], name: str, kind: str, option: str, value: str | None, negative: bool) -> None:
+    if kind == "bool":
+        words = {None: True, "true": True, "yes": True, "false": False, "no": False}
+        if value not in words or (negative and value is not None):
+            raise StartError(f"{option} is {option} or --no-{option[2:]}.")
+        target[name] = words[value] != negative
+        return
+    text = value or ""
+    match kind:
+        case "int" | "ints":
+            if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()):
+                raise StartError(f"{option} needs a whole number, not {text}.")
+            if kind == "int":
+                target[name] = int(text)
+            else:
+                target.setdefault(name, []).append(int(text))
+        case "list":
+            target.setdefault(name, []).append(text)
+        case "pairs":
+            key, equals, inner = text.partition("=")
+            if not equals:
+                raise StartError(f"{option} needs KEY=VALUE, not {text}.")
+            target.setdefault(name, {})[key] = inner
+        case "time":
+            target[name] = int(text) if text.isascii() and text.isdigit() else text
+        case _:
+            target[name] = text
+
+
+def help_text(noun: str, words: Sequence[str]) -> str:
+    """The commands of a noun and their options."""
+    lines = [f"usage: rocketbox {noun} VERB [options]", ""]
+    for verb in VERBS:
+        if verb.noun == noun:
+            lines.append(f"  rocketbox {verb.words}")
+            lines.append(f"      {verb.says}")
+            options = [*SHAPE_OPTIONS.get(verb.shape, ()), *options_of(verb)]
+            if options:
+                lines.append(f"      {' '.join(options)}")
+    return "\n".join([*lines, "", SHARED])
+
+
+# --- the act
+
+
+def _done(command: Command, found: Server) -> int:
+    verb = command.verb
+    if verb.raw:
+        for piece in found.pieces(command.path):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        return 0
+    if command.method == "GET" and verb.waits:
+        return _wait(command, found, command.path)
+    body: dict[str, Any] | None = None
+    if verb.shape:
+        body = SHAPES[verb.shape](command.arguments, command.body, command.given)
+    elif command.method in ("POST", "PATCH") and (command.body or verb.body or verb.fixed):
+        body = command.body
+    query = {name: _for_address(value) for name, value in command.query.items()}
+    if "--force" in command.flags:
+        query["force"] = "true"
+    dry = "--dry-run" in command.flags
+    if verb.ask_first and not dry and "--yes" not in command.flags and not _confirmed(command, found, query, body):
+        return WRONG
+    if dry:
+        query["dry_run"] = "true"
+    answer = found.ask(command.method, command.path, query, body)
+    if "--all" in command.flags:
+        _rest(command, found, query, answer)
+    if "--wait" in command.flags:
+        return _wait(command, found, _place_of(answer, verb.waits))
+    _print(command, answer)
+    return 0
+
+
+def _for_address(value: Any) -> Any:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else value
+
+
+def _rest(command: Command, found: Server, query: dict[str, Any], answer: dict[str, Any]) -> None:
+    """Every further page; a page may be empty and have a next one."""
+    while answer.get("next_cursor"):
+        page = found.ask("GET", command.path, query | {"cursor": answer["next_cursor"]})
+        answer["items"] += page["items"]
+        answer["next_cursor"] = page.get("next_cursor")
+
+
+def _confirmed(command: Command, found: Server, query: dict[str, Any], body: Any) -> bool:
+    """Show what would happen, and have it confirmed; without somebody to ask --yes is needed."""
+    if not sys.stdin.isatty():
+        raise StartError(f"rocketbox {command.verb.name} asks before it acts, and nobody is here to answer: add --yes.")
+    plan = found.ask(command.method, command.path, query | {"dry_run": "true"}, body)
+    _print_people(command, plan)
+    name = next(iter(command.arguments.values()), "yes")
+    print(f"Type {plain(name)} to do it: ", end="", flush=True)
+    if sys.stdin.readline().strip() == name:
+        return True
+    print("rocketbox: nothing was changed.", file=sys.stderr)
+    return False
+
+
+def _place_of(answer: dict[str, Any], waits: str) -> str:
+    job = answer.get("job") if waits == "replay" else answer
+    if not isinstance(job, dict):
+        raise StartError("Nothing was started that could be waited for.")
+    return f"/{'replays' if waits == 'replay' else 'jobs'}/{quote(str(job['id']), safe='')}"
+
+
+def _wait(command: Command, found: Server, path: str) -> int:
+    """Until it has ended; its progress goes to standard error."""
+    said = ""
+    while True:
+        job = found.ask("GET", path)
+        done, total = job.get("done", job.get("replayed")), job.get("total")
+        now = f"{job['state']} {done} of {'?' if total is None else total}"
+        if now != said and sys.stderr.isatty():
+            print(f"\r{now:<60}", end="", file=sys.stderr, flush=True)
+            said = now
+        if job["state"] in ENDED:
+            break
+        time.sleep(LOOK_S)
+    if said:
+        print(file=sys.stderr)
+    _print(command, job)
+    return 0 if job["state"] == "done" else JOB_FAILED
+
+
+def _print(command: Command, answer: dict[str, Any]) -> None:
+    if "--json" in command.flags:
+        print(json.dumps(answer, indent=2))
+    else:
+        _print_people(command, answer)
+
+
+def _print_people(command: Command, answer: dict[str, Any]) -> None:
+    if show.is_change(answer):
+        lines = show.change(answer)
+    elif isinstance(rows := answer.get("items", answer.get("options")), list):
+        lines = show.table(rows, command.verb.columns.split())
+        if answer.get("next_cursor"):
+            lines.append(f"(more: --all, or --cursor {answer['next_cursor']})")
+    else:
+        lines = show.facts(answer)
+    print("\n".join(lines))
+
+
+def _say_problem(error: Problem, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(error.problem, indent=2), file=sys.stderr)
+        return
+    lines = [f"rocketbox: {plain(str(error))}"]
+    details = [f"{one['field']}: {one['message']}" for one in error.problem.get("errors") or ()]
+    details += [str(one["text"]) for one in error.problem.get("blockers") or ()]
+    if "force=true" in (error.problem.get("hint") or ""):
+        details.append("--force does it all the same.")
+    lines += [f"  {plain(one)}" for one in details if one not in str(error)]
+    print("\n".join(lines), file=sys.stderr)
+
+
+# --- tokens
+
+
+def _is_local(command: Command) -> bool:
+    """Whether no token was given: then one that is to stay is made in the database."""
+    given = {"--token", "--token-file", "--url"} & command.given.keys()
+    return not given and not {"ROCKETBOX_TOKEN", "ROCKETBOX_TOKEN_FILE", "ROCKETBOX_URL"} & os.environ.keys()
+
+
+def _token_for_keeps(command: Command) -> int:
+    from .minted import create_for_keeps
+
+    options = [word for name in ("--data-dir", "-c") if name in command.given for word in (name, command.given[name])]
+    fields = {name: value for name, value in command.body.items() if name != "name"}
+    _print(command, create_for_keeps(options, command.arguments["name"], fields))
+    return 0
+
+
+__all__ = ["NOUNS", "help_text", "options_of", "parse", "run"]

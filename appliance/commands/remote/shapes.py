@@ -1,0 +1,68 @@
+"""Bodies that are more than fields side by side."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...engine.errors import StartError
+
+Arguments = dict[str, str]
+Fields = dict[str, Any]
+
+#: Options of the shapes, beside those of the table.
+OPTIONS = {"message": ("--text", "--file"), "waiting": ("--unique-id",), "half": ("--unique-id",), "option": ()}
+
+
+def message(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
+    """The body of a message: text, or any bytes of a file or of standard input."""
+    if "--text" in given:
+        return {"body": {"encoding": "text", "data": given["--text"]}, **fields}
+    try:
+        data = Path(given["--file"]).read_bytes() if "--file" in given else sys.stdin.buffer.read()
+    except OSError as error:
+        raise StartError(
+            f"{given.get('--file', 'Standard input')} cannot be read: {error.strerror or error}."
+        ) from None
+    return {"body": {"encoding": "base64", "data": base64.b64encode(data).decode()}, **fields}
+
+
+def waiting(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
+    """One place, as LEVEL/OFFSET; level 0 for a time of its own."""
+    level, slash, offset = arguments["place"].partition("/")
+    if not (slash and level.isascii() and level.isdigit() and offset.isascii() and offset.isdigit()):
+        raise StartError(f"{arguments['place']} is no place: give LEVEL/OFFSET, as `delayed list` shows them.")
+    return {**fields, "places": [{"level": int(level), "queue_offset": int(offset), **_unique_id(given)}]}
+
+
+def half(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
+    """One open transaction, by the offset of its half message."""
+    offset = arguments["half_offset"]
+    if not (offset.isascii() and offset.isdigit()):
+        raise StartError(f"{offset} is no offset: give the half_offset that `transaction list` shows.")
+    return {**fields, "places": [{"half_offset": int(offset), **_unique_id(given)}]}
+
+
+def option(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
+    """An option's new value: true, false and numbers are what they look like."""
+    text = arguments.get("value")
+    if text is None:
+        return {arguments["name"]: None}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    return {arguments["name"]: value if isinstance(value, bool | int) else text}
+
+
+def _unique_id(given: dict[str, str]) -> Fields:
+    return {"unique_id": given["--unique-id"]} if "--unique-id" in given else {}
+
+
+SHAPES: dict[str, Callable[[Arguments, Fields, dict[str, str]], Fields]] = {
+    "message": message, "waiting": waiting, "half": half, "option": option,
+}  # fmt: skip

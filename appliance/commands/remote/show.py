@@ -1,0 +1,88 @@
+"""Prints answers for people: tables of lists, differences of changes, names and values of everything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from ...engine.plain_text import plain
+
+LONGEST_CELL = 60
+
+
+def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
+    """Columns side by side, numbers to the right."""
+    if not rows:
+        return ["(none)"]
+    names = list(columns) or list(dict.fromkeys(name for row in rows for name in row))[:8]
+    cells = [[cell(name, row.get(name))[:LONGEST_CELL] for name in names] for row in rows]
+    heads = [name.removesuffix("_at_ms") for name in names]
+    widths = [max(len(row[at]) for row in [heads, *cells]) for at in range(len(names))]
+    right = [all(isinstance(row.get(name), int | float | None) and not name.endswith("_at_ms") for row in rows)
+             for name in names]  # fmt: skip
+    return [
+        "  ".join(text.rjust(width) if side else text.ljust(width)
+                  for text, width, side in zip(row, widths, right, strict=True)).rstrip()
+        for row in [heads, *cells]
+    ]  # fmt: skip
+
+
+def facts(answer: dict[str, Any], indent: str = "") -> list[str]:
+    """name: value, one a line; what is nested is indented."""
+    lines = []
+    for name, value in answer.items():
+        if isinstance(value, dict) and value and not _is_sentence(value):
+            lines += [f"{indent}{name}:", *facts(value, indent + "  ")]
+        elif isinstance(value, list) and value and isinstance(value[0], dict) and not _is_sentence(value[0]):
+            lines += [f"{indent}{name}:", *(f"{indent}  {line}" for line in table(value, ()))]
+        else:
+            lines.append(f"{indent}{name}: {cell(name, value)}")
+    return lines
+
+
+def change(answer: dict[str, Any]) -> list[str]:
+    """What differs, and what that would do."""
+    lines = [f"{one['field']}: {cell('', one['before'])} -> {cell('', one['after'])}" for one in answer["differences"]]
+    lines += [f"warning: {plain(one['text'])}" for one in answer["warnings"]]
+    lines += [f"in the way: {plain(one['text'])}" for one in answer["blockers"]]
+    if answer["applied"]:
+        return [*lines, f"{plain(answer['name'])}: done"]
+    return [*lines, f"{plain(answer['name'])}: nothing has been changed yet" if lines else "nothing would change"]
+
+
+def is_change(answer: dict[str, Any]) -> bool:
+    return {"applied", "differences", "blockers"} <= answer.keys()
+
+
+def cell(name: str, value: Any) -> str:
+    """A value in one line."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name.endswith("_at_ms") and isinstance(value, int):
+        return _time(value)
+    if isinstance(value, dict):
+        if _is_sentence(value):
+            return plain(value["text"])
+        if "offset_id" in value and "topic" in value:
+            return plain(f"{value['topic']}/{value.get('queue_id')}/{value.get('queue_offset', '')}".rstrip("/"))
+        return plain(json.dumps(value, ensure_ascii=False))
+    if isinstance(value, list):
+        return ", ".join(cell("", one) for one in value) or "-"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return plain(str(value))
+
+
+def _is_sentence(value: dict[str, Any]) -> bool:
+    return value.keys() == {"code", "text", "args"}
+
+
+def _time(at_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)

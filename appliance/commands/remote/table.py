@@ -1,0 +1,166 @@
+"""Which commands there are: one line each. A test holds their options against the API's description.
+
+A field is `name`, `name:type` or `name=option:type`: `name` is the API's, the option is `--name` with dashes unless
+another one is given. Types: text (without one), int, bool (`--x`, `--no-x`), time, list (may be repeated), ints, pairs
+(`--x key=value`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One command.
+
+    words: as "topic edit NAME"; capitals are arguments. asks: method and path below /api/v1, with {arguments}. query,
+    body: fields. fixed: fields of the body that the command itself says, as "action=commit". columns: of a list, those
+    shown without --json. lists: the answer has items and a cursor. ask_first: it is shown and asked about before it is
+    done. shape: the function in `shapes.py` that makes the body. waits: a job that --wait waits for.
+    """
+
+    words: str
+    asks: str
+    says: str
+    query: str = ""
+    body: str = ""
+    fixed: str = ""
+    columns: str = ""
+    lists: bool = False
+    dry_run: bool = False
+    force: bool = False
+    ask_first: bool = False
+    shape: str = ""
+    waits: str = ""
+    raw: bool = False
+
+    @property
+    def noun(self) -> str:
+        return self.words.split()[0]
+
+    @property
+    def name(self) -> str:
+        return " ".join(word for word in self.words.split() if not word.isupper())
+
+    @property
+    def arguments(self) -> list[str]:
+        return [word.lower() for word in self.words.split() if word.isupper()]
+
+
+_PAGE = "limit:int cursor"
+_TIMES = "from:time to:time"
+_TOPIC = "kind read_queues:int write_queues:int readable:bool writable:bool order:bool"
+_GROUP = (
+    "consume_enable:bool consume_broadcast_enable:bool consume_message_orderly:bool retry_queue_nums:int "
+    "retry_max_times:int"
+)
+
+VERBS = (
+    # --- topics
+    Verb("topic list", "GET /topics", "Topics.", f"q kind system:bool category sort {_PAGE}", lists=True,
+         columns="name kind read_queues write_queues messages in_rate consumers bytes"),
+    Verb("topic show NAME", "GET /topics/{name}", "A topic's configuration."),
+    Verb("topic create NAME", "POST /topics", "Create a topic.", body=_TOPIC, fixed="name={name}", dry_run=True,
+         force=True),
+    Verb("topic edit NAME", "PATCH /topics/{name}", "Change a topic's configuration.",
+         body=f"{_TOPIC} reserve_hours:int", dry_run=True, force=True),
+    Verb("topic delete NAME", "DELETE /topics/{name}", "Delete a topic and what nobody can read then.", dry_run=True,
+         force=True, ask_first=True),
+    Verb("topic queues NAME", "GET /topics/{name}/queues", "Offsets of its queues.",
+         columns="queue_id min_offset max_offset last_at_ms"),
+    Verb("topic stats NAME", "GET /topics/{name}/stats", "Its rates and totals."),
+    Verb("topic groups NAME", "GET /topics/{name}/groups", "Groups that consume it.",
+         columns="group lag lag_ms clients"),
+    Verb("topic producers NAME", "GET /topics/{name}/producers", "Who sends to it."),
+    Verb("topic route NAME", "GET /topics/{name}/route", "What the name server tells clients."),
+    # --- groups
+    Verb("group list", "GET /groups", "Consumer groups.", f"q system:bool online:bool sort {_PAGE}", lists=True,
+         columns="name model clients topics lag lag_ms retries dead_letters"),
+    Verb("group show NAME", "GET /groups/{name}", "A group: its settings, members and lag."),
+    Verb("group create NAME", "POST /groups", "Create a group.", body=_GROUP, fixed="name={name}", dry_run=True),
+    Verb("group edit NAME", "PATCH /groups/{name}", "Change a group's settings.", body=_GROUP, dry_run=True),
+    Verb("group delete NAME", "DELETE /groups/{name}", "Delete a group.", query="offsets:bool", dry_run=True,
+         force=True, ask_first=True),
+    Verb("group clients NAME", "GET /groups/{name}/clients", "Its members.", columns="client_id address version"),
+    Verb("group progress NAME", "GET /groups/{name}/progress", "Where it stands in each queue.",
+         columns="topic queue_id committed max_offset lag"),
+    Verb("group reset NAME", "POST /groups/{name}/offset-resets",
+         "Move its offsets: to earliest, latest, a time, an offset, or by a number of messages.",
+         body="to topics=topic:list queues=queue:ints at_ms=at:time offset:int by:int", dry_run=True, ask_first=True),
+    Verb("group resets NAME", "GET /groups/{name}/offset-resets", "Its resets; each can be undone for a day."),
+    Verb("group undo NAME ID", "POST /groups/{name}/offset-resets/{id}/undo", "Take a reset back.", dry_run=True,
+         ask_first=True),
+    # --- messages
+    Verb("message list TOPIC", "GET /topics/{topic}/messages", "Messages of a topic, by time.",
+         f"{_TIMES} queue_id=queue:int newest_first:bool {_PAGE}", lists=True,
+         columns="stored_at_ms queue_id queue_offset tags keys body_bytes unique_id"),
+    Verb("message search TEXT", "GET /search", "Find messages by id, key or topic/queue/offset.",
+         f"topic {_TIMES} {_PAGE}", fixed="q={text}", lists=True, columns="matched message"),
+    Verb("message show REF", "GET /messages/{ref}", "What happened to a message, and who has it."),
+    Verb("message body REF", "GET /messages/{ref}/body", "A message's body.", "max_bytes:int"),
+    Verb("message send TOPIC", "POST /topics/{topic}/messages",
+         "Send a message; its body is --text, the file --file, or standard input.",
+         body="tags keys=key:list properties=property:pairs queue_id=queue:int delay_level:int deliver_at_ms=at:time "
+         "half_of",
+         shape="message"),
+    # --- dead letters
+    Verb("dlq list", "GET /dead-letters", "Groups that have dead letters.", f"q sort {_PAGE}", lists=True,
+         columns="group count oldest_at_ms newest_at_ms expires_not_before_at_ms job"),
+    Verb("dlq show GROUP", "GET /groups/{group}/dead-letters", "A group's dead letters.", f"{_TIMES} {_PAGE}",
+         lists=True, columns="message origin_topic times_replayed expires_not_before_at_ms"),
+    Verb("dlq replay GROUP", "POST /groups/{group}/replays", "Send dead letters again; they stay where they are.",
+         body="target topic from_ms=from:time to_ms=to:time rate:int max_replays:int", dry_run=True, ask_first=True,
+         waits="replay"),
+    Verb("dlq replays", "GET /replays", "Replays, newest first.", "group",
+         columns="id group state replayed total by created_at_ms"),
+    Verb("dlq replay-show JOB", "GET /replays/{job}", "One replay."),
+    Verb("dlq pause JOB", "POST /replays/{job}/pause", "Pause a replay."),
+    Verb("dlq resume JOB", "POST /replays/{job}/resume", "Have a replay go on."),
+    Verb("dlq cancel JOB", "POST /replays/{job}/cancel", "End a replay for good."),
+    # --- what waits
+    Verb("delayed list", "GET /delayed", "Messages that wait for their time.",
+         f"topic group level:int retries:bool q {_TIMES} {_PAGE}", lists=True,
+         columns="due_at_ms level queue_offset topic group keys unique_id"),
+    Verb("delayed deliver PLACE", "POST /delayed/acts", "Deliver now what waits at LEVEL/OFFSET.",
+         fixed="action=deliver_now", shape="waiting", dry_run=True, ask_first=True),
+    Verb("delayed cancel PLACE", "POST /delayed/acts", "Drop what waits at LEVEL/OFFSET.", fixed="action=drop",
+         shape="waiting", dry_run=True, ask_first=True),
+    Verb("delayed to-dead-letters PLACE", "POST /delayed/acts", "Make what waits at LEVEL/OFFSET a dead letter.",
+         fixed="action=to_dead_letters", shape="waiting", dry_run=True, ask_first=True),
+    # --- transactions
+    Verb("transaction list", "GET /transactions/open", "Transactions that are open.", f"topic group key {_PAGE}",
+         lists=True, columns="half_offset age_ms checks waits_for_producer message"),
+    Verb("transaction discarded", "GET /transactions/discarded", "Transactions nobody decided.",
+         f"topic group key {_PAGE}", lists=True, columns="half_offset age_ms message"),
+    Verb("transaction resolved", "GET /transactions/resolved", "How transactions ended.",
+         f"topic group key how by from:time {_PAGE}", lists=True),
+    Verb("transaction check", "POST /transactions/checks", "Ask the producers now.",
+         body="topic group key limit:int", dry_run=True),
+    Verb("transaction commit HALF_OFFSET", "POST /transactions/decisions", "Commit an open transaction.",
+         body="reason", fixed="action=commit", shape="half", dry_run=True, ask_first=True),
+    Verb("transaction rollback HALF_OFFSET", "POST /transactions/decisions", "Roll an open transaction back.",
+         body="reason", fixed="action=roll_back", shape="half", dry_run=True, ask_first=True),
+    Verb("transaction resume REF", "POST /transactions/resumes", "Make a discarded transaction an open one.",
+         body="reason", fixed="ref={ref}"),
+    # --- tokens
+    Verb("token list", "GET /tokens", "API tokens.", _PAGE, lists=True,
+         columns="id name owner role pattern expires_at_ms revoked_at_ms"),
+    Verb("token create NAME", "POST /tokens", "Create a token; its secret is shown once.",
+         body="role may_read_bodies:bool may_export:bool pattern expires_in_days:int", fixed="name={name}"),
+    Verb("token disable ID", "DELETE /tokens/{id}", "Revoke a token."),
+    # --- settings and jobs
+    Verb("config show", "GET /system/config", "Options in force.",
+         columns="section name value default hot changed_here"),
+    Verb("config set NAME VALUE", "PATCH /system/config", "Change an option of the running server.", shape="option",
+         dry_run=True),
+    Verb("config unset NAME", "PATCH /system/config", "Go back to what was configured.", shape="option", dry_run=True),
+    Verb("job list", "GET /jobs", "Long acts.", f"kind state {_PAGE}", lists=True,
+         columns="id kind target state done total who created_at_ms"),
+    Verb("job show JOB", "GET /jobs/{job}", "One job."),
+    Verb("job wait JOB", "GET /jobs/{job}", "Wait until a job has ended.", waits="job"),
+    Verb("job cancel JOB", "POST /jobs/{job}/cancel", "End a job at its next step."),
+    Verb("job fetch JOB FILE", "GET /jobs/{job}/files/{file}", "A file of a job, on standard output.", raw=True),
+)  # fmt: skip
+
+NOUNS = tuple(dict.fromkeys(verb.noun for verb in VERBS))

@@ -1,0 +1,114 @@
+"""Backups that the console makes: where they are, how often one is made, and how many are kept.
+
+They are tar files in `DATA/rocketbox/backups/`; mount another disk there, or fetch them, to have them when this one is
+gone. What has a backup's name is whole: it is written under another one first.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import runtime
+from ..engine.errors import NotFound
+from ..engine.own_files import make_directory
+from .models import Setting, now_ms
+
+KIND = "backup"
+CHECK_KIND = "backup-check"
+MOST_KEPT = 100
+MOST_HOURS = 24 * 31
+_SETTING = "backups"
+_NAME = re.compile(r"rocketbox-\d{8}-\d{6}\.tar\Z", re.ASCII)
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """One that is whole. made_at_ms: when it was finished."""
+
+    name: str
+    bytes: int
+    made_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """every_hours: 0 for never by itself. keep: so many; the oldest are deleted, also after one made by hand."""
+
+    every_hours: int = 0
+    keep: int = 7
+
+
+def directory() -> Path:
+    return runtime.place().directory / "backups"
+
+
+def made_directory() -> Path:
+    """The same, and it is there. Raises OSError."""
+    found = directory()
+    make_directory(found)
+    return found
+
+
+def new_name() -> str:
+    return time.strftime("rocketbox-%Y%m%d-%H%M%S.tar", time.gmtime())
+
+
+def listing() -> list[Backup]:
+    """Newest first."""
+    found = []
+    try:
+        paths = [path for path in directory().iterdir() if _NAME.match(path.name)]
+    except FileNotFoundError:
+        return []
+    for path in paths:
+        try:
+            status = path.lstat()
+        except OSError:
+            continue
+        found.append(Backup(path.name, status.st_size, int(status.st_mtime * 1000)))
+    return sorted(found, key=lambda one: (one.made_at_ms, one.name), reverse=True)
+
+
+def path_of(name: str) -> Path:
+    """Of one in the list. Raises NotFound."""
+    path = directory() / name
+    if not _NAME.match(name) or path.is_symlink() or not path.is_file():
+        raise NotFound("backup", name)
+    return path
+
+
+def prune(keep: int) -> list[str]:
+    """Delete all but the newest; their names."""
+    gone = []
+    for one in listing()[max(1, keep) :]:
+        (directory() / one.name).unlink(missing_ok=True)
+        gone.append(one.name)
+    return gone
+
+
+def schedule() -> Schedule:
+    found = Setting.objects.filter(key=_SETTING).values_list("value", flat=True).first()
+    values: dict[str, Any] = found if isinstance(found, dict) else {}
+    every, keep = values.get("every_hours"), values.get("keep")
+    return Schedule(
+        every if isinstance(every, int) and 0 <= every <= MOST_HOURS else 0,
+        keep if isinstance(keep, int) and 1 <= keep <= MOST_KEPT else 7,
+    )
+
+
+def save_schedule(wanted: Schedule) -> None:
+    values = {"every_hours": wanted.every_hours, "keep": wanted.keep}
+    Setting.objects.update_or_create(key=_SETTING, defaults={"value": values})
+
+
+def next_at_ms(wanted: Schedule) -> int | None:
+    """When the next one is made by itself; None for never."""
+    if not wanted.every_hours:
+        return None
+    newest = next(iter(listing()), None)
+    return now_ms() if newest is None else newest.made_at_ms + wanted.every_hours * HOUR_MS

@@ -1,0 +1,45 @@
+"""Connect a client: the addresses, and whole programs with them in each language."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from ... import runtime
+from ..snippets import LANGUAGES, TOPIC, Project, projects, shell_of
+from .window import asks_the_engine, topic_names
+
+#: Instead of the name server's address where none runs.
+ELSEWHERE = "name-server:9876"
+
+
+@require_safe
+@asks_the_engine
+def connect(request: HttpRequest) -> HttpResponse:
+    """?topic= and ?language= choose what the programs are about."""
+    admin = runtime.window()
+    broker, namesrv = admin.addresses()
+    topic = request.GET.get("topic", "").strip() or TOPIC
+    language = request.GET.get("language", "")
+    context: dict[str, Any] = {
+        "broker": broker,
+        "namesrv": namesrv,
+        "topic": topic,
+        "topics": topic_names() if broker else [],
+        "chosen": language if language in LANGUAGES else LANGUAGES[0],
+        "warnings": [check for check in admin.checks() if check.name == "address" and check.level != "ok"],
+    }
+    try:
+        context["projects"] = with_shell(projects(namesrv or ELSEWHERE, topic))
+    except ValueError:
+        context["error"] = _("Clients cannot send to a topic of this name.")
+    return render(request, "connect.html", context, status=422 if "error" in context else 200)
+
+
+def with_shell(found: list[Project]) -> list[tuple[Project, str]]:
+    """Each project with the text that makes it."""
+    return [(project, shell_of(project)) for project in found]

@@ -1,0 +1,95 @@
+"""Jobs of a real server that is stopped, and killed, while one runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import ROOT, Server
+
+ADMIN = {"ADMIN_USER": "root", "ADMIN_PASSWORD": "Vogel-Nest-42-Kran"}
+ENTRIES = 30_000
+
+FILL = """
+import os, sys
+from pathlib import Path
+from appliance import runtime
+runtime.set_place(runtime.Place(Path(sys.argv[1])))
+os.environ["DJANGO_SETTINGS_MODULE"] = "appliance.settings"
+import django; django.setup()
+from appliance.console import audit
+from appliance.console.models import AuditEntry, now_ms
+for _ in range(int(sys.argv[2]) // 1500):
+    audit.append([AuditEntry(at_ms=now_ms(), actor="x", actor_kind="user", action="x.y") for _ in range(1500)])
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path):
+    with Server(tmp_path / "data", "--http-port", "0", roles="broker,namesrv,console", environment=ADMIN) as running:
+        subprocess.run([sys.executable, "-c", FILL, str(tmp_path / "data"), str(ENTRIES)], cwd=ROOT, check=True)
+        yield running
+
+
+def ask(server: Server, method: str, path: str, token: str) -> dict:
+    from urllib.request import Request, urlopen
+
+    request = Request(f"http://{server.ready['http']}/api/v1{path}", method=method)
+    request.add_header("Authorization", f"Bearer {token}")
+    with urlopen(request, timeout=20) as answer:
+        return json.loads(answer.read())
+
+
+def token_of(server: Server) -> str:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance.main", "token", "create", "t", "--role", "admin", "--json",
+         "--data-dir", str(server.data_dir)],
+        cwd=ROOT, env=clean, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)["secret"]
+
+
+def running_check(server: Server, token: str) -> str:
+    job = ask(server, "POST", "/audit/checks", token)["id"]
+    deadline = time.monotonic() + 20
+    while (found := ask(server, "GET", f"/jobs/{job}", token))["state"] != "running" or not found["done"]:
+        assert found["state"] in ("waiting", "running"), found
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return str(job)
+
+
+def test_a_job_that_was_killed_or_stopped_is_interrupted_and_told(server):
+    token = token_of(server)
+    killed = running_check(server, token)
+    os.kill(server.pid, signal.SIGKILL)
+    server.kill()
+    server.start()
+    found = ask(server, "GET", f"/jobs/{killed}", token)
+    assert (found["state"], found["why"]["text"]) == (
+        "interrupted", "RocketBox ended while it ran. Start it again."
+    )  # fmt: skip
+    stopped = running_check(server, token)
+    began = time.monotonic()
+    server.stop()
+    assert time.monotonic() - began < 8, "the job's thread ends with the server"
+    assert not re.search("threads still running.*jobs-", server.log_path.read_text())
+    server.start()
+    assert ask(server, "GET", f"/jobs/{stopped}", token)["state"] == "interrupted"
+    again = running_check(server, token)
+    deadline = time.monotonic() + 60
+    while (found := ask(server, "GET", f"/jobs/{again}", token))["state"] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert (found["state"], found["result"]["intact"]) == ("done", True)
+    ends = [one["after"]["state"] for one in ask(server, "GET", "/audit?action=job.end", token)["items"]]
+    assert ends == ["done", "interrupted"], "a killed one has no end in the log, only its start"

@@ -1,0 +1,355 @@
+"""`rocketbox topic list` and its kin: the real program asks a real server; each line of the table beside the API."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from appliance.api.api import openapi
+from appliance.commands.remote import show
+from appliance.commands.remote.run import help_text, options_of, parse
+from appliance.commands.remote.table import NOUNS, VERBS
+from appliance.engine.errors import StartError
+from appliance.main import REMOTE
+from tests.support.directories import shared_directory
+from tests.support.engine import Peer, send_fields
+from tests.support.server import ROOT, Server
+
+ADMIN = {"ADMIN_USER": "root", "ADMIN_PASSWORD": "Vogel-Nest-42-Kran"}
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    directory = shared_directory(request, "remote")
+    with Server(directory / "data", "--http-port", "0", roles="broker,namesrv,console", environment=ADMIN) as running:
+        yield running
+
+
+def rocketbox(server: Server, *words: str, given: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run it with the server's address, and the data directory for a token."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
+    clean |= {"ROCKETBOX_URL": f"http://{server.ready['http']}", "ROCKETBOX_DATA_DIR": str(server.data_dir)} | environ
+    return subprocess.run(
+        [sys.executable, "-m", "appliance.main", *words],
+        cwd=ROOT, env={name: value for name, value in clean.items() if value}, input=given, capture_output=True,
+        text=True, timeout=60,
+    )  # fmt: skip
+
+
+def told(server: Server, *words: str, **options: str) -> str:
+    done = rocketbox(server, *words, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def asked(server: Server, *words: str, **options: str) -> dict:
+    return json.loads(told(server, *words, "--json", **options))
+
+
+def refused(server: Server, status: int, *words: str, **options: str) -> str:
+    done = rocketbox(server, *words, **options)
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    assert done.stderr.startswith("rocketbox: ")
+    return done.stderr
+
+
+# --- topics and groups
+
+
+def test_a_topic_from_its_creation_to_its_end(server):
+    preview = told(server, "topic", "create", "life", "--read-queues", "4", "--write-queues=4", "--dry-run")
+    assert "read_queues: - -> 4" in preview
+    assert "nothing has been changed yet" in preview
+    assert "There is no topic life" in refused(server, 3, "topic", "show", "life")
+    assert "life: done" in told(server, "topic", "create", "life", "--read-queues", "4", "--write-queues", "4")
+    assert asked(server, "topic", "show", "life")["read_queues"] == 4
+    assert "already exists" in refused(server, 5, "topic", "create", "life")
+    assert "order: false -> true" in told(server, "topic", "edit", "life", "--order")
+    assert "order: true -> false" in told(server, "topic", "edit", "life", "--no-order")
+    listed = told(server, "topic", "list", "--q", "life")
+    assert re.search(r"^name +kind +read_queues", listed)
+    assert re.search(r"^life +NORMAL +4 +4", listed, re.MULTILINE)
+    assert "add --yes" in refused(server, 2, "topic", "delete", "life")
+    assert asked(server, "topic", "show", "life")
+    assert "life: done" in told(server, "topic", "delete", "life", "--yes")
+    refused(server, 3, "topic", "show", "life")
+
+
+def test_what_is_in_the_way_is_said_and_forced(server):
+    uneven = ("topic", "create", "uneven", "--read-queues", "4", "--write-queues", "8")
+    said = refused(server, 5, *uneven)
+    assert "--force does it all the same." in said
+    refused(server, 3, "topic", "show", "uneven")
+    told(server, *uneven, "--force")
+    assert asked(server, "topic", "show", "uneven")["write_queues"] == 8
+
+
+def test_a_group_and_its_offsets(server):
+    told(server, "topic", "create", "offsets", "--read-queues", "1", "--write-queues", "1")
+    told(server, "group", "create", "readers", "--retry-max-times", "3")
+    assert asked(server, "group", "list", "--q", "readers")["items"][0]["name"] == "readers"
+    for number in range(5):
+        told(server, "message", "send", "offsets", "--text", str(number))
+    peer = Peer(server.broker)
+    fields = {"consumerGroup": "readers", "topic": "offsets", "queueId": 0, "commitOffset": 5}
+    peer.ask(15, fields)
+    peer.close()
+    preview = asked(server, "group", "reset", "readers", "--to", "earliest", "--topic", "offsets", "--dry-run")
+    assert (preview["applied"], preview["replays"]) == (False, 5)
+    assert asked(server, "group", "progress", "readers")["items"][0]["committed"] == 5
+    made = asked(server, "group", "reset", "readers", "--to", "earliest", "--topic", "offsets", "--yes")
+    assert made["applied"]
+    assert asked(server, "group", "resets", "readers")["items"][0]["id"] == made["id"]
+    assert asked(server, "group", "undo", "readers", str(made["id"]), "--yes")["applied"]
+    assert "earliest" in refused(server, 6, "group", "reset", "readers", "--to", "somewhere", "--yes")
+
+
+# --- messages
+
+
+def test_messages_are_sent_found_and_shown(server):
+    told(server, "topic", "create", "letters", "--read-queues", "1", "--write-queues", "1")
+    sent = asked(server, "message", "send", "letters", "--text", "héllo", "--tags", "A", "--key", "k1", "--key", "k2",
+                 "--property", "colour=red=1")  # fmt: skip
+    told(server, "message", "send", "letters", given="from standard input")
+    rows = asked(server, "message", "list", "letters", "--limit", "1")
+    assert (len(rows["items"]), bool(rows["next_cursor"])) == (1, True)
+    assert len(asked(server, "message", "list", "letters", "--limit", "1", "--all")["items"]) == 2
+    assert asked(server, "message", "list", "letters", "--from", "2999-01-01T00:00:00Z")["items"] == []
+    assert asked(server, "message", "search", "k2")["items"][0]["message"]["unique_id"] == sent["unique_id"]
+    shown = asked(server, "message", "show", "letters/0/0")
+    assert shown["properties"]["colour"] == "red=1"
+    assert "letters" in told(server, "message", "show", sent["offset_id"])
+    assert asked(server, "message", "body", "letters/0/0")["data"] == "héllo"
+
+
+def test_a_file_of_any_bytes_is_a_body(server, tmp_path):
+    told(server, "topic", "create", "bytes")
+    (tmp_path / "body").write_bytes(bytes(range(256)))
+    told(server, "message", "send", "bytes", "--file", str(tmp_path / "body"))
+    [row] = asked(server, "message", "list", "bytes")["items"]
+    assert row["body_bytes"] == 256
+    assert "cannot be read" in refused(server, 2, "message", "send", "bytes", "--file", "/no/such")
+
+
+def test_dead_letters_are_replayed_and_waited_for(server):
+    told(server, "topic", "create", "Orders")
+    told(server, "group", "create", "unlucky")
+    peer = Peer(server.broker)
+    for number in range(3):
+        answer = peer.ask(310, send_fields("Orders", 0, f"UNIQ_KEY\x01{number:032X}\x02"), b"x")
+        fields = {
+            "offset": int(answer.ext_fields["msgId"][-16:], 16), "group": "unlucky", "delayLevel": -1,
+            "originMsgId": "x", "originTopic": "Orders", "unitMode": "false", "maxReconsumeTimes": 16,
+        }  # fmt: skip
+        assert peer.ask(36, fields).code == 0
+    peer.close()
+    assert asked(server, "dlq", "list")["items"][0]["count"] == 3
+    assert len(asked(server, "dlq", "show", "unlucky")["items"]) == 3
+    assert asked(server, "dlq", "replay", "unlucky", "--dry-run")["total"] == 3
+    ended = asked(server, "dlq", "replay", "unlucky", "--rate", "1000", "--yes", "--wait")
+    assert (ended["state"], ended["replayed"]) == ("done", 3)
+    assert asked(server, "dlq", "replays")["items"][0]["id"] == ended["id"]
+
+
+def test_a_delayed_message_is_dropped(server):
+    told(server, "topic", "create", "later", "--kind", "DELAY")
+    told(server, "message", "send", "later", "--text", "x", "--delay-level", "18")
+    [row] = asked(server, "delayed", "list", "--topic", "later")["items"]
+    place = f"{row['level']}/{row['queue_offset']}"
+    told(server, "delayed", "cancel", place, "--dry-run")
+    assert len(asked(server, "delayed", "list", "--topic", "later")["items"]) == 1
+    told(server, "delayed", "cancel", place, "--yes")
+    assert asked(server, "delayed", "list", "--topic", "later")["items"] == []
+    assert "is no place" in refused(server, 2, "delayed", "cancel", "soon", "--yes")
+
+
+def test_an_open_transaction_is_rolled_back(server):
+    told(server, "topic", "create", "deals")
+    told(server, "message", "send", "deals", "--text", "x", "--half-of", "dealers")
+    deadline = time.monotonic() + 20
+    while not (rows := asked(server, "transaction", "list", "--topic", "deals")["items"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    half = str(rows[0]["half_offset"])
+    assert "reason" in refused(server, 6, "transaction", "rollback", half, "--yes")
+    told(server, "transaction", "rollback", half, "--reason", "nobody decides", "--yes")
+    assert asked(server, "transaction", "list", "--topic", "deals")["items"] == []
+
+
+# --- settings, tokens, jobs
+
+
+def test_an_option_is_set_and_unset(server):
+    assert "fileReservedTime: 72 -> 80" in told(server, "config", "set", "fileReservedTime", "80", "--dry-run")
+    told(server, "config", "set", "fileReservedTime", "80")
+    options = {one["name"]: one for one in asked(server, "config", "show")["options"]}
+    assert (options["fileReservedTime"]["value"], options["fileReservedTime"]["changed_here"]) == ("80", True)
+    told(server, "config", "unset", "fileReservedTime")
+    assert "fileReservedTimes" in refused(server, 3, "config", "set", "fileReservedTimes", "80")
+
+
+def test_a_token_that_stays_is_made_used_and_disabled(server):
+    made = asked(server, "token", "create", "ci", "--role", "operator", ROCKETBOX_URL="")
+    token = {"ROCKETBOX_TOKEN": made["secret"], "ROCKETBOX_DATA_DIR": ""}
+    assert asked(server, "topic", "list", **token)
+    assert "not" in refused(server, 4, "topic", "delete", "x", "--yes", **token)
+    refused(server, 4, "topic", "list", ROCKETBOX_TOKEN="rbx_wrong", ROCKETBOX_DATA_DIR="")
+    told(server, "token", "disable", str(made["id"]))
+    refused(server, 4, "topic", "list", **token)
+
+
+def test_a_token_in_a_file(server, tmp_path):
+    secret = asked(server, "token", "create", "in-a-file", ROCKETBOX_URL="")["secret"]
+    (tmp_path / "token").write_text(secret + "\n")
+    assert asked(server, "topic", "list", ROCKETBOX_TOKEN_FILE=str(tmp_path / "token"), ROCKETBOX_DATA_DIR="")
+    assert asked(server, "topic", "list", "--token-file", str(tmp_path / "token"), ROCKETBOX_TOKEN="rbx_wrong")
+    assert "cannot be read" in refused(server, 2, "topic", "list", "--token-file", "/no/such")
+
+
+def test_the_token_of_a_command_is_in_the_audit_log_and_gone_afterwards(server):
+    told(server, "topic", "list")
+    database = sqlite3.connect(server.data_dir / "rocketbox/console.sqlite3")
+    left = database.execute("SELECT count(*) FROM console_apitoken WHERE name LIKE 'command line%'").fetchone()
+    said = database.execute(
+        "SELECT actor_kind, after FROM console_auditentry WHERE action = 'token.create' ORDER BY id DESC"
+    ).fetchone()
+    database.close()
+    assert left == (0,)
+    assert said[0] == "command line"
+    assert json.loads(said[1])["good_for_s"] == 300
+
+
+def test_a_token_of_this_machine_is_not_sent_to_another(server):
+    said = refused(server, 2, "topic", "list", ROCKETBOX_URL="http://192.0.2.1:8080")
+    assert "Give a token" in said
+
+
+def test_a_token_of_a_command_reaches_only_who_can_write_the_database(server, tmp_path):
+    assert "no console database" in refused(server, 2, "topic", "list", "--data-dir", str(tmp_path / "elsewhere"))
+
+
+def test_a_job_is_listed_and_waited_for(server):
+    assert asked(server, "job", "list")["items"] == []
+    assert "There is no job" in refused(server, 3, "job", "wait", "20200101-000000-00000000")
+
+
+# --- wrong command lines
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("topic", "lst"), "do you mean list?"),
+        (("topic", "show"), "It goes: rocketbox topic show NAME"),
+        (("topic", "create", "x", "--read-queue", "4"), "do you mean --read-queues?"),
+        (("topic", "create", "x", "--read-queues", "four"), "--read-queues needs a whole number, not four."),
+        (("topic", "create", "x", "--read-queues"), "--read-queues needs a value."),
+        (("topic", "list", "--force"), "--force means nothing to rocketbox topic list."),
+        (("topic", "show", "x", "--dry-run"), "--dry-run means nothing"),
+        (("topic", "create", "x", "--order=perhaps"), "--order is --order or --no-order."),
+        (("message", "send", "x", "--property", "colour"), "--property needs KEY=VALUE"),
+        (("topic", "list", "--url", "ftp://x"), "is no address"),
+    ],
+)
+def test_a_wrong_command_line_is_said_in_one_sentence(server, words, said):
+    assert said in refused(server, 2, *words)
+
+
+def test_the_problem_is_json_where_json_was_asked_for(server):
+    done = rocketbox(server, "topic", "show", "no-such", "--json")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert json.loads(done.stderr)["code"] == "topic_not_found"
+
+
+def test_nobody_answers(server):
+    assert "no server answers" in refused(
+        server, 7, "topic", "list", "--url", "http://127.0.0.1:1", ROCKETBOX_TOKEN="x"
+    )
+    started = time.monotonic()
+    rocketbox(server, "topic", "--help")
+    assert time.monotonic() - started < 5
+
+
+def test_start_up_imports_no_django_when_there_is_a_token(server):
+    code = (
+        "import sys; from appliance.main import main; main(['topic', 'list', '--token', 'x', '--url', "
+        "'http://127.0.0.1:1']); "
+        "print(sorted({'django', 'ninja', 'pydantic', 'requests', 'gunicorn'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+# --- the table
+
+
+def test_the_command_knows_every_noun():
+    assert set(REMOTE) == set(NOUNS)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=[verb.name for verb in VERBS])
+def test_a_line_of_the_table_says_what_the_api_says(verb):
+    described = openapi()
+    method, path = verb.asks.split()
+    wanted = re.sub("{.*?}", "{}", f"/api/v1{path}")
+    found = [
+        (place, ways[method.lower()]) for place, ways in described["paths"].items()
+        if method.lower() in ways and re.fullmatch(_pattern(place), wanted.replace("{}", "x"))
+    ]  # fmt: skip
+    assert found, verb.asks
+    _, operation = found[0]
+    names = {one["name"] for one in operation["parameters"] if one["in"] == "query"}
+    query = {name for part, name, _ in options_of(verb).values() if part == "query"}
+    if method == "GET":
+        query |= {pair.partition("=")[0] for pair in verb.fixed.split()}
+    assert query <= names
+    assert verb.dry_run == ("dry_run" in names)
+    assert verb.force == ("force" in names)
+    assert verb.lists == ("cursor" in names)
+    if verb.shape == "option":
+        return
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    shape = described["components"]["schemas"].get(content.get("$ref", "").rpartition("/")[2], {})
+    fields = set(shape.get("properties", {}))
+    said = {name for part, name, _ in options_of(verb).values() if part == "body"}
+    said |= {pair.partition("=")[0] for pair in verb.fixed.split() if method != "GET"}
+    said |= {"message": {"body"}, "waiting": {"places"}, "half": {"places"}}.get(verb.shape, set())
+    assert said <= fields
+    if method == "PATCH" or verb.name.endswith("create NAME"):
+        assert said == fields, "an option is missing"
+
+
+def _pattern(place: str) -> str:
+    return re.sub(r"\\{.*?\\}", "[^/]+", re.escape(place))
+
+
+def test_help_names_every_verb_and_option():
+    for noun in NOUNS:
+        text = help_text(noun, ())
+        for verb in VERBS:
+            if verb.noun == noun:
+                assert f"rocketbox {verb.words}\n" in text
+                assert all(option in text for option in options_of(verb))
+
+
+def test_a_command_line_is_read():
+    command = parse("message", ["send", "t", "--key=a", "--key", "b", "--at", "2026-11-21T13:34:32Z", "--queue", "3"])
+    assert command.body == {"keys": ["a", "b"], "deliver_at_ms": "2026-11-21T13:34:32Z", "queue_id": 3}
+    assert parse("topic", ["show", "--", "--odd"]).path == "/topics/--odd"
+    assert parse("topic", ["show", "a/b %"]).path == "/topics/a%2Fb%20%25"
+    with pytest.raises(StartError):
+        parse("topic", ["show", "a", "b"])
+
+
+def test_what_others_chose_cannot_move_the_terminal():
+    assert "\x1b" not in "\n".join(show.table([{"name": "\x1b[2J"}], ["name"]))
+    assert "\x1b" not in "\n".join(show.facts({"a": {"b": "\x1b[2J"}, "c": ["\x1b"], "d": [{"e": "\x1b"}]}))

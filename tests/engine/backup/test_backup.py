@@ -1,0 +1,317 @@
+"""Backups of an engine that runs: what is in them, what a restored one delivers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.commands import backup as backup_command
+from appliance.commands import restore as restore_command
+from appliance.commands import store as store_command
+from appliance.engine.backup import BackupError, Damaged, check_backup, read_manifest, restore_backup
+from appliance.engine.backup import archive as archive_module
+from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields, start_engine
+from tests.support.waiting import wait_for
+
+TOPIC = "Orders"
+COMMIT_OFFSET = 15
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningEngine]:
+    """With small log files, so that a backup has several."""
+    found = RunningEngine(tmp_path / "data", store={"mapped_file_size_commit_log": 1 << 20})
+    yield found
+    found.stop()
+
+
+class Load:
+    """Sends numbered messages until told to stop. sent: acknowledged."""
+
+    def __init__(self, address: str, queue: int) -> None:
+        self.sent = 0
+        self._peer, self._queue = Peer(address), queue
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            text = f"UNIQ_KEY\x01Q{self._queue}N{self.sent}\x02"
+            answer = self._peer.ask(310, send_fields(TOPIC, self._queue, text), b"%d " % self.sent + b"x" * 900)
+            assert answer.code == 0, answer
+            self.sent += 1
+
+    def stop(self) -> int:
+        self._stop.set()
+        self._thread.join()
+        self._peer.close()
+        return self.sent
+
+
+def bodies(running: RunningEngine, queue: int) -> list[bytes]:
+    found, at, peer = [], 0, running.peer()
+    while True:
+        answer = peer.ask(11, pull_fields(TOPIC, queue, at, maxMsgNums=32))
+        if answer.code != 0:
+            return found
+        found += [record.body for record in records(answer.body)]
+        at = int(answer.ext_fields["nextBeginOffset"])
+
+
+def test_made_under_load_and_restored(running: RunningEngine, tmp_path: Path):
+    address = running.engine.broker_address
+    assert address is not None
+    running.put(TOPIC, *(b"%d " % n + b"x" * 4000 for n in range(400)), queue=3)
+    running.window.create_group("readers")
+    running.commit("readers", TOPIC, 3, 40)
+    delayed = running.window.send_test_message(TOPIC, b"later", keys=["later"], delay_level=18).offset_id
+    timed = running.window.send_test_message(
+        TOPIC, b"timed", keys=["timed"], deliver_at_ms=int(time.time() * 1000) + 7_200_000
+    ).offset_id
+    running.window.send_test_message(TOPIC, b"half", half_of="PG", queue_id=0)
+    wait_for(lambda: running.window.waiting(topic=TOPIC).pending >= 2, "two that wait", 10)
+    offsets = running.data_dir / "store/config/consumerOffset.json"
+    wait_for(lambda: "readers" in (offsets.read_text() if offsets.exists() else ""), "the offset on disk", 20)
+    time.sleep(1)  # the timers' state is saved each half second
+    loads = [Load(address, queue) for queue in range(3)]
+    before = [load.sent for load in loads]
+    made = running.window.make_backup(tmp_path / "one.tar")
+    after = [load.stop() for load in loads]
+    assert all(was < now for was, now in zip(before, after, strict=True)), "the load went on meanwhile"
+    manifest = made.manifest
+    assert 0 < manifest.end_offset <= running.engine.broker.store.published
+    assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
+    assert not list(tmp_path.glob(".*partial"))
+    assert check_backup(made.path) == manifest
+
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    assert restore_backup(made.path, restored) == manifest
+    assert json.loads((restored / "rocketbox/restored-from.json").read_text())["end_offset"] == manifest.end_offset
+    again = RunningEngine(restored, store={"mapped_file_size_commit_log": 1 << 20})
+    try:
+        window = again.window
+        assert len(bodies(again, 3)) == 400
+        for queue, most in enumerate(after):
+            numbers = [int(body.split()[0]) for body in bodies(again, queue)]
+            assert numbers == list(range(len(numbers))), "nothing is missing up to the end of the backup"
+            assert before[queue] <= len(numbers) <= most
+        waiting = {row.keys[0]: row.offset_id for row in window.waiting(topic=TOPIC).rows}
+        assert set(waiting) == {"later", "timed"}
+        assert waiting["later"][-16:] == delayed[-16:]
+        assert waiting["timed"][-16:] == timed[-16:]
+        assert [one.row.group for one in window.open_transactions(topic=TOPIC).rows] == ["PG"]
+        assert window.group("readers") is not None
+        answer = again.peer().ask(14, {"consumerGroup": "readers", "topic": TOPIC, "queueId": 3})
+        assert answer.ext_fields["offset"] == "40"
+        again.put(TOPIC, b"new", queue=3)
+        assert bodies(again, 3)[-1] == b"new"
+    finally:
+        again.stop()
+    assert store_command.run(["verify", str(restored), "--quiet"]) == 0
+
+
+def test_by_the_command_beside_the_running_broker_and_after_it(running: RunningEngine, tmp_path: Path, capsys):
+    running.put(TOPIC, *(b"%d" % n for n in range(50)))
+    for name in ("while.tar", "directory"):
+        assert backup_command.run([str(tmp_path / name), "--json", "--data-dir", str(running.data_dir)]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["end_offset"] == running.engine.broker.store.published
+        assert told["secrets"]
+        assert backup_command.run(["--check", str(tmp_path / name), "--json"]) == 0
+        capsys.readouterr()
+    running.stop()
+    assert backup_command.run([str(tmp_path / "after.tar"), "--quiet", "--data-dir", str(running.data_dir)]) == 0
+    said = capsys.readouterr().out
+    assert "message bodies" in said
+    into = tmp_path / "again"
+    assert restore_command.run([str(tmp_path / "directory"), "--into", str(into), "--quiet"]) == 0
+    running.engine = start_engine(into, **running.options)
+    assert len(bodies(running, 0)) == 50
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (into / "rocketbox").rglob("*") if path.is_file()}
+    assert set(modes.values()) == {0o600}
+    with pytest.raises(BackupError, match="exists already"):
+        backup_command.run([str(tmp_path / "after.tar"), "--data-dir", str(into)])
+    assert restore_command.run([str(tmp_path / "after.tar")]) == 2
+    assert backup_command.run([]) == 2
+
+
+@pytest.fixture
+def made(running: RunningEngine, tmp_path: Path) -> Path:
+    """A small backup."""
+    running.put(TOPIC, *(b"%d" % n for n in range(20)))
+    return running.window.make_backup(tmp_path / "made.tar").path
+
+
+def test_into_an_empty_directory_only(made: Path, tmp_path: Path):
+    into = tmp_path / "full"
+    into.mkdir()
+    (into / "mine").write_text("x")
+    with pytest.raises(BackupError, match="not an empty directory"):
+        restore_backup(made, into)
+    assert [path.name for path in into.iterdir()] == ["mine"]
+    with pytest.raises(BackupError, match="There is no backup"):
+        restore_backup(tmp_path / "no-such.tar", tmp_path / "new")
+    with pytest.raises(BackupError, match="There is no directory"):
+        restore_backup(made, tmp_path / "no" / "such")
+
+
+@pytest.mark.parametrize("where", [0.05, 0.5, 0.97])
+def test_a_changed_byte_is_refused_and_leaves_nothing(made: Path, tmp_path: Path, where: float):
+    data = bytearray(made.read_bytes())
+    with tarfile.open(made) as tar:  # a byte of some file's content: padding does not count
+        members = [one for one in tar.getmembers() if one.size]
+    member = members[min(len(members) - 1, int(len(members) * where))]
+    data[member.offset_data + member.size // 2] ^= 0x20
+    made.write_bytes(data)
+    with pytest.raises(Damaged):
+        check_backup(made)
+    with pytest.raises(Damaged):
+        restore_backup(made, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    assert not list(tmp_path.glob(".*partial"))
+    assert backup_command.run(["--check", str(made), "--json"]) == 1
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.9, 1.0])
+def test_half_a_backup_is_refused(made: Path, tmp_path: Path, part: float):
+    with tarfile.open(made) as tar:
+        end = tar.getmember("manifest.json").offset_data + 100  # behind it is padding
+    made.write_bytes(made.read_bytes()[: int(end * part)])
+    with pytest.raises(Damaged):
+        restore_backup(made, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/outside", "rocketbox/../../outside", "elsewhere/x", "store"])
+def test_a_name_that_leads_out_is_refused(made: Path, tmp_path: Path, name: str):
+    from appliance.engine.backup import manifest as m
+
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    entry = m.Entry(name, 1, 1, "0" * 64)
+    sealed = m.encode(m.sealed(m.Manifest(1, "x", 0, 0, 0, [entry])))
+    (evil / m.NAME).write_bytes(sealed)
+    with pytest.raises(Damaged, match="no file of a data directory"):
+        restore_backup(evil, tmp_path / "new")
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_link_in_a_backup_is_not_followed(running: RunningEngine, tmp_path: Path):
+    target = running.window.make_backup(tmp_path / "directory").path
+    victim = target / "rocketbox" / "format"
+    secret = tmp_path / "secret"
+    secret.write_bytes(victim.read_bytes())
+    victim.unlink()
+    victim.symlink_to(secret)
+    with pytest.raises(Damaged):
+        restore_backup(target, tmp_path / "new")
+
+
+class Killed(BaseException):
+    """As if the process had ended there."""
+
+
+def test_what_is_broken_off_looks_like_nothing(running: RunningEngine, tmp_path: Path, monkeypatch):
+    running.put(TOPIC, *(b"x" * 4000 for _ in range(400)))
+
+    def stop(done: int, total: int) -> None:
+        if done > total // 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        running.window.make_backup(tmp_path / "half.tar", stop)
+    assert not [path.name for path in tmp_path.iterdir() if path.name != "data"]
+    assert running.engine.broker.store.cleaner.keepers, "those of the broker"
+    names = {getattr(keeper, "__qualname__", "") for keeper in running.engine.broker.store.cleaner.keepers}
+    assert not any("Backups" in name for name in names), "the cleaner is let go"
+    # Killed for good: what is left has another name, and no manifest.
+    monkeypatch.setattr(archive_module.TarSink, "give_up", lambda self: None)
+    with pytest.raises(Killed):
+        running.window.make_backup(tmp_path / "half.tar", stop)
+    assert not (tmp_path / "half.tar").exists()
+    [left] = tmp_path.glob(".*partial")
+    with pytest.raises(Damaged):
+        read_manifest(left)
+    archive_module.remove_partials(tmp_path)
+    assert not list(tmp_path.glob(".*partial"))
+
+
+def test_the_cleaner_waits_for_a_backup(running: RunningEngine, tmp_path: Path):
+    running.put(TOPIC, *(b"x" * 4000 for _ in range(900)))
+    cleaner = running.engine.broker.store.cleaner
+    first = min((running.data_dir / "store/commitlog").iterdir()).name
+    asked = []
+
+    def step(done: int, total: int) -> None:
+        if not asked:
+            asked.append([reason for keeper in cleaner.keepers if (reason := keeper(1 << 20)) is not None])
+
+    made = running.window.make_backup(tmp_path / "one.tar", step)
+    assert "a backup is copying it" in asked[0]
+    assert f"store/commitlog/{first}" in {one.name for one in made.manifest.files}
+    assert len([one for one in made.manifest.files if "/commitlog/" in one.name]) >= 3
+
+
+def test_a_full_disk_is_told(running: RunningEngine, tmp_path: Path, monkeypatch):
+    running.put(TOPIC, b"x")
+    from appliance.engine.backup import making
+
+    class Usage:
+        free = 1000
+
+    monkeypatch.setattr(making.shutil, "disk_usage", lambda path: Usage)
+    with pytest.raises(BackupError, match="1000 free; nothing was made"):
+        running.window.make_backup(tmp_path / "one.tar")
+    monkeypatch.undo()
+    if not Path("/dev/full").exists():
+        return
+    real = os.open
+    monkeypatch.setattr(
+        archive_module.os, "open", lambda path, *rest: real("/dev/full", os.O_WRONLY)
+        if str(path).endswith(".partial") else real(path, *rest),
+    )  # fmt: skip
+    with pytest.raises(BackupError, match="is full; nothing was kept"):
+        running.window.make_backup(tmp_path / "one.tar")
+    assert not (tmp_path / "one.tar").exists()
+
+
+def test_a_database_is_copied_at_one_moment(running: RunningEngine, tmp_path: Path):
+    path = running.data_dir / "rocketbox" / "console.sqlite3"
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("CREATE TABLE pairs (one INTEGER, other INTEGER)")
+    database.commit()
+    stop = threading.Event()
+
+    def write() -> None:
+        own = sqlite3.connect(path, timeout=10)
+        number = 0
+        while not stop.is_set():
+            own.execute("INSERT INTO pairs VALUES (?, ?)", (number, number))
+            own.commit()
+            number += 1
+        own.close()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    time.sleep(0.2)
+    made = running.window.make_backup(tmp_path / "directory")
+    stop.set()
+    writer.join()
+    database.close()
+    copy = sqlite3.connect(made.path / "rocketbox/console.sqlite3")
+    assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    count, last = copy.execute("SELECT COUNT(*), MAX(one) FROM pairs").fetchone()
+    assert count == last + 1 > 0
+    assert not [one.name for one in made.manifest.files if one.name.endswith(("-wal", "-shm"))]
