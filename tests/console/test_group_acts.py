@@ -197,3 +197,14 @@ def test_a_client_that_is_gone(client_as, group):
     for address in ("/clients/never-was/", "/clients/~5/"):
         assert client_as("viewer").get(address).status_code == 404
     assert client_as("operator").post("/clients/never-was/ask/", {"group": group}).status_code == 404
+
+
+def test_what_goes_with_a_group_is_listed(client_as, broker, group):
+    admin = client_as("admin")
+    page = content(admin.get(f"/groups/{group}/delete/"))
+    assert "Offsets that go with it" in page
+    assert f'<td>{group} / 0</td> <td class="num"> 3 </td>' in page
+    broker.create_group(group + "-new")
+    assert "It has none." in content(admin.get(f"/groups/{group}-new/delete/"))
+    wrong = admin.post(f"/groups/{group}/delete/", {"name": "another", "offsets": "keep"})
+    assert "Offsets that stay" in content(wrong, 422)
