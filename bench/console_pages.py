@@ -16,8 +16,8 @@ from bench.filled_store import group_name, topic_name
 #: Not pages: streams, forms that change something by GET of nothing, and doors that are closed to who is inside.
 _LEFT_OUT = re.compile(
     r"live/$|^needs/mute/|/unmute/|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/"
-    r"|/check/|/files/"
-    r"|/end/|/test/$|alerts/<int|alerts/(rules|channels)/<int|alert-(rules|channels)/<int"
+    r"|/check/|/files/|<str:ticket>|<str:secret>|/end/|/test/$|alerts/<int"
+    r"|alerts/(rules|channels)/<int|alert-(rules|channels)/<int"
 )
 #: What an address asks for besides, and the other ways to ask the lists.
 _QUERIES: dict[str, tuple[str, ...]] = {
@@ -95,6 +95,7 @@ def addresses(browser: Browser, topics: int, groups: int) -> list[Address]:
         "ref": ref,
         "pk": "1",
         "unit": "unit",
+        "username": "anna",
         "token_id": "1",
         "client_id": "127.0.0.1@0",
     }
