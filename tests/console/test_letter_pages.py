@@ -271,7 +271,7 @@ def test_who_is_kept_to_some_names_replays_no_others(client_as, people, running,
     User.objects.filter(username="the-operator").update(topic_pattern="mine-*", group_pattern="g-test-who-is-kept*")
     other = "elsewhere-" + group[-20:]
     make_group(running, other)
-    put(running, [dead_letter(other, 1)])
+    put(running, [dead_letter(other, n) for n in range(90)])
     mine = running.window.start_replay(group, rate=1).job
     others = running.window.start_replay(other, rate=1).job
     client = client_as("operator")
