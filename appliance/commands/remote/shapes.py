@@ -15,7 +15,13 @@ Arguments = dict[str, str]
 Fields = dict[str, Any]
 
 #: Options of the shapes, beside those of the table.
-OPTIONS = {"message": ("--text", "--file"), "waiting": ("--unique-id",), "half": ("--unique-id",), "option": ()}
+OPTIONS = {
+    "message": ("--text", "--file"),
+    "waiting": ("--unique-id",),
+    "half": ("--unique-id",),
+    "option": (),
+    "definitions": (),
+}
 
 
 def message(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
@@ -59,10 +65,23 @@ def option(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Field
     return {arguments["name"]: value if isinstance(value, bool | int) else text}
 
 
+def definitions(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
+    """The text of a file, or of standard input."""
+    name = arguments["file"]
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return {"text": data.decode()}
+    except OSError as error:
+        raise StartError(f"{name} cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise StartError(f"{name} is no UTF-8 text.") from None
+
+
 def _unique_id(given: dict[str, str]) -> Fields:
     return {"unique_id": given["--unique-id"]} if "--unique-id" in given else {}
 
 
 SHAPES: dict[str, Callable[[Arguments, Fields, dict[str, str]], Fields]] = {
     "message": message, "waiting": waiting, "half": half, "option": option,
+    "definitions": definitions,
 }  # fmt: skip
