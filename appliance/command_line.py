@@ -49,6 +49,8 @@ class ServeOptions:
     advertise_source: str | None = None
     # Ways to sign in to the console besides name and password.
     sign_in: SignInOptions = SignInOptions()
+    # What this installation is for ("production", "staging"): pages show it beside everything.
+    environment: str | None = None
 
 
 # Option -> (placeholder, help, the setting it sets). A setting is "<table>.<RocketMQ's name>", or our own name.
@@ -72,6 +74,7 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     ),
     "--flush": ("sync|async", "acknowledge messages when synced to disk, or when written (sync)", "flush"),
     "--public-url": ("URL", "the console's address behind a reverse proxy, with its path", "console.publicUrl"),
+    "--environment": ("NAME", "a badge on every page of the console, as production", "console.environment"),
     "--ready-file": ("FILE", "JSON, written when all roles accept connections", "readyFile"),
     "-c": ("FILE", "settings: TOML, or Apache's broker.conf or namesrv.conf", "config"),
 }
@@ -89,6 +92,7 @@ _SETTING_OF_UPSTREAM = {
     "console": {
         "httpPort": "httpPort",
         "publicUrl": "console.publicUrl",
+        "environment": "console.environment",
         **{key: f"console.{key}" for key in SIGN_IN_KEYS},
     },
 }
@@ -306,6 +310,7 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
         public_url=public_url,
         advertise_source=advertise_source,
         sign_in=_sign_in(settings, public_url),
+        environment=_taken(settings, "console.environment", _environment),
     )
 
 
@@ -359,6 +364,13 @@ def _public_url(value: Any) -> str:
     plain_path = re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", parts.path)
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain_path or parts.query or parts.fragment:
         raise ValueError(f"must be like https://mq.example.org/rocketbox, not {value!r}")
+    return text
+
+
+def _environment(value: Any) -> str:
+    text = _nonempty(value)
+    if len(text) > 24 or not text.isprintable():
+        raise ValueError(f"must be a word or two, 24 characters at most, not {value!r}")
     return text
 
 

@@ -29,10 +29,14 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     ),
     "clients/": ("", "?role=consumer", "?q=127"),
     "messages/": ("", "?topic={topic}", "?topic=Load"),
-    "messages/send/": ("", "?topic={topic}"),
+    "messages/send/": ("", "?topic={topic}", "?from={ref}"),
+    "messages/tail/": ("", "?topic=Load"),
+    "connect/": ("", "?topic={topic}"),
     "dead-letters/": ("", "?sort=group", "?q=77"),
-    "dead-letters/<name:name>/": ("", "?from=1"),
-    "replays/<str:job>/": ("", "?result=replayed", "?format=csv"),
+    "dead-letters/<name:name>/": ("", "?from=1", "?retries=16", "?replayed=no&origin={topic}", "?format=csv"),
+    "groups/<name:name>/retries/": ("", "?level=3"),
+    "groups/<name:name>/retries/act/": ("?what=deliver_now",),
+    "replays/<str:job>/": ("", "?result=replayed"),
     "system/audit/": ("",),
     "jobs/": ("", "?state=done"),
     "api/v1/topics": ("", "?limit=500", "?sort=-bytes"),
@@ -88,8 +92,10 @@ def addresses(browser: Browser, topics: int, groups: int) -> list[Address]:
         "pk": "1",
         "unit": "unit",
         "token_id": "1",
+        "client_id": "127.0.0.1@0",
     }
     replay = _replay(browser, group)
+    names["number"] = names["reset_id"] = _reset(browser, group)
     job = browser.fill_in("/system/audit/", "/system/audit/check/").split("/")[2]
     found = []
     for route in _routes():
@@ -153,3 +159,9 @@ def _replay(browser: Browser, group: str) -> str:
     """The id of one that was started by its form."""
     asked = {"target": "group", "rate": "10000", "max_replays": "1000", "step": "apply"}
     return browser.fill_in(f"/dead-letters/{group}/replay/", **asked).rstrip("/").rpartition("/")[2]
+
+
+def _reset(browser: Browser, group: str) -> str:
+    """The id of a reset of offsets that was made by its form."""
+    asked = {"to": "earliest", "step": "apply"}
+    return browser.fill_in(f"/groups/{group}/reset/", **asked).rstrip("/").rpartition("/")[2]

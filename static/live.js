@@ -5,15 +5,8 @@
   if (!live || !window.EventSource) return;
   const say = live.dataset;
   const state = document.getElementById("live-state");
-  const sentences = JSON.parse(say.sentences);
   const thin = "\u202f";
 
-  const fill = (template, values) => template.replace(/%\((\w+)\)(?:s|d|\.(\d)f)|%%/g, (all, name, digits) => {
-    if (all === "%%") return "%";
-    const value = values[name];
-    if (digits !== undefined) return Number(value).toFixed(Number(digits));
-    return typeof value === "number" ? thousands(value) : String(value);
-  });
   const thousands = (value) => {
     const [whole, rest] = String(value).split(".");
     const grouped = whole.replace(/\B(?=(\d{3})+(?!\d))/g, thin);
@@ -47,47 +40,46 @@
   const segment = (name) => ({ "": "~3", ".": "~4", "..": "~5" })[name] ?? name.replace(/~/g, "~0").replace(/\//g, "~1").replace(/\\/g, "~2");
   const linkTo = (template, name) => template.replace("NAME", () => encodeURIComponent(segment(name)));
 
-  /* What needs a person: rewritten only when a sentence changed, so that focus and reading places stay. */
-  const needs = document.getElementById("needs");
-  let needsShown = null;
-  const showNeeds = (list) => {
+  /* What needs a person: the page's own part is fetched again when the frame tells of something else, so that what is
+     muted, folded and linked is as the page had it. Focus and opened parts stay. */
+  const needs = document.getElementById("needs-panel");
+  const health = document.getElementById("health");
+  let needsShown = null, fetching = false;
+  const showNeeds = async (list) => {
     const now = JSON.stringify(list);
-    if (now === needsShown) return;
-    needsShown = now;
-    const focused = needs.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    const rows = list.map((need) => {
-      const row = element("li");
-      row.append(element("span", needs.dataset[need.level], "chip " + (need.level === "watch" ? "warn" : "bad")));
-      row.append(element("span", sentences[need.code] ? fill(sentences[need.code], need.args) : need.text));
-      const [label, address] = need.kind === "group" ? [needs.dataset.openGroup, linkTo(needs.dataset.groupUrl, need.name)]
-        : need.kind === "groups" ? [needs.dataset.openGroups, needs.dataset.groupsUrl] : [needs.dataset.openChecks, needs.dataset.systemUrl];
-      const link = element("a", label, "btn small");
-      link.href = address;
-      row.append(link);
-      return row;
-    });
-    if (!rows.length) {
-      const row = element("li");
-      row.append(element("span", needs.dataset.fine, "chip good"), element("span", needs.dataset.none), element("span"));
-      rows.push(row);
-    }
-    needs.replaceChildren(...rows);
-    if (focused !== null) [...needs.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
+    if (now === needsShown || fetching) return;
+    if (needsShown === null && !list.length) { needsShown = now; return; }
+    fetching = true;
+    try {
+      const answer = await fetch(needs.dataset.url, { headers: { "X-Requested-With": "fetch" } });
+      if (!answer.ok) return;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const focused = needs.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+      const opened = [...needs.querySelectorAll("details")].map((one) => one.open);
+      needs.replaceChildren(...page.body.childNodes);
+      needs.querySelectorAll("details").forEach((one, n) => { one.open = Boolean(opened[n]); });
+      if (focused !== null) [...needs.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
+      const level = document.getElementById("needs").dataset.level;
+      write(health, say[level]);
+      health.className = "chip " + { ok: "good", warning: "warn", failed: "bad" }[level];
+      needsShown = now;
+    } catch { /* the next frame tries again */ } finally { fetching = false; }
   };
 
   const behind = document.getElementById("behind");
   const showBehind = (list) => {
     if (behind.contains(document.activeElement)) return;
+    const sparks = new Map([...behind.rows].filter((row) => row.cells.length > 3).map((row) => [row.cells[0].textContent.trim(), row.cells[3]]));
     behind.replaceChildren(...list.map((row) => {
       const line = element("tr"), first = element("td"), link = element("a", row.group);
       link.href = linkTo(behind.dataset.groupUrl, row.group);
       first.append(link);
-      line.append(first, element("td", known(row.lag_ms, duration), "num"), element("td", known(row.lag, thousands), "num"));
+      line.append(first, element("td", known(row.lag_ms, duration), "num"), element("td", known(row.lag, thousands), "num"), sparks.get(row.group) || element("td"));
       return line;
     }));
     if (!list.length) {
       const line = element("tr"), cell = element("td", behind.dataset.none, "soft");
-      cell.colSpan = 3;
+      cell.colSpan = 4;
       line.append(cell);
       behind.append(line);
     }
@@ -106,7 +98,7 @@
     if (chart) chart.destroy();
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     chart = new uPlot({
-      width: place.clientWidth, height: 220, cursor: { drag: { x: false, y: false } }, legend: { show: false }, padding: [8, 12, 0, 0],
+      width: place.clientWidth, height: 220, cursor: { drag: { x: false, y: false } }, legend: { live: true }, padding: [8, 12, 0, 0],
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), document.body.dataset.zone || "Etc/UTC"),
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.1)] } },
       axes: [{ ...axis, size: 32, space: 76, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toISOString().slice(11, tick % 60 ? 19 : 16)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => thousands(tick)) }],
@@ -131,9 +123,6 @@
     each("count", (target, name) => write(target, known(frame[name], thousands)));
     each("bytes", (target, name) => write(target, known(frame[name], bytes)));
     each("percent", (target, name) => write(target, known(frame[name], (value) => value.toFixed(1))));
-    const health = document.getElementById("health");
-    write(health, say[frame.worst_check]);
-    health.className = "chip " + { ok: "good", warning: "warn", failed: "bad" }[frame.worst_check];
     showNeeds(frame.needs);
     showBehind(frame.behind);
     addPoint(frame, last);

@@ -30,6 +30,7 @@ from .routers import (
     jobs,
     message_jobs,
     messages,
+    needs,
     offset_resets,
     support,
     system,
@@ -87,6 +88,7 @@ def _made() -> NinjaAPI:
         definitions,
         support,
         system,
+        needs,
         topics,
         groups,
         offset_resets,
@@ -105,17 +107,23 @@ api = _made()
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one address. route: as `console.access` names it; path: as OpenAPI does."""
+    """One method of one address. route: as `console.access` names it; path: as OpenAPI does; name: its function's."""
 
     method: str
     route: str
     path: str
+    name: str
 
 
 def operations() -> list[Operation]:
     """Every operation there is."""
     return [
-        Operation(method, ROOT + replace_path_param_notation(path).lstrip("/"), "/" + ROOT + _without_converters(path))
+        Operation(
+            method,
+            ROOT + replace_path_param_notation(path).lstrip("/"),
+            "/" + ROOT + _without_converters(path),
+            operation.view_func.__name__,
+        )
         for bound in api._get_bound_routers()
         for path, view in bound.path_operations.items()
         for operation in view.operations
@@ -144,7 +152,7 @@ def openapi() -> dict[str, Any]:
     for one in operations():
         operation = schema["paths"][one.path][one.method.lower()]
         # Ninja's are made of the module's path and the function's name.
-        operation["operationId"] = operation["operationId"].rpartition("_routers_")[2].partition("_")[2]
+        operation["operationId"] = one.name
         for parameter in operation["parameters"]:
             parameter["schema"] = _without_null(parameter["schema"])
         operation["x-access"] = rule_text(rule_for("", one.method, one.route))

@@ -26,7 +26,8 @@ class OffsetResetIn(In):
 
 class OffsetMoveOut(Out):
     """One queue. before, to, now: the group's offset before the act, after it, and at present; null without one.
-    replays, skips: messages that come again, or do not come any more. first_offset, first_at_ms: of the first of them.
+    replays, skips: messages that come again, or do not come any more. passed_over: messages before the place where a
+    queue without an offset begins. first_offset, first_at_ms: of the first of them.
     state: waiting (no client has asked for the queue since), told (a client was told, and has not pulled from there
     yet; told_s: for how long), reached, given_up (clients were told and do not follow), replaced (moved again since),
     gone (the queue is), forgotten (it has no offset, as it was asked for); "" of a preview."""
@@ -40,6 +41,7 @@ class OffsetMoveOut(Out):
     max_offset: int
     replays: int
     skips: int
+    passed_over: int
     first_offset: int | None
     first_at_ms: int | None = Field(validation_alias="oldest_ms")
     state: str

@@ -32,6 +32,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "session_not_found": (404, "No such session"),
     "token_not_found": (404, "No such token"),
     "client_not_found": (404, "No such client"),
+    "need_not_found": (404, "No such need"),
+    "mute_not_found": (404, "No such mute"),
     "job_not_found": (404, "No such job"),
     "method_not_allowed": (405, "Method not allowed"),
     "too_slow": (408, "Too slow"),

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils import timezone, translation
 from django.utils.functional import SimpleLazyObject
 
-from .. import __version__
+from .. import __version__, runtime
 from . import asked
 from .access import allows
 from .identity import AnonymousUser
@@ -26,6 +26,17 @@ class Permissions:
         return allows(self._user, name)
 
 
+def environment() -> dict[str, str] | None:
+    """The badge of this installation: its words, and its colour; None without one."""
+    try:
+        name = runtime.running().options.environment
+    except runtime.EngineNotRunning:
+        return None
+    if not name:
+        return None
+    return {"name": name, "css": "bad" if name.lower().startswith(("prod", "live")) else "info"}
+
+
 def console(request: HttpRequest) -> dict[str, object]:
     """user, can, menu, version, languages (code, own name, whether it is the present one)."""
     user = getattr(request, "user", None) or AnonymousUser()
@@ -40,5 +51,6 @@ def console(request: HttpRequest) -> dict[str, object]:
         # As late as the page writes its notices: by then its view has read what it knows.
         "unread": lambda: asked.unread(request),
         "zone": timezone.get_current_timezone_name(),
+        "environment": environment(),
         "request_id": getattr(request, "request_id", ""),
     }

@@ -13,15 +13,15 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from .. import runtime
 from ..engine.errors import AdminError, InvalidInput, NotFound
-from ..engine.window.sentences import say
-from ..engine.window.tail import MOST_ONE_IN, MOST_PER_SECOND, Wanted
 
 if TYPE_CHECKING:
     from ..engine.window.tail import Tail, TailLook
@@ -42,25 +42,43 @@ WAITING_FRAMES, WAITING_BYTES = 32, 256 * 1024
 BODY_CHARS = 240
 
 
-def wanted_of(query: Mapping[str, str], bodies: bool) -> Wanted:
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody wants to see, as `EngineAdmin.tail` takes it."""
+
+    topic: str
+    tags: str
+    key: str
+    expression: str
+    one_in: int
+    per_second: int
+    body_chars: int
+
+
+def wish_of(query: Mapping[str, str], bodies: bool) -> Wish:
     """What an address asks for: ?topic= with tags, key, expression, one_in and per_second. Raises InvalidInput."""
-    return Wanted(
+    return Wish(
         topic=query.get("topic", "").strip(),
         tags=query.get("tags", "").strip(),
         key=query.get("key", "").strip(),
         expression=query.get("expression", "").strip(),
-        one_in=_number(query, "one_in", 1, MOST_ONE_IN),
-        per_second=_number(query, "per_second", 50, MOST_PER_SECOND),
+        one_in=_number(query, "one_in", 1),
+        per_second=_number(query, "per_second", 50),
         body_chars=BODY_CHARS if bodies else 0,
     )
 
 
-def _number(query: Mapping[str, str], name: str, otherwise: int, most: int) -> int:
+def begin(wish: Wish, dry_run: bool = False) -> Tail | None:
+    """The engine's tail. Raises NotFound and InvalidInput."""
+    return runtime.window().tail(**asdict(wish), dry_run=dry_run)
+
+
+def _number(query: Mapping[str, str], name: str, otherwise: int) -> int:
     text = query.get(name, "").strip()
     if not text:
         return otherwise
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise InvalidInput(name, say("out_of_range", field=name, low=1, high=most))
+        raise InvalidInput(name, _("“%(text)s” is not a whole number.") % {"text": text[:40]})
     return int(text)
 
 
@@ -152,7 +170,7 @@ class LiveTail:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._watches: dict[Wanted, _Watch] = {}
+        self._watches: dict[Wish, _Watch] = {}
         # Guards `_watches` against the thread that ends, and `_thread`.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -170,21 +188,23 @@ class LiveTail:
         if len(present) >= STREAMS:
             raise TooMany("all")
 
-    def add(self, wanted: Wanted, viewer: Viewer) -> None:
+    def add(self, wish: Wish, viewer: Viewer) -> None:
         """Raises TooMany, and what `EngineAdmin.tail` does."""
         self.admit(viewer.user)
         with self._lock:
-            watch = self._watches.get(wanted)
+            watch = self._watches.get(wish)
             if watch is None:
-                watch = self._watches[wanted] = _Watch(runtime.window().tail(wanted))
+                tail = begin(wish)
+                assert tail is not None, "it was no dry run"
+                watch = self._watches[wish] = _Watch(tail)
             watch.viewers = (*watch.viewers, viewer)
             if self._thread is None:
                 # No daemon: the process's end waits for it, for some hundredths of a second.
                 self._thread = threading.Thread(target=self._run, name="live-tail")
                 self._thread.start()
 
-    def remove(self, wanted: Wanted, viewer: Viewer) -> None:
-        watch = self._watches.get(wanted)
+    def remove(self, wish: Wish, viewer: Viewer) -> None:
+        watch = self._watches.get(wish)
         if watch is not None:
             watch.viewers = tuple(one for one in watch.viewers if one is not viewer)
 
@@ -200,9 +220,9 @@ class LiveTail:
             while self._looks():
                 begin = time.monotonic()
                 count = 0
-                for wanted, watch in list(self._watches.items()):
+                for wish, watch in list(self._watches.items()):
                     count += len(watch.viewers)
-                    self._look(wanted, watch)
+                    self._look(wish, watch)
                 took = time.monotonic() - begin
                 time.sleep(max(LOOK_EVERY_S + EACH_VIEWER_S * count, took * REST))
         except Exception:
@@ -215,31 +235,31 @@ class LiveTail:
     def _looks(self) -> bool:
         """Forget what nobody watches any more; whether there is anything left."""
         with self._lock:
-            for wanted, watch in list(self._watches.items()):
+            for wish, watch in list(self._watches.items()):
                 if not watch.viewers:
-                    del self._watches[wanted]
+                    del self._watches[wish]
                     watch.tail.close()
             if not self._watches:
                 self._thread = None
             return bool(self._watches)
 
-    def _look(self, wanted: Wanted, watch: _Watch) -> None:
+    def _look(self, wish: Wish, watch: _Watch) -> None:
         try:
             runtime.running()  # a tail of an engine that has stopped would find nothing for ever
             look = watch.tail.look()
         except NotFound:
-            self._drop(wanted, watch, "gone")
+            self._drop(wish, watch, "gone")
         except (AdminError, runtime.EngineNotRunning, OSError):
-            self._drop(wanted, watch, "unavailable")
+            self._drop(wish, watch, "unavailable")
         else:
             if look is not None and look.passed:
                 self._say(_hand_out, watch, frame_of(look), look)
 
-    def _drop(self, wanted: Wanted, watch: _Watch, why: str) -> None:
+    def _drop(self, wish: Wish, watch: _Watch, why: str) -> None:
         with self._lock:
-            self._watches.pop(wanted, None)
+            self._watches.pop(wish, None)
         watch.tail.close()
-        self._say(self._end, {wanted: watch}, why)
+        self._say(self._end, {wish: watch}, why)
 
     def _say(self, call: object, *arguments: object) -> None:
         try:
@@ -248,7 +268,7 @@ class LiveTail:
             pass
 
     @staticmethod
-    def _end(watches: dict[Wanted, _Watch], why: str) -> None:
+    def _end(watches: dict[Wish, _Watch], why: str) -> None:
         for watch in watches.values():
             for viewer in watch.viewers:
                 viewer.end(why)

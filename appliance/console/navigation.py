@@ -23,7 +23,8 @@ class Entry:
 
 
 ENTRIES = (
-    Entry("overview", _("Overview")),
+    Entry("overview", _("Overview"), ("need",)),
+    Entry("broker_history", _("History"), below=True),
     Entry("messages", _("Messages"), ("message",)),
     Entry("search", _("Search"), below=True),
     Entry("message_tail", _("Live tail"), below=True),

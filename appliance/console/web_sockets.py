@@ -12,7 +12,7 @@ import contextlib
 import json
 import time
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from channels.db import database_sync_to_async
@@ -29,11 +29,8 @@ from ..engine.errors import AdminError, NotFound
 from .access import ACCESS
 from .audit import record
 from .identity import names_for
-from .live_tail import TooMany, Viewer, live_tail, wanted_of
+from .live_tail import TooMany, Viewer, Wish, live_tail, wish_of
 from .middleware import caller_of, client_address, comes_first
-
-if TYPE_CHECKING:
-    from ..engine.window.tail import Wanted
 
 #: Signs of life, and after how long without one from the browser it is taken for gone.
 HEARTBEAT_S = 15.0
@@ -52,7 +49,9 @@ class TailSocket(AsyncWebsocketConsumer):
         # Owned by the event loop's thread. None before it watches.
         self._viewer: Viewer | None = None
         self._sender: asyncio.Task[None] | None = None
-        self._wanted: Wanted | None = None
+        self._wish: Wish | None = None
+        # Who it is, and whether bodies may be read.
+        self._caller: tuple[int, str, bool] | None = None
         self._heard_at = time.monotonic()
         # What the browser has said since our last sign of life.
         self._said = 0
@@ -61,8 +60,8 @@ class TailSocket(AsyncWebsocketConsumer):
         try:
             await super().__call__(scope, receive, send)
         finally:  # however it ends: a server that stops does not wait for the news that the browser has gone
-            if self._viewer is not None and self._wanted is not None:
-                live_tail().remove(self._wanted, self._viewer)
+            if self._viewer is not None and self._wish is not None:
+                live_tail().remove(self._wish, self._viewer)
             if self._sender is not None:
                 self._sender.cancel()
 
@@ -72,12 +71,13 @@ class TailSocket(AsyncWebsocketConsumer):
             await self.close()
             return
         await self.accept()
-        user, label, self._bodies = caller
+        self._caller = caller
+        user, label, bodies = caller
         viewer = Viewer(user)
         query = ASGIRequest(_as_http(self.scope), BytesIO()).GET
         try:
-            self._wanted = wanted_of(query, self._bodies)
-            live_tail().add(self._wanted, viewer)
+            self._wish = wish_of(query, bodies)
+            live_tail().add(self._wish, viewer)
         except TooMany as error:
             await self._end(f"too-many-{error.whose}")
         except NotFound:
@@ -86,8 +86,8 @@ class TailSocket(AsyncWebsocketConsumer):
             await self._end("unavailable")
         else:
             self._viewer = viewer
-            if self._bodies:
-                await database_sync_to_async(_note)(self.scope, self._wanted, label)
+            if bodies:
+                await database_sync_to_async(_note)(self.scope, self._wish, label)
             self._sender = asyncio.create_task(self._go_on(viewer))
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
@@ -109,7 +109,7 @@ class TailSocket(AsyncWebsocketConsumer):
                     beat_at, self._said = now, 0
                     if now - self._heard_at > SILENCE_S:
                         viewer.end("silent")
-                    elif await database_sync_to_async(_caller)(self.scope) is None:
+                    elif await database_sync_to_async(_caller)(self.scope) != self._caller:
                         viewer.end("signed-out")
                     else:
                         await self.send('{"beat": true}')
@@ -164,12 +164,12 @@ def _is_ours(request: ASGIRequest) -> bool:
     return found.scheme in ("http", "https") and found.netloc.lower() == host.lower()
 
 
-def _note(scope: dict[str, Any], wanted: Wanted, label: str) -> None:
+def _note(scope: dict[str, Any], wish: Wish, label: str) -> None:
     """Bodies are read: one entry for all of them, with what they were chosen by."""
-    filters = {name: getattr(wanted, name) for name in ("tags", "key", "expression") if getattr(wanted, name)}
+    filters = {name: getattr(wish, name) for name in ("tags", "key", "expression") if getattr(wish, name)}
     record(
         "message.tail",
-        wanted.topic,
+        wish.topic,
         None,
         filters,
         actor=label,

@@ -109,8 +109,6 @@ WORDS: dict[str, str | Promise] = {
     "fewer_consumers": _("too few consumers"),
     "idle_consumers": _("idle consumers"),
     "uneven_share": _("uneven share"),
-    "found": _("found"),
-    "clear": _("in order"),
     # resets of offsets
     "reset": _("reset"),
     "undo": _("undo"),
@@ -175,6 +173,11 @@ WORDS: dict[str, str | Promise] = {
     "2h": _("2 hours"),
     "1d": _("1 day"),
     "7d": _("7 days"),
+    "1h": _("1 hour"),
+    "6h": _("6 hours"),
+    "24h": _("24 hours"),
+    "30d": _("30 days"),
+    "13mo": _("13 months"),
     "40d": _("40 days"),
     # jobs
     "interrupted": _("interrupted"),

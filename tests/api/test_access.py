@@ -30,6 +30,7 @@ VALUES = {
     "<int:rule_id>": "999999",
     "<int:channel_id>": "999999",
     "<int:silence_id>": "999999",
+    "<int:mute_id>": "999999",
     "<job>": "no-such-job",
     "<act>": "pause",
     "<name>": "no-such-file",
@@ -75,7 +76,11 @@ def test_an_operation_is_for_those_whom_the_table_admits(client_as, role, method
 )
 def test_bodies_are_for_those_with_the_grant(by_token, method, route):
     problem_of(by_token("admin").ask(method, address_of(route)), 403, "forbidden")
-    problem_of(by_token("viewer", "may_read_bodies").ask(method, address_of(route)), 404, "message_not_found")
+    reader = by_token("viewer", *ACCESS[f"{method} {route}"].grants).ask(method, address_of(route))
+    if method == "GET":
+        problem_of(reader, 404, "message_not_found")
+    else:
+        assert reader.status_code in (404, 422), reader.content
 
 
 def test_an_operation_that_nobody_listed_is_refused(admin, monkeypatch, caplog):

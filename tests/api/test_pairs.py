@@ -6,8 +6,10 @@ halves needs a line in DIFFERENT with its reason, and a line whose difference is
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -19,11 +21,12 @@ from appliance.api.api import operations
 from appliance.console import backups, jobs, tokens
 from appliance.console.access import ACCESS
 from appliance.console.alert_models import AlertChannel, AlertRule, AlertSilence
-from appliance.console.models import ApiToken, AuditEntry, SignIn, User, now_ms
+from appliance.console.models import ApiToken, AuditEntry, Setting, SignIn, User, now_ms
 from appliance.engine.errors import Unavailable
 from tests.console.conftest import age_login
 from tests.console.test_access import PAGES
 from tests.support.dead_letters import make_group, put_dead_letters
+from tests.support.direct_consumers import answering_member
 from tests.support.engine import RunningEngine
 from tests.support.halves import set_aside
 from tests.support.members import Member
@@ -62,8 +65,12 @@ PAGE_OF = {
     "GET api/v1/system/config": "system_config",
     "PATCH api/v1/system/config": "system_config_change",
     "GET api/v1/broker": "overview",
-    "GET api/v1/metrics": "overview",
-    "GET api/v1/metrics/series": "overview",
+    "GET api/v1/metrics": "broker_history",
+    "GET api/v1/metrics/series": "broker_history",
+    "GET api/v1/needs": "needs",
+    "GET api/v1/needs/mutes": "needs",
+    "POST api/v1/needs/mutes": "need_mute",
+    "DELETE api/v1/needs/mutes/<int:mute_id>": "need_unmute",
     "GET api/v1/topics": "topics",
     "POST api/v1/topics": "topic_create",
     "GET api/v1/topics/<topic>": "topic",
@@ -147,6 +154,7 @@ PAGE_OF = {
     "GET api/v1/clients/<client_id>": "client",
     "GET api/v1/search": "search",
     "GET api/v1/messages/<path:ref>": "message",
+    "POST api/v1/messages/<path:ref>/deliveries": "message_run",
     "GET api/v1/messages/<path:ref>/body": "message_content",
     "GET api/v1/messages/<path:ref>/record": "message_raw",
 }
@@ -165,6 +173,9 @@ ALONE = {
     "user_set_active": "PATCH .../users/<username>, whose page has a button of its own for it",
     "overview_live": "the overview again, as a stream",
     "connect": "its programs are for people; the addresses are those of GET /system",
+    "needs_panel": "a part of the overview, fetched again when needs change",
+    "topic_history": "GET .../metrics/series with its topic, as broker_history",
+    "group_history": "GET .../metrics/series with its group, as broker_history",
     "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
     "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
     "replay_results_file": "GET .../replays/<job>/results, whose rows it joins",
@@ -229,6 +240,21 @@ def _token_of(name: str) -> int:
     return tokens.create(owner, name, "viewer")[0].pk
 
 
+def _with_member(name: str, act: Callable[[], Any]) -> Any:
+    """Do it while a consumer of the topic's own group answers."""
+    running = RunningEngine.of(runtime.running().engine)
+    if runtime.window().messages(name).total == 0:
+        running.put(name, b"x")
+    with answering_member(running, "c", f"of-{name}", name):
+        answer = act()
+    running.hang_up()
+    return answer
+
+
+def _first_of(name: str) -> str:
+    return str(runtime.window().message(f"{name}/0/0", story=False).row.offset_id)
+
+
 TOPIC = {"name": "", "kind": "NORMAL", "read_queues": 4, "write_queues": 4, "readable": "on", "writable": "on",
          "reserve_hours": 0, "step": "apply"}  # fmt: skip
 GROUP = {"name": "", "consume_enable": "on", "retry_max_times": 7, "retry_queue_nums": 1, "step": "apply"}
@@ -280,6 +306,18 @@ ACTS = {
             reverse("system_config_change"), {"step": "apply", "autoCreateTopicEnable": "false"}
         ),
         lambda caller, name: caller.patch("/system/config", {"autoCreateTopicEnable": True}),
+    ),
+    "POST api/v1/needs/mutes": Act(
+        lambda client, name: client.post(
+            f"{reverse('need_mute')}?{urlencode({'key': _need(name)})}", {"hours": 4, "reason": "known"}
+        ),
+        lambda caller, name: caller.post(
+            "/needs/mutes", {"key": _need(name), "reason": "known", "until_ms": now_ms() + 60_000}
+        ),
+    ),
+    "DELETE api/v1/needs/mutes/<int:mute_id>": Act(
+        lambda client, name: client.post(reverse("need_unmute", args=[_mute(name)])),
+        lambda caller, name: caller.delete(f"/needs/mutes/{_mute(name)}"),
     ),
     "POST api/v1/system/retention/clean": Act(
         lambda client, name: client.post(reverse("system_clean"), {"what": "log"}),
@@ -417,6 +455,18 @@ ACTS = {
         lambda client, name: client.post(reverse("replay_act", args=[_slow_replay(name)]), {"what": "pause"}),
         lambda caller, name: caller.ask("POST", f"/replays/{_slow_replay(name)}/pause"),
     ),
+    "POST api/v1/messages/<path:ref>/deliveries": Act(
+        lambda client, name: _with_member(
+            name,
+            lambda: client.post(
+                reverse("message_run", args=[_first_of(name)]),
+                {"member": json.dumps([f"of-{name}", "c"]), "step": "apply"},
+            ),
+        ),
+        lambda caller, name: _with_member(
+            name, lambda: caller.post(f"/messages/{name}/0/0/deliveries", {"group": f"of-{name}"})
+        ),
+    ),
     "POST api/v1/system/definitions": Act(
         lambda client, name: client.post(reverse("definitions"), {"text": "rocketbox: 1", "step": "apply"}),
         lambda caller, name: caller.post("/system/definitions", {"text": "rocketbox: 1"}),
@@ -465,6 +515,19 @@ ACTS = {
         lambda caller, name: caller.get(f"/messages/{_ref(caller.client, name)}/record"),
     ),
 }
+
+
+def _need(name: str) -> str:
+    """The key of what needs somebody: its dead letters."""
+    return f"dead_letters:dead_letters:{name}"
+
+
+def _mute(name: str) -> int:
+    """Something that is muted."""
+    rows = [{"id": 7, "key": _need(name), "sentence": "x", "reason": "known", "by": "somebody", "at_ms": now_ms(),
+             "until_ms": now_ms() + 60_000}]  # fmt: skip
+    Setting.objects.update_or_create(key="muted-needs", defaults={"value": {"mutes": rows, "last_id": 7}})
+    return 7
 
 
 def _rule(name: str) -> int:
@@ -604,6 +667,7 @@ def test_both_halves_leave_the_same_line_in_the_audit_log(person, running, name,
 
 
 FAILING = {
+    "POST api/v1/messages/<path:ref>/deliveries": "consume_directly",
     "POST api/v1/topics": "create_topic",
     "PATCH api/v1/topics/<topic>": "edit_topic",
     "POST api/v1/groups": "create_group",

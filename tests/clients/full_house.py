@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from tests.clients.agents import ANSWER_TIMEOUT_S, Agent, Json, start_cpp, start_go, start_java
 from tests.clients.messages import TAGS, Message, rich
@@ -51,7 +51,7 @@ PRODUCERS = ("shop", "shop-4", "shop-go")
 #: The Go producer and consumer are one client, for else the producer's first heartbeat comes after 30 s.
 GO_CLIENT = "go-client"
 
-TOPIC, COMMIT, SEND, RESET, GROUP, CONSUMERS, PRODUCERS_OF = 17, 15, 310, 222, 200, 203, 204
+TOPIC, COMMIT, SEND, SEND_BACK, RESET, GROUP, CONSUMERS, PRODUCERS_OF = 17, 15, 310, 36, 222, 200, 203, 204
 
 
 class Visitor:
@@ -231,11 +231,18 @@ class FullHouse:
         assert answer.code == 0, answer.remark
         self.refs["dead"] = answer.ext_fields["msgId"]
         assert peer.ask(SEND, send_fields("%DLQ%late", 0, "TAGS\x01dead\x02"), b"late").code == 0
+        # One that waits for its next try for two hours.
+        back = {
+            "offset": int(self.refs["small"][-16:], 16), "group": "late", "delayLevel": 18, "originMsgId": "x",
+            "originTopic": "orders", "unitMode": "false", "maxReconsumeTimes": 16,
+        }  # fmt: skip
+        answer = peer.ask(SEND_BACK, back)
+        assert answer.code == 0, answer.remark
         form = {"target": "group", "rate": "10", "max_replays": "3", "step": "apply"}
         self.refs["job"] = self.visitor.fill_in("/system/audit/", action="/system/audit/check/").split("/")[2]
         self.refs["replay"] = self.visitor.fill_in("/dead-letters/late/replay/", **form).split("/")[2]
-        move = {"topic": "orders", "queues": "0", "to": "offset", "offset": "1", "step": "apply"}
-        self.refs["client"] = f"127.0.0.1@{LONG_NAME}"
+        move = {"topic": "orders", "queues": "0", "to": "offset", "offset": "2", "step": "apply"}
+        self.refs["client"] = quote(self.visitor.json("/groups/billing/clients")["items"][0]["client_id"], safe="@")
         self.refs["reset"] = self.visitor.fill_in("/groups/late/reset/", **move).split("/")[4]
         channel = {"name": "chat", "kind": "webhook", "address": "http://127.0.0.1:9/", "language": "en"}
         self.visitor.fill_in("/alerts/channels/new/", **channel)

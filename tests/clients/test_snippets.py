@@ -85,17 +85,21 @@ def test_what_the_page_shows_sends_a_message_and_receives_it(server: Server, tmp
     said = tmp_path / "said"
     with said.open("wb") as output:
         consumer = subprocess.Popen(
-            ["/bin/sh", "-c", "exec " + command(project, project.consume) if key != "python" else command(
-                project, project.consume)],
-            cwd=directory, env=environment(tmp_path), stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            ["/bin/sh", "-c", command(project, project.consume)], cwd=directory, env=environment(tmp_path),
+            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
-            deadline = time.monotonic() + 90
-            while HELLO[key] not in said.read_text(errors="replace") and time.monotonic() < deadline:
-                assert consumer.poll() is None, said.read_text(errors="replace")
-                time.sleep(0.2)
+            for _ in range(6):  # a group that is new to the C++ client begins with what comes
+                deadline = time.monotonic() + 20
+                while HELLO[key] not in said.read_text(errors="replace") and time.monotonic() < deadline:
+                    assert consumer.poll() is None, said.read_text(errors="replace")
+                    time.sleep(0.2)
+                if HELLO[key] in said.read_text(errors="replace"):
+                    break
+                assert shell(command(project, project.produce), directory, tmp_path).returncode == 0
         finally:
-            os.killpg(consumer.pid, signal.SIGKILL)
+            if consumer.poll() is None:
+                os.killpg(consumer.pid, signal.SIGKILL)
             consumer.wait(10)
     assert HELLO[key] in said.read_text(errors="replace")
 

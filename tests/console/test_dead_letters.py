@@ -165,7 +165,7 @@ def test_a_deleted_group_is_no_target(client_as, broker, group):
 
 
 def test_a_group_leads_to_its_dead_letters(client_as, group):
-    assert f'<a href="/dead-letters/{group}/">7</a>' in content(client_as("viewer").get(f"/groups/{group}/"))
+    assert f'<a href="/dead-letters/{group}/">' in content(client_as("viewer").get(f"/groups/{group}/"))
 
 
 @pytest.mark.parametrize("job", ["no-such", "..", "%2e%2e%2fx", "0" * 300, "%00", "<b>"])

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from appliance.console import live_tail
-from appliance.console.live_tail import LiveTail, TooMany, Viewer, frame_of
-from appliance.engine.window.tail import TailLook, TailRow, Wanted
+from appliance.console.live_tail import LiveTail, TooMany, Viewer, frame_of, wish_of
+from appliance.engine.window.tail import TailLook, TailRow
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>"
@@ -60,23 +60,23 @@ def test_a_pause_takes_what_waits_along():
 def test_viewers_with_one_wish_share_one_look_and_when_they_leave_nobody_looks(broker, topic):
     async def run() -> None:
         tails = LiveTail(asyncio.get_running_loop())
-        wanted = Wanted(topic)
+        wish = wish_of({"topic": topic}, bodies=False)
         viewers = [Viewer(number) for number in range(3)]
         for viewer in viewers:
-            tails.add(wanted, viewer)
+            tails.add(wish, viewer)
         thread = tails._thread
         assert thread is not None
         broker.send_test_message(topic, b"x")
         texts = [await viewer.next(5) for viewer in viewers]
         assert texts[0] is texts[1] is texts[2], "rendered once"
         for viewer in viewers:
-            tails.remove(wanted, viewer)
+            tails.remove(wish, viewer)
         await asyncio.to_thread(thread.join, 5)
         assert not thread.is_alive()
-        tails.add(wanted, viewers[0])
+        tails.add(wish, viewers[0])
         broker.send_test_message(topic, b"x")
         assert await viewers[0].next(5) is not None, "and again"
-        tails.remove(wanted, viewers[0])
+        tails.remove(wish, viewers[0])
 
     asyncio.run(asyncio.wait_for(run(), 30))
 
@@ -84,12 +84,12 @@ def test_viewers_with_one_wish_share_one_look_and_when_they_leave_nobody_looks(b
 def test_there_are_not_too_many(broker, topic):
     async def run() -> None:
         tails = LiveTail(asyncio.get_running_loop())
-        wanted = Wanted(topic)
+        wish = wish_of({"topic": topic}, bodies=False)
         present = []
 
         def add(user: int) -> None:
             viewer = Viewer(user)
-            tails.add(wanted, viewer)
+            tails.add(wish, viewer)
             present.append(viewer)
 
         for number in range(live_tail.STREAMS):
@@ -101,7 +101,7 @@ def test_there_are_not_too_many(broker, topic):
             add(1000)
         assert refused.value.whose == "all"
         for viewer in present:
-            tails.remove(wanted, viewer)
+            tails.remove(wish, viewer)
 
     asyncio.run(asyncio.wait_for(run(), 30))
 
@@ -125,7 +125,7 @@ def test_the_page_says_what_it_needs_and_where_the_socket_is(client_as, broker, 
         ({"topic": "no-such"}, 404, "There is no topic no-such."),
         ({"expression": "a >"}, 400, "This is no SQL92 expression"),
         ({"one_in": "0"}, 400, "one_in must be between 1 and"),
-        ({"per_second": "x"}, 400, "per_second must be between 1 and"),
+        ({"per_second": "x"}, 400, "is not a whole number"),
         ({"tags": HOSTILE, "key": HOSTILE, "expression": f"a = '{HOSTILE}'"}, 200, "&lt;script&gt;"),
     ],
 )

@@ -30,9 +30,10 @@ def test_every_number_of_the_engine_is_a_sample(client, broker, topic):
     broker.send_test_message(topic, b"one")
     broker.send_test_message(topic, b"two")
     found = samples(client)
-    assert set(found) == {
-        name if name.startswith("rocketmq_") else f"rocketbox_{name}"
+    assert {name for name in found if name.startswith("rocketbox_")} == {
+        f"rocketbox_{name}"
         for name in (*broker.metrics(), 'build_info{version="0.1.0"}', "uptime_seconds")
+        if not name.startswith("rocketmq_")
     }
     assert int(found["rocketbox_messages_put_total"]) == int(before["rocketbox_messages_put_total"]) + 2
     assert int(found["rocketbox_bytes_put_total"]) > int(before["rocketbox_bytes_put_total"])

@@ -39,7 +39,7 @@ def test_what_needs_a_person_links_to_its_group(client_as, broker, topic, monkey
     from appliance.engine.window.sentences import say
     from appliance.engine.window.snapshots import Need
 
-    needs = (Need("stuck", "group", "a|b%c", say("stuck", group="a|b%c", lag=12_904, minutes=18)),)
+    needs = (Need("stuck", "group", "a|b%c", say("stuck", group="a|b%c", lag=12_904, idle_span=18 * 60_000)),)
     real = broker.overview()
     import dataclasses
 

@@ -60,6 +60,13 @@ class RunningEngine:
         self.peers: list[Peer] = []
         self._own: Peer | None = None
 
+    @classmethod
+    def of(cls, engine: Engine) -> RunningEngine:
+        """One that somebody else started, and stops."""
+        made = cls.__new__(cls)
+        made.engine, made.peers, made._own = engine, [], None
+        return made
+
     @property
     def window(self) -> EngineAdmin:
         return self.engine.window

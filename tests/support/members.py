@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
-import time
 from typing import Any
 
 from tests.support.peer import Peer
@@ -32,6 +32,7 @@ class Member:
         self.questions: list[dict[str, Any]] = []
         self.answer: dict[str, Any] = {"properties": {}, "mqTable": {}, "statusTable": {}, "subscriptionSet": []}
         self._wait_s = wait_s
+        self._left = threading.Event()
         self._peer = Peer(address)
         assert self._peer.ask(HEARTBEAT, {}, heartbeat(client_id, group, topic)).code == 0
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -45,7 +46,8 @@ class Member:
                 return
             if frame.code == RUNNING_INFO and not frame.is_response:
                 self.questions.append(dict(frame.ext_fields))
-                time.sleep(self._wait_s)
+                if self._left.wait(self._wait_s):
+                    return
                 answer = dict(self.answer)
                 if frame.ext_fields["jstackEnable"] != "true":
                     answer.pop("jstack", None)
@@ -53,6 +55,7 @@ class Member:
 
     def close(self) -> None:
         """It leaves."""
-        self._peer.sock.shutdown(2)
+        self._left.set()
+        self._peer.sock.shutdown(socket.SHUT_RDWR)
         self._thread.join(10)
         self._peer.close()

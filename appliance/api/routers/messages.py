@@ -136,7 +136,7 @@ def run_on_client(request: HttpRequest, ref: str, body: DeliveryIn, dry_run: Dry
     """Run the message on a client: the listener of one connected consumer of the group is called once with it, now. No
     offset moves, and nothing is sent back when it fails. 503 does not say that it was not consumed."""
     place = _reach(request, ref)
-    auth.require_access(request, body.group)
+    auth.require_groups(request, body.group)
     row = runtime.window().message(ref, story=False).row
     client = body.client_id or _first_member(body.group)
     if dry_run:

@@ -67,8 +67,9 @@ class RuleForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, label_suffix="", **kwargs)
-        if self.initial.get("above", 0.5) == int(self.initial.get("above", 0.5)):
-            self.initial["above"] = int(self.initial["above"])  # shown without ".0"
+        above = self.initial.get("above")
+        if above is not None and above == int(above):
+            self.initial["above"] = int(above)  # shown without ".0"
         self.fields["channels"].label_from_instance = lambda channel: channel.name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterable
@@ -11,12 +10,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import template
+from django.utils import timezone
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ..template_tags import as_bytes, as_duration, as_time, thousands
-from ..words import ADVICE, EVIDENCE, SENTENCES, WORDS
+from ..words import ADVICE, EVIDENCE, WORDS
 
 register = template.Library()
 
@@ -32,22 +32,17 @@ def translated(sentence: Any) -> str:
         return ""
     template = _(sentence.template)
     sizes = set(_SIZE.findall(template))
+    wholes = set(_WHOLE.findall(template))
     args = {
         name: as_bytes(value) if name in sizes
         else as_duration(value / 1000) if name.endswith("_span")
-        else as_time(value) if name.endswith("_at_ms")
-        else thousands(value) if type(value) is int
+        else plain_time(value) if name.endswith("_at_ms")
+        else thousands(value) if type(value) is int and name in wholes
         else word(value) if name == "field"
         else value
         for name, value in sentence.args.items()
     }  # fmt: skip
     return _WHOLE.sub(r"%(\1)s", _SIZE.sub(r"%(\1)s", template)) % args
-
-
-@register.simple_tag
-def sentence_templates() -> str:
-    """Every sentence as JSON, code -> template in the reader's language; for the script that writes live ones."""
-    return json.dumps({code: _WHOLE.sub(r"%(\1)s", _(text)) for code, text in SENTENCES.items()})
 
 
 @register.filter
@@ -132,6 +127,12 @@ def spaced(words: Iterable[str]) -> str:
 
 
 @register.filter
+def ending(text: str) -> str:
+    """The last characters of an id: ids of one producer differ there."""
+    return text if len(text) <= 18 else f"…{text[-16:]}"
+
+
+@register.filter
 def unknown(why: Any) -> SafeString:
     """ "not known", and why on the next line."""
     if not why:
@@ -147,6 +148,51 @@ def per_second(rate: float | None) -> str:
     if rate is None:
         return _("not measured yet")
     return f"{thousands(round(rate, 1) if rate < 10 else round(rate))} /s"
+
+
+@register.filter
+def in_unit(value: float | None, unit: str) -> str:
+    """A figure of the history with its unit: "messages", "messages/s", "bytes", "bytes/s", "ms", "%" or ""."""
+    if value is None:
+        return _("not measured")
+    match unit:
+        case "bytes":
+            return as_bytes(int(value))
+        case "bytes/s":
+            return as_bytes(int(value)) + "/s"
+        case "ms":
+            return f"{value:.3g} ms" if 0 < value < 1000 else as_duration(value / 1000)
+        case "%":
+            return f"{value:.1f} %"
+        case "messages/s":
+            return per_second(value)
+    return thousands(round(value, 1) if value < 10 else round(value))
+
+
+@register.filter
+def plain_time(at_ms: int) -> str:
+    """A wall time as text, for a hint that takes no elements."""
+    return datetime.fromtimestamp(at_ms / 1000, timezone.get_current_timezone()).strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+@register.filter
+def values_of(plot: Any, step: Any) -> list[tuple[str, float | None]]:
+    """(name of a line, its value) at a step of a plot."""
+    return [(line.name, value) for line, value in zip(plot.lines, step.values, strict=True)]
+
+
+@register.filter
+def rows_of(plot: Any) -> list[dict[str, Any]]:
+    """The rows of a plot's table, the newest first; without those of which nothing was measured."""
+    rows = []
+    for n, step in enumerate(plot.steps):
+        if any(value is not None for value in step.values):
+            values = [
+                column[n] for line in plot.lines
+                for column in (line.history.averages, line.history.lows, line.history.highs)
+            ]  # fmt: skip
+            rows.append({"at_ms": step.at_ms, "values": values})
+    return rows[::-1]
 
 
 @register.filter
@@ -173,12 +219,38 @@ def ago(at_ms: int | None) -> SafeString | str:
 
 @register.filter
 def countdown(at_ms: int | None) -> SafeString | str:
-    """How long until a moment at the earliest, with the moment itself beside it."""
+    """How long something is kept at least; who points at it sees until when."""
     if at_ms is None:
         return _("not known")
     left = at_ms / 1000 - time.time()
-    relative = _("any time now") if left <= 0 else _("in %(span)s or later") % {"span": as_duration(left)}
-    return format_html('{} <span class="faint">{}</span>', relative, as_time(at_ms))
+    return _at(at_ms, _("not any more") if left <= 0 else as_duration(left))
+
+
+@register.filter
+def due_in(at_ms: int | None) -> SafeString | str:
+    """In how long a moment comes, or that it is over; who points at it sees the moment itself."""
+    if at_ms is None:
+        return _("not known")
+    left = at_ms / 1000 - time.time()
+    return _at(at_ms, _("in %(span)s") % {"span": as_duration(left)} if left >= 0 else _("overdue"))
+
+
+@register.filter
+def since(at_ms: int | None) -> SafeString | str:
+    """How long ago; who points at it sees the moment itself."""
+    if at_ms is None:
+        return _("not known")
+    span = as_duration(max(0.0, time.time() - at_ms / 1000))
+    return _at(at_ms, _("%(span)s ago") % {"span": span})
+
+
+def _at(at_ms: int, text: str) -> SafeString:
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return format_html("{}", text)
+    iso = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+    return format_html('<time datetime="{}" title="{}">{}</time>', iso, iso, text)
 
 
 @register.filter

@@ -33,10 +33,10 @@ def clients(request: HttpRequest) -> HttpResponse:
         return csv_answer(
             "clients",
             ("client_id", "address", "language", "version", "producer_groups", "consumer_groups", "heartbeat_at_ms",
-             "waiting_pulls", "connected_ms"),
+             "connected_ms", "waiting_pulls"),
             (
                 (row.client_id, row.address, row.language, row.version, " ".join(row.producer_groups),
-                 " ".join(row.consumer_groups), row.heartbeat_at_ms, row.parked_pulls, row.connected_ms)
+                 " ".join(row.consumer_groups), row.heartbeat_at_ms, row.connected_ms, row.parked_pulls)
                 for row in all_rows(fetch)
             ),
         )  # fmt: skip

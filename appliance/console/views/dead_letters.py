@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
@@ -40,14 +41,15 @@ CSV_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class GridRow:
-    """One origin topic and retry count. cells: (hour, how many) in the order of the columns. older: before those."""
+    """One origin topic and retry count. cells: (hour, how many) in the order of the columns. older: before those.
+    query: what leads to them in an address."""
 
     topic: str
     retries: int
     cells: tuple[tuple[int, int], ...]
     older: int
     total: int
-    level: tuple[int, ...]
+    query: str
 
 
 @require_safe
@@ -138,13 +140,12 @@ def grid(cells: Any) -> tuple[list[int], list[GridRow], int]:
     for cell in cells:
         kinds[cell.topic, cell.retries] += cell.count
         at[cell.topic, cell.retries, cell.hour_ms] += cell.count
-    most = max(at.values(), default=1)
     rows = []
     for (topic, retries), total in sorted(kinds.items(), key=lambda one: (-one[1], one[0]))[:MOST_KINDS]:
         counts = [at[topic, retries, hour] for hour in hours]
-        level = tuple(0 if not count else 1 + min(3, count * 4 // (most + 1)) for count in counts)
+        query = urlencode(({"origin": topic} if topic else {"no_origin": "yes"}) | {"retries": retries})
         cells_of = tuple(zip(hours, counts, strict=True))
-        rows.append(GridRow(topic, retries, cells_of, total - sum(counts), total, level))
+        rows.append(GridRow(topic, retries, cells_of, total - sum(counts), total, query))
     return hours, rows, sum(kinds.values()) - sum(row.total for row in rows)
 
 

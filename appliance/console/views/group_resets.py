@@ -59,7 +59,7 @@ class ResetForm(Form):
         ),
     )
     at_ms = forms.CharField(
-        label=gettext_lazy("Time (UTC)"),
+        label=gettext_lazy("Time"),
         required=False,
         max_length=32,
         widget=forms.TextInput(attrs={"type": "datetime-local", "step": "1"}),

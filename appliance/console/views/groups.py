@@ -30,6 +30,8 @@ from .changes import (
 )  # fmt: skip
 from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
 
+#: Of what goes with a group.
+_OFFSETS_SHOWN = 50
 _ONLINE = {"yes": True, "no": False}
 
 
@@ -177,6 +179,8 @@ def group_delete(request: HttpRequest, name: str) -> HttpResponse:
     offsets = request.POST.get("offsets") != "keep"
     context = {"name": name, "change": runtime.window().delete_group(name, offsets=offsets, dry_run=True)}
     context |= {"heading": _("Delete %(name)s?") % {"name": name}, "offsets": offsets}
+    page = runtime.window().group_queues(name, sort="queue", page_size=_OFFSETS_SHOWN)
+    context |= {"page": page, "hidden": page.total - len(page.rows)}
     if request.method != "POST":
         return render(request, "groups/delete.html", context)
     context["typed"] = request.POST.get("name", "")

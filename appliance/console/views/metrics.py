@@ -3,28 +3,65 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from ... import __version__, runtime
 
+if TYPE_CHECKING:
+    from ...engine.window.upstream_metrics import Sample
+
 #: Apache's own exporter names figures so.
 UPSTREAM = "rocketmq_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+#: Whoever asks again within this time is given the same text of what upstream names.
+SAME_FOR_S = 2.0
+_ESCAPED = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n"}
+
+_lock = threading.Lock()
+# Guarded by _lock: (when, of which window, the text).
+_upstream: tuple[float, int, str] = (-SAME_FOR_S, 0, "")
 
 
 @require_safe
-async def metrics(request: HttpRequest) -> HttpResponse:
+def metrics(request: HttpRequest) -> HttpResponse:
     """Every number of the engine, or 503 while there is no engine."""
     try:
         running = runtime.running()
     except runtime.EngineNotRunning:
         return HttpResponse("# no engine runs in this process\n", content_type=CONTENT_TYPE, status=503)
     numbers: dict[str, float] = {f'build_info{{version="{__version__}"}}': 1, "uptime_seconds": running.uptime_s}
-    numbers.update(runtime.window().metrics())
-    return HttpResponse(prometheus_text(numbers), content_type=CONTENT_TYPE)
+    numbers |= {name: value for name, value in runtime.window().metrics().items() if not name.startswith(UPSTREAM)}
+    return HttpResponse(prometheus_text(numbers) + _upstream_part(), content_type=CONTENT_TYPE)
+
+
+def _upstream_part() -> str:
+    """One scrape at a time, since it looks at all groups."""
+    global _upstream
+    window = runtime.window()
+    with _lock:
+        at, of, text = _upstream
+        if of != id(window) or time.monotonic() - at >= SAME_FOR_S:
+            text = upstream_text(window.upstream_metrics())
+            _upstream = (time.monotonic(), id(window), text)
+        return text
+
+
+def upstream_text(samples: Iterable[Sample]) -> str:
+    """Those that carry labels; samples of one name stay together, as the format demands."""
+    families: dict[str, list[str]] = {}
+    for name, kind, labels, value in samples:
+        lines = families.get(name)
+        if lines is None:
+            lines = families[name] = [f"# TYPE {name} {kind}"]
+        shown = ",".join(f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels)
+        lines.append(f"{name}{{{shown}}} {_number(value)}")
+    return "".join("\n".join(lines) + "\n" for lines in families.values())
 
 
 def prometheus_text(numbers: Mapping[str, float]) -> str:

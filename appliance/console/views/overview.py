@@ -15,11 +15,15 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, Unavailable
+from .. import needs
+from ..history import charts
 from ..live_feed import live_feed
 from ..models import now_ms
 from .window import refusal_text
 
 HISTORY_S = 600
+#: The lines of the tiles: figure -> class.
+_SPARKS = {"in_rate": "a", "out_rate": "b", "lag_ms": "a", "log_bytes": "b"}
 #: A stream ends after this time; the browser opens the next one and is authenticated again.
 STREAM_S = 600.0
 STREAMS_EACH = 8
@@ -49,17 +53,15 @@ def overview(request: HttpRequest) -> HttpResponse:
     context |= {
         "shown": shown,
         "disk_is_full": shown.disk_full_at_ms is not None and shown.disk_full_at_ms <= now_ms(),
-        "level": worst(shown.checks),
+        "board": needs.board(shown.needs, request.user),
+        "sparks": {name: charts.spark(name, "", now_ms(), css=css) for name, css in _SPARKS.items()},
+        "group_sparks": [
+            (row, charts.spark("group_lag_ms", row.group, now_ms(), width=96, height=22)) for row in shown.behind
+        ],
         "history": history(),
         "names": {"in": _("received"), "out": _("delivered")},
     }
     return render(request, "overview/page.html", context)
-
-
-def worst(checks: Any) -> str:
-    """The worst level of checks."""
-    levels = {check.level for check in checks}
-    return next((level for level in ("failed", "warning") if level in levels), "ok")
 
 
 def history() -> str:

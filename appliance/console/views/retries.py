@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -36,6 +37,7 @@ def group_retries(request: HttpRequest, name: str) -> HttpResponse:
         cursor = request.GET.get("cursor") or None
         context["page"] = admin.waiting(group=name, level=level, cursor=cursor, limit=PAGE_SIZE)
         context["level"] = level
+        context["act_on_all"] = f"{reverse('group_retries_act', args=[name])}?level={'' if level is None else level}"
     except InvalidInput as error:
         context["error"] = refusal_text(error)
         status = 422

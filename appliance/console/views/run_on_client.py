@@ -16,7 +16,6 @@ from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import NotFound, Unavailable
-from ...engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..audit import audit
 from ..forms import Form
 from .changes import form_status, is_final, is_submitted
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from ...engine.window.asking_snapshots import DirectConsumption
     from ...engine.window.message_snapshots import MessageRow
 
-#: Groups and clients that the form offers.
-MOST_CLIENTS = 200
 #: What a client made of it -> the same in words.
 RESULTS = {
     "CR_SUCCESS": gettext_lazy("its listener consumed the message"),
@@ -62,7 +59,7 @@ def message_run(request: HttpRequest, ref: str) -> HttpResponse:
     """Choose a client, see what would happen, run; the message's own page tells what came of it."""
     admin = runtime.window()
     row = admin.message(ref, story=False).row
-    members = members_for(row)
+    members = list(admin.consumers_for(row.offset_id))
     if wanted := request.GET.get("group"):
         members.sort(key=lambda member: member[0] != wanted)
     form = RunForm(request.POST or None, members=members)
@@ -74,23 +71,6 @@ def message_run(request: HttpRequest, ref: str) -> HttpResponse:
         context |= {"group": group, "client": client}
         return render(request, "message/run_preview.html", context)
     return render(request, "message/run.html", context, status=form_status(form))
-
-
-def members_for(row: MessageRow) -> list[tuple[str, str, str]]:
-    """(group, client id, address) of the connected consumers that know what to do with a message: of the groups that
-    subscribe to its topic, and of the group that it came back to."""
-    admin = runtime.window()
-    own = row.topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
-    groups = [one.group for one in admin.topic_groups(row.topic) if one.clients]
-    if own != row.topic and own not in groups:
-        groups.append(own)
-    found: list[tuple[str, str, str]] = []
-    for group in groups:
-        rows: tuple[Any, ...] = admin.clients(role="consumer", group=group, page_size=MOST_CLIENTS).rows
-        found += [(group, client.client_id, client.address) for client in rows]
-        if len(found) >= MOST_CLIENTS:
-            break
-    return found[:MOST_CLIENTS]
 
 
 def _run(request: HttpRequest, row: MessageRow, group: str, client: str) -> HttpResponse:

@@ -8,11 +8,9 @@ from django.shortcuts import render
 from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
-from ... import runtime
 from ...engine.errors import InvalidInput, NotFound
-from ...engine.window.tail import MOST_ONE_IN, MOST_PER_SECOND, check_wanted
 from ..access import allows
-from ..live_tail import wanted_of
+from ..live_tail import begin, wish_of
 from .window import asks_the_engine, not_found_sentence, refusal_text, topic_names
 
 _ASKED = ("topic", "tags", "key", "expression", "one_in", "per_second")
@@ -25,20 +23,17 @@ def message_tail(request: HttpRequest) -> HttpResponse:
     asked = {name: request.GET.get(name, "").strip() for name in _ASKED}
     context: dict[str, object] = {
         "asked": asked,
-        "most_one_in": MOST_ONE_IN,
-        "most_per_second": MOST_PER_SECOND,
         "topics": topic_names(),
         "bodies": allows(request.user, "message_content"),
     }
     status = 200
     if asked["topic"]:
         try:
-            wanted = wanted_of(request.GET, bodies=False)
-            check_wanted(wanted)
-            runtime.window().topic_settings(wanted.topic)
+            wish = wish_of(request.GET, bodies=False)
+            begin(wish, dry_run=True)
             context["query"] = urlencode({name: value for name, value in asked.items() if value})
-            context["latest"] = urlencode({"topic": wanted.topic})
-            context["wanted"] = wanted
+            context["latest"] = urlencode({"topic": wish.topic})
+            context["wish"] = wish
         except NotFound as error:
             context["error"], status = not_found_sentence(error), 404
         except InvalidInput as error:

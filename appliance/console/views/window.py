@@ -66,6 +66,10 @@ def not_found_sentence(error: NotFound) -> str:
             sentence = _("There is no consumer group %(name)s.")
         case "job":
             sentence = _("There is no job %(name)s, or it has expired.")
+        case "need":
+            return _("This needs nobody any more.")
+        case "mute":
+            return _("It is not muted any more.")
         case _:
             sentence = _("There is no %(name)s.")
     return sentence % {"name": error.name}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..protocol.command import RemotingCommand
+from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..remoting.event_loop import EventLoop
 from ..remoting.peer_requests import Done, PeerRequests
 from .clients import ClientChannel, ClientManager
@@ -51,6 +52,15 @@ class MemberQuestions:
             if channel.client_id == client_id:
                 return channel
         return None
+
+    def candidates(self, topic: str) -> list[tuple[str, ClientChannel]]:
+        """(group, member) of all who consume a topic; of a retry or dead letter topic, its group's."""
+        own = topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
+        found = []
+        for info in self._clients.consumer_groups():
+            if topic in info.subscriptions or (own != topic and info.group_name == own):
+                found += [(info.group_name, channel) for channel in list(info.channels.values())]
+        return found
 
     @staticmethod
     def is_too_old(channel: ClientChannel) -> bool:

@@ -22,12 +22,14 @@ class RecentMoves:
     first; replaced whole. While there is a ring there are no few.
     """
 
-    __slots__ = ("few", "last", "moved_at", "pending", "ring")
+    __slots__ = ("few", "last", "moved_at", "pending", "ring", "total")
 
     def __init__(self) -> None:
         self.ring: array[int] | None = None
         self.few: array[int] | None = None
         self.pending = 0
+        #: Moves since the start, those that are pending left out.
+        self.total = 0
         #: The sample of the last move; -1 before the first.
         self.last = -1
         self.moved_at = 0.0
@@ -40,6 +42,7 @@ class RecentMoves:
     def take(self, sample: int) -> None:
         """What is pending moved in this sample."""
         moved = min(self.pending, _MOST)
+        self.total += self.pending
         self.pending = 0
         self.last = sample
         ring = self.ring

@@ -65,6 +65,11 @@ class Asking:
         answer = self._ask(channel, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, b"")
         return running_info_of(group, channel, _document(client_id, answer), (time.monotonic() - begin) * 1000)
 
+    def consumers_for(self, ref: str, most: int) -> tuple[tuple[str, str, str], ...]:
+        found = self._questions.candidates(self._record(ref)[0].topic)
+        rows = [(group, channel.client_id, channel.conn.remote_host) for group, channel in found]
+        return tuple(sorted(rows)[:most])
+
     def consume_directly(self, group: str, client_id: str, ref: str, by: str) -> a.DirectConsumption:
         channel = self._member(group, client_id)
         record, data = self._record(ref)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +10,7 @@ from functools import partial
 from ..broker.broker import Broker
 from ..broker.sampler import Sampler
 from ..namesrv.namesrv import NameServer
+from ..protocol.codes import VERSION, version_name
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from .admin_pool import POOL, AdminPool
@@ -51,6 +53,7 @@ from .topic_commands import TopicCommands
 from .topic_views import TopicViews
 from .transactions import TransactionViews
 from .transactions_commands import TransactionCommands
+from .upstream_metrics import BrokerNames, UpstreamMetrics
 from .waiting import WaitingViews
 from .waiting_commands import WaitingCommands
 from .waiting_timers import WaitingTimers
@@ -91,6 +94,7 @@ class BrokerParts:
     tails: Tails
     backups: Backups
     metrics: Callable[[], dict[str, float]]
+    upstream_metrics: UpstreamMetrics
     system: Callable[[], SystemInfo]
 
 
@@ -151,6 +155,23 @@ def build(
         ),
         broker.deliver_delayed.clock,
     )
+
+    def metrics() -> dict[str, float]:
+        return broker_metrics(
+            store,
+            topics,
+            groups,
+            broker.pull,
+            broker.deliver_delayed,
+            broker.send_backs,
+            broker.send_path,
+            broker.delivery_events,
+            transactions.counts,
+            broker.check_transactions.clock.wall_ms,
+            broker.deliver_timers,
+            broker.roll_timers,
+        )
+
     parts = BrokerParts(
         sampler=sampler,
         charts=Charts(sampler, topics),
@@ -192,7 +213,16 @@ def build(
         offset_commands=OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag),
         clients=clients,
         asking=Asking(broker.member_questions, messages.record),
-        diagnosis=GroupDiagnosis(groups, store, lag, broker.locks, broker.offsets.pulled, sampler, measures),
+        diagnosis=GroupDiagnosis(
+            groups,
+            store,
+            lag,
+            broker.locks,
+            broker.offsets.pulled,
+            sampler,
+            measures,
+            broker.delivery_events.last_pulls.get,
+        ),
         messages=messages,
         search=SearchViews(topics, store, messages),
         dead_letters=dead_letters,
@@ -222,23 +252,33 @@ def build(
         ),
         tails=Tails(store, topics, sampler.index),
         backups=Backups(store),
-        metrics=lambda: broker_metrics(
+        metrics=metrics,
+        upstream_metrics=UpstreamMetrics(
+            partial(_names, broker, options, system),
             store,
             topics,
-            groups,
-            broker.pull,
-            broker.deliver_delayed,
-            broker.send_backs,
-            broker.send_path,
-            broker.delivery_events,
-            transactions.counts,
-            broker.check_transactions.clock.wall_ms,
-            broker.deliver_timers,
-            broker.roll_timers,
+            broker.clients,
+            sampler,
+            lag,
+            lag_times,
+            measures,
+            broker.offsets.pulled,
+            broker.stats.runtime_info,
+            lambda: (
+                metrics()
+                | {"broker_permission": options.config.broker.broker_permission, "wall_ms": time.time() * 1000}
+            ),
         ),
         system=lambda: system.snapshot(store, broker.registration),
     )
     return parts, checks
+
+
+def _names(broker: Broker, options: Options, system: SystemView) -> BrokerNames:
+    config = options.config.broker
+    info = broker.stats.runtime_info()
+    address = system.addresses().broker or ""
+    return BrokerNames(config.cluster_name, config.broker_name, address, version_name(VERSION), info["bootTimestamp"])
 
 
 def _producers(broker: Broker, group: str) -> int:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from ..broker.clients import ConsumerGroupInfo
+from ..broker.deliveries.last_pulls import LastPull
 from ..broker.groups import SubscriptionGroupManager
 from ..broker.pull_offsets import PullOffsets
 from ..broker.queue_locks import RebalanceLockManager
@@ -91,8 +92,11 @@ class GroupDiagnosis:
         pulled: PullOffsets,
         sampler: Sampler,
         measures: Measures,
+        last_pull: Callable[[str, str, int], LastPull | None],
     ) -> None:
+        """last_pull: who was given messages of a queue last, and from where on."""
         # Constant after construction.
+        self._last_pull = last_pull
         self._groups = groups
         self._store = store
         self._lag = lag
@@ -134,6 +138,7 @@ class _Patient:
         self._pulled = tools._pulled
         self._sampler = tools._sampler
         self._measures = tools._measures
+        self._last_pull = tools._last_pull
         self._records = tools._store.records
         self._config = tools._groups.get(group)
         self._info: ConsumerGroupInfo | None = progress.online.get(group)
@@ -351,14 +356,18 @@ class _Patient:
     def slow_handler(self) -> Iterator[d.Finding]:
         """Much was pulled that is committed slowly: the clients have it, and take long."""
         self._shares_queues()
-        self._backlog()
+        pulled_any = False
         for topic in self._own_topics():
             in_flight, oldest_s = 0, 0.0
             offsets = self._progress.committed(self._group, topic)
             for queue in self._progress.readable(topic):
                 offset = offsets.get(queue.queue_id)
                 pulled = self._pulled.get(self._group, queue)
-                if offset is None or pulled <= offset:
+                if offset is None:  # never committed: what was given out first is still being worked on
+                    last = self._last_pull(self._group, topic, queue.queue_id)
+                    offset = pulled if last is None else last.first
+                pulled_any = pulled_any or pulled >= 0
+                if pulled <= offset:
                     continue
                 begin = max(offset, queue.min_offset)
                 in_flight += max(0, min(pulled, queue.max_offset) - begin)
@@ -378,6 +387,8 @@ class _Patient:
                 evidence.append(d.Evidence("work_left", round(in_flight / rate, 1), "s"))
             text = say("diag_slow_handler", topic=topic, count=in_flight, rate=rate)
             yield d.Finding("slow_handler", "act" if not rate else "watch", text, tuple(evidence))
+        if not pulled_any:
+            self._backlog()
 
     def retries_storming(self) -> Iterator[d.Finding]:
         """Many of the messages come back."""

@@ -347,6 +347,11 @@ class EngineAdmin(BackupWindow):
         """
         return self._running().asking.running_info(group, client_id, stack, by)
 
+    def consumers_for(self, ref: str, most: int = 200) -> tuple[tuple[str, str, str], ...]:
+        """(group, client id, address) of connected consumers that would know what to do with a message: of groups that
+        subscribe to its topic, and of the group that it came back to. Errors as `message`."""
+        return self._running().asking.consumers_for(ref, most)
+
     def consume_directly(self, group: str, client_id: str, ref: str, *, by: str = "") -> asking.DirectConsumption:
         """Have a connected consumer consume one message now, whatever the group's offsets say; they stay.
 
@@ -411,13 +416,28 @@ class EngineAdmin(BackupWindow):
         as `message`."""
         return draft_of(self._running().messages.record(ref)[0], body)
 
-    def tail(self, wanted: Wanted) -> Tail:
+    def tail(
+        self,
+        topic: str,
+        *,
+        tags: str = "",
+        key: str = "",
+        expression: str = "",
+        one_in: int = 1,
+        per_second: int = 50,
+        body_chars: int = 0,
+        dry_run: bool = False,
+    ) -> Tail | None:
         """Watch what is published in a topic from now on: `look` at it from one thread, some times a second.
 
-        No offset is committed. Bodies need the grant to read them; the caller checks that. NotFound (topic),
-        InvalidInput (tags, key, expression, one_in, per_second).
+        No offset is committed. tags: an expression as consumers have it ("A || B"). key: one of the message's, exactly.
+        expression: SQL92 over its properties. one_in: of so many that match, one (to 1,000,000). per_second: and no
+        more than so many (to 200). body_chars: how much of the body it shows; needs the grant to read bodies, which the
+        caller checks. dry_run: only the checks. NotFound (topic), InvalidInput (tags, key, expression, one_in,
+        per_second).
         """
-        return self._running().tails.begin(wanted)
+        wanted = Wanted(topic, tags, key, expression, one_in, per_second, body_chars)
+        return self._running().tails.begin(wanted, dry_run)
 
     def send_test_message(
         self,

@@ -23,7 +23,9 @@ from .overview import Standing
 INTEREST_S = 5.0
 #: How often what stands is looked at: clients commit their offsets every 5 s, so it hardly moves faster.
 STANDING_S = 5.0
-BEHIND_SHOWN = 5
+BEHIND_SHOWN = 8
+#: Of what needs a person; a page asks for the whole list when these change.
+NEEDS_TOLD = 30
 _WORST = ("ok", "warning", "failed")
 
 
@@ -113,6 +115,6 @@ class BrokerSource:
                     "code": need.sentence.code,
                     "args": need.sentence.args,
                 }
-                for need in found.needs
+                for need in found.needs[:NEEDS_TOLD]
             ],
         }

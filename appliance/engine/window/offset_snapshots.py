@@ -43,6 +43,12 @@ class OffsetMove:
     state: str = ""
     told_s: float | None = None
 
+    @property
+    def passed_over(self) -> int:
+        """Messages before the place where a queue without an offset begins: whether the group would have got them
+        depends on where its clients begin."""
+        return 0 if self.before is not None or self.to is None else max(0, self.to - self.min_offset)
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
@@ -82,6 +88,11 @@ class OffsetReset:
     def finished(self) -> bool:
         """Nothing more happens to any of its queues."""
         return all(move.state in ENDED for move in self.moves)
+
+    @property
+    def passed_over(self) -> int:
+        """Of all queues."""
+        return sum(move.passed_over for move in self.moves)
 
     @property
     def replays(self) -> int:

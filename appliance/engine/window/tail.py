@@ -50,9 +50,7 @@ BURST_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a tail shows. tags: an expression as consumers have it ("A || B"). key: one of the message's, exactly.
-    expression: SQL92 over its properties. one_in: of so many that match, one. per_second: and no more than so many.
-    body_chars: how much of the body it shows; 0 for none."""
+    """What a tail shows; see `EngineAdmin.tail`."""
 
     topic: str
     tags: str = ""
@@ -293,12 +291,14 @@ class Tails:
         self._topics = topics
         self._index = index
 
-    def begin(self, wanted: Wanted) -> Tail:
-        """Raises NotFound and InvalidInput."""
+    def begin(self, wanted: Wanted, dry_run: bool) -> Tail | None:
+        """None when only the checks are made. Raises NotFound and InvalidInput."""
         check_wanted(wanted)
         width = partial(self._width, wanted.topic)
         if width() is None:
             raise NotFound("topic", wanted.topic)
+        if dry_run:
+            return None
         return Tail(wanted, self._store, width, self._index.of(wanted.topic))
 
     def _width(self, topic: str) -> int | None:

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.engine.errors import InvalidInput, NotFound
 from appliance.engine.window import tail as tail_module
-from appliance.engine.window.tail import Tail, TailRow, Wanted
+from appliance.engine.window.tail import Tail, TailRow
 from tests.support.engine import RunningEngine
 
 
@@ -33,7 +33,9 @@ def send(broker, topic: str, body: bytes = b"x", **named) -> None:
 
 
 def watch(broker, topic: str, **wishes) -> Tail:
-    return broker.window.tail(Wanted(topic, **wishes))
+    tail = broker.window.tail(topic, **wishes)
+    assert tail is not None
+    return tail
 
 
 def all_of(tail: Tail, until: int) -> tuple[list[TailRow], dict[str, int]]:

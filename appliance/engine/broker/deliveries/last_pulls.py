@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-from .event_format import EVENT_BYTES, time_of
+from .event_format import EVENT, EVENT_BYTES, time_of
 from .recorder import Taken
 
 #: Queues of groups that are remembered, some 300 bytes each; beyond it all are forgotten until their next pull.
@@ -19,10 +19,12 @@ _WORDS = EVENT_BYTES // 4
 
 
 class LastPull(NamedTuple):
-    """client: its id, or its address when it had sent no heartbeat."""
+    """client: its id, or its address when it had sent no heartbeat. first: the lowest offset that was given out since
+    the start, as far as it was still remembered."""
 
     client: str
     at_ms: int
+    first: int
 
 
 class LastPulls:
@@ -34,7 +36,10 @@ class LastPulls:
     def take(self, taken: Taken) -> None:
         """Of each number its last event: found by a few C calls, however many events there are."""
         words = memoryview(taken.events).cast("I")
-        last = dict(zip(words[::_WORDS].tolist(), words[1::_WORDS].tolist(), strict=True))
+        numbers = words[::_WORDS].tolist()
+        last = dict(zip(numbers, words[1::_WORDS].tolist(), strict=True))
+        numbers.reverse()
+        earliest = dict(zip(numbers, range(len(numbers) - 1, -1, -1), strict=True))
         if len(self._last) + len(last) > MOST_KEPT:
             self._last = {}
         for number, at in last.items():
@@ -42,9 +47,12 @@ class LastPulls:
             if one is not None:
                 key = (one.group, one.topic, one.queue_id)
                 at_ms = time_of(_swapped(at), taken.wall_ms)
+                first = EVENT.unpack_from(taken.events, earliest[number] * EVENT_BYTES)[2] >> 16
                 known = self._last.get(key)
+                if known is not None:
+                    first = min(first, known.first)
                 if known is None or known.at_ms <= at_ms:  # two members may have pulled it within this second
-                    self._last[key] = LastPull(one.client, at_ms)
+                    self._last[key] = LastPull(one.client, at_ms, first)
 
     def get(self, group: str, topic: str, queue_id: int) -> LastPull | None:
         """None when nothing of it was given out since the start."""

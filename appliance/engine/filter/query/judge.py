@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ...protocol.properties import KEYS, TAGS, decode_properties
+from ...protocol.properties import KEYS, TAGS, decode_properties, find_property
 from ..sql92.java_values import Number
 from ..sql92.nodes import And, Cast, Chain, Equal, In, IsNull, Literal, Negate, Node, Not, Or, Relation, TextTest
 from .language import BODY, JSON, KEY, TAG, Source, parse
@@ -24,6 +24,8 @@ JSON_BYTES = 128 << 10
 TEXT_BYTES = 1 << 20
 #: Characters that a pattern is tried on.
 PATTERN_CHARS = 256 << 10
+#: Properties that are looked for one by one.
+_SINGLY = 3
 #: Digits of a number in a text.
 _DIGITS = 40
 
@@ -41,18 +43,23 @@ class Candidate:
     """A message that is judged. body: gives its bytes without compression, at most so many, and whether that is all of
     it; asked once, and only when it matters."""
 
-    __slots__ = ("_body", "_json", "_open", "_properties", "_text", "properties_text")
+    __slots__ = ("_asked", "_body", "_json", "_open", "_properties", "_text", "properties_text")
 
     def __init__(self, properties_text: str, open_body: Callable[[], tuple[bytes, bool]]) -> None:
         self.properties_text = properties_text
         self._open = open_body
         self._properties: dict[str, str] | None = None
+        self._asked = 0
         self._body: tuple[bytes, bool] | None = None
         self._text: str | None = None
         self._json: Any = self
 
     def named(self, name: str) -> str | None:
+        """A property. Of a few the whole map is not worth making."""
         if self._properties is None:
+            self._asked += 1
+            if self._asked <= _SINGLY:
+                return find_property(self.properties_text, name)
             self._properties = decode_properties(self.properties_text)
         return self._properties.get(name)
 

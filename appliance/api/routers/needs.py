@@ -1,0 +1,56 @@
+"""What needs a person, and what is muted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Body, Router, Status
+
+from ... import runtime
+from ...console import needs
+from .. import auth
+from ..schemas import MuteIn, MuteOut, NeedKeyOut
+
+router = Router(tags=["needs"])
+
+
+def _may_see(request: HttpRequest, kind: str, name: str) -> bool:
+    return kind in ("system", "groups") or not name or bool(auth.may_access(request, name))
+
+
+@router.get("/needs", response=list[NeedKeyOut])
+def list_needs(request: HttpRequest) -> Any:
+    """What needs attention now, the worst first. muted: the overview does not show it."""
+    muted = {one.key for one in needs.active()}
+    shown = []
+    for need in runtime.window().overview().needs:
+        if _may_see(request, need.kind, need.name):
+            key = needs.key_of(need)
+            about = {"level": need.level, "kind": need.kind, "name": need.name, "sentence": need.sentence}
+            shown.append(about | {"key": key, "muted": key in muted})
+    return shown
+
+
+@router.get("/needs/mutes", response=list[MuteOut])
+def list_mutes(request: HttpRequest) -> Any:
+    """What is muted: who muted it, why, and until when."""
+    return [one for one in needs.active() if _may_see(request, *one.key.split(":", 2)[1:])]
+
+
+@router.post("/needs/mutes", response={201: MuteOut})
+def mute_need(request: HttpRequest, body: Annotated[MuteIn, Body(...)]) -> Any:
+    """Do not show a need until then. key: as GET /needs tells it. Muting it again replaces the mute."""
+    need = needs.find(runtime.window().overview().needs, body.key)
+    if not _may_see(request, need.kind, need.name):
+        auth.require_access(request, need.name)
+    return Status(201, needs.mute(request, need, body.reason, body.until_ms))
+
+
+@router.delete("/needs/mutes/{int:mute_id}", response=MuteOut)
+def unmute_need(request: HttpRequest, mute_id: int) -> Any:
+    """Show it again."""
+    for one in needs.active():
+        if one.id == mute_id and not _may_see(request, *one.key.split(":", 2)[1:]):
+            auth.require_access(request, one.key.split(":", 2)[2])
+    return needs.unmute(request, mute_id)

@@ -1,0 +1,217 @@
+"""What needs a person, as pages and API tell it: what was muted left out, alike things folded, each with what to do.
+
+A need is muted for a time, with a reason, by what it is about and not by its words: a group that is late stays muted
+when it catches up and falls back again. When the time is over it is told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from ..engine.errors import Conflict, InvalidInput, NotFound
+from .access import allows
+from .audit import audit
+from .models import Setting, now_ms
+
+if TYPE_CHECKING:
+    from ..engine.window.snapshots import Need
+
+#: Where they are kept: the setting's name.
+_KEY = "muted-needs"
+#: Muted at once, at most; reasons are cut at so many characters.
+MOST_MUTES = 500
+REASON_LENGTH = 300
+DAY_MS = 86_400_000
+LONGEST_MS = 90 * DAY_MS
+#: So many alike are told one by one; of more the first, and the others below it.
+ALIKE_SHOWN = 3
+
+#: What a need's sentence tells -> (what is about it in the key of a mute, what to do, the view that does it).
+_DIAGNOSE = ("lag", _("Diagnose"), "group")
+_ACTS: dict[str, tuple[str, str | Promise, str]] = {
+    "stuck": _DIAGNOSE,
+    "queues_stuck": _DIAGNOSE,
+    "falls_behind": _DIAGNOSE,
+    "catching_up": ("lag", _("Open group"), "group"),
+    "nobody_consumes": ("lag", _("Open group"), "group"),
+    "nobody_consumes_late": ("lag", _("Open group"), "group"),
+    "consumption_is_off_behind": ("lag", _("Open group"), "group"),
+    "subscriptions_differ": ("subscriptions", _("Compare"), "group"),
+    "dead_letters": ("dead_letters", _("Open dead letters"), "dead_letters"),
+    "dead_letters_expire": ("dead_letters", _("Open dead letters"), "dead_letters"),
+    "queues_unread": ("queues", _("Change queues"), "topic_edit"),
+    "queues_unreadable": ("queues", _("Change queues"), "topic_edit"),
+    "transactions_without_producer": ("transactions", _("Inspect"), "transactions"),
+    "transactions_undecided": ("transactions", _("Inspect"), "transactions"),
+    "more_needs": ("more", _("Open groups"), "groups"),
+    "disk_full_soon": ("disk", _("Open checks"), "system_checks"),
+}
+#: The page of what cannot be changed by the reader.
+_INSTEAD = {"topic_edit": "topic"}
+#: What a kind of need is about when its sentence says nothing else.
+_CHECKS = ("check", _("Open checks"), "system_checks")
+
+
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """One need that is not told until then. sentence: what it said when it was muted, in English."""
+
+    id: int
+    key: str
+    sentence: str
+    reason: str
+    by: str
+    at_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One need as a page tells it. verb, address: what to do; address "" when the reader may not."""
+
+    need: Need
+    key: str
+    verb: str | Promise
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Needs that say the same of several things: some of them, and the others."""
+
+    shown: list[Told]
+    more: list[Told]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """What needs a person now. level: "ok", "warning" (something to watch) or "failed" (something to do)."""
+
+    folded: list[Folded]
+    count: int
+    muted: list[Mute]
+    level: str
+
+
+def key_of(need: Need) -> str:
+    """What a mute names: about what it is, and of which thing."""
+    return f"{_act_of(need)[0]}:{need.kind}:{need.name}"
+
+
+def _act_of(need: Need) -> tuple[str, str | Promise, str]:
+    return _ACTS.get(need.sentence.code, _CHECKS)
+
+
+def board(needs: Iterable[Need], user: Any) -> Board:
+    """What is told to the reader."""
+    muted = active()
+    keys = {one.key for one in muted}
+    told = [_told(need, user) for need in needs]
+    told = [one for one in told if one.key not in keys]
+    folded = []
+    for _code, alike in groupby(told, lambda one: (one.need.level, one.need.sentence.code)):
+        these = list(alike)
+        cut = len(these) if len(these) <= ALIKE_SHOWN else 1
+        folded.append(Folded(these[:cut], these[cut:]))
+    levels = {one.need.level for one in told}
+    level = "failed" if levels & {"act", "stuck"} else "warning" if levels else "ok"
+    return Board(folded, len(told), muted, level)
+
+
+def _told(need: Need, user: Any) -> Told:
+    _about, verb, view = _act_of(need)
+    if not allows(user, view):
+        view = _INSTEAD.get(view, view)
+    address = ""
+    if allows(user, view):
+        try:
+            address = reverse(
+                view, args=[need.name] if view in ("group", "dead_letters", "topic_edit", "topic") else []
+            )
+        except NoReverseMatch:
+            address = ""
+    return Told(need, key_of(need), verb, address)
+
+
+# --- mutes
+
+
+def active() -> list[Mute]:
+    """What is muted now, what ends first at the front."""
+    now = now_ms()
+    return sorted((one for one in _all() if one.until_ms > now), key=lambda one: one.until_ms)
+
+
+def _all() -> list[Mute]:
+    kept: Any = Setting.objects.filter(key=_KEY).values_list("value", flat=True).first()
+    return [Mute(**one) for one in (kept or {}).get("mutes", ())]
+
+
+def _keep(mutes: Iterable[Mute], last_id: int) -> None:
+    rows = [{name: getattr(one, name) for name in Mute.__dataclass_fields__} for one in mutes]
+    Setting.objects.update_or_create(key=_KEY, defaults={"value": {"mutes": rows, "last_id": last_id}})
+
+
+def _last_id() -> int:
+    kept: Any = Setting.objects.filter(key=_KEY).values_list("value", flat=True).first()
+    return int((kept or {}).get("last_id", 0))
+
+
+def find(needs: Iterable[Need], key: str) -> Need:
+    """The need of this key. NotFound: nothing like it needs anybody now."""
+    for need in needs:
+        if key_of(need) == key:
+            return need
+    raise NotFound("need", key)
+
+
+def check(reason: str, until_ms: int) -> str:
+    """The reason as it is kept. InvalidInput (reason, until)."""
+    reason = reason.strip()
+    if not reason:
+        raise InvalidInput("reason", _text_of(_("Say why: others will wonder.")))
+    if len(reason) > REASON_LENGTH:
+        raise InvalidInput("reason", _text_of(_("The reason is too long.")))
+    if not now_ms() < until_ms <= now_ms() + LONGEST_MS:
+        raise InvalidInput("until", _text_of(_("A need can be muted for up to 90 days.")))
+    return reason
+
+
+def mute(request: HttpRequest, need: Need, reason: str, until_ms: int) -> Mute:
+    """Do not tell it until then. Who muted it before is replaced. InvalidInput, Conflict (too many are muted)."""
+    reason = check(reason, until_ms)
+    user: Any = request.user
+    with transaction.atomic():
+        now, key = now_ms(), key_of(need)
+        number = _last_id() + 1
+        others = [one for one in _all() if one.key != key and one.until_ms > now]
+        if len(others) >= MOST_MUTES:
+            raise Conflict(_text_of(_("Too many needs are muted already.")))
+        made = Mute(number, key, str(need.sentence), reason, str(user.label), now, until_ms)
+        _keep([*others, made], number)
+        audit(request, "need.mute", key, None, {"reason": reason, "until_ms": until_ms, "sentence": made.sentence})
+    return made
+
+
+def unmute(request: HttpRequest, number: int) -> Mute:
+    """Tell it again. NotFound."""
+    with transaction.atomic():
+        found = next((one for one in active() if one.id == number), None)
+        if found is None:
+            raise NotFound("mute", str(number))
+        _keep([one for one in active() if one.id != number], _last_id())
+        audit(request, "need.unmute", found.key, {"reason": found.reason, "until_ms": found.until_ms}, None)
+    return found
+
+
+def _text_of(text: Promise | str) -> str:
+    return str(text)

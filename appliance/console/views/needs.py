@@ -1,0 +1,90 @@
+"""What needs a person: the whole list, what is muted, and muting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from ... import runtime
+from ...engine.errors import Conflict, InvalidInput
+from .. import needs as needs_
+from ..forms import Form
+from ..models import now_ms
+from .changes import add_refusal, form_status
+from .window import asks_the_engine, refusal_text
+
+HOUR_MS = 3_600_000
+#: For how long a form offers to mute, in hours.
+SPANS = (
+    (1, gettext_lazy("1 hour")),
+    (4, gettext_lazy("4 hours")),
+    (24, gettext_lazy("1 day")),
+    (72, gettext_lazy("3 days")),
+    (7 * 24, gettext_lazy("1 week")),
+    (30 * 24, gettext_lazy("30 days")),
+)
+
+
+class MuteForm(Form):
+    """For how long, and why."""
+
+    hours = forms.TypedChoiceField(label=gettext_lazy("For"), choices=SPANS, coerce=int, initial=24)
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        max_length=needs_.REASON_LENGTH,
+        help_text=gettext_lazy("Others see it beside your name."),
+    )
+
+
+@require_safe
+@asks_the_engine
+def needs(request: HttpRequest) -> HttpResponse:
+    """All of them one by one, and those that are muted."""
+    return render(request, "needs/list.html", {"board": needs_.board(runtime.window().overview().needs, request.user)})
+
+
+@require_safe
+@asks_the_engine
+def needs_panel(request: HttpRequest) -> HttpResponse:
+    """The overview's part, for the script that follows the live stream."""
+    found = needs_.board(runtime.window().overview().needs, request.user)
+    return render(request, "needs/_panel.html", {"board": found})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@asks_the_engine
+def need_mute(request: HttpRequest) -> HttpResponse:
+    """One need: what it says, for how long it is not told, and why."""
+    need = needs_.find(runtime.window().overview().needs, request.GET.get("key", ""))
+    form = MuteForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            made = needs_.mute(
+                request, need, form.cleaned_data["reason"], now_ms() + form.cleaned_data["hours"] * HOUR_MS
+            )
+        except InvalidInput as error:
+            add_refusal(form, error)
+        except Conflict as error:
+            form.add_error(None, refusal_text(error))
+        else:
+            messages.success(request, _("Muted until the time below. It is told again then, if it is still so."))
+            del made
+            return redirect("needs")
+    context: dict[str, Any] = {"form": form, "need": need}
+    return render(request, "needs/mute.html", context, status=form_status(form))
+
+
+@require_POST
+@asks_the_engine
+def need_unmute(request: HttpRequest, number: int) -> HttpResponse:
+    """Told again from now on."""
+    needs_.unmute(request, number)
+    messages.success(request, _("It is told again."))
+    return redirect("needs")

@@ -1,0 +1,88 @@
+"""Users who are kept to some names: what pages and API show them, and what they refuse."""
+
+import pytest
+
+from appliance.console.access import ACCESS
+from appliance.console.identity import names_for
+from appliance.console.models import User
+from appliance.console.patterns import Names
+from appliance.console.scope import LISTS, OF_A_GROUP, OF_A_TOPIC, OWN
+
+from .conftest import signed_in
+from .test_access import PAGES, address_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def kept(people):
+    """An administrator kept to topics of orders and groups of billing."""
+    User.objects.filter(username="the-admin").update(topic_pattern="orders-*", group_pattern="billing-*")
+    return signed_in("the-admin")
+
+
+def test_a_name_fits_all_patterns_of_its_kind():
+    names = Names(("orders-*", "*-eu"), ("billing-*",))
+    assert names.has_topic("orders-eu")
+    assert not names.has_topic("orders-us")
+    assert names.has_group("billing-1")
+    assert not names.has("orders-eu"), "a name of either kind has to fit both"
+    assert names.has_topic("%DLQ%billing-1")
+    assert names.has_topic("%RETRY%billing-1")
+    assert not names.has_topic("%DLQ%orders-eu")
+    assert Names().is_every
+
+
+def test_lists_have_only_what_fits(kept, broker):
+    for name in ("orders-1", "orders-2", "payments-1", "billing-t"):
+        broker.create_topic(name, read_queues=1, write_queues=1)
+    for name in ("billing-1", "orders-g"):
+        broker.create_group(name)
+    page = kept.get("/topics/?show=all").content.decode()
+    assert "orders-1" in page
+    assert "payments-1" not in page
+    assert "billing-t" not in page
+    csv = kept.get("/topics/?format=csv&show=all").content.decode()
+    assert "orders-2" in csv
+    assert "payments-1" not in csv
+    page = kept.get("/groups/").content.decode()
+    assert "billing-1" in page
+    assert "orders-g" not in page
+    assert kept.get("/").headers["Location"] == "/topics/"
+    rows = kept.get("/api/v1/topics").json()["items"]
+    assert rows
+    assert all(row["name"].startswith("orders-") for row in rows)
+
+
+def test_every_other_page_is_refused(kept, broker):
+    """Whatever page is added is closed to them until it is listed in `scope`."""
+    open_to_them = OWN | LISTS
+    for name, route in PAGES:
+        rule = ACCESS[name]
+        if rule.grants or rule.door or not rule.role or name in open_to_them | {"overview"}:
+            continue
+        response = kept.get(address_of(route))
+        assert response.status_code in (403, 405), f"{name}: {response.status_code}"
+        if response.status_code == 405:
+            assert kept.post(address_of(route)).status_code == 403, name
+
+
+def test_pages_of_a_name_are_for_names_that_fit(kept, broker):
+    broker.create_topic("orders-of-mine", read_queues=1, write_queues=1)
+    assert kept.get("/topics/orders-of-mine/").status_code == 200
+    assert kept.get("/topics/payments-1/").status_code == 403
+    assert kept.get("/topics/billing-1/").status_code == 403
+    assert kept.get("/groups/orders-1/").status_code == 403
+    assert kept.post("/topics/payments-1/delete/", {"name": "payments-1"}).status_code == 403
+    refused = kept.get("/groups/orders-1/").content.decode()
+    assert "topics orders-*, groups billing-*" in refused
+    assert '<nav aria-label="Main">' in refused, "with the menu"
+
+
+def test_what_scope_lists_exists():
+    names = {name for name, _ in PAGES} | {"api_docs", "openapi"}
+    assert not (OWN | LISTS | OF_A_TOPIC | OF_A_GROUP) - names
+
+
+def test_who_has_no_pattern_sees_all(people):
+    assert names_for(people["viewer"]).is_every
