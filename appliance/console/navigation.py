@@ -38,7 +38,7 @@ ENTRIES = (
     Entry("connect", _("Connect a client"), below=True),
     Entry("alerts", _("Alerts"), ("alert",)),
     Entry("jobs", _("Jobs"), ("job",)),
-    Entry("system", _("System"), ("system_", "backup", "definitions")),
+    Entry("system", _("System"), ("system_", "backup", "definitions", "support_")),
     Entry("users", _("Users"), ("user",), below=True),
     Entry("tokens", _("API tokens"), ("token",), below=True),
     Entry("audit", _("Audit log"), ("audit_",), below=True),
