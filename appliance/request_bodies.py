@@ -42,6 +42,8 @@ WORD = 1024
 SETTINGS = 16 * 1024
 # A form; the longest one, with all options that may be changed, has some 3 KB.
 FORM = 64 * 1024
+# Thousands of topics and groups as text; a form makes up to three characters of one.
+DEFINITIONS = 3 * 1024 * 1024 + FORM
 # How much is read, for an address that takes more, before the caller is looked up.
 SMALL = FORM
 # A test message may have this many times `maxMessageSize`, plus a form: a form encodes a byte in up to three
@@ -130,6 +132,8 @@ TAKES: dict[str, int] = {
     "POST api/v1/groups/<group>/retries/acts": SEND,
     "POST api/v1/replays/<job>/<act>": WORD,
     "POST api/v1/delayed/acts": FORM,
+    "definitions": DEFINITIONS,
+    "POST api/v1/system/definitions": DEFINITIONS,
     "POST api/v1/system/backups": WORD,
     "PUT api/v1/system/backups/schedule": WORD,
     "POST api/v1/system/backups/<name>/checks": WORD,

@@ -10,6 +10,8 @@ import threading
 import time
 from urllib.parse import urlencode
 
+from tests.support.web_socket import WebSocket
+
 _LOGIN = "/login/"
 
 
@@ -115,3 +117,34 @@ class Viewers:
         self._reader.join()
         for stream in self._streams:
             stream.close()
+
+
+class Tails:
+    """Live tails of the topic Load, read by one thread; `frames` counts what came."""
+
+    def __init__(self, browsers: list[Browser], count: int) -> None:
+        self.frames = 0
+        self._end = threading.Event()
+        self._sockets = [
+            WebSocket(one.address, "/messages/tail/?topic=Load", {"Cookie": one.cookie})
+            for one in (browsers[number % len(browsers)] for number in range(count))
+        ]
+        self._reader = threading.Thread(target=self._read, name="tails", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for one in self._sockets:
+                selector.register(one.socket, selectors.EVENT_READ)
+            while not self._end.is_set():
+                for key, _ in selector.select(0.2):
+                    data = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
+                    if not data:
+                        selector.unregister(key.fileobj)
+                    self.frames += data.count(b'{"rows":')
+
+    def close(self) -> None:
+        self._end.set()
+        self._reader.join()
+        for one in self._sockets:
+            one.close()

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Measures the console beside the broker's work, and prints markdown.
 
-    bench/console.py                        all three parts, about four minutes on two cores
-    bench/console.py --parts start,pages    some of: start, pages, live
+    bench/console.py                        all four parts, about five minutes on two cores
+    bench/console.py --parts start,pages    some of: start, pages, live, tail
     bench/console.py --topics 200 --groups 50 --rounds 1 --seconds 2     a quick look
 
 start: from exec to the first acknowledged send, and memory, with an empty store; a browser then signs in and looks.
 pages: every page and every GET of the API at many topics and groups, while a generator sends at a fixed rate.
 live: the latency of those sends with nobody watching and with live pages open, in interleaved rounds.
+tail: the same with live tails of the topic that is sent to; and how long a message takes from its acknowledgement to a
+live tail of a quiet topic beside them.
 See bench/README.md.
 """
 
@@ -27,16 +29,19 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import filled_store
-from bench.browser import Browser, BrowserError, Viewers
+from bench.browser import Browser, BrowserError, Tails, Viewers
 from bench.build import build
 from bench.console_pages import Address, addresses, make_users
 from bench.rounds import note
 from bench.servers import ROCKETBOX, ConsoleServer, cpu_seconds, resident_bytes, shared_out_bytes
+from tests.support.peer import Peer, send_fields
+from tests.support.web_socket import WebSocket
 
-PARTS = ("start", "pages", "live")
+PARTS = ("start", "pages", "live", "tail")
 PASSWORD = "correct horse battery staple"
-USERS = ("anna", "boris", "chen")  # a user may have eight live pages open
+USERS = ("anna", "boris", "chen", "dora", "emil")  # a user may have eight live pages and four live tails open
 GENERATOR_CONNECTIONS = 16
+TAILED = 200
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,18 +52,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{time.strftime('%Y-%m-%d')}; medians of {options.rounds} rounds.\n")
     if "start" in parts:
         print(measure_start(options) + "\n", flush=True)
-    if "pages" in parts or "live" in parts:
+    if {"pages", "live", "tail"} & set(parts):
         with filled_server(options) as server:
             if "pages" in parts:
                 print(measure_pages(options, server) + "\n", flush=True)
             if "live" in parts:
-                print(measure_live(options, server), flush=True)
+                print(measure_live(options, server, Viewers, "live pages") + "\n", flush=True)
+            if "tail" in parts:
+                print(measure_live(options, server, Tails, "live tails") + "\n", flush=True)
+                print(measure_tail(options, server), flush=True)
     return 0
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default=",".join(PARTS), help="comma list of start, pages, live")
+    parser.add_argument("--parts", default=",".join(PARTS), help="comma list of start, pages, live, tail")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="of one round of live (default 8)")
     parser.add_argument("--rate", type=int, default=20_000, help="sends a second (default 20,000)")
@@ -240,7 +248,9 @@ def measure_pages(options: argparse.Namespace, server: ConsoleServer) -> str:
 # ---------------------------------------------------------------- live
 
 
-def measure_live(options: argparse.Namespace, server: ConsoleServer) -> str:
+def measure_live(
+    options: argparse.Namespace, server: ConsoleServer, watch: type[Viewers] | type[Tails], what: str
+) -> str:
     browsers = []
     for username in USERS:
         browser = Browser(server.http)
@@ -251,7 +261,7 @@ def measure_live(options: argparse.Namespace, server: ConsoleServer) -> str:
         warm.result()
     for number in range(options.rounds):
         for count, results in columns.items():
-            viewers = Viewers(browsers, count) if count else None
+            viewers = watch(browsers, count) if count else None
             time.sleep(1.0)
             with Load(options, server, options.seconds) as load:
                 result = load.result()
@@ -273,7 +283,7 @@ def measure_live(options: argparse.Namespace, server: ConsoleServer) -> str:
         f"Latency in ms of {options.rate:,} sends/s ({GENERATOR_CONNECTIONS} connections, {options.flush} flush), "
         f"{options.rounds} interleaved rounds of {options.seconds:g} s.",
         "",
-        f"| quantile | 0 viewers | {options.viewers} viewers | rise ms | ratio | goal |",
+        f"| quantile | nobody | {options.viewers} {what} | rise ms | ratio | goal |",
         "|---|---:|---:|---:|---:|---|",
     ]
     goals = {"p50": "≤ 1.1x", "p99": "≤ 1.5x or + 1 ms", "p99.9": "", "max": ""}
@@ -283,6 +293,56 @@ def measure_live(options: argparse.Namespace, server: ConsoleServer) -> str:
             f"| {name} | {alone:.3f} | {watched:.3f} | {watched - alone:+.3f} | {watched / alone:.2f} | {goal} |"
         )
     return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- tail
+
+
+def measure_tail(options: argparse.Namespace, server: ConsoleServer) -> str:
+    """From a message's acknowledgement to the frame that shows it, one message after the other on a quiet topic."""
+    browsers = []
+    for username in USERS:
+        browser = Browser(server.http)
+        browser.sign_in(username, PASSWORD)
+        browsers.append(browser)
+    server.create_topic("Quiet", 4)
+    lines = [
+        f"From a message's acknowledgement to its frame in a live tail of a quiet topic, {TAILED} messages, in ms.",
+        "",
+        "| beside it | p50 | p99 | max | goal |",
+        "|---|---:|---:|---:|---|",
+    ]
+    for title, others, loaded in (
+        ("nothing", 0, False),
+        (f"{options.rate:,} sends/s", 0, True),
+        (f"{options.rate:,} sends/s and {options.viewers - 1} live tails of them", options.viewers - 1, True),
+    ):
+        with ExitStack() as stack:
+            if others:
+                stack.callback(Tails(browsers[1:] + browsers[:1], others).close)
+            if loaded:
+                stack.enter_context(Load(options, server, seconds=300))
+            took = sorted(_tailed(server, browsers[0]))
+        shown = " | ".join(f"{took[int(len(took) * part)]:.1f}" for part in (0.5, 0.99))
+        lines.append(f"| {title} | {shown} | {took[-1]:.1f} | p50 ≤ 50 |")
+        note(lines[-1])
+    for browser in browsers:
+        browser.close()
+    return "\n".join(lines)
+
+
+def _tailed(server: ConsoleServer, browser: Browser) -> Iterator[float]:
+    peer = Peer(server.broker)
+    with WebSocket(server.http, "/messages/tail/?topic=Quiet", {"Cookie": browser.cookie}) as socket:
+        socket.next(10)
+        for number in range(TAILED):
+            time.sleep(0.031 + number % 7 * 0.003)  # not in step with the looks
+            assert peer.ask(310, send_fields("Quiet", number % 4), b"x" * 200).code == 0
+            begin = time.perf_counter()
+            while '"rows":[{' not in (socket.next(10) or ""):
+                pass
+            yield (time.perf_counter() - begin) * 1000
+    peer.close()
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ ENTRIES = (
     Entry("alerts", _("Alerts"), ("alert",)),
     Entry("connect", _("Connect a client"), below=True),
     Entry("jobs", _("Jobs"), ("job",)),
-    Entry("system", _("System"), ("system_", "backup")),
+    Entry("system", _("System"), ("system_", "backup", "definitions")),
     Entry("users", _("Users"), ("user",), below=True),
     Entry("tokens", _("API tokens"), ("token",), below=True),
     Entry("audit", _("Audit log"), ("audit_",), below=True),

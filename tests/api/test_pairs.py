@@ -115,6 +115,8 @@ PAGE_OF = {
     "GET api/v1/replays/<job>": "replay",
     "GET api/v1/replays/<job>/results": "replay",
     "POST api/v1/replays/<job>/<act>": "replay_act",
+    "GET api/v1/system/definitions/file": "definitions_file",
+    "POST api/v1/system/definitions": "definitions",
     "GET api/v1/system/backups": "backups",
     "POST api/v1/system/backups": "backup_create",
     "PUT api/v1/system/backups/schedule": "backups",
@@ -463,6 +465,10 @@ ACTS = {
             name, lambda: caller.post(f"/messages/{name}/0/0/deliveries", {"group": f"of-{name}"})
         ),
     ),
+    "POST api/v1/system/definitions": Act(
+        lambda client, name: client.post(reverse("definitions"), {"text": "rocketbox: 1", "step": "apply"}),
+        lambda caller, name: caller.post("/system/definitions", {"text": "rocketbox: 1"}),
+    ),
     "POST api/v1/system/backups": Act(
         lambda client, name: client.post(reverse("backup_create")),
         lambda caller, name: caller.ask("POST", "/system/backups"),
@@ -549,19 +555,6 @@ def _member(name: str) -> str:
     """A connected member of the group that answers what it is asked."""
     _members.append(Member(runtime.window().system().broker_address, f"member-of-{name}", name, name))
     return f"member-of-{name}"
-
-
-def _need(name: str) -> str:
-    """The key of what needs somebody: its dead letters."""
-    return f"dead_letters:dead_letters:{name}"
-
-
-def _mute(name: str) -> int:
-    """Something that is muted."""
-    rows = [{"id": 7, "key": _need(name), "sentence": "x", "reason": "known", "by": "somebody", "at_ms": now_ms(),
-             "until_ms": now_ms() + 60_000}]  # fmt: skip
-    Setting.objects.update_or_create(key="muted-needs", defaults={"value": {"mutes": rows, "last_id": 7}})
-    return 7
 
 
 def _reset(name: str) -> int:

@@ -34,11 +34,12 @@ class WebSocket:
         receive_buffer: int = 0,
     ) -> None:  # fmt: skip
         host, _, port = address.rpartition(":")
-        self._socket = socket.socket()
+        #: For a selector: what comes next is frames.
+        self.socket = socket.socket()
         if receive_buffer:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self._socket.settimeout(10)
-        self._socket.connect((host, int(port)))
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(10)
+        self.socket.connect((host, int(port)))
         self._buffer = bytearray()
         #: Of the server's closing frame.
         self.code: int | None = None
@@ -48,16 +49,16 @@ class WebSocket:
             "Origin": f"http://{address}" if origin is None else origin,
         } | dict(headers or {})  # fmt: skip
         lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items() if value), "", ""]
-        self._socket.sendall("\r\n".join(lines).encode("latin-1"))
+        self.socket.sendall("\r\n".join(lines).encode("latin-1"))
         while b"\r\n\r\n" not in self._buffer:
-            data = self._socket.recv(4096)
+            data = self.socket.recv(4096)
             if not data:
                 break
             self._buffer += data
         head, _, rest = bytes(self._buffer).partition(b"\r\n\r\n")
         status = int(head.split(b" ")[1]) if head else 0
         if status != 101:
-            self._socket.close()
+            self.socket.close()
             raise Refused(status)
         self._buffer = bytearray(rest)
 
@@ -68,14 +69,14 @@ class WebSocket:
         self.close()
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def send(self, text: str, opcode: int = TEXT) -> None:
         data, mask = text.encode(), os.urandom(4)
         assert len(data) < 1 << 16
         size = bytes([0x80 | len(data)]) if len(data) < 126 else b"\xfe" + struct.pack("!H", len(data))
         masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(data))
-        self._socket.sendall(bytes([0x80 | opcode]) + size + mask + masked)
+        self.socket.sendall(bytes([0x80 | opcode]) + size + mask + masked)
 
     def next(self, timeout_s: float = 10.0) -> str | None:
         """The next text; None when the server has closed. Raises TimeoutError."""
@@ -83,9 +84,9 @@ class WebSocket:
         while True:
             frame = self._frame()
             if frame is None:
-                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+                self.socket.settimeout(max(0.001, deadline - time.monotonic()))
                 try:
-                    data = self._socket.recv(1 << 16)
+                    data = self.socket.recv(1 << 16)
                 except TimeoutError:
                     raise TimeoutError(f"nothing came within {timeout_s} s") from None
                 except ConnectionError:

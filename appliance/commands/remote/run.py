@@ -118,8 +118,8 @@ def parse(noun: str, words: Sequence[str]) -> Command:
             raise StartError(f"{flag} means nothing to rocketbox {verb.name}.")
     for pair in verb.fixed.split():
         name, _, text = pair.partition("=")
-        value = text.format(**command.arguments) if "{" in text else text
-        (command.body if command.method != "GET" else command.query)[name] = value
+        said: Any = text.format(**command.arguments) if "{" in text else {"true": True, "false": False}.get(text, text)
+        (command.body if command.method != "GET" else command.query)[name] = said
     return command
 
 
@@ -253,7 +253,7 @@ def _done(command: Command, found: Server) -> int:
         return 0
     if command.method == "GET" and verb.waits:
         return _wait(command, found, command.path)
-    body: dict[str, Any] | None = None
+    body: dict[str, Any] | bytes | None = None
     if verb.shape:
         body = SHAPES[verb.shape](command.arguments, command.body, command.given)
     elif command.method in ("POST", "PATCH") and (command.body or verb.body or verb.fixed):

@@ -1,0 +1,147 @@
+"""Definitions as YAML: the same text each time, no secret in it, and in again with a difference that is seen first."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from appliance.console.alert_models import AlertChannel, AlertRule
+from appliance.console.models import AuditEntry, User
+from tests.console.conftest import age_login
+
+SECRET = "hunter2-in-a-place-where-it-must-not-show"
+
+
+def content(response, status: int = 200) -> str:
+    assert response.status_code == status, response.content
+    return str(response.content.decode())
+
+
+@pytest.fixture
+def admin(client_as, broker):
+    return client_as("admin")
+
+
+def text_of(admin) -> str:
+    return content(admin.get("/system/definitions/file/"))
+
+
+def test_all_of_it_comes_out_and_in_again_without_a_difference(admin, broker, topic):
+    broker.create_group(topic, retry_max_times=3)
+    AlertRule.objects.create(name="lag of 'all' #1", figure=_figure(), above=5)
+    first = text_of(admin)
+    assert first == text_of(admin), "the same text each time"
+    found = yaml.safe_load(first)
+    assert found["topics"][topic]["read_queues"] == 4
+    assert found["groups"][topic]["retry_max_times"] == 3
+    assert found["users"]["the-admin"]["role"] == "admin"
+    assert found["alert_rules"]["lag of 'all' #1"]["above"] == 5
+    names = list(found["topics"])
+    assert names == sorted(names)
+    page = content(admin.post("/system/definitions/", {"text": first, "step": "preview"}))
+    assert 'value="apply"' not in page, "there is nothing to do"
+    assert "refused" not in page
+
+
+def _figure() -> str:
+    from appliance.console.alerts.figures import FIGURES
+
+    return next(iter(FIGURES))
+
+
+def test_no_secret_is_in_it(admin, broker):
+    person = User(username="vera", totp_secret="JBSWY3DPEHPK3PXP")
+    person.set_password(SECRET)
+    person.save()
+    AlertChannel.objects.create(name="chat", kind="webhook", address=f"https://x/{SECRET}", secret=SECRET)
+    text = text_of(admin)
+    assert "vera" in text
+    for secret in (SECRET, "JBSWY3DPEHPK3PXP", person.password):
+        assert secret not in text
+
+
+def test_what_would_change_is_shown_and_then_done(admin, broker, topic):
+    text = f"""
+rocketbox: 1
+topics:
+  {topic}: {{read_queues: 6, write_queues: 4}}
+  {topic}-new: {{kind: FIFO}}
+groups:
+  {topic}-group: {{retry_max_times: 5}}
+users:
+  wendy: {{role: operator, may_export: true}}
+  the-viewer: {{role: operator}}
+alert_rules:
+  far behind: {{figure: {_figure()}, above: 7}}
+"""
+    page = content(admin.post("/system/definitions/", {"text": text, "step": "preview"}))
+    assert "would be made" in page
+    assert "4 →" in page
+    assert not AuditEntry.objects.exists()
+    assert broker.topic_settings(topic).read_queues == 4
+    page = content(admin.post("/system/definitions/", {"text": text, "step": "apply"}))
+    assert "What was done" in page
+    assert broker.topic_settings(topic).read_queues == 6
+    assert broker.topic_settings(f"{topic}-new").kind == "FIFO"
+    assert broker.group(f"{topic}-group").settings.retry_max_times == 5
+    wendy = User.objects.get(username="wendy")
+    assert (wendy.role, wendy.may_export, wendy.has_usable_password()) == ("operator", True, False)
+    assert User.objects.get(username="the-viewer").role == "operator"
+    assert AlertRule.objects.get(name="far behind").above == 7
+    acts = [one.action for one in AuditEntry.objects.order_by("id")]
+    assert acts[-1] == "definitions.import"
+    assert {"topic.create", "topic.edit", "group.create", "user.create", "user.change", "alert_rule.create"} <= set(
+        acts
+    )
+    assert AuditEntry.objects.latest("id").after == {"done": 6, "failed": 0, "refused": 0, "same": 0}
+    again = content(admin.post("/system/definitions/", {"text": text, "step": "preview"}))
+    assert 'value="apply"' not in again
+
+
+def test_what_cannot_be_is_refused_and_the_rest_is_done(admin, broker, topic):
+    text = f"""
+rocketbox: 1
+topics:
+  "no blanks here": {{}}
+  {topic}: {{read_queues: many}}
+  {topic}-fine: {{}}
+groups:
+  {topic}: {{no_such_setting: 1}}
+users:
+  the-admin: {{role: viewer}}
+  eve: {{role: emperor}}
+alert_rules:
+  odd: {{figure: no-such, above: 1}}
+  silent: {{figure: {_figure()}, above: 1, channels: [nobody]}}
+"""
+    page = content(admin.post("/system/definitions/", {"text": text, "step": "preview"}))
+    assert page.count('class="chip bad"') == 6
+    content(admin.post("/system/definitions/", {"text": text, "step": "apply"}))
+    assert broker.topic_settings(f"{topic}-fine")
+    assert User.objects.get(username="the-admin").role == "admin", "the last administrator stays one"
+    assert not User.objects.filter(username="eve").exists()
+    entry = AuditEntry.objects.latest("id")
+    assert (entry.result, entry.after["failed"], entry.after["refused"]) == ("failed", 1, 6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "x", "[]", "rocketbox: 2", "topics: {}", "rocketbox: 1\nplanets: {}", "rocketbox: 1\ntopics: [a]",
+        "rocketbox: 1\ntopics: {a: 1}", "rocketbox: 1\ntopics: {a: {b: {c: 1}}}",
+        "rocketbox: 1\ntopics: {a: {}, a: {}}",
+        "rocketbox: 1\ntopics: !!python/object/apply:os.system ['touch /tmp/taken']",
+        "rocketbox: 1\ntopics: &a {x: {}}\ngroups: *a", "rocketbox: 1\ntopics:\n\t- x", "rocketbox: 1\n1: 2",
+        "rocketbox: 1\ntopics: {? [a] : {}}", "[" * 5000, "rocketbox: 1\ntopics: {a: {kind: \x00}}",
+    ],
+)  # fmt: skip
+def test_what_is_no_definition_is_said_in_the_form(admin, text):
+    answer = admin.post("/system/definitions/", {"text": text, "step": "preview"})
+    assert answer.status_code == 422, answer.content.decode()
+    assert not AuditEntry.objects.exists()
+
+
+def test_who_may(admin, client_as):
+    assert client_as("operator").get("/system/definitions/file/").status_code == 403
+    age_login(admin)
+    assert admin.post("/system/definitions/", {"text": "rocketbox: 1"}).headers["Location"].startswith("/confirm/")
