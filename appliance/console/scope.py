@@ -28,7 +28,14 @@ OWN = frozenset(
 )
 # The address's `name` is a topic's, or a group's.
 OF_A_TOPIC = frozenset(("topic", "topic_edit", "topic_delete"))
-OF_A_GROUP = frozenset(("group", "group_edit", "group_delete", "dead_letters"))
+OF_A_GROUP = frozenset(
+    (
+        *("group", "group_edit", "group_delete", "dead_letters"),
+        *("group_now", "group_diagnosis", "group_pause", "group_resets", "group_reset_done", "group_reset_progress"),
+        # These look at the topics, too.
+        *("group_reset", "group_reset_undo"),
+    )
+)
 # Lists that `cut` cuts.
 LISTS = frozenset(("topics", "groups", "dead_letter_groups"))
 
