@@ -17,6 +17,9 @@ OIDC = PUBLIC | {
 }
 
 
+_ADDRESSES = ("10.0.0.2", "10.0.0.3", "fd00::7", "fd01::7", "::ffff:10.0.0.2", "x", "")
+
+
 def sign_in(environment) -> SignInOptions:
     return load([], environment)[1].sign_in
 
@@ -38,7 +41,8 @@ def test_a_provider_from_a_file(tmp_path):
     file = tmp_path / "rocketbox.toml"
     file.write_text(
         '[console]\npublicUrl = "https://mq.example.org"\noidcIssuer = "https://id.example.org"\n'
-        'oidcClientId = "rocketbox"\noidcRoles = ["mq-admins=admin", "a=b=viewer"]\noidcAllowedDomains = ["example.org"]\n'
+        'oidcClientId = "rocketbox"\n'
+        'oidcRoles = ["mq-admins=admin", "a=b=viewer"]\noidcAllowedDomains = ["example.org"]\n'
     )
     options = load(["-c", str(file)], {})[1].sign_in.oidc
     assert options.roles == (("mq-admins", "admin"), ("a=b", "viewer"))
