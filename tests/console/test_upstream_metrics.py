@@ -86,8 +86,6 @@ def test_each_name_of_upstream_is_there_with_its_type_and_labels_or_absent(livel
     assert {name: found.types[name] for name in PRESENT} == {name: one["type"] for name, one in PRESENT.items()}
     ours = {"rocketbox_metrics_pairs_left_out"}
     assert set(found.types) - ours == set(PRESENT), "a name that the list does not know, or calls absent"
-        "a name that the list does not know, or calls absent"
-    )
 
 
 def test_the_figures_are_those_of_the_broker(lively):
