@@ -164,3 +164,16 @@ def test_the_password_is_asked_for_again_before_a_topic_goes(client_as, broker, 
 def test_the_systems_topics_are_not_deleted(client_as, broker):
     response = client_as("admin").post("/topics/TBW102/delete/", {"name": "TBW102"})
     assert response.status_code == 400
+
+
+def test_queues_that_nobody_could_read_are_refused_unless_forced_and_told_on_the_topics_page(client_as, broker):
+    operator = client_as("operator")
+    form = NEW | {"name": "unread", "kind": "NORMAL", "write_queues": "8", "step": "apply"}
+    refused = operator.post("/create/topic/", form)
+    assert refused.status_code == 409
+    assert "Messages that are sent to queues 3 to 7 can be read by nobody." in refused.content.decode()
+    assert AuditEntry.objects.filter(action="topic.create", target="unread").get().result == "refused"
+    assert operator.post("/create/topic/", form | {"force": "yes"}).headers["Location"] == "/topics/unread/"
+    page = operator.get("/topics/unread/").content.decode()
+    assert "It has 8 write queues and 3 read queues" in page
+    assert 'href="/topics/unread/history/"' in page

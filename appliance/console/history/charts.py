@@ -14,7 +14,7 @@ from .series import History, series
 WIDTH, HEIGHT = 760, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 752, 12, 190
 #: Steps of a plot: each is a place to hover over, and a row of the table.
-POINTS = 96
+POINTS = 72
 #: A small plot without axes.
 SPARK_WIDTH, SPARK_HEIGHT, SPARK_POINTS = 200, 34, 60
 
