@@ -224,6 +224,18 @@ def test_an_option_is_set_and_unset(server):
     assert "fileReservedTimes" in refused(server, 3, "config", "set", "fileReservedTimes", "80")
 
 
+def test_definitions_go_out_and_in(server, tmp_path):
+    text = rocketbox(server, "config", "definitions", "export").stdout
+    assert text.startswith("# RocketBox")
+    path = tmp_path / "definitions.yaml"
+    path.write_text("rocketbox: 1\ntopics: {defined: {read_queues: 3, write_queues: 3}}\n")
+    would = json.loads(rocketbox(server, "config", "definitions", "import", str(path), "--dry-run", "--json").stdout)
+    assert [one["act"] for one in would["items"]] == ["create"]
+    done = json.loads(rocketbox(server, "config", "definitions", "import", str(path), "--json").stdout)
+    assert [one["act"] for one in done["items"]] == ["done"]
+    assert "defined:" in rocketbox(server, "config", "definitions", "export").stdout
+
+
 def test_a_token_that_stays_is_made_used_and_disabled(server):
     made = asked(server, "token", "create", "ci", "--role", "operator", **HERE)
     token = {"ROCKETBOX_TOKEN": made["secret"]}
