@@ -31,14 +31,15 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox health [options]    is the server with these options ready?
        rocketbox doctor [options]    check the whole installation, and say what to do
        rocketbox store inspect|verify|export DIR     read a store without a broker
-       rocketbox topic|group|message|dlq|delayed|transaction|token|config|job VERB [--json]
+       rocketbox topic|group|message|dlq|delayed|transaction|user|token|config|job VERB [--json]
                                      what the console does, from a shell; VERB --help
        rocketbox backup TARGET [options]     copy the data directory, running or not; --check one
        rocketbox restore BACKUP --into DIR   make a data directory of a backup
+       rocketbox bundle FILE.zip [options]   what somebody needs who helps from afar, without secrets
        rocketbox --version"""
 
 # Commands that speak to a running server; `commands/remote/table.py` has them.
-REMOTE = ("topic", "group", "message", "dlq", "delayed", "transaction", "token", "config", "job")
+REMOTE = ("topic", "group", "message", "dlq", "delayed", "transaction", "user", "token", "config", "job")
 
 # Exit status of a start that is refused, and of a wrong command line.
 EXIT_REFUSED = 2
@@ -59,10 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if command == "openapi":
         return _openapi()
-    if command in ("user", "audit", "health", "doctor", "store", "backup", "restore"):
-        return _run_small(command, arguments[1:])
-    if command in REMOTE:
+    if command in REMOTE and arguments[:2] != ["user", "reset-password"]:
         return _run_small("remote.run", arguments[1:], command)
+    if command in ("user", "audit", "health", "doctor", "store", "backup", "restore", "bundle"):
+        return _run_small(command, arguments[1:])
     if command != "serve":
         print(f"rocketbox: there is no command {command!r}.\n{USAGE}" if command else USAGE, file=sys.stderr)
         return EXIT_REFUSED

@@ -230,8 +230,8 @@ class FilterIn(In):
 class ArchiveIn(In):
     """Which dead letters: all there are; those of a time, a filter; or `offsets`, pairs of queue id and offset."""
 
-    from_ms: Annotated[int, Field(ge=0, lt=(1 << 63) - 1)] | None = None
-    to_ms: Annotated[int, Field(ge=0, lt=(1 << 63) - 1)] | None = None
+    from_ms: Moment | None = None
+    to_ms: Moment | None = None
     filter: FilterIn | None = None
     offsets: (
         Annotated[

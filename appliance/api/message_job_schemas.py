@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from .schemas import In
+from .times import Moment
 
 
 class ExportIn(In):
@@ -14,8 +15,8 @@ class ExportIn(In):
     with body and properties, so that they can be imported again; else only where they are."""
 
     queue_id: int | None = Field(None, ge=0, lt=1 << 31)
-    from_ms: int | None = Field(None, ge=0, lt=1 << 63)
-    to_ms: int | None = Field(None, ge=0, lt=1 << 63)
+    from_ms: Moment | None = None
+    to_ms: Moment | None = None
     filter: str = Field("", max_length=4096, description="As of GET /topics/{topic}/messages.")
     format: Literal["ndjson", "csv"] = "ndjson"
     bodies: bool = False

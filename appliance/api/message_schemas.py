@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, Field, model_validator
 
-from .schemas import In, Out, PageOut, SentenceOut, Text
+from .schemas import In, Out, PageOut, SentenceOut, Text, flattened
 from .times import Moment
 
 
@@ -157,12 +157,11 @@ class DeliveryOut(Out):
     why: SentenceOut
 
 
-class MessageOut(Out):
+class MessageOut(MessageRowOut):
     """A message without its body. properties: as stored, the broker's own included. transaction: none, prepared,
     committed or rolled back. story_notes: what may be missing from the story. deliveries_since_ms: how far back
     deliveries are kept."""
 
-    row: MessageRowOut
     properties: dict[Text, Text]
     flag: int
     sys_flag: int
@@ -176,6 +175,11 @@ class MessageOut(Out):
     story_notes: list[SentenceOut]
     deliveries_since_ms: int | None
     groups: list[DeliveryOut]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_detail(cls, detail: Any) -> Any:
+        return flattened(detail, cls, MessageRowOut)
 
 
 class BodyOut(Out):

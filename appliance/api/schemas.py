@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from .problems import clean
+from .times import Moment
 
 
 def _printable(value: Any) -> Any:
@@ -36,6 +37,13 @@ class In(BaseModel):
 def not_given() -> Any:
     """The default of a field that may be left out but not be null."""
     return None
+
+
+def flattened(value: Any, shape: type[BaseModel], of_row: type[BaseModel]) -> Any:
+    """A snapshot whose list row stands in its `row`, as one object: clients need not know which half a field is in."""
+    if isinstance(value, dict):
+        return value
+    return {name: getattr(value.row if name in of_row.model_fields else value, name) for name in shape.model_fields}
 
 
 class SentenceOut(Out):
@@ -430,7 +438,7 @@ class MuteIn(In):
 
     key: str = Field(max_length=1200)
     reason: str = Field(max_length=300)
-    until_ms: int = Field(ge=0, le=(1 << 63) - 1)
+    until_ms: Moment
 
 
 class BrokerOut(Out):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from .offset_schemas import OffsetResetOut
-from .schemas import ChangeOut, In, Out, PageOut, SentenceOut, Text, not_given
+from .schemas import ChangeOut, In, Out, PageOut, SentenceOut, Text, flattened, not_given
 
 Kind = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED"]
 
@@ -241,15 +241,19 @@ class ConflictOut(Out):
     versions: list[SubscriptionVersionOut]
 
 
-class GroupOut(Out):
+class GroupOut(GroupRowOut):
     """A group. settings: null when it was never configured and only has offsets or clients."""
 
-    row: GroupRowOut
     settings: GroupSettingsOut | None
     consume_type: Text | None
     consume_from: Text | None
     subscriptions: list[SubscriptionOut]
     conflicts: list[ConflictOut]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_detail(cls, detail: Any) -> Any:
+        return flattened(detail, cls, GroupRowOut)
 
 
 class GroupClientList(Out):

@@ -32,6 +32,9 @@ OF_A_GROUP = frozenset(
     (
         *("group", "group_edit", "group_delete", "dead_letters", "replay_create"),
         *("group_retries", "group_retries_act", "group_retries_done"),
+        *("group_now", "group_diagnosis", "group_pause", "group_resets", "group_reset_done", "group_reset_progress"),
+        # These look at the topics, too.
+        *("group_reset", "group_reset_undo"),
     )
 )
 # They ask for themselves: what their address names tells which group it is about.

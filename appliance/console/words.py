@@ -11,6 +11,11 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 WORDS: dict[str, str | Promise] = {
+    # how a session began
+    "password": _("password"),
+    "oidc": _("OpenID Connect"),
+    "proxy": _("proxy"),
+    "set-up": _("set-up"),
     # what needs a person
     "act": _("act today"),
     "stuck": _("stuck"),
@@ -99,6 +104,7 @@ WORDS: dict[str, str | Promise] = {
     # what is wrong with a group
     "consumption_off": _("paused"),
     "no_consumer": _("no client connected"),
+    "nobody_pulls": _("clients pull nothing"),
     "subscriptions_differ": _("subscriptions differ"),
     "expression": _("filter lets nothing through"),
     "silent_lock": _("queue locked, nobody pulls"),
@@ -150,6 +156,25 @@ WORDS: dict[str, str | Promise] = {
     "section_groups": _("Consumer groups"),
     "section_users": _("Users"),
     "section_alert_rules": _("Alert rules"),
+    # a support bundle
+    "the program and the machine": _("the program and the machine"),
+    "the checks of the page System": _("the checks of the page System"),
+    "the options in force, and their defaults": _("the options in force, and their defaults"),
+    "the figures of /metrics": _("the figures of /metrics"),
+    "topics: names, queues, how many messages": _("topics: names, queues, how many messages"),
+    "consumer groups: names, lag, clients": _("consumer groups: names, lag, clients"),
+    "names, lengths and times of files, no contents": _("names, lengths and times of files, no contents"),
+    "the newest lines of the log": _("the newest lines of the log"),
+    "message bodies, keys and properties": _("message bodies, keys and properties"),
+    "passwords and their hashes, API tokens, sessions, second factors": _(
+        "passwords and their hashes, API tokens, sessions, second factors"
+    ),
+    "the keys of sessions and of the audit log": _("the keys of sessions and of the audit log"),
+    "the audit log, users and their names": _("the audit log, users and their names"),
+    "addresses and secrets of alert channels": _("addresses and secrets of alert channels"),
+    "user names and passwords in URLs, and what follows a ? in them": _(
+        "user names and passwords in URLs, and what follows a ? in them"
+    ),
     "15m": _("15 minutes"),
     "2h": _("2 hours"),
     "1d": _("1 day"),
@@ -198,6 +223,7 @@ EVIDENCE: dict[str, str | Promise] = {
 ADVICE: dict[str, str | Promise] = {
     "consumption_off": _("Resume the group when its clients may go on."),
     "no_consumer": _("Start a consumer of the group; it goes on from the committed offsets."),
+    "nobody_pulls": _("Ask a client what it does: it may be suspended, or its pulls are refused and its log says so."),
     "subscriptions_differ": _("Give all clients of the group the same subscription, or two groups."),
     "expression": _("Look at the expression that the clients subscribe with."),
     "silent_lock": _("Ask the client what it does; when it is gone, the lock ends by itself and another takes over."),
@@ -314,6 +340,10 @@ SENTENCES: dict[str, str] = {
     "unreadable_writes": gettext_noop("Messages that are sent to queues %(first)d to %(last)d can be read by nobody."),
     "more_needs": gettext_noop("More groups that need a look: %(count)d."),
     "diag_consumption_off": gettext_noop("Consumption is switched off: its consumers get no messages."),
+    "diag_nobody_pulls": gettext_noop(
+        "Its clients are connected, and have pulled none of the messages that wait for %(seconds)d s; "
+        "messages waiting: %(count)d."
+    ),
     "diag_no_consumer": gettext_noop("No consumer is connected; messages waiting: %(count)d."),
     "diag_expression_wrong": gettext_noop(
         "What its clients filter %(topic)s by is refused, and so are their pulls: %(reason)s."

@@ -63,8 +63,8 @@ def test_progress_members_and_what_they_subscribe_to(viewer, running, group, top
     running.join("client-b", group, topic, "B")
     running.sample()
     detail = answer_of(viewer.get(f"/groups/{group}"))
-    assert detail["row"]["lag"] == 2
-    assert detail["row"]["conflict"]
+    assert detail["lag"] == 2
+    assert detail["conflict"]
     assert {version["expression"] for version in detail["conflicts"][0]["versions"]} == {"A", "B"}
     progress = answer_of(viewer.get(f"/groups/{group}/progress"))["items"]
     second = next(row for row in progress if (row["topic"], row["queue_id"]) == (topic, 2))
@@ -79,7 +79,7 @@ def test_progress_members_and_what_they_subscribe_to(viewer, running, group, top
 def test_what_is_unknown_is_null_with_its_reason(viewer, running, group, topic):
     running.put(topic, b"a")
     running.join("viewer-of-all", group, topic, model="BROADCASTING")
-    row = answer_of(viewer.get(f"/groups/{group}"))["row"]
+    row = answer_of(viewer.get(f"/groups/{group}"))
     assert row["lag"] is None
     assert row["lag_why"]["code"] == "broadcast_keeps_offsets"
 

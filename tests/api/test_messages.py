@@ -65,7 +65,7 @@ def test_one_message_by_either_reference_without_its_body(viewer, running, topic
     row = answer_of(viewer.get(f"/topics/{topic}/messages"))["items"][0]
     for ref in (row["offset_id"], f"{topic}/3/0"):
         response = viewer.get(f"/messages/{ref}")
-        assert answer_of(response)["row"]["physical_offset"] == row["physical_offset"]
+        assert answer_of(response)["physical_offset"] == row["physical_offset"]
         assert b"the secret" not in response.content
         assert base64.b64encode(b"the secret") not in response.content
     for ref in (f"{topic}/3/1", f"{topic}/9/0", "0" * 32):
@@ -118,7 +118,7 @@ def test_a_test_message_is_sent_and_found(operator, by_token, topic):
     assert (sent["status"], sent["queue_id"], sent["queue_offset"]) == ("SEND_OK", 2, 0)
     reader = by_token("viewer", "may_read_bodies")
     message = answer_of(reader.get(f"/messages/{sent['offset_id']}"))
-    assert (message["row"]["tags"], message["row"]["keys"]) == ("paid", ["k1", "k2"])
+    assert (message["tags"], message["keys"]) == ("paid", ["k1", "k2"])
     assert message["properties"]["colour"] == "red"
     assert answer_of(reader.get(f"/messages/{topic}/2/0/body"))["data"] == "héllo"
     entry = AuditEntry.objects.get(action="message.send")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -123,6 +124,23 @@ def test_a_body_takes_either_form(operator, topic):
         operator.post(f"/topics/{topic}/messages", body | {"deliver_at_ms": True}), 422, "invalid_input"
     )
     assert problem["errors"][0]["field"] == "deliver_at_ms"
+
+
+def test_every_time_that_is_asked_for_may_be_written_so():
+    described = openapi()
+    asked = [
+        (f"{one.method} {one.path}", parameter["name"], parameter["schema"])
+        for one in operations()
+        for parameter in described["paths"][one.path][one.method.lower()]["parameters"]
+    ]
+    asked += [
+        (shape, name, schema) for shape, found in described["components"]["schemas"].items()
+        if re.search("(In|Patch)$", shape) for name, schema in found.get("properties", {}).items()
+    ]  # fmt: skip
+    times = [one for one in asked if re.fullmatch(r"(.*_)?at_ms|(from|to|until|begin)(_ms)?", one[1])]
+    times = [one for one in times if one[1] != "to" or "enum" not in one[2]]
+    assert len(times) > 10
+    assert not [(where, name) for where, name, schema in times if '"date-time"' not in json.dumps(schema)]
 
 
 # --- words

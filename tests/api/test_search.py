@@ -70,4 +70,4 @@ def test_names_places_and_unique_ids(viewer, running, topic):
     assert topic in found["topic_names"]
     assert found["place_note"] is None
     assert answer_of(viewer.get(f"/search?q={topic}/1/99"))["place_note"]["code"] == "place_behind_end"
-    assert answer_of(viewer.get(f"/messages/{sent.unique_id.lower()}"))["row"]["offset_id"] == sent.offset_id
+    assert answer_of(viewer.get(f"/messages/{sent.unique_id.lower()}"))["offset_id"] == sent.offset_id

@@ -209,4 +209,4 @@ def test_names_with_percent_signs_are_found(viewer, running):
     running.put(name, b"again")
     assert answer_of(viewer.get(f"/topics/{encoded(name)}"))["name"] == name
     assert answer_of(viewer.get(f"/topics/{encoded(name)}/messages"))["items"][0]["topic"] == name
-    assert answer_of(viewer.get(f"/groups/{encoded('Percent%Group')}"))["row"]["name"] == "Percent%Group"
+    assert answer_of(viewer.get(f"/groups/{encoded('Percent%Group')}"))["name"] == "Percent%Group"

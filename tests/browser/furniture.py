@@ -163,13 +163,17 @@ def pages(ids: dict[str, str]) -> list[str]:
         message, message + "content/", message + "raw/", f"/messages/{ids['long']}/", f"/messages/{ids['dead']}/",
         *(f"/messages/{ids[kind]}/content/" for kind in ("zlib", "gzip", "broken", "binary", "text")),
         f"/messages/{ids['zstd']}/content/?as=hex", "/messages/send/?topic=orders",
+        f"/messages/send/?from={ids['hostile']}", f"/messages/send/?from={ids['binary']}", message + "run/",
+        "/messages/tail/", "/messages/tail/?topic=orders", "/messages/tail/?topic=orders&expression=a+%3E", "/connect/",
+        "/connect/?topic=" + quote(MARKUP),
         "/messages/?topic=orders&filter=tag+%3D+'nobody'", "/messages/?topic=orders&filter=tag+%3D",
         "/messages/export/?topic=orders", "/messages/import/?topic=orders",
         "/system/", "/system/checks/", "/system/config/", "/system/config/?q=no-such", "/system/config/change/",
         "/system/log/", "/system/log/?q=no-such", "/system/audit/", "/system/audit/?q=no-such",
         "/jobs/", "/jobs/?state=failed",
         "/system/users/", "/system/users/new/", "/system/users/1/", "/system/tokens/", "/system/tokens/new/",
-        "/account/", "/confirm/", "/api/v1/docs", "/no-such-page/",
+        "/account/", "/account/second-factor/", "/account/codes/no-such/", "/system/users/1/made/no-such/",
+        "/system/users/?q=no-such", "/confirm/", "/api/v1/docs", "/no-such-page/",
     ]  # fmt: skip
     return found + [f"/{table}/{segment(name)}/" for name in ODD_NAMES for table in ("topics", "groups")]
 

@@ -87,6 +87,8 @@ PAGES: dict[str, list[str]] = {
     "replay": ["/replays/{replay}/", "/replays/{replay}/?result=failed"],
     "replay_progress": ["/replays/{replay}/progress/"],
     "backups": ["/system/backups/"],
+    "support_bundle": ["/system/bundle/", "/system/bundle/?show=log.txt"],
+    "support_bundle_file": ["/system/bundle/file/"],
     "definitions": ["/system/definitions/"],
     "definitions_file": ["/system/definitions/file/"],
     "delayed": ["/delayed/", "/delayed/?span=7d&show=retries", "/delayed/?q=no-such", "/delayed/?level=0&topic=no"],
@@ -115,7 +117,8 @@ PAGES: dict[str, list[str]] = {
     "message_content": ["/messages/{small}/content/", "/messages/{large}/content/?as=hex", "/messages/{dead}/content/"],
     "message_raw": ["/messages/{large}/raw/"],
     "message_download": ["/messages/{large}/download/"],
-    "send_message": ["/messages/send/", "/messages/send/?topic=orders"],
+    "send_message": ["/messages/send/", "/messages/send/?topic=orders", "/messages/send/?from={large}"],
+    "message_run": ["/messages/{small}/run/", "/messages/{dead}/run/"],
     "connect": ["/connect/", "/connect/?topic=orders&language=go"],
     "message_tail": ["/messages/tail/", "/messages/tail/?topic=orders&tags=a"],
     "message_export": ["/messages/export/", "/messages/export/?topic=orders&filter=tag+%3D+%27a%27"],
@@ -130,12 +133,16 @@ PAGES: dict[str, list[str]] = {
     "job": ["/jobs/{job}/"],
     "job_progress": ["/jobs/{job}/progress/"],
     "audit": ["/system/audit/", "/system/audit/?q=no-such"],
-    "users": ["/system/users/"],
+    "users": ["/system/users/", "/system/users/?q=no-such&role=viewer&state=disabled&sort=-last_sign_in"],
     "user": ["/system/users/1/"],
     "user_create": ["/system/users/new/"],
     "tokens": ["/system/tokens/"],
     "token_create": ["/system/tokens/new/"],
     "account": ["/account/"],
+    "second_factor": ["/account/second-factor/"],
+    # What was shown once.
+    "second_factor_codes": ["/account/codes/no-such/"],
+    "user_secret": ["/system/users/1/made/no-such/"],
     "confirm_password": ["/confirm/"],
     "api_docs": ["/api/v1/docs"],
     "openapi": ["/api/v1/openapi.json"],
@@ -153,6 +160,20 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     "login": ("/login/", 302),
     # They change something and take a POST only.
     "logout": ("/logout/", 405),
+    "login_code": ("/login/code/", 302),
+    # No provider is set up.
+    "login_oidc": ("/login/oidc/", 404),
+    "login_oidc_back": ("/login/oidc/back/", 404),
+    # A link that nobody made.
+    "set_password": ("/password/no-such/", 404),
+    "set_time_zone": ("/account/time-zone/", 405),
+    "second_factor_off": ("/account/second-factor/off/", 405),
+    "session_end": ("/account/sessions/end/", 405),
+    "second_factor_rule": ("/system/users/second-factor/", 405),
+    "user_second_factor_off": ("/system/users/1/second-factor/", 405),
+    "user_end_sessions": ("/system/users/1/sessions/", 405),
+    # There is no token of that number.
+    "token_created": ("/system/tokens/1/made/no-such/", 404),
     "set_language": ("/language/", 405),
     "system_clean": ("/system/clean/", 405),
     "client_ask": ("/clients/no-such/ask/", 405),
@@ -209,8 +230,9 @@ DOWNLOADS = {
     "group": ("/groups/billing/?format=csv", "topic"),
     "group_resets": ("/groups/late/resets/?format=csv", "id"),
     "group_reset_done": ("/groups/late/resets/{reset}/?format=csv", "topic"),
-    "dead_letters": ("/dead-letters/shipping/?format=csv", "dead_since_ms"),
-    "group_retries": ("/groups/late/retries/?format=csv", "due_ms"),
+    "dead_letters": ("/dead-letters/shipping/?format=csv", "dead_since"),
+    "group_retries": ("/groups/late/retries/?format=csv", "due"),
+    "users": ("/system/users/?format=csv", "name"),
     "audit": ("/system/audit/?format=csv", "id"),
     "jobs": ("/jobs/?format=csv", "job"),
     "messages": ("/messages/?topic=orders&format=csv", "topic"),
@@ -220,6 +242,11 @@ DOWNLOADS = {
 #: each of them besides.
 OPERATIONS: dict[str, list[str]] = {
     "me": ["/me"],
+    "me/sessions": ["/me/sessions"],
+    "users": ["/users", "/users?limit=1", "/users?q=no-such&role=viewer&state=disabled&sort=-name"],
+    "users/<username>": ["/users/root"],
+    "users/<username>/sessions": ["/users/root/sessions"],
+    "system/second-factor": ["/system/second-factor"],
     "tokens": ["/tokens"],
     "audit": ["/audit", "/audit?limit=1"],
     "jobs": ["/jobs", "/jobs?limit=1", "/jobs?kind=audit-check"],
@@ -265,6 +292,8 @@ OPERATIONS: dict[str, list[str]] = {
     "replays/<job>": ["/replays/{replay}"],
     "replays/<job>/results": ["/replays/{replay}/results"],
     "system/backups": ["/system/backups"],
+    "system/bundle": ["/system/bundle"],
+    "system/bundle/file": [],
     "system/backups/<name>/file": [],
     "system/definitions/file": [],
     "delayed": ["/delayed", "/delayed?q=no-such", "/delayed?limit=1&level=0"],
@@ -535,7 +564,7 @@ def test_a_group_far_behind_shows_its_lag_and_is_on_the_front_page(house: FullHo
     assert [row["committed"] for row in queues] == [2, 1, 2, 2], "the reset is in force, fetched or not"
     assert all(row["lag"] == row["max_offset"] - row["committed"] > 0 for row in queues)
     lag = sum(row["lag"] for row in queues)
-    assert house.visitor.json("/groups/late")["row"]["lag"] == lag
+    assert house.visitor.json("/groups/late")["lag"] == lag
     assert f"{lag} messages behind" in house.visitor.get("/groups/late/").text
     assert {"group": "late", "lag": lag} in [
         {"group": row["group"], "lag": row["lag"]} for row in house.visitor.json("/broker")["behind"]

@@ -325,3 +325,13 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path):
     command = f"{sys.executable} -m appliance.main doctor --data-dir {tmp_path} | true"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert ran.stderr == ""
+
+
+def test_an_address_for_clients_on_which_nobody_listens_is_told(tmp_path):
+    options = ["--data-dir", str(tmp_path / "data"), "--broker-port", str(free_port()), "--namesrv-port", "0"]
+    [line] = told([*options, "--advertise", "10.1.2.3"], "address", "warn")
+    assert "10.1.2.3" in line.text
+    assert "--bind" in line.advice
+    assert not told([*options, "--advertise", "10.1.2.3", "--bind", "127.0.0.1"], "address", "ok")
+    assert all("so they cannot connect" not in one.text for one in told([*options, "--bind", "0.0.0.0"], "address"))
+    assert not told(options, "address")

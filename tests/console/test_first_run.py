@@ -132,6 +132,20 @@ def test_the_programs_hold_the_running_servers_address(client, engine, link):
             assert "mq.example.org:19876" in text
 
 
+@pytest.mark.parametrize(
+    ("bind", "host", "needed"),
+    [("127.0.0.1", "10.1.2.3", True), ("0.0.0.0", "10.1.2.3", False), ("127.0.0.1", "127.0.0.1", False)],
+)
+def test_an_address_that_the_ports_do_not_listen_on_is_named_with_the_way_out(client, serve, link, bind, host, needed):
+    serve(bind=bind)
+    client.post(f"{link}administrator/", NEW)
+    tried = client.get("/setup/address/", {"host": host}).content.decode()
+    assert ("--bind 0.0.0.0" in tried) == needed
+    client.post("/setup/address/", {"host": host})
+    told = client.get("/setup/message/").content.decode()
+    assert ("--bind 0.0.0.0" in told) == needed
+
+
 def test_the_environment_names_the_administrator_only_while_there_is_none(db):
     set_up.create_from_environment({"ADMIN_USER": "root", "ADMIN_PASSWORD": "first password"})
     assert User.objects.get().check_password("first password")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.engine.host_port import host_of, join_host_port, local_host, split_host_port
+from appliance.engine.host_port import cannot_reach, host_of, join_host_port, local_host, split_host_port
 
 PAIRS = [("127.0.0.1:9876", ("127.0.0.1", 9876)), ("[::1]:9876", ("::1", 9876)), ("mq.example:0", ("mq.example", 0))]
 
@@ -25,3 +25,25 @@ def test_the_host_alone_has_no_brackets():
 
 def test_what_listens_everywhere_is_reached_over_the_loopback():
     assert [local_host(bind) for bind in ("0.0.0.0", "::", "", "::1")] == ["127.0.0.1"] * 3 + ["::1"]
+
+
+@pytest.mark.parametrize(
+    ("host", "bind", "lost"),
+    [
+        ("10.1.2.3", "127.0.0.1", True),
+        ("mq.example.org", "127.0.0.1", True),
+        ("mq.example.org", "::1", True),
+        ("10.1.2.3", "localhost", True),
+        ("127.0.0.1", "10.1.2.3", True),
+        ("127.0.0.2", "127.0.0.1", True),
+        ("127.0.0.1", "127.0.0.1", False),
+        ("localhost", "127.0.0.1", False),
+        ("10.1.2.3", "0.0.0.0", False),
+        ("10.1.2.3", "::", False),
+        ("10.1.2.3", "10.1.2.3", False),
+        ("203.0.113.7", "10.1.2.3", False),  # translated on the way
+        ("mq.example.org", "10.1.2.3", False),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_known_where_the_texts_tell(host, bind, lost):
+    assert cannot_reach(host, bind) == lost

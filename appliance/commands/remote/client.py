@@ -63,7 +63,9 @@ class Server:
         headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
         data = None
         if body is not None:
-            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+            is_lines = isinstance(body, bytes)
+            data = body if is_lines else json.dumps(body).encode()
+            headers["Content-Type"] = "application/x-ndjson" if is_lines else "application/json"
         connection = kind(parts.hostname or "", parts.port, timeout=LIMIT_S)
         try:
             try:

@@ -118,8 +118,8 @@ def parse(noun: str, words: Sequence[str]) -> Command:
             raise StartError(f"{flag} means nothing to rocketbox {verb.name}.")
     for pair in verb.fixed.split():
         name, _, text = pair.partition("=")
-        value = text.format(**command.arguments) if "{" in text else text
-        (command.body if command.method != "GET" else command.query)[name] = value
+        said: Any = text.format(**command.arguments) if "{" in text else {"true": True, "false": False}.get(text, text)
+        (command.body if command.method != "GET" else command.query)[name] = said
     return command
 
 
@@ -168,7 +168,7 @@ def _no_option(name: str, known: Sequence[str]) -> StartError:
 
 def _verb_of(noun: str, words: Sequence[str]) -> Verb:
     verbs = {verb.name.partition(" ")[2]: verb for verb in VERBS if verb.noun == noun}
-    word = words[0] if words else ""
+    word = " ".join(words[:2]) if " ".join(words[:2]) in verbs else words[0] if words else ""
     if word not in verbs:
         near = get_close_matches(word, verbs, n=1)
         more = f"do you mean {near[0]}?" if near else f"there are {', '.join(verbs)}."
@@ -253,7 +253,7 @@ def _done(command: Command, found: Server) -> int:
         return 0
     if command.method == "GET" and verb.waits:
         return _wait(command, found, command.path)
-    body: dict[str, Any] | None = None
+    body: dict[str, Any] | bytes | None = None
     if verb.shape:
         body = SHAPES[verb.shape](command.arguments, command.body, command.given)
     elif command.method in ("POST", "PATCH") and (command.body or verb.body or verb.fixed):

@@ -15,20 +15,35 @@ Arguments = dict[str, str]
 Fields = dict[str, Any]
 
 #: Options of the shapes, beside those of the table.
-OPTIONS = {"message": ("--text", "--file"), "waiting": ("--unique-id",), "half": ("--unique-id",), "option": ()}
+OPTIONS = {
+    "message": ("--text", "--file"),
+    "waiting": ("--unique-id",),
+    "half": ("--unique-id",),
+    "option": (),
+    "definitions": (),
+    "lines": ("--file",),
+}
 
 
 def message(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
     """The body of a message: text, or any bytes of a file or of standard input."""
     if "--text" in given:
         return {"body": {"encoding": "text", "data": given["--text"]}, **fields}
-    try:
-        data = Path(given["--file"]).read_bytes() if "--file" in given else sys.stdin.buffer.read()
-    except OSError as error:
-        raise StartError(
-            f"{given.get('--file', 'Standard input')} cannot be read: {error.strerror or error}."
-        ) from None
+    data = _bytes_given(given)
     return {"body": {"encoding": "base64", "data": base64.b64encode(data).decode()}, **fields}
+
+
+def lines(arguments: Arguments, fields: Fields, given: dict[str, str]) -> bytes:
+    """NDJSON as it is."""
+    return _bytes_given(given)
+
+
+def _bytes_given(given: dict[str, str]) -> bytes:
+    try:
+        return Path(given["--file"]).read_bytes() if "--file" in given else sys.stdin.buffer.read()
+    except OSError as error:
+        source = given.get("--file", "Standard input")
+        raise StartError(f"{source} cannot be read: {error.strerror or error}.") from None
 
 
 def waiting(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
@@ -59,10 +74,23 @@ def option(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Field
     return {arguments["name"]: value if isinstance(value, bool | int) else text}
 
 
+def definitions(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
+    """The text of a file, or of standard input."""
+    name = arguments["file"]
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return {"text": data.decode()}
+    except OSError as error:
+        raise StartError(f"{name} cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise StartError(f"{name} is no UTF-8 text.") from None
+
+
 def _unique_id(given: dict[str, str]) -> Fields:
     return {"unique_id": given["--unique-id"]} if "--unique-id" in given else {}
 
 
-SHAPES: dict[str, Callable[[Arguments, Fields, dict[str, str]], Fields]] = {
-    "message": message, "waiting": waiting, "half": half, "option": option,
+SHAPES: dict[str, Callable[[Arguments, Fields, dict[str, str]], Fields | bytes]] = {
+    "message": message, "waiting": waiting, "half": half, "option": option, "definitions": definitions,
+    "lines": lines,
 }  # fmt: skip

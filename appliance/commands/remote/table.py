@@ -51,6 +51,7 @@ class Verb:
 _PAGE = "limit:int cursor"
 _TIMES = "from:time to:time"
 _TOPIC = "kind read_queues:int write_queues:int readable:bool writable:bool order:bool"
+_RIGHTS = "role may_read_bodies:bool may_export:bool topic_pattern group_pattern"
 _GROUP = (
     "consume_enable:bool consume_broadcast_enable:bool consume_message_orderly:bool retry_queue_nums:int "
     "retry_max_times:int"
@@ -104,6 +105,12 @@ VERBS = (
          body="tags keys=key:list properties=property:pairs queue_id=queue:int delay_level:int deliver_at_ms=at:time "
          "half_of",
          shape="message"),
+    Verb("message export TOPIC", "POST /topics/{topic}/exports",
+         "Write messages to a file, as a job; --wait, then `job fetch`.",
+         body="from_ms=from:time to_ms=to:time queue_id=queue:int filter format bodies:bool", waits="job"),
+    Verb("message import TOPIC", "POST /topics/{topic}/imports",
+         "Send the messages of an NDJSON file (--file, or standard input), as a job.", query="rate:int", dry_run=True,
+         shape="lines", waits="job"),
     # --- dead letters
     Verb("dlq list", "GET /dead-letters", "Groups that have dead letters.", f"q sort {_PAGE}", lists=True,
          columns="group count oldest_at_ms newest_at_ms expires_not_before_at_ms job"),
@@ -143,11 +150,19 @@ VERBS = (
          body="reason", fixed="action=roll_back", shape="half", dry_run=True, ask_first=True),
     Verb("transaction resume REF", "POST /transactions/resumes", "Make a discarded transaction an open one.",
          body="reason", fixed="ref={ref}"),
-    # --- tokens
+    # --- users and tokens
+    Verb("user list", "GET /users", "Who may sign in.", f"q role state sort {_PAGE}", lists=True,
+         columns="username role active topic_pattern group_pattern last_sign_in_at_ms"),
+    Verb("user show NAME", "GET /users/{name}", "One user."),
+    Verb("user create NAME", "POST /users", "Create a user; the answer has a link to set a password.", body=_RIGHTS,
+         fixed="username={name}"),
+    Verb("user edit NAME", "PATCH /users/{name}", "Change role, rights and patterns.", body=_RIGHTS),
+    Verb("user disable NAME", "PATCH /users/{name}", "End all sessions and tokens of a user.", fixed="active=false"),
+    Verb("user enable NAME", "PATCH /users/{name}", "Let a user sign in again.", fixed="active=true"),
     Verb("token list", "GET /tokens", "API tokens.", _PAGE, lists=True,
-         columns="id name owner role pattern expires_at_ms revoked_at_ms"),
+         columns="id name owner role topic_pattern group_pattern expires_at_ms revoked_at_ms"),
     Verb("token create NAME", "POST /tokens", "Create a token; its secret is shown once.",
-         body="role may_read_bodies:bool may_export:bool pattern expires_in_days:int", fixed="name={name}"),
+         body=f"{_RIGHTS} expires_in_days:int", fixed="name={name}"),
     Verb("token disable ID", "DELETE /tokens/{id}", "Revoke a token."),
     # --- settings and jobs
     Verb("config show", "GET /system/config", "Options in force.",
@@ -155,6 +170,10 @@ VERBS = (
     Verb("config set NAME VALUE", "PATCH /system/config", "Change an option of the running server.", shape="option",
          dry_run=True),
     Verb("config unset NAME", "PATCH /system/config", "Go back to what was configured.", shape="option", dry_run=True),
+    Verb("config definitions export", "GET /system/definitions/file",
+         "Topics, groups, users and alert rules as YAML, on standard output.", raw=True),
+    Verb("config definitions import FILE", "POST /system/definitions",
+         "Make what is missing and change what differs; - for standard input.", shape="definitions", dry_run=True),
     Verb("job list", "GET /jobs", "Long acts.", f"kind state {_PAGE}", lists=True,
          columns="id kind target state done total who created_at_ms"),
     Verb("job show JOB", "GET /jobs/{job}", "One job."),

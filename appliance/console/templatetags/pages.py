@@ -127,6 +127,12 @@ def spaced(words: Iterable[str]) -> str:
 
 
 @register.filter
+def ending(text: str) -> str:
+    """The last characters of an id: ids of one producer differ there."""
+    return text if len(text) <= 18 else f"…{text[-16:]}"
+
+
+@register.filter
 def unknown(why: Any) -> SafeString:
     """ "not known", and why on the next line."""
     if not why:

@@ -22,6 +22,8 @@ from ..jobs import message_import as imports
 from .messages import filter_asked, queue_asked
 from .window import asks_the_engine, moment_of, refusal_text, topic_names
 
+_A_TIME = {"placeholder": "2026-11-21 13:34:32", "autocomplete": "off"}
+
 
 class ExportForm(Form):
     """What a job looks for, and what it writes of each message."""
@@ -31,13 +33,12 @@ class ExportForm(Form):
         widget=forms.TextInput(attrs={"list": "topics", "autocomplete": "off", "spellcheck": "false"}),
     )  # fmt: skip
     since = forms.CharField(
-        label=gettext_lazy("Stored from (UTC)"), required=False, max_length=40,
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}),
+        label=gettext_lazy("Stored from"), required=False, max_length=32, widget=forms.TextInput(attrs=_A_TIME),
+        help_text=gettext_lazy("In your time zone."),
     )  # fmt: skip
     until = forms.CharField(
-        label=gettext_lazy("until"), required=False, max_length=40,
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}),
-    )  # fmt: skip
+        label=gettext_lazy("until"), required=False, max_length=32, widget=forms.TextInput(attrs=_A_TIME)
+    )
     queue = forms.CharField(
         label=gettext_lazy("Queue"), required=False, max_length=10, widget=forms.TextInput({"inputmode": "numeric"})
     )

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from appliance.engine.config import EngineConfig
+from appliance.engine.engine import Engine
 from appliance.engine.errors import InvalidInput, Unavailable
 from appliance.engine.store.findings import Finding
 from appliance.engine.window import live
@@ -200,3 +202,16 @@ def test_what_was_found_in_the_store_is_news_for_a_week(running):
     store.blocks.damaged = (("00000000000000000000", 0, 65536),)
     assert (check().level, check().sentence.code) == ("failed", "bytes_changed")
     assert "commitlog/00000000000000000000 [0, 65536)" in str(check().sentence)
+
+
+def test_an_address_that_the_ports_do_not_listen_on_is_not_said_to_be_well(tmp_path):
+    config = EngineConfig(data_dir=tmp_path, broker_port=0, namesrv_port=0, advertise="10.1.2.3")
+    engine = Engine(config)
+    engine.start()
+    try:
+        check = next(one for one in engine.window.checks() if one.name == "address")
+    finally:
+        engine.stop()
+    assert check.level == "warning"
+    assert "--bind 10.1.2.3" in str(check.sentence)
+    assert "listen on 127.0.0.1 only" in str(check.sentence)

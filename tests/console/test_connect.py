@@ -1,0 +1,52 @@
+"""The page with programs for clients, and what a message's page shows of its body and its times."""
+
+import re
+
+import pytest
+
+from appliance.console.models import AuditEntry
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_programs_hold_the_address_and_the_topic(client_as, broker, topic):
+    namesrv = broker.addresses().namesrv
+    page = client_as("viewer").get("/connect/", {"topic": topic, "language": "go"}).content.decode()
+    for key in ("java", "go", "python"):
+        shell = page.split(f'id="{key}-shell"')[1].split("</pre>")[0]
+        assert shell.count(namesrv) == 2, "a producer and a consumer"
+        assert shell.count(topic) >= 2
+    assert re.search(r'<details[^>]* id="go" open', page)
+    assert page.count("data-copies=") == page.count('class="copyable"')
+    assert "works on this machine only" in page, "the address that clients are told is not good for others"
+
+
+def test_a_name_that_is_no_topic_stays_out_of_the_programs(client_as, broker):
+    response = client_as("viewer").get("/connect/", {"topic": '");<script>alert(1)</script>'})
+    page = response.content.decode()
+    assert response.status_code == 422
+    assert "Clients cannot send to a topic of this name." in page
+    assert "<script>alert" not in page
+    assert "DefaultMQProducer" not in page
+
+
+def test_who_may_read_bodies_sees_it_at_once_and_that_is_written_down(client_as, broker, topic):
+    sent = broker.send_test_message(topic, b'{"a": [1, 2]}')
+    address = f"/messages/{sent.offset_id}/"
+    without = client_as("viewer").get(address).content.decode()
+    assert "&quot;a&quot;" not in without
+    assert not AuditEntry.objects.filter(action="message.read").exists()
+    assert "/body" not in without.split('id="curl"')[1].split("</pre>")[0]
+    page = client_as("admin", "may_read_bodies").get(address).content.decode()
+    assert "&quot;a&quot;" in page
+    [entry] = AuditEntry.objects.filter(action="message.read")
+    assert entry.target == f"{topic}/{sent.queue_id}/{sent.queue_offset}"
+    curl = page.split('id="curl"')[1].split("</pre>")[0]
+    assert f"http://testserver/api/v1/messages/{sent.offset_id}/body" in curl
+
+
+def test_times_are_told_both_ways(client_as, broker, topic):
+    sent = broker.send_test_message(topic, b"x", delay_level=16)
+    page = client_as("viewer").get(f"/messages/{sent.offset_id}/").content.decode()
+    assert re.search(r"stored\s+\d s ago", page)
+    assert re.search(r"· in 29 min 5\d s", page)
