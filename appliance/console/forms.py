@@ -20,7 +20,7 @@ def _password(label: Any, *, new: bool, help_text: Any = "") -> forms.CharField:
     return forms.CharField(label=label, strip=False, max_length=1024, widget=widget, help_text=help_text)
 
 
-_LENGTH = gettext_lazy("At least ten characters, and not only digits.")
+_LENGTH = gettext_lazy("At least ten characters, and nothing that is easy to guess.")
 
 
 class Form(forms.Form):

@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from .models import User
+from .weak_passwords import is_weak
 
 # No 0 O 1 l I: people read these to each other.
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -24,6 +25,8 @@ def password_problem(password: str, user: User | None = None) -> str | None:
         validate_password(password, user)
     except ValidationError as error:
         return " ".join(error.messages)
+    if is_weak(password, user.username if user is not None else ""):
+        return _("This is easy to guess: a common word, a row of keys, your name, or a repetition. Take several words.")
     return None
 
 

@@ -11,6 +11,11 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 WORDS: dict[str, str | Promise] = {
+    # how a session began
+    "password": _("password"),
+    "oidc": _("OpenID Connect"),
+    "proxy": _("proxy"),
+    "set-up": _("set-up"),
     # what needs a person
     "act": _("act today"),
     "stuck": _("stuck"),
@@ -99,6 +104,7 @@ WORDS: dict[str, str | Promise] = {
     # what is wrong with a group
     "consumption_off": _("paused"),
     "no_consumer": _("no client connected"),
+    "nobody_pulls": _("clients pull nothing"),
     "subscriptions_differ": _("subscriptions differ"),
     "expression": _("filter lets nothing through"),
     "silent_lock": _("queue locked, nobody pulls"),
@@ -217,6 +223,7 @@ EVIDENCE: dict[str, str | Promise] = {
 ADVICE: dict[str, str | Promise] = {
     "consumption_off": _("Resume the group when its clients may go on."),
     "no_consumer": _("Start a consumer of the group; it goes on from the committed offsets."),
+    "nobody_pulls": _("Ask a client what it does: it may be suspended, or its pulls are refused and its log says so."),
     "subscriptions_differ": _("Give all clients of the group the same subscription, or two groups."),
     "expression": _("Look at the expression that the clients subscribe with."),
     "silent_lock": _("Ask the client what it does; when it is gone, the lock ends by itself and another takes over."),
@@ -333,6 +340,10 @@ SENTENCES: dict[str, str] = {
     "unreadable_writes": gettext_noop("Messages that are sent to queues %(first)d to %(last)d can be read by nobody."),
     "more_needs": gettext_noop("More groups that need a look: %(count)d."),
     "diag_consumption_off": gettext_noop("Consumption is switched off: its consumers get no messages."),
+    "diag_nobody_pulls": gettext_noop(
+        "Its clients are connected, and have pulled none of the messages that wait for %(seconds)d s; "
+        "messages waiting: %(count)d."
+    ),
     "diag_no_consumer": gettext_noop("No consumer is connected; messages waiting: %(count)d."),
     "diag_expression_wrong": gettext_noop(
         "What its clients filter %(topic)s by is refused, and so are their pulls: %(reason)s."

@@ -99,3 +99,17 @@ def test_a_token_of_some_names_moves_no_others(by_token, running, group):
     viewer = by_token("viewer")
     problem_of(viewer.post(f"/groups/{group}/offset-resets", {"to": "latest"}), 403, "forbidden")
     problem_of(viewer.ask("POST", f"/groups/{other}/offset-resets/{done.id}/undo"), 403, "forbidden")
+
+
+def test_topics_that_are_not_named_must_be_within_the_pattern_too(by_token, running, group):
+    bound = by_token("operator", group_pattern=group, topic_pattern="elsewhere-*")
+    done = running.window.reset_offsets(group, group, running.window.offset_target("latest"))
+    for answer in (
+        bound.post(f"/groups/{group}/offset-resets", {"to": "latest"}),
+        bound.ask("POST", f"/groups/{group}/offset-resets/{done.id}/undo"),
+        bound.post(f"/groups/{group}/clone", {"target": group}),
+    ):
+        assert answer.status_code in (403, 422), answer.content
+    problem_of(bound.post(f"/groups/{group}/offset-resets", {"to": "latest"}), 403, "outside_pattern")
+    problem_of(bound.ask("POST", f"/groups/{group}/offset-resets/{done.id}/undo"), 403, "outside_pattern")
+    assert len(running.window.offset_resets(group)) == 1

@@ -172,7 +172,8 @@ def pages(ids: dict[str, str]) -> list[str]:
         "/system/log/", "/system/log/?q=no-such", "/system/audit/", "/system/audit/?q=no-such",
         "/jobs/", "/jobs/?state=failed",
         "/system/users/", "/system/users/new/", "/system/users/1/", "/system/tokens/", "/system/tokens/new/",
-        "/account/", "/confirm/", "/api/v1/docs", "/no-such-page/",
+        "/account/", "/account/second-factor/", "/account/codes/no-such/", "/system/users/1/made/no-such/",
+        "/system/users/?q=no-such", "/confirm/", "/api/v1/docs", "/no-such-page/",
     ]  # fmt: skip
     return found + [f"/{table}/{segment(name)}/" for name in ODD_NAMES for table in ("topics", "groups")]
 

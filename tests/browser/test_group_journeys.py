@@ -134,7 +134,7 @@ def test_lag_and_diagnose_with_a_hung_consumer(visit: Visit, server: Server, jav
             page.go_back()
             page.click("text=Diagnose")
             expect(page.locator("dl.facts").first).to_contain_text("given out, not committed")
-            expect(page.locator("#looked tbody tr")).to_have_count(12)
+            expect(page.locator("#looked tbody tr")).to_have_count(13)
             page.click("text=Those of the group, to be asked")
             page.locator("#clients tbody a").first.click()
             page.click("text=Ask, with its threads")

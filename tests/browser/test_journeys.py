@@ -125,7 +125,11 @@ def failing(server: Server, java, group: str, count: int) -> Iterator[list[Messa
 
 def rows_of(page: Page, group: str, count: int) -> None:
     """The page of the group's dead letters, once there are so many."""
-    wait_for(lambda: (page.goto(f"/dead-letters/{group}/"), page.locator("tbody tr").count())[1] == count, group, 40)
+    wait_for(
+        lambda: (page.goto(f"/dead-letters/{group}/"), page.locator("form .table tbody tr").count())[1] == count,
+        group,
+        40,
+    )
 
 
 def test_two_ticked_dead_letters_are_replayed_to_the_group(visit: Visit, server: Server, java) -> None:
@@ -196,12 +200,16 @@ def test_a_viewer_sees_no_button_that_would_be_refused_and_no_body(visit: Visit)
     admin.fill("#id_username", "vera")
     admin.select_option("#id_role", "viewer")
     admin.click("button.go")
-    first = admin.locator("pre.secret, .secret").inner_text().strip()
-    page = sign_in(visit(locale="en-GB"), "vera", first)
-    page.fill("#id_current", first)
+    link = admin.locator("pre.secret, .secret").inner_text().strip()
+    admin.reload()
+    expect(admin.locator("main")).not_to_contain_text(link)
+    page = visit(locale="en-GB")
+    page.goto(link)
     page.fill("#id_password", PASSWORD)
     page.fill("#id_again", PASSWORD)
     page.click("button.go")
+    expect(page.locator(".note.success")).to_contain_text("Password set")
+    sign_in(page, "vera")
     page.goto("/topics/")
     expect(page.locator("text=Create a topic")).to_have_count(0)
     expect(page.locator("nav >> text=Users")).to_have_count(0)
@@ -211,6 +219,84 @@ def test_a_viewer_sees_no_button_that_would_be_refused_and_no_body(visit: Visit)
     answer = page.goto(page.url + "content/")
     assert answer is not None
     assert answer.status == 403
+    expect(page.locator("main")).to_contain_text("This needs the right to read message bodies")
+    page.goto("/create/topic/")
+    expect(page.locator("main")).to_contain_text("This needs the role operator (yours is viewer)")
+    expect(page.locator("nav[aria-label=Main]")).to_be_visible()
+
+
+def test_a_user_kept_to_some_names_sees_those_only(visit: Visit) -> None:
+    admin = sign_in(visit(locale="en-GB"))
+    for topic in ("ours-1", "theirs-1"):
+        admin.goto("/create/topic/")
+        admin.fill("#id_name", topic)
+        admin.click("main >> text=Preview")
+        admin.click("main button.go")
+    admin.goto("/system/users/new/")
+    admin.fill("#id_username", "otto")
+    admin.select_option("#id_role", "operator")
+    admin.fill("#id_topic_pattern", "ours-*")
+    admin.click("button.go")
+    page = visit(locale="en-GB")
+    page.goto(admin.locator(".secret").inner_text().strip())
+    page.fill("#id_password", PASSWORD)
+    page.fill("#id_again", PASSWORD)
+    page.click("button.go")
+    sign_in(page, "otto")
+    expect(page).to_have_url(re.compile("/topics/$"))
+    expect(page.locator("tbody")).to_contain_text("ours-1")
+    expect(page.locator("tbody")).not_to_contain_text("theirs-1")
+    for address in ("/topics/theirs-1/", "/messages/?topic=ours-1", "/system/", "/search/?q=theirs-1"):
+        answer = page.goto(address)
+        assert answer is not None
+        assert answer.status == 403, address
+
+
+def test_a_second_factor_from_the_picture_to_the_next_sign_in(visit: Visit) -> None:
+    import pyotp
+
+    page = sign_in(visit(locale="en-GB", viewport=PHONE), "vera")
+    page.goto("/account/")
+    page.click("text=Set up a second factor")
+    secret = page.locator("code.id").inner_text()
+    expect(page.locator(".picture svg")).to_be_visible()
+    page.fill("#id_code", pyotp.TOTP(secret).now())
+    page.click("main button.go")
+    codes = page.locator("pre.secret").inner_text().split()
+    assert len(codes) == 10
+    again = visit(locale="en-GB")
+    again.goto("/login/")
+    again.fill("#id_username", "vera")
+    again.fill("#id_password", PASSWORD)
+    again.click("button.go")
+    again.fill("#id_code", codes[0])
+    again.click("button.go")
+    again.wait_for_selector("body.console")
+    again.goto("/account/")
+    expect(again.locator("main")).to_contain_text("9 recovery codes left")
+    again.click("text=End all others")
+    page.goto("/topics/")
+    expect(page).to_have_url(re.compile("/login/"))
+
+
+def test_times_are_in_the_zone_that_the_user_chose(visit: Visit) -> None:
+    page = sign_in(visit(locale="en-GB"))
+    page.goto("/messages/?topic=HelloRocketBox")
+    utc = page.locator("tbody time >> nth=0").inner_text()
+    page.goto("/account/")
+    page.fill("#zone", "Asia/Shanghai")
+    page.click("#time-zone button")
+    expect(page.locator(".who")).to_contain_text("times in Asia/Shanghai")
+    page.goto("/messages/?topic=HelloRocketBox")
+    there = page.locator("tbody time >> nth=0").inner_text()
+    hours = (int(there.split()[1][:2]) - int(utc.split()[1][:2])) % 24
+    assert hours == 8
+    page.fill("#from", there.split(".")[0])
+    page.click("text=Show")
+    expect(page.locator("tbody time >> nth=0")).to_be_visible()
+    page.goto("/account/")
+    page.fill("#zone", "UTC")
+    page.click("#time-zone button")
 
 
 def test_every_page_fits_a_phone(visit: Visit) -> None:

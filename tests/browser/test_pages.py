@@ -191,6 +191,7 @@ def test_what_a_viewer_sees(visit: Visit, house: Furniture) -> None:
     admin = sign_in(visit(locale="en-GB"))
     admin.goto("/system/users/new/")
     admin.fill("#id_username", "victor")
+    admin.check("#id_first_1")
     admin.click("button.go")
     first = admin.locator(".secret").inner_text().strip()
     page = sign_in(visit(locale="en-GB", viewport=WIDE), "victor", first)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from appliance import runtime
-from appliance.console.models import AuditEntry
+from appliance.console.models import AuditEntry, User
 from tests.support.engine import Peer
 
 
@@ -185,3 +185,21 @@ def test_a_group_without_offsets_and_topics(client_as, broker, group):
     assert {move.queue_id: (move.before, move.now) for move in broker.offset_resets(name)[0].moves} == {
         0: (None, 10), 1: (None, 5)
     }  # fmt: skip
+
+
+def test_a_user_kept_to_some_names_moves_no_others(client_as, people, broker, group):
+    operator = client_as("operator")
+    User.objects.filter(pk=people["operator"].pk).update(group_pattern=group, topic_pattern="elsewhere-*")
+    asked = ASK | {"to": "latest", "step": "apply"}
+    assert content(operator.get(f"/groups/{group}/reset/"))
+    assert operator.post(f"/groups/{group}/reset/", asked).status_code == 403
+    assert operator.get(f"/groups/{group}/reset/?to=latest&step=preview").status_code == 403
+    assert broker.offset_resets(group) == ()
+    done = broker.reset_offsets(group, group, broker.offset_target("latest"))
+    assert operator.post(f"/groups/{group}/resets/{done.id}/undo/", {"step": "apply"}).status_code == 403
+    assert len(broker.offset_resets(group)) == 1
+    User.objects.filter(pk=people["operator"].pk).update(topic_pattern=group)
+    assert operator.post(f"/groups/{group}/resets/{done.id}/undo/", {"step": "apply"}).status_code == 302
+    User.objects.filter(pk=people["operator"].pk).update(group_pattern="elsewhere-*")
+    for rest in ("", "now/", "diagnosis/", "reset/", "resets/", "pause/", "clone/", f"resets/{done.id}/"):
+        assert operator.get(f"/groups/{group}/{rest}").status_code == 403, rest

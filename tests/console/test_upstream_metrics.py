@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from appliance.console.views import metrics
+from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 
 HERE = Path(__file__).parent
@@ -51,9 +52,9 @@ def scrape(running: RunningEngine) -> Scrape:
 
 
 @pytest.fixture(scope="module")
-def lively(tmp_path_factory):
+def lively(request):
     """A broker with traffic of every kind that the list speaks of."""
-    running = RunningEngine(tmp_path_factory.mktemp("metrics"))
+    running = RunningEngine(shared_directory(request, "metrics"))
     running.sample()
     running.put("Orders", *[b"x" * 100] * 9)
     running.join("c-1", "CG", also="PG")

@@ -46,11 +46,11 @@ def list_clients(
 @router.get("/clients/{client_id}", response=ClientConnections)
 def client(request: HttpRequest, client_id: str) -> Any:
     """The connections of one client. A token with a pattern must be able to access a group that it names."""
+    names = auth.names(request)
     rows = [
         row
         for row in runtime.window().client(client_id)
-        if not auth.has_pattern(request)
-        or any(auth.may_access(request, name) for name in (*row.consumer_groups, *row.producer_groups))
+        if names.is_every or any(names.has_group(name) for name in (*row.consumer_groups, *row.producer_groups))
     ]
     if not rows:
         raise NotFound("client", client_id)
@@ -66,7 +66,7 @@ def running_info(
 ) -> Any:
     """Ask a connected consumer what it does; it has 10 s for the answer. 409 while it is being asked, 503 when it does
     not answer."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     ask = lambda: runtime.window().running_info(group, client_id, stack=stack, by=by(request))  # noqa: E731
     found = audited(request, "client.ask", client_id, ask, lambda done: {"group": group, "stack": stack})
     return {name: getattr(found, name) for name in RunningInfoOut.model_fields} | {"properties": dict(found.properties)}

@@ -138,7 +138,7 @@ def group_queues(
     sort: QueueSort = "-lag",
 ) -> Any:
     """Its queues a page at a time: offsets, lag, who has each, its next unread message."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     page = lambda number, size: runtime.window().group_queues(group, topic, q, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("queues", group, topic, q, sort), named=False)
 
@@ -146,14 +146,14 @@ def group_queues(
 @router.get("/groups/{group}/pace", response=PaceOut)
 def group_pace(request: HttpRequest, group: str) -> Any:
     """How fast it is, when it has caught up, and its lag of the last ten minutes."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return runtime.window().group_pace(group)
 
 
 @router.get("/groups/{group}/diagnosis", response=DiagnosisOut)
 def group_diagnosis(request: HttpRequest, group: str) -> Any:
     """What is wrong with it, with the figures that say so; what is in order; what cannot be told, and why."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return runtime.window().diagnosis(group)
 
 
@@ -170,7 +170,7 @@ def resume_group(request: HttpRequest, response: HttpResponse, group: str, dry_r
 
 
 def _switch(request: HttpRequest, response: HttpResponse, group: str, on: bool, dry_run: bool) -> Any:
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     return make_change(
         request, response, "group.resume" if on else "group.pause", group,
         lambda: runtime.window().edit_group(group, consume_enable=on, dry_run=dry_run, by=by(request)),
@@ -181,13 +181,17 @@ def _switch(request: HttpRequest, response: HttpResponse, group: str, on: bool, 
 def clone_group(request: HttpRequest, group: str, body: CloneIn, if_match: IfMatch, dry_run: DryRun) -> Any:
     """Have another group take over this one's offsets, settings or both. If-Match: the revision of the dry run's
     offsets."""
-    auth.require_access(request, group, body.target, *([body.topic] if body.topic else []))
+    auth.require_groups(request, group, body.target)
     if not body.offsets and not body.settings:
         raise InvalidInput("offsets", "choose offsets, settings, or both")
     may_edit = allows(request.user, "group_edit")
     clone = GroupClone(runtime.window(), group, **body.model_dump(), may_edit=may_edit, by=by(request))
-    if dry_run:
-        return Status(200, clone.plan())
+    if dry_run or auth.has_pattern(request):
+        plan = clone.plan()
+        if plan.offsets is not None:
+            auth.require_topics(request, *{move.topic for move in plan.offsets.moves})
+        if dry_run:
+            return Status(200, plan)
     try:
         done = clone.apply(expected_revision(if_match))
     except (Unavailable, StoreBroken) as error:

@@ -30,6 +30,8 @@ def reset_offsets(
     auth.require_topics(request, *(body.topics or []))
     admin = runtime.window()
     target = admin.offset_target(body.to, at_ms=body.at_ms, offset=body.offset, by=body.by, queues=body.queues)
+    if body.topics is None and auth.has_pattern(request):
+        _require_moved(request, admin.reset_offsets(group, None, target, queue_id=body.queues, dry_run=True))
     options: dict[str, Any] = {"queue_id": body.queues, "revision": expected_revision(if_match), "dry_run": dry_run}
     return made(
         request, response, "group.reset", group,
@@ -58,7 +60,7 @@ def undo_offset_reset(
     """Move the queues back to where they were before it, for 24 h. 409 when it was taken back before, or when none of
     its queues can be moved back."""
     auth.require_groups(request, group)
-    _of(group, reset_id)
+    _require_moved(request, _of(group, reset_id))
     revision = expected_revision(if_match)
     return made(
         request, response, "group.undo_reset", group,
@@ -79,6 +81,11 @@ def made(request: HttpRequest, response: HttpResponse, action: str, group: str, 
     note_reset(request, action, done)
     response.headers["Location"] = f"/api/v1/groups/{quote(done.group, safe='')}/offset-resets/{done.id}"
     return Status(201, done)
+
+
+def _require_moved(request: HttpRequest, reset: Any) -> None:
+    """Refuse unless the caller may access all topics whose queues it is about."""
+    auth.require_topics(request, *{move.topic for move in reset.moves})
 
 
 def _of(group: str, reset_id: int) -> Any:

@@ -147,6 +147,10 @@ class HistoryFile:
             f"INSERT OR REPLACE INTO {table}_spans (span, taken, zeros) VALUES (?, ?, ?)",
             (span, facts.taken, zlib.compress(facts.zeros)),
         )
+        self.put_rows(table, span, rows)
+
+    def put_rows(self, table: str, span: int, rows: Iterable[tuple[int, bytes]]) -> None:
+        """More rows of it."""
         self.db.executemany(
             f"INSERT OR REPLACE INTO {table} (span, series, data) VALUES (?, ?, ?)",
             ((span, series, data) for series, data in rows),

@@ -62,13 +62,12 @@ class Hour:
         #: Rows that changed since they were written.
         self.changed: set[int] = set()
 
-    def put(self, slot: int, figures: Iterable[tuple[int, float | None]]) -> None:
-        """What was measured in a slot: all of it."""
+    def put(self, slot: int, figures: Iterable[tuple[int, int]]) -> None:
+        """What was measured in a slot: all of it, as (series, code)."""
         first = not any(self.taken)
         again = bool(self.taken[slot])
         seen = set()
-        for series, value in figures:
-            code = codes.encode(value)
+        for series, code in figures:
             seen.add(series)
             row = self.rows.get(series)
             if row is None:
@@ -110,7 +109,7 @@ class Hour:
 
 
 class Recorder(ServiceThread):
-    """The thread `metric-history` of the console. Owns the file; `hour` is read by anyone under `lock`."""
+    """The thread `metric-history` of the console. Owns the file and `hour`, which anyone reads under `lock`."""
 
     def __init__(
         self,
@@ -202,22 +201,22 @@ class Recorder(ServiceThread):
         """Take every figure, and put all of them into their slot at once."""
         begun = time.thread_time()
         number, slot = wall_ms // HOUR_MS, wall_ms % HOUR_MS // FINE_MS
-        figures: list[tuple[int, float | None]] = []
+        series, figures = array("L"), array("H")
         for measurements in self._measure():
             with self.lock:
-                figures += [(self._id(one.name, one.label), one.value) for one in measurements]
+                series.extend([self._id(one.name, one.label) for one in measurements])
+            figures.extend([codes.encode(one.value) for one in measurements])
             if self.stopped:
                 return
             self.wait(REST_S)
-        if len(figures) > MOST_SERIES:
-            figures = figures[-MOST_SERIES:]
+        del series[:-MOST_SERIES], figures[:-MOST_SERIES]
         hour = self.hour
         if hour is None or hour.number != number:
             if hour is not None:
                 self.write()
             hour = self._take_up(number)
         with self.lock:
-            hour.put(slot, figures)
+            hour.put(slot, zip(series, figures, strict=True))
             self.hour, self._slot = hour, slot
         self.samples += 1
         self.sample_s += time.thread_time() - begun
@@ -255,20 +254,19 @@ class Recorder(ServiceThread):
             return
         begun = time.thread_time()
         with self.lock:
-            changed = {series: array("H", hour.rows[series]) for series in hour.changed}
-            facts = Span(bytes(hour.taken), bits(hour.zeros))
-            hour.changed.clear()
             new = self._new[:]
-        try:
-            rows = list(self._packed(changed, rest))
-            with file.db:
-                file.db.execute("BEGIN")
-                file.add_series(new)
-                file.put("fine", hour.number, facts, rows)
-        except (sqlite3.Error, OSError):
-            with self.lock:
-                hour.changed |= changed.keys()
-            raise
+        changed = hour.changed
+        with file.db:
+            file.db.execute("BEGIN")
+            file.add_series(new)
+            file.put("fine", hour.number, Span(bytes(hour.taken), bits(hour.zeros)), ())
+            rows = list(changed)
+            for n in range(0, len(rows), PIECE):
+                piece = rows[n : n + PIECE]
+                file.put_rows("fine", hour.number, [(one, codes.pack(hour.rows[one])) for one in piece])
+                if rest:
+                    self.wait(REST_S)
+        changed.clear()
         self.failure = None
         del self._new[: len(new)]
         self._wrote_at = self.clock.monotonic()
@@ -276,12 +274,6 @@ class Recorder(ServiceThread):
             self._tidied = hour.number
             self._tidy(file, hour.number)
         self.write_s += time.thread_time() - begun
-
-    def _packed(self, rows: dict[int, array[int]], rest: bool) -> Iterator[tuple[int, bytes]]:
-        for n, (series, row) in enumerate(rows.items(), 1):
-            yield series, codes.pack(row)
-            if rest and not n % PIECE:
-                self.wait(REST_S)
 
     def _tidy(self, file: HistoryFile, hour: int) -> None:
         """Once an hour: days that are over become coarse, and what has expired or does not fit goes."""

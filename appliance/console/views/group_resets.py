@@ -16,7 +16,10 @@ from django.views.decorators.http import require_http_methods, require_safe
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, NotFound
 from ..forms import Form
+from ..identity import names_for
+from ..patterns import Names
 from ..reset_notes import note_reset
+from . import errors
 from .changes import add_refusal, failure_audited, form_status, is_final, is_submitted
 from .window import asks_the_engine, csv_answer, moment_of, not_found_sentence, refusal_text, topic_names, wants_csv
 
@@ -96,6 +99,7 @@ def queues_of(text: str) -> list[int] | None:
 @asks_the_engine
 def group_reset(request: HttpRequest, name: str) -> HttpResponse:
     """The form; its preview, queue by queue; the act. `to=latest&step=preview` in the address skips the form."""
+    names = names_for(request.user)
     detail = runtime.window().group(name)
     asked = {key: request.GET.get(key, "") for key in ("topic", "queues", "to", "at_ms", "offset", "by")}
     quick = request.method == "GET" and request.GET.get("step") == "preview"
@@ -103,7 +107,9 @@ def group_reset(request: HttpRequest, name: str) -> HttpResponse:
     context: dict[str, Any] = {"name": name, "form": form, "clients": detail.row.clients}
     if (quick or is_submitted(request)) and form.is_valid():
         try:
-            done = _reset(request, name, form.cleaned_data)
+            if not names.is_every and not _may_move(names, _reset(request, name, form.cleaned_data, False)):
+                return errors.outside_pattern(request, str(names))
+            done = _reset(request, name, form.cleaned_data, is_final(request))
         except NotFound as error:
             if error.kind == "group":
                 raise
@@ -123,7 +129,12 @@ def group_reset(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "groups/reset_form.html", context, status=status)
 
 
-def _reset(request: HttpRequest, name: str, asked: dict[str, Any]) -> Any:
+def _may_move(names: Names, preview: Any) -> bool:
+    """Whether somebody may access all topics whose queues would be moved."""
+    return all(names.has_topic(topic) for topic in {move.topic for move in preview.moves})
+
+
+def _reset(request: HttpRequest, name: str, asked: dict[str, Any], final: bool) -> Any:
     """Preview it, or do it and write it down."""
     admin = runtime.window()
     queues = asked["queues"]
@@ -132,7 +143,7 @@ def _reset(request: HttpRequest, name: str, asked: dict[str, Any]) -> Any:
     )
     options: dict[str, Any] = {"queue_id": queues, "by": request.user.label}
     topic = asked["topic"] or None
-    if not is_final(request):
+    if not final:
         return admin.reset_offsets(name, topic, target, dry_run=True, **options)
     revision = request.POST.get("revision") or None
     with failure_audited(request, "group.reset", name):
@@ -193,7 +204,9 @@ def group_reset_progress(request: HttpRequest, name: str, number: int) -> HttpRe
 @asks_the_engine
 def group_reset_undo(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Back to where the queues were: what that would do, then the act."""
-    _of(name, number)
+    names = names_for(request.user)
+    if not _may_move(names, _of(name, number)):
+        return errors.outside_pattern(request, str(names))
     admin = runtime.window()
     if is_final(request):
         revision = request.POST.get("revision") or None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import wraps
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 PAGE_SIZE = 50
 #: Rows of a CSV; it says so when there were more.
 CSV_ROWS = 10_000
+# Columns of moments, among others in milliseconds, which are spans.
+_A_MOMENT = re.compile(
+    r"_at_ms$|^(oldest|newest|expires_not_before|dead_since|created|started|ended|due|sent_back)_ms$"
+)
 
 
 def asks_the_engine(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
@@ -110,11 +115,15 @@ def all_rows(fetch: Callable[[int, int], Page]) -> list[Any]:
 
 
 def csv_answer(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> HttpResponse:
-    """A download of plain values: numbers without separators, nothing for what is not known."""
+    """A download of plain values: numbers without separators, moments as ISO in UTC, nothing for what is not known."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(header)
-    writer.writerows([cell(value) for value in row] for row in rows)
+    moments = {number for number, column in enumerate(header) if _A_MOMENT.search(column)}
+    writer.writerow([column.removesuffix("_ms") if at in moments else column for at, column in enumerate(header)])
+    writer.writerows(
+        [cell(iso(value) if at in moments else value) for at, value in enumerate(row)]  # type: ignore[arg-type]
+        for row in rows
+    )
     response = HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8")
     response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.csv")
     return response

@@ -33,6 +33,7 @@ from .sentences import Sentence, say
 KINDS = (
     "consumption_off",
     "no_consumer",
+    "nobody_pulls",
     "subscriptions_differ",
     "expression",
     "silent_lock",
@@ -225,6 +226,29 @@ class _Patient:
                 d.Evidence("clients", 0, "clients"),
             )
             yield d.Finding("no_consumer", "act", say("diag_no_consumer", count=lag + retries), evidence)
+
+    def nobody_pulls(self) -> Iterator[d.Finding]:
+        """Members are connected, messages wait, and nobody has come for them for long: suspended, busy or refused."""
+        self._shares_queues()
+        backlog = self._backlog()
+        if not backlog.lagging or (self._config is not None and not self._config.consume_enable):
+            return
+        silent_s = self._connected_s()
+        for queue, offset in backlog.lagging:
+            if self._pulled.get(self._group, queue) > offset:
+                return
+            silent_s = min(silent_s, self._age_s(queue, offset))
+            if silent_s < SILENT_S:
+                return
+        lag = backlog.lag or 0
+        evidence = (
+            d.Evidence("lag", lag, "messages"),
+            d.Evidence("clients", len(self._channels), "clients"),
+            d.Evidence("idle", round(silent_s, 1), "s"),
+        )
+        text = say("diag_nobody_pulls", seconds=round(silent_s), count=lag)
+        clients = tuple(dict.fromkeys(channel.client_id for channel in self._channels))
+        yield d.Finding("nobody_pulls", "act", text, evidence, clients=clients[:MOST_NAMED])
 
     def subscriptions_differ(self) -> Iterator[d.Finding]:
         """Members want different things of a topic: the broker keeps one of the subscriptions for all."""

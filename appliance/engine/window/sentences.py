@@ -86,6 +86,10 @@ TEMPLATES: dict[str, str] = {
     "more_needs": "More groups that need a look: %(count)d.",
     # what is wrong with a group
     "diag_consumption_off": "Consumption is switched off: its consumers get no messages.",
+    "diag_nobody_pulls": (
+        "Its clients are connected, and have pulled none of the messages that wait for %(seconds)d s; "
+        "messages waiting: %(count)d."
+    ),
     "diag_no_consumer": "No consumer is connected; messages waiting: %(count)d.",
     "diag_expression_wrong": "What its clients filter %(topic)s by is refused, and so are their pulls: %(reason)s.",
     "diag_expression_lets_nothing": (

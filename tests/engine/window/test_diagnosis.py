@@ -113,6 +113,42 @@ def test_nobody_consumes_while_messages_wait(running):
     assert states(running)["no_consumer"] == "clear"
 
 
+def test_members_are_connected_and_pull_nothing(running):
+    peer = running.join("c1", "CG")
+    running.put("Orders", b"a", b"b", b"c")
+    running.commit("CG", "Orders", 0, 1)
+    one = lasting(running, "nobody_pulls")
+    assert (one.level, one.clients) == ("act", ("c1",))
+    assert (numbers(one)["lag"], numbers(one)["clients"]) == (2, 1)
+    running.window.edit_group("CG", consume_enable=False)
+    assert states(running)["nobody_pulls"] == "clear", "they are refused, which is said already"
+    running.window.edit_group("CG", consume_enable=True)
+    pull(peer, 0, 1)
+    assert states(running)["nobody_pulls"] == "clear"
+
+
+def test_members_that_have_not_been_there_for_long_may_pull_yet(running, monkeypatch):
+    monkeypatch.setattr(diagnosis, "SILENT_S", 60.0)
+    running.join("c1", "CG")
+    running.put("Orders", b"a")
+    running.commit("CG", "Orders", 0, 0)
+    assert states(running)["nobody_pulls"] == "clear"
+
+
+def test_a_handler_that_hung_from_the_first_message_on(running):
+    """Nothing was ever committed; what was given out is known all the same."""
+    peer = running.join("c1", "CG")
+    running.put("Orders", *[b"x"] * 80)
+    pull(peer)
+    pull(peer, 0, 32)
+    pull(peer, 0, 64)
+    running.sample()
+    running.sample()
+    one = lasting(running, "slow_handler")
+    assert numbers(one)["in_flight"] == 80
+    assert one.level == "act"
+
+
 def test_consumption_is_switched_off(running):
     healthy(running)
     running.put("Orders", b"more")

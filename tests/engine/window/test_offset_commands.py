@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from appliance.engine.broker.offset_resets import pending as pendings
 from appliance.engine.broker.offset_resets.journal import KEPT_MS
 from appliance.engine.broker.offset_resets.targets import AtTime, Earliest, Exactly, Latest, Shift
 from appliance.engine.errors import Conflict, InvalidInput, NotFound
@@ -309,3 +310,64 @@ def test_a_held_pull_of_a_group_that_is_switched_off_brings_nothing(filled):
     assert pull(member, 0, 7).code == 16
     filled.window.edit_group("CG", consume_enable=True)
     assert member.ask(PULL, held).code == 0
+
+
+def state_of(running: RunningEngine, number: int | None, queue: int = 0) -> str:
+    assert number is not None
+    return next(str(move.state) for move in running.window.offset_reset(number).moves if move.queue_id == queue)
+
+
+def test_where_each_queue_is_on_its_way(filled):
+    done = filled.window.reset_offsets("CG", "Orders", Exactly({0: 2, 1: 1}))
+    assert filled.window.offset_reset(done.id).states == {"waiting": 2}
+    peer = filled.peer()
+    assert pull(peer, 0, 7).code == 21
+    found = filled.window.offset_reset(done.id)
+    assert (found.states, found.finished) == ({"waiting": 1, "told": 1}, False)
+    told = next(move for move in found.moves if move.state == "told")
+    assert told.told_s is not None
+    assert told.told_s < 30
+    assert pull(peer, 0, 2).code == 0
+    assert state_of(filled, done.id) == "reached"
+    filled.commit("CG", "Orders", 0, 5)
+    [moved] = [move for move in filled.window.offset_reset(done.id).moves if move.queue_id == 0]
+    assert (moved.state, moved.to, moved.now) == ("reached", 2, 5)
+    again = filled.window.reset_offsets("CG", "Orders", Exactly({1: 3}))
+    assert state_of(filled, done.id, 1) == "replaced"
+    assert state_of(filled, again.id, 1) == "waiting"
+    assert filled.window.offset_reset(done.id).finished
+
+
+def test_members_that_do_not_follow_are_told_of(filled, monkeypatch):
+    monkeypatch.setattr(pendings, "MOST_TELLINGS", 3)
+    done = filled.window.reset_offsets("CG", "Orders", Exactly({0: 2}))
+    peer = filled.peer()
+    for _ in range(3):
+        assert pull(peer, 0, 7).code == 21
+    assert state_of(filled, done.id) == "told"
+    assert pull(peer, 0, 7).code == 0
+    assert state_of(filled, done.id) == "given_up"
+    assert filled.window.offset_reset(done.id).finished
+
+
+def test_a_queue_that_is_gone_and_one_without_an_offset(filled):
+    make_group(filled, "Fresh")
+    done = filled.window.reset_offsets("Fresh", "Orders", Exactly({0: 2}))
+    back = filled.window.undo_reset(done.id)
+    assert state_of(filled, back.id) == "forgotten"
+    done = filled.window.reset_offsets("CG", "Orders", Exactly({0: 2}))
+    filled.window.delete_topic("Orders", force=True)
+    assert state_of(filled, done.id) == "gone"
+    with pytest.raises(NotFound):
+        filled.window.offset_reset(17)
+
+
+def test_what_lies_before_the_beginning_of_a_queue_without_an_offset(filled):
+    make_group(filled, "Fresh")
+    preview = filled.window.reset_offsets("Fresh", "Orders", Latest(), dry_run=True)
+    assert (preview.replays, preview.skips, preview.passed_over) == (0, 0, 15)
+    chosen = filled.window.reset_offsets("CG", "Orders", Earliest(), queue_id=[0, 1], dry_run=True)
+    assert [move.queue_id for move in chosen.moves] == [0, 1]
+    assert chosen.moves[0].first_offset == 0
+    everything = filled.window.reset_offsets("CG", None, Latest(), dry_run=True)
+    assert {move.topic for move in everything.moves} == {"Orders"}
