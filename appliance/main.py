@@ -35,6 +35,7 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
                                      what the console does, from a shell; VERB --help
        rocketbox backup TARGET [options]     copy the data directory, running or not; --check one
        rocketbox restore BACKUP --into DIR   make a data directory of a backup
+       rocketbox bundle FILE.zip [options]   what somebody needs who helps from afar, without secrets
        rocketbox --version"""
 
 # Commands that speak to a running server; `commands/remote/table.py` has them.
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _openapi()
     if command in REMOTE and arguments[:2] != ["user", "reset-password"]:
         return _run_small("remote.run", arguments[1:], command)
-    if command in ("user", "audit", "health", "doctor", "store", "backup", "restore"):
+    if command in ("user", "audit", "health", "doctor", "store", "backup", "restore", "bundle"):
         return _run_small(command, arguments[1:])
     if command != "serve":
         print(f"rocketbox: there is no command {command!r}.\n{USAGE}" if command else USAGE, file=sys.stderr)

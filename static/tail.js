@@ -30,9 +30,11 @@
       if (target.textContent !== text) target.textContent = text;
     }
   };
+  const clock = new Intl.DateTimeFormat("en-GB", { timeZone: say.zone || "UTC", hour12: false, hour: "2-digit",
+    minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
   const time = (at) => {
     const moment = new Date(at).toISOString();
-    const made = element("time", moment.slice(11, 23));
+    const made = element("time", clock.format(at));
     made.dateTime = moment;
     made.title = moment;
     return made;

@@ -28,11 +28,12 @@ def docs(request: HttpRequest) -> HttpResponse:
     """The same as a page: every operation, what it needs, its parameters and its body."""
     from .api import openapi
 
-    context = {"groups": _by_tag(openapi()), "problems": PROBLEMS, "prefix": TYPE_PREFIX}
+    address = request.build_absolute_uri("/").rstrip("/") + request.META.get("SCRIPT_NAME", "").rstrip("/")
+    context = {"groups": _by_tag(openapi(), address), "problems": PROBLEMS, "prefix": TYPE_PREFIX}
     return render(request, "api_docs.html", context)
 
 
-def _by_tag(schema: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+def _by_tag(schema: dict[str, Any], address: str) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for path, ways in schema["paths"].items():
         for method, operation in ways.items():
@@ -43,6 +44,8 @@ def _by_tag(schema: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
                 "access": operation["x-access"],
                 "parameters": [_parameter(schema, one) for one in operation["parameters"]],
                 "fields": _fields(schema, _body(operation)),
+                "answers": _answers(schema, operation),
+                "curl": _curl(schema, address, path, method.upper(), operation),
             }
             found.setdefault(operation["tags"][0], []).append(row)
     return found
@@ -50,7 +53,44 @@ def _by_tag(schema: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 def _parameter(schema: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
     shown = {"name": one["name"], "where": one["in"], "required": one["required"]}
-    return shown | {"type": _type(schema, one["schema"]), "meaning": one.get("description", "")}
+    return shown | {
+        "type": _type(schema, one["schema"]),
+        "default": _default(one["schema"]),
+        "meaning": one.get("description", ""),
+    }
+
+
+def _default(shape: dict[str, Any]) -> str:
+    """As JSON; "" where nothing is said."""
+    found = shape.get("default")
+    return "" if found in (None, "") else json.encode(found).decode()
+
+
+def _answers(schema: dict[str, Any], operation: dict[str, Any]) -> list[dict[str, Any]]:
+    """status, what it is called, and its fields, of each answer that is no error."""
+    found = []
+    for status, answer in operation["responses"].items():
+        if not str(status).startswith("2"):
+            continue
+        shape = answer.get("content", {}).get("application/json", {}).get("schema", {})
+        name = shape.get("$ref", "").rpartition("/")[2]
+        meaning = _resolved(schema, shape).get("description", "")
+        found.append({"status": status, "name": name, "meaning": meaning, "fields": _fields(schema, shape)})
+    return found
+
+
+def _curl(schema: dict[str, Any], address: str, path: str, method: str, operation: dict[str, Any]) -> str:
+    """A command line that asks it, to be filled in: $NAMES are the reader's."""
+    for one in operation["parameters"]:
+        if one["in"] == "path":
+            path = path.replace("{" + one["name"] + "}", "$" + one["name"].upper())
+    asked = [f"{one['name']}=..." for one in operation["parameters"] if one["in"] == "query" and one["required"]]
+    words = ["curl", *(["-X", method] if method != "GET" else []), '-H "Authorization: Bearer $TOKEN"']
+    required = [one for one in _fields(schema, _body(operation)) if one["required"]]
+    if _body(operation):
+        body = ", ".join(f'"{one["name"]}": ...' for one in required)
+        words += ['-H "Content-Type: application/json"', "-d '{" + body + "}'"]
+    return " ".join([*words, f'"{address}{path}{"?" if asked else ""}{"&".join(asked)}"'])
 
 
 def _body(operation: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +104,14 @@ def _fields(schema: dict[str, Any], body: dict[str, Any]) -> list[dict[str, Any]
     required = shape.get("required", ())
     properties = shape.get("properties", {})
     return [
-        {"name": name, "type": _type(schema, one), "required": name in required} for name, one in properties.items()
+        {
+            "name": name,
+            "type": _type(schema, one),
+            "required": name in required,
+            "default": _default(one),
+            "meaning": one.get("description", ""),
+        }
+        for name, one in properties.items()
     ]
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 from ..doctor.audit import look_at_audit_log
+from ..doctor.backups import look_at_backups
 from ..doctor.diagnosis import FAIL, WARN, Diagnosis
 from ..doctor.machine import look_at_machine
 from ..doctor.place import existing, look_at_place, look_at_ports
@@ -67,6 +68,7 @@ def examine(arguments: Sequence[str]) -> Diagnosis:
             look_at_store(found, store, config)
         if options.console:
             look_at_audit_log(found, config.data_dir / "rocketbox")
+            look_at_backups(found, config.data_dir / "rocketbox")
     finally:
         if store is not None:
             store.close()

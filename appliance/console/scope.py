@@ -30,12 +30,15 @@ OWN = frozenset(
 OF_A_TOPIC = frozenset(("topic", "topic_edit", "topic_delete"))
 OF_A_GROUP = frozenset(
     (
-        *("group", "group_edit", "group_delete", "dead_letters"),
+        *("group", "group_edit", "group_delete", "dead_letters", "replay_create"),
+        *("group_retries", "group_retries_act", "group_retries_done"),
         *("group_now", "group_diagnosis", "group_pause", "group_resets", "group_reset_done", "group_reset_progress"),
         # These look at the topics, too.
         *("group_reset", "group_reset_undo"),
     )
 )
+# They ask for themselves: what their address names tells which group it is about.
+OF_A_REPLAY = frozenset(("replay", "replay_progress", "replay_results_file", "replay_act"))
 # Lists that `cut` cuts.
 LISTS = frozenset(("topics", "groups", "dead_letter_groups"))
 
@@ -43,7 +46,7 @@ LISTS = frozenset(("topics", "groups", "dead_letter_groups"))
 def admits(user: Any, view: str, name: str | None) -> bool:
     """Whether a user's patterns let them see a page. name: the topic or group in its address."""
     names = names_for(user)
-    if names.is_every or view in OWN or view in LISTS:
+    if names.is_every or view in OWN or view in LISTS or view in OF_A_REPLAY:
         return True
     if view in OF_A_TOPIC:
         return name is not None and names.has_topic(name)

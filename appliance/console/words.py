@@ -151,6 +151,25 @@ WORDS: dict[str, str | Promise] = {
     "section_groups": _("Consumer groups"),
     "section_users": _("Users"),
     "section_alert_rules": _("Alert rules"),
+    # a support bundle
+    "the program and the machine": _("the program and the machine"),
+    "the checks of the page System": _("the checks of the page System"),
+    "the options in force, and their defaults": _("the options in force, and their defaults"),
+    "the figures of /metrics": _("the figures of /metrics"),
+    "topics: names, queues, how many messages": _("topics: names, queues, how many messages"),
+    "consumer groups: names, lag, clients": _("consumer groups: names, lag, clients"),
+    "names, lengths and times of files, no contents": _("names, lengths and times of files, no contents"),
+    "the newest lines of the log": _("the newest lines of the log"),
+    "message bodies, keys and properties": _("message bodies, keys and properties"),
+    "passwords and their hashes, API tokens, sessions, second factors": _(
+        "passwords and their hashes, API tokens, sessions, second factors"
+    ),
+    "the keys of sessions and of the audit log": _("the keys of sessions and of the audit log"),
+    "the audit log, users and their names": _("the audit log, users and their names"),
+    "addresses and secrets of alert channels": _("addresses and secrets of alert channels"),
+    "user names and passwords in URLs, and what follows a ? in them": _(
+        "user names and passwords in URLs, and what follows a ? in them"
+    ),
     "15m": _("15 minutes"),
     "2h": _("2 hours"),
     "1d": _("1 day"),

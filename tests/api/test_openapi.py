@@ -77,6 +77,18 @@ def test_the_kept_description_is_the_present_one():
     assert kept == json.loads(json.dumps(openapi()))
 
 
+def test_the_page_has_a_command_defaults_and_answers_for_each_operation(client_as):
+    page = client_as("viewer").get("/api/v1/docs").content.decode()
+    assert page.count("<pre class") == len(operations())
+    assert "curl -H &quot;Authorization: Bearer $TOKEN&quot; &quot;http://testserver/api/v1/topics/$TOPIC&quot;" in page
+    create = page.split("POST /api/v1/topics</code>")[1].split("</details>")[0]
+    assert "-X POST" in create
+    assert "-d &#x27;{&quot;name&quot;: ...}&#x27;" in create
+    assert "<td><code>8</code></td>" in create, "the default of read_queues"
+    assert "<b>201</b> ChangeOut" in create
+    assert "<code>differences</code>" in create
+
+
 def test_the_guide_lists_every_problem_with_its_status():
     guide = (ROOT / "docs/api.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(\w+)` \| (\d{3}) \|", guide, re.MULTILINE)

@@ -115,6 +115,8 @@ PAGE_OF = {
     "GET api/v1/replays/<job>": "replay",
     "GET api/v1/replays/<job>/results": "replay",
     "POST api/v1/replays/<job>/<act>": "replay_act",
+    "GET api/v1/system/bundle": "support_bundle",
+    "GET api/v1/system/bundle/file": "support_bundle_file",
     "GET api/v1/system/definitions/file": "definitions_file",
     "POST api/v1/system/definitions": "definitions",
     "GET api/v1/system/backups": "backups",

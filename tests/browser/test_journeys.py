@@ -125,7 +125,11 @@ def failing(server: Server, java, group: str, count: int) -> Iterator[list[Messa
 
 def rows_of(page: Page, group: str, count: int) -> None:
     """The page of the group's dead letters, once there are so many."""
-    wait_for(lambda: (page.goto(f"/dead-letters/{group}/"), page.locator("tbody tr").count())[1] == count, group, 40)
+    wait_for(
+        lambda: (page.goto(f"/dead-letters/{group}/"), page.locator("form .table tbody tr").count())[1] == count,
+        group,
+        40,
+    )
 
 
 def test_two_ticked_dead_letters_are_replayed_to_the_group(visit: Visit, server: Server, java) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
+from appliance.commands import restore as restore_command
 from tests.browser.conftest import PASSWORD, sign_in
 from tests.clients.agents import start_java
 from tests.clients.messages import Message
@@ -148,3 +149,40 @@ def test_half_messages_are_decided(ada: Page, server: Server, java) -> None:
             clock.wait_for_checks(last, 1, 60)
         assert len(producer.checks_of(open_ones[1])) <= asked + 1
         assert len(consumer.received) == 1
+
+
+def test_a_backup_is_made_fetched_and_restored(ada: Page, server: Server, java, tmp_path) -> None:
+    sent = [keyed(f"kept-{number}") for number in range(50)]
+    with java.producer(server.namesrv) as producer:
+        producer.send("kept", sent)
+        ada.goto("/system/users/")
+        ada.click("tbody a >> text=ada")
+        ada.check("#id_may_read_bodies")
+        ada.check("#id_may_export")
+        ada.click("main >> button.go >> nth=0")
+        ada.goto("/system/backups/")
+        expect(ada.locator("main")).to_contain_text("No backup was made here yet.")
+        ada.click("text=Make one now")
+        expect(ada.locator("main .chip.good").first).to_have_text("done", timeout=60_000)
+        # What comes later is not in it.
+        producer.send("kept", [keyed("too-late")])
+    ada.goto("/system/backups/")
+    expect(ada.locator("main")).to_contain_text("The last good one was made")
+    with ada.expect_download() as download:
+        ada.click("main tbody a:has-text('Download')")
+    path = tmp_path / "fetched.tar"
+    download.value.save_as(path)
+    ada.click("main tbody button:has-text('Check')")
+    expect(ada.locator("main .chip.good").first).to_have_text("done", timeout=60_000)
+    assert restore_command.run([str(path), "--into", str(tmp_path / "restored"), "--quiet"]) == 0
+    with Server(tmp_path / "restored", "--http-port", "0", roles="broker,namesrv,console") as second:
+        with java.push(second.namesrv, "kept", "second-readers") as consumer:
+            came = consumer.wait_for(50, 60)
+            assert {one["body_sha256"] for one in came} == {one.sha256 for one in sent}
+        # The console is the same one, too: no set-up, and the password is good.
+        assert "setup_url" not in second.ready or not second.ready["setup_url"]
+        page = ada.context.browser.new_context(base_url=f"http://{second.ready['http']}").new_page()
+        sign_in(page)
+        page.goto("/topics/kept/")
+        expect(page.locator("h1")).to_contain_text("kept")
+        page.context.close()

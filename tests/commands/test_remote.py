@@ -33,10 +33,37 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield running
 
 
-def rocketbox(server: Server, *words: str, given: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run it with the server's address, and the data directory for a token."""
+@pytest.fixture(scope="module")
+def secret(server: Server) -> str:
+    """A token: without one each command makes one, which takes longer than the command."""
+    return str(
+        asked(server, "token", "create", "tests", "--role", "admin", "--may-read-bodies", "--may-export", **HERE)[
+            "secret"
+        ]
+    )
+
+
+@pytest.fixture(autouse=True)
+def _with_token(request: pytest.FixtureRequest) -> None:
+    if "server" in request.fixturenames:
+        SHARED["ROCKETBOX_TOKEN"] = request.getfixturevalue("secret")
+
+
+#: What every command finds in its environment.
+SHARED: dict[str, str] = {}
+#: On the server's machine, without a token.
+HERE = {"ROCKETBOX_TOKEN": "", "here": "yes"}
+
+
+def rocketbox(
+    server: Server, *words: str, given: str = "", here: str = "", **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """Run it with the server's address and a token; here: with the data directory instead."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
-    clean |= {"ROCKETBOX_URL": f"http://{server.ready['http']}", "ROCKETBOX_DATA_DIR": str(server.data_dir)} | environ
+    clean |= {"ROCKETBOX_URL": f"http://{server.ready['http']}"} | SHARED
+    clean |= ({"ROCKETBOX_DATA_DIR": str(server.data_dir)} if here else {}) | environ
+    if words[:2] == ("token", "create") and here:
+        clean.pop("ROCKETBOX_URL")
     return subprocess.run(
         [sys.executable, "-m", "appliance.main", *words],
         cwd=ROOT, env={name: value for name, value in clean.items() if value}, input=given, capture_output=True,
@@ -197,12 +224,24 @@ def test_an_option_is_set_and_unset(server):
     assert "fileReservedTimes" in refused(server, 3, "config", "set", "fileReservedTimes", "80")
 
 
+def test_definitions_go_out_and_in(server, tmp_path):
+    text = rocketbox(server, "config", "definitions", "export").stdout
+    assert text.startswith("# RocketBox")
+    path = tmp_path / "definitions.yaml"
+    path.write_text("rocketbox: 1\ntopics: {defined: {read_queues: 3, write_queues: 3}}\n")
+    would = json.loads(rocketbox(server, "config", "definitions", "import", str(path), "--dry-run", "--json").stdout)
+    assert [one["act"] for one in would["items"]] == ["create"]
+    done = json.loads(rocketbox(server, "config", "definitions", "import", str(path), "--json").stdout)
+    assert [one["act"] for one in done["items"]] == ["done"]
+    assert "defined:" in rocketbox(server, "config", "definitions", "export").stdout
+
+
 def test_a_token_that_stays_is_made_used_and_disabled(server):
-    made = asked(server, "token", "create", "ci", "--role", "operator", ROCKETBOX_URL="")
-    token = {"ROCKETBOX_TOKEN": made["secret"], "ROCKETBOX_DATA_DIR": ""}
+    made = asked(server, "token", "create", "ci", "--role", "operator", **HERE)
+    token = {"ROCKETBOX_TOKEN": made["secret"]}
     assert asked(server, "topic", "list", **token)
-    assert "not" in refused(server, 4, "topic", "delete", "x", "--yes", **token)
-    refused(server, 4, "topic", "list", ROCKETBOX_TOKEN="rbx_wrong", ROCKETBOX_DATA_DIR="")
+    assert "role admin" in refused(server, 4, "topic", "delete", "x", "--yes", **token)
+    refused(server, 4, "topic", "list", ROCKETBOX_TOKEN="rbx_wrong")
     told(server, "token", "disable", str(made["id"]))
     refused(server, 4, "topic", "list", **token)
 
@@ -238,15 +277,15 @@ def test_messages_are_exported_fetched_and_imported(server, tmp_path):
 
 
 def test_a_token_in_a_file(server, tmp_path):
-    secret = asked(server, "token", "create", "in-a-file", ROCKETBOX_URL="")["secret"]
+    secret = asked(server, "token", "create", "in-a-file", **HERE)["secret"]
     (tmp_path / "token").write_text(secret + "\n")
-    assert asked(server, "topic", "list", ROCKETBOX_TOKEN_FILE=str(tmp_path / "token"), ROCKETBOX_DATA_DIR="")
+    assert asked(server, "topic", "list", ROCKETBOX_TOKEN_FILE=str(tmp_path / "token"), ROCKETBOX_TOKEN="")
     assert asked(server, "topic", "list", "--token-file", str(tmp_path / "token"), ROCKETBOX_TOKEN="rbx_wrong")
     assert "cannot be read" in refused(server, 2, "topic", "list", "--token-file", "/no/such")
 
 
 def test_the_token_of_a_command_is_in_the_audit_log_and_gone_afterwards(server):
-    told(server, "topic", "list")
+    told(server, "topic", "list", **HERE)
     database = sqlite3.connect(server.data_dir / "rocketbox/console.sqlite3")
     left = database.execute("SELECT count(*) FROM console_apitoken WHERE name LIKE 'command line%'").fetchone()
     said = database.execute(
@@ -259,12 +298,14 @@ def test_the_token_of_a_command_is_in_the_audit_log_and_gone_afterwards(server):
 
 
 def test_a_token_of_this_machine_is_not_sent_to_another(server):
-    said = refused(server, 2, "topic", "list", ROCKETBOX_URL="http://192.0.2.1:8080")
+    said = refused(server, 2, "topic", "list", ROCKETBOX_URL="http://192.0.2.1:8080", **HERE)
     assert "Give a token" in said
 
 
 def test_a_token_of_a_command_reaches_only_who_can_write_the_database(server, tmp_path):
-    assert "no console database" in refused(server, 2, "topic", "list", "--data-dir", str(tmp_path / "elsewhere"))
+    assert "no console database" in refused(
+        server, 2, "topic", "list", "--data-dir", str(tmp_path / "elsewhere"), **HERE
+    )
 
 
 def test_a_job_is_listed_and_waited_for(server):
@@ -355,7 +396,9 @@ def test_a_line_of_the_table_says_what_the_api_says(verb):
     fields -= {"password"}  # the whole machine sees a command line
     said |= {"message": {"body"}, "waiting": {"places"}, "half": {"places"}}.get(verb.shape, set())
     assert said <= fields
-    if method == "PATCH" or verb.name.endswith("create NAME"):
+    if verb.noun == "user" and method == "PATCH":
+        said |= {"active"}  # disable and enable
+    if (method == "PATCH" and verb.body) or verb.name.endswith("create NAME"):
         assert said == fields, "an option is missing"
 
 

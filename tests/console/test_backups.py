@@ -13,6 +13,8 @@ from appliance.console.backup_clock import BackupClock
 from appliance.console.jobs import board
 from appliance.console.jobs.runner import run_waiting
 from appliance.console.models import AuditEntry
+from appliance.doctor.backups import look_at_backups
+from appliance.doctor.diagnosis import Diagnosis
 from appliance.engine.backup import check_backup
 from tests.console.conftest import age_login
 
@@ -90,10 +92,16 @@ def test_made_and_checked_as_jobs(client_as, broker, topic):
     run_waiting()
     assert board().jobs()[0].result["whole"]
     path = backups.path_of(made.name)
+    found = Diagnosis()
+    look_at_backups(found, backups.directory().parent)
+    [line] = found.lines
+    assert (line.level, made.name in line.text) == ("ok", True)
     path.write_bytes(path.read_bytes()[:2000])
     admin.post(f"/system/backups/{made.name}/check/")
     run_waiting()
     newest = board().jobs()[0]
     assert newest.state == "failed"
     assert "cannot be restored" in str(newest.why)
+    look_at_backups(found, backups.directory().parent)
+    assert found.lines[-1].level == "fail"
     assert admin.post("/system/backups/no-such.tar/check/").status_code == 404

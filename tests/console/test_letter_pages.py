@@ -11,7 +11,7 @@ import pytest
 from appliance.console.jobs.job_board import board
 from appliance.console.jobs.message_lines import item_of
 from appliance.console.jobs.runner import run_waiting
-from appliance.console.models import AuditEntry
+from appliance.console.models import AuditEntry, User
 from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.protocol.properties import encode_properties
 from tests.support.dead_letters import dead_letter, make_group, put
@@ -262,3 +262,38 @@ def test_an_archive_is_for_those_who_may_export_bodies(client_as, group):
     for client in (client_as("operator"), client_as("viewer", "may_read_bodies")):
         assert client.get(f"/dead-letters/{group}/archive/").status_code == 403
         assert "/archive/" not in content(client.get(f"/dead-letters/{group}/"))
+
+
+# --- users of some names
+
+
+def test_who_is_kept_to_some_names_replays_no_others(client_as, people, running, group):
+    User.objects.filter(username="the-operator").update(topic_pattern="mine-*", group_pattern="g-test-who-is-kept*")
+    other = "elsewhere-" + group[-20:]
+    make_group(running, other)
+    put(running, [dead_letter(other, n) for n in range(90)])
+    mine = running.window.start_replay(group, rate=1).job
+    others = running.window.start_replay(other, rate=1).job
+    client = client_as("operator")
+    assert client.get(f"/dead-letters/{group}/").status_code == 200
+    assert client.get(f"/groups/{group}/retries/").status_code == 200
+    assert client.get(f"/replays/{mine.id}/").status_code == 200
+    for path in (
+        f"/dead-letters/{other}/", f"/dead-letters/{other}/replay/", f"/groups/{other}/retries/",
+        f"/groups/{other}/retries/act/?what=drop", f"/replays/{others.id}/", f"/replays/{others.id}/progress/",
+        f"/replays/{others.id}/results/",
+    ):  # fmt: skip
+        assert client.get(path).status_code == 403, path
+    assert client.post(f"/replays/{others.id}/act/", {"what": "cancel"}).status_code == 403
+    assert client.post(f"/replays/{mine.id}/act/", {"what": "cancel"}).status_code == 302
+    asked = {"rate": "1", "max_replays": "3", "step": "apply"}
+    for target, topic in (("original", ""), ("topic", "Orders")):
+        answer = client.post(f"/dead-letters/{group}/replay/", asked | {"target": target, "topic": topic})
+        assert answer.status_code == 403, target
+    assert client.post(f"/dead-letters/{group}/replay/", asked | {"target": "group"}).status_code == 302
+    to_all = running.window.replay_jobs(group).jobs[0]
+    running.window.cancel_replay(to_all.id)
+    everywhere = running.window.start_replay(group, target="original", rate=1).job
+    assert client.post(f"/replays/{everywhere.id}/act/", {"what": "cancel"}).status_code == 403
+    for job in (others, everywhere):
+        running.window.cancel_replay(job.id)

@@ -10,7 +10,7 @@ from ninja import Query, Router, Status
 
 from ... import runtime
 from ...console.views.archives import start_archive
-from ...console.views.replays import started
+from ...console.views.replays import may_send, started
 from .. import auth
 from ..changes import DryRun, audited, by
 from ..dead_letter_schemas import (
@@ -99,7 +99,7 @@ def archive_dead_letters(
 ) -> HttpResponse:
     """Write dead letters of a group to a file, with bodies and all properties, as a job. 202 with its place; the file
     is one of the job's."""
-    auth.require_access(request, group)
+    auth.require_groups(request, group)
     picked = [(queue_id, offset) for queue_id, offset in body.offsets or ()]
     wanted = {} if body.filter is None else body.filter.model_dump(exclude_none=True)
     asked = {"from_ms": body.from_ms, "to_ms": body.to_ms, "wanted": wanted}
@@ -197,9 +197,8 @@ def act_on_replay(request: HttpRequest, job: str, act: Literal["pause", "resume"
     does not allow that."""
     found = _reach(request, job)
     # Who may not send there may not have it go on, nor stop what others sent there.
-    if found.target == "topic":
-        auth.require_access(request, found.topic)
-    elif found.target == "original":
+    if not may_send(request, found.target, found.topic):
+        auth.require_topics(request, found.topic or "")
         auth.require_all_names(request)
     admin = runtime.window()
     acts = {"pause": admin.pause_replay, "resume": admin.resume_replay, "cancel": admin.cancel_replay}

@@ -168,7 +168,7 @@ def _no_option(name: str, known: Sequence[str]) -> StartError:
 
 def _verb_of(noun: str, words: Sequence[str]) -> Verb:
     verbs = {verb.name.partition(" ")[2]: verb for verb in VERBS if verb.noun == noun}
-    word = words[0] if words else ""
+    word = " ".join(words[:2]) if " ".join(words[:2]) in verbs else words[0] if words else ""
     if word not in verbs:
         near = get_close_matches(word, verbs, n=1)
         more = f"do you mean {near[0]}?" if near else f"there are {', '.join(verbs)}."

@@ -20,6 +20,7 @@ OPTIONS = {
     "waiting": ("--unique-id",),
     "half": ("--unique-id",),
     "option": (),
+    "definitions": (),
     "lines": ("--file",),
 }
 
@@ -73,10 +74,23 @@ def option(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Field
     return {arguments["name"]: value if isinstance(value, bool | int) else text}
 
 
+def definitions(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
+    """The text of a file, or of standard input."""
+    name = arguments["file"]
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return {"text": data.decode()}
+    except OSError as error:
+        raise StartError(f"{name} cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise StartError(f"{name} is no UTF-8 text.") from None
+
+
 def _unique_id(given: dict[str, str]) -> Fields:
     return {"unique_id": given["--unique-id"]} if "--unique-id" in given else {}
 
 
 SHAPES: dict[str, Callable[[Arguments, Fields, dict[str, str]], Fields | bytes]] = {
-    "message": message, "waiting": waiting, "half": half, "option": option, "lines": lines,
+    "message": message, "waiting": waiting, "half": half, "option": option, "definitions": definitions,
+    "lines": lines,
 }  # fmt: skip

@@ -24,8 +24,8 @@ EXPORT = "message-export"
 SEARCH, BODY_SEARCH = "message-search", "message-body-search"
 FORMATS = ("ndjson", "csv")
 
-#: How long the job works between two rests.
-SLICE_MS = 8.0
+#: How long a piece of the job takes with its rests, and how many times as long as it works it rests within.
+SLICE_MS, GENTLE = 40.0, 1.5
 _SHOWN = 20
 NO_NAME = re.compile(r"[^0-9A-Za-z._%@-]")
 
@@ -67,6 +67,7 @@ def _write(work: Work, whole: bool) -> None:
             page = ask(
                 topic, queue_id=asked.get("queue_id"), from_ms=asked.get("from_ms"), to_ms=asked.get("to_ms"),
                 newest_first=False, cursor=cursor, limit=500, filter_text=asked.get("filter"), budget_ms=SLICE_MS,
+                gentle=GENTLE,
             )  # fmt: skip
             for number, row in enumerate(page.rows):
                 out.write(row)

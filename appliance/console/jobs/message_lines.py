@@ -1,4 +1,4 @@
-"""A message as a line of NDJSON, for exports and imports. docs/formats/message-export.md is its description."""
+"""A message as a line of NDJSON, for exports and imports. docs/messages.md describes it."""
 
 from __future__ import annotations
 

@@ -22,6 +22,8 @@ from ... import runtime
 from ...engine.errors import AdminError, Conflict, InvalidInput, NotFound
 from ..audit import audit
 from ..forms import Form
+from ..identity import names_for
+from . import errors
 from .changes import add_refusal, failure_audited, form_status, is_final, is_submitted
 from .dead_letters import letters_asked
 from .window import PAGE_SIZE, asks_the_engine, cell, not_found_sentence, refusal_text, topic_names
@@ -116,6 +118,20 @@ def wanted_of(form: LettersForm) -> Any:
     return values if any(values.values()) else None
 
 
+def may_see(request: HttpRequest, job: Any) -> bool:
+    """Whether a replay is of a group that the caller may access."""
+    return names_for(request.user).has_group(job.group)
+
+
+def may_send(request: HttpRequest, target: str, topic: str | None) -> bool:
+    """Whether the caller may send where a replay goes, besides to its group: who may not, starts none, and stops none
+    that others started."""
+    names = names_for(request.user)
+    if target == "original":  # wherever they came from
+        return not names.topics
+    return target != "topic" or topic is None or names.has_topic(topic)
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def replay_create(request: HttpRequest, name: str) -> HttpResponse:
@@ -140,6 +156,8 @@ def replay_create(request: HttpRequest, name: str) -> HttpResponse:
         asked = {name: form.cleaned_data[name] for name in ("target", "rate", "max_replays", "from_ms", "to_ms")}
         picked = form.cleaned_data["picked"]
         asked["topic"] = form.cleaned_data["topic"] or None
+        if not may_send(request, asked["target"], asked["topic"]):
+            return errors.outside_pattern(request, str(names_for(request.user)))
         try:
             asked["wanted"] = letters_asked(request.POST)
             with failure_audited(request, "replay.start", name):
@@ -170,9 +188,10 @@ def replay_create(request: HttpRequest, name: str) -> HttpResponse:
 def replay(request: HttpRequest, job: str) -> HttpResponse:
     """One replay: how far it is, and what became of each message."""
     admin = runtime.window()
-    result = request.GET.get("result", "")
-    result = result or "chosen"
+    result = request.GET.get("result") or "chosen"
     found = admin.replay_job(job)
+    if not may_see(request, found):
+        return errors.outside_pattern(request, str(names_for(request.user)))
     page = admin.replay_results(job, result=result, cursor=request.GET.get("cursor") or None, limit=PAGE_SIZE)
     context = {"job": found, "page": page, "result": result, "results": RESULTS}
     return render(request, "dead_letters/replay.html", context)
@@ -183,6 +202,8 @@ def replay(request: HttpRequest, job: str) -> HttpResponse:
 def replay_progress(request: HttpRequest, job: str) -> HttpResponse:
     """How far it is, for the page to show every second; once it has ended the page loads its results again."""
     found = runtime.window().replay_job(job)
+    if not may_see(request, found):
+        return errors.outside_pattern(request, str(names_for(request.user)))
     response = render(request, "dead_letters/_progress.html", {"job": found})
     if found.finished:
         response.headers["HX-Refresh"] = "true"
@@ -196,6 +217,8 @@ async def replay_results_file(request: HttpRequest, job: str) -> HttpResponse | 
     kind = "ndjson" if request.GET.get("format") == "ndjson" else "csv"
     result = request.GET.get("result") or "chosen"
     try:
+        if not may_see(request, await asyncio.to_thread(admin.replay_job, job)):
+            return errors.outside_pattern(request, str(names_for(request.user)))
         first = await asyncio.to_thread(admin.replay_results, job, result=result, limit=STEP)
     except AdminError as error:
         status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, InvalidInput) else 503
@@ -265,6 +288,9 @@ def replay_act(request: HttpRequest, job: str) -> HttpResponse:
     act = acts.get(what)
     if act is None:
         raise InvalidInput("what", _("There is no such act."))
+    found = admin.replay_job(job)
+    if not may_see(request, found) or not may_send(request, found.target, found.topic):
+        return errors.outside_pattern(request, str(names_for(request.user)))
     try:
         with failure_audited(request, f"replay.{what}", job):
             done = act(job, by=request.user.label)

@@ -12,6 +12,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
@@ -93,14 +94,16 @@ class SendForm(Form):
     )
     delay_level = forms.TypedChoiceField(label=gettext_lazy("Delay level"), required=False, coerce=int, empty_value=0)
     deliver_at = forms.DateTimeField(
-        label=gettext_lazy("Deliver at (UTC)"),
+        label=gettext_lazy("Deliver at"),
         required=False,
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
+        widget=forms.DateTimeInput(attrs={"placeholder": "2026-11-21 13:34:32", "autocomplete": "off"}),
     )
     half_of = forms.CharField(label=gettext_lazy("Producer group"), required=False, max_length=255)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # Times are read in the zone of who typed them.
+        self.fields["deliver_at"].help_text = _("times in %(zone)s") % {"zone": timezone.get_current_timezone_name()}
         levels = [(0, "—")]
         for level in runtime.window().delay_levels():
             if level.delay_ms is not None:

@@ -179,3 +179,20 @@ class Budget:
     @property
     def spent(self) -> bool:
         return time.monotonic() >= self._end
+
+
+class Pace(Budget):
+    """The same, of who also rests: Python that works without a pause has each system call of the thread that serves
+    clients wait for the interpreter's lock, however often the lock changes hands."""
+
+    def __init__(self, milliseconds: float, gentle: float) -> None:
+        """gentle: how many times as long as it worked it rests."""
+        super().__init__(milliseconds)
+        self._gentle = gentle
+        self._began = time.monotonic()
+
+    def rest(self) -> None:
+        """Between two pieces of work, which should take less than a millisecond."""
+        if self._gentle:
+            time.sleep((time.monotonic() - self._began) * self._gentle)
+            self._began = time.monotonic()

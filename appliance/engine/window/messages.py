@@ -29,7 +29,7 @@ from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from . import message_snapshots as m
 from .bodies import compression_of, decompressed
 from .lag import LagSnapshot
-from .measures import Budget
+from .measures import Pace
 from .message_looks import BATCH, PAGE_BYTES, MessageLook, Step, batches, query_of
 from .message_story import MessageStories, detail_of
 from .queue_reader import QueueReader
@@ -118,9 +118,10 @@ class MessageViews:
         filter_text: str | None = None,
         budget_ms: float = PAGE_BUDGET_MS,
         since: int = 0,
+        gentle: float = 0.0,
     ) -> m.MessagePage:
         """make_row: what a page holds of each record; MessageRow unless told otherwise. since: only what lies at or
-        behind this place of the log."""
+        behind this place of the log. gentle: rest so many times as long as each piece of work took."""
         begin = time.monotonic()
         query = query_of(filter_text)
         question = 0 if query is None else zlib.crc32(query.text.strip().encode("utf-8", "replace")) or 1
@@ -134,7 +135,7 @@ class MessageViews:
                 cursor = cursor._replace(question=question)
             else:
                 cursor = cursor_of(cursor_text, topic, question)
-            budget = Budget(budget_ms)
+            budget = Pace(budget_ms, gentle)
             if query is None:
                 found = self._walk(topic, cursor, limit, reader, make_row or row_of, budget)
             else:
@@ -214,7 +215,7 @@ class MessageViews:
         limit: int,
         reader: QueueReader,
         make_row: Callable[[Record], Any],
-        budget: Budget,
+        budget: Pace,
     ) -> _Found:
         rows: list[Any] = []
         position, scanned, size_seen, skipped, truncated = cursor.position, 0, 0, 0, False
@@ -234,6 +235,8 @@ class MessageViews:
             else:
                 rows.append(make_row(found[0]))
             truncated = budget.spent
+            if not scanned % BATCH:
+                budget.rest()
         return _Found(
             rows, _moved(cursor, position, scanned, size_seen, ended), scanned, skipped, 0, truncated and not ended
         )
@@ -245,7 +248,7 @@ class MessageViews:
         limit: int,
         reader: QueueReader,
         make_row: Callable[[Record], Any],
-        budget: Budget,
+        budget: Pace,
         query: Query,
     ) -> _Found:
         """As `_walk`, of what a filter finds."""
@@ -276,6 +279,7 @@ class MessageViews:
                 elif found is not False:
                     rows.append(make_row(found))
                 truncated = budget.spent or look.work > PAGE_BYTES
+            budget.rest()
         return _Found(
             rows,
             _moved(cursor, position, scanned, size_seen, ended),

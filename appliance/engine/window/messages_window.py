@@ -27,6 +27,7 @@ class MessagesWindow(LettersWindow):
         filter_text: str | None = None,
         budget_ms: float = 250.0,
         since: int = 0,
+        gentle: float = 0.0,
     ) -> m.MessagePage:
         """A page of a topic's messages stored in [from_ms, to_ms], over a snapshot that new messages do not change.
 
@@ -35,10 +36,11 @@ class MessagesWindow(LettersWindow):
         topic only. limit: 1 to 500. No bodies. filter_text: only what this expression of `filter/query` finds; it goes
         with the cursor, and a page ends after budget_ms or 64 MiB, however few it found by then. Who may not read
         bodies may not filter by them; the caller checks that with `filter_reads_bodies`. since: only what lies at or
-        behind this place of the log (`log_span`). NotFound (topic, queue), InvalidInput (cursor, limit, times, filter).
+        behind this place of the log (`log_span`). gentle: for jobs, which rest so many times as long as they work, many
+        times within the budget. NotFound (topic, queue), InvalidInput (cursor, limit, times, filter).
         """
         return self._running().messages.page(
-            topic, queue_id, from_ms, to_ms, newest_first, cursor, limit, None, filter_text, budget_ms, since
+            topic, queue_id, from_ms, to_ms, newest_first, cursor, limit, None, filter_text, budget_ms, since, gentle
         )
 
     @staticmethod
@@ -59,11 +61,12 @@ class MessagesWindow(LettersWindow):
         limit: int = 50,
         filter_text: str | None = None,
         budget_ms: float = 250.0,
+        gentle: float = 0.0,
     ) -> m.MessagePage:
         """As `messages`, its rows `MessageCopy`: all there is of each, the body among it. Needs the grants to read
         bodies and to export; the caller checks that."""
         return self._running().messages.page(
-            topic, queue_id, from_ms, to_ms, newest_first, cursor, limit, copy_of, filter_text, budget_ms
+            topic, queue_id, from_ms, to_ms, newest_first, cursor, limit, copy_of, filter_text, budget_ms, 0, gentle
         )
 
     def log_span(self) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from appliance.engine.broker.replay import service as replay_service
 from appliance.engine.broker.replay.history import MOST_JOBS
 from appliance.engine.broker.replay.job import (
     CANCELLED,
@@ -287,6 +289,39 @@ def test_a_full_disk_pauses_the_job(group: RunningEngine) -> None:
     service(group).resume(job, "ann")
     wait_state(group, job, DONE)
     assert [record.body for record in copies(group, "%RETRY%G")] == [b"body %d" % n for n in range(30)]
+
+
+def test_what_a_full_disk_paused_goes_on_by_itself_and_over_a_restart(
+    group: RunningEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_service, "TRY_AGAIN_S", 0.2)
+    monkeypatch.setattr(replay_service, "MOST_WAIT_S", 0.4)
+    put_dead_letters(group, "G", 30)
+    job = start(group, rate=20).state.spec.id
+    wait_for(lambda: copies(group, "%RETRY%G"), "some are sent")
+    log = group.engine.broker.store.log
+    group.engine.loop.call_soon(lambda: log.refuse("the disk is full"))
+    wait_state(group, job, PAUSED)
+    time.sleep(1)
+    assert service(group).job(job).state.state in (PAUSED, RUNNING), "it tries, and is refused again"
+    sent = len(copies(group, "%RETRY%G"))
+    assert sent < 30
+    wait_state(group, job, PAUSED)
+    group.restart()
+    wait_state(group, job, DONE)
+    assert [record.body for record in copies(group, "%RETRY%G")] == [b"body %d" % n for n in range(30)]
+
+
+def test_what_a_person_paused_waits_for_a_person(group: RunningEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_service, "TRY_AGAIN_S", 0.1)
+    put_dead_letters(group, "G", 30)
+    job = start(group, rate=20).state.spec.id
+    service(group).pause(job, "ann")
+    time.sleep(1)
+    assert service(group).job(job).state.state == PAUSED
+    group.restart()
+    time.sleep(1)
+    assert service(group).job(job).state.state == PAUSED
 
 
 def test_what_has_expired_or_fits_nowhere_is_said_of_each_message(group: RunningEngine) -> None:

@@ -1,0 +1,48 @@
+"""The support bundle: its manifest, and the file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+
+from ...console.audit import audit
+from ...console.support import gather
+from .. import auth
+from ..schemas import Out
+
+router = Router(tags=["system"])
+
+
+class BundleFileOut(Out):
+    """One text. what: what it is."""
+
+    name: str
+    what: str
+    bytes: int
+    sha256: str
+
+
+class BundleOut(Out):
+    """What is in a support bundle, and what is left out of it."""
+
+    version: str
+    files: list[BundleFileOut]
+    left_out: list[str]
+
+
+@router.get("/system/bundle", response=BundleOut)
+def support_bundle(request: HttpRequest) -> Any:
+    """What a support bundle would hold now."""
+    auth.require_all_names(request)
+    return gather().manifest()
+
+
+@router.get("/system/bundle/file", response={200: bytes})
+def support_bundle_file(request: HttpRequest) -> HttpResponse:
+    """A zip of texts without secrets, messages and names of users."""
+    auth.require_all_names(request)
+    bundle = gather()
+    audit(request, "bundle.download", "", None, {"files": [one.name for one in bundle.parts]})
+    return HttpResponse(bundle.zipped(), content_type="application/zip")

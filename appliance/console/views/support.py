@@ -1,0 +1,35 @@
+"""The support bundle: what would be in it, then the file."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from ...doctor.bundle import LEFT_OUT
+from ..audit import audit
+from ..support import gather
+from .window import asks_the_engine
+
+
+@require_safe
+@asks_the_engine
+def support_bundle(request: HttpRequest) -> HttpResponse:
+    """Its manifest, and each text to look at with `show`."""
+    bundle = gather()
+    name = request.GET.get("show", "")
+    shown = next((one for one in bundle.parts if one.name == name), None)
+    text = "" if shown is None else shown.data[: 256 << 10].decode("utf-8", "replace")
+    context = {"parts": bundle.parts, "left_out": LEFT_OUT, "shown": shown, "text": text, "tab": "bundle"}
+    return render(request, "system/bundle.html", context)
+
+
+@require_safe
+@asks_the_engine
+def support_bundle_file(request: HttpRequest) -> HttpResponse:
+    """The file."""
+    bundle = gather()
+    audit(request, "bundle.download", "", None, {"files": [one.name for one in bundle.parts]})
+    response = HttpResponse(bundle.zipped(), content_type="application/zip")
+    response.headers["Content-Disposition"] = 'attachment; filename="rocketbox-support.zip"'
+    return response
