@@ -15,8 +15,9 @@ from bench.filled_store import group_name, topic_name
 
 #: Not pages: streams, forms that change something by GET of nothing, and doors that are closed to who is inside.
 _LEFT_OUT = re.compile(
-    r"live/$|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/|/check/|/files/"
-    r"|/end/|/test/$|alerts/<int|alerts/(rules|channels)/<int|alert-(rules|channels)/<int"
+    r"live/$|^needs/mute/|/unmute/|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/"
+    r"|/check/|/files/|<str:ticket>|<str:secret>|/end/|/test/$|alerts/<int"
+    r"|alerts/(rules|channels)/<int|alert-(rules|channels)/<int"
 )
 #: What an address asks for besides, and the other ways to ask the lists.
 _QUERIES: dict[str, tuple[str, ...]] = {
@@ -27,6 +28,9 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     "groups/": (
         "", "?sort=-lag", "?sort=-lag_time", "?sort=-clients", "?system=yes", "?online=yes", "?q=77", "?format=csv",
     ),
+    "history/": ("", "?span=1h", "?span=13mo", "?format=csv"),
+    "topics/<name:name>/history/": ("", "?span=7d"),
+    "groups/<name:name>/history/": ("", "?span=7d"),
     "clients/": ("", "?role=consumer", "?q=127"),
     "messages/": ("", "?topic={topic}", "?topic=Load"),
     "messages/send/": ("", "?topic={topic}", "?from={ref}"),
@@ -91,6 +95,7 @@ def addresses(browser: Browser, topics: int, groups: int) -> list[Address]:
         "ref": ref,
         "pk": "1",
         "unit": "unit",
+        "username": "anna",
         "token_id": "1",
         "client_id": "127.0.0.1@0",
     }

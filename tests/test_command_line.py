@@ -10,6 +10,7 @@ from appliance.engine import upstream_options
 from appliance.engine.config import SECTIONS, options_of
 from appliance.engine.errors import StartError
 from appliance.main import what_strangers_can_do
+from appliance.sign_in_options import KEYS as SIGN_IN_KEYS
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +94,7 @@ def test_the_environment_reaches_every_option_and_every_key():
 
 
 def test_no_variable_means_two_things():
-    expected = len(OPTIONS) + sum(len(options_of(section)) for section in SECTIONS)
+    expected = len(OPTIONS) + sum(len(options_of(section)) for section in SECTIONS) + len(SIGN_IN_KEYS)
     assert len(environment_names()) == expected
 
 

@@ -11,6 +11,11 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 WORDS: dict[str, str | Promise] = {
+    # how a session began
+    "password": _("password"),
+    "oidc": _("OpenID Connect"),
+    "proxy": _("proxy"),
+    "set-up": _("set-up"),
     # what needs a person
     "act": _("act today"),
     "stuck": _("stuck"),
