@@ -36,6 +36,7 @@ TEXT_LIMIT = 255
 GONE, OTHER = 65_535, 65_534
 #: Worked off in one call of C, which holds the GIL (D10).
 _COUNTED = 16_384
+_NEAR = 64
 HOUR_MS = 3_600_000
 #: Different messages are counted among so many dead letters at most: it takes a set of them for a moment.
 MOST_DISTINCT = 200_000
@@ -90,8 +91,10 @@ class QueueFacts:
         wanted = frozenset(codes)
         top = end - self.base
         floor = max(0, low - self.base)
+        step = _NEAR
         while top > floor:
-            begin = max(floor, top - _COUNTED)
+            begin = max(floor, top - step)
+            step = min(_COUNTED, 4 * step)  # the next one mostly lies close by
             part = self.codes[begin:top]
             if not wanted.isdisjoint(part):
                 return self.base + begin + 1 + max(at for at, code in enumerate(part) if code in wanted)
@@ -109,6 +112,15 @@ class LetterFacts:
         self._queues: dict[ConsumeQueue, QueueFacts] = {}
         self._kinds: list[LetterKind] = []
         self._numbers: dict[LetterKind, int] = {}
+        # Of the queues that were counted last: what they were, and how many messages.
+        self._distinct: tuple[tuple[tuple[int, int, int], ...], int | None] = ((), 0)
+
+    def distinct(self, known: Collection[QueueFacts]) -> int | None:
+        """How many messages they once were; None for too many. Counted once for what has not changed since."""
+        key = tuple((id(one), one.base, one.end) for one in known)
+        if self._distinct[0] != key:
+            self._distinct = (key, distinct(known))
+        return self._distinct[1]
 
     def of(self, queue: ConsumeQueue) -> QueueFacts:
         """What is known of a queue, without what it has lost."""

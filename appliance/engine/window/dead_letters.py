@@ -27,7 +27,7 @@ from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ConsumeQueue
 from ..store.retention.clean_rules import HOUR_MS, is_cleaning_hour
 from . import snapshots as s
-from .dead_letter_facts import LetterFacts, copies_of, digest_of, distinct
+from .dead_letter_facts import LetterFacts, copies_of, digest_of
 from .letter_walk import BUDGET_MS, LetterWalk, Walked
 from .measures import Budget, Measures
 from .messages import MessageViews, copy_of, row_of
@@ -301,7 +301,7 @@ class DeadLetterViews:
                         continue
                     counts[kind.topic, kind.retries, (code >> 16) * HOUR_MS] += count
                     again += count if kind.again else 0
-            messages = distinct(known) if whole else None
+            messages = facts.distinct(known) if whole else None
         return DeadLetterSummary(
             group=group,
             total=total,

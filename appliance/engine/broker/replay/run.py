@@ -56,6 +56,8 @@ STEP_MESSAGES = 500
 #: Results that are not in the journal yet, at most; so many numbers a crash leaves open.
 MOST_AHEAD = 10_000
 SAVE_EVERY_S = 1.0
+#: Of a stall so much is caught up.
+MOST_BEHIND_S = 2.0
 #: How soon to look again whether the log is durable; and after a queue was being rebuilt.
 _DURABLE_POLL_S = 0.01
 _RETRY_S = 1.0
@@ -98,6 +100,16 @@ class _Batch(NamedTuple):
     numbers: list[int]
 
 
+def next_due(on_time: float, now: float, span: float) -> tuple[float, float]:
+    """(when the next batch would be on time, when it is due) after one that takes `span` at the job's rate.
+
+    After a stall batches are due a quarter faster until that is caught up: the rate holds on average, and nobody gets a
+    burst.
+    """
+    on_time = max(on_time, now - MOST_BEHIND_S) + span
+    return on_time, max(on_time, now + 0.8 * span)
+
+
 def _nobody() -> None:
     """Nobody waits for it."""
 
@@ -136,7 +148,7 @@ class Run:
         self._ending: Ending | None = None
         self._mark: _Mark | None = None
         self._announcing: _Mark | None = None
-        self._due = self._saved_at = around.clock.monotonic()
+        self._due = self._on_time = self._saved_at = around.clock.monotonic()
         self._compact_at = COMPACT_BYTES
         self._history: dict[tuple[int, int], list[JobState]] = {}
         self._history_of = range(0)
@@ -430,7 +442,7 @@ class Run:
             self._batch = _Batch(future, numbers)
         self.ahead += results
         self.at += len(results)
-        self._due = max(self._due, now - 0.1) + len(messages) / spec.rate
+        self._on_time, self._due = next_due(self._on_time, now, len(messages) / spec.rate)
         if self._batch is None:
             return 0.001
         self._batch.future.add_done_callback(lambda _: around.wake())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import zlib
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from appliance.engine.broker.replay import run as replay_run
 from appliance.engine.broker.replay import service as replay_service
 from appliance.engine.broker.replay.history import MOST_JOBS
 from appliance.engine.broker.replay.job import (
@@ -201,6 +203,19 @@ def test_the_rate_is_kept(group: RunningEngine) -> None:
     begin = group.engine.loop.monotonic
     wait_state(group, start(group, rate=30).state.spec.id, DONE)
     assert group.engine.loop.monotonic - begin > 0.7
+
+
+def test_a_stall_is_caught_up_and_nobody_gets_a_burst() -> None:
+    """Batches of 100 at 1,000 a second, with a stall of a second at the tenth: the clock is the test's."""
+    now = due = on_time = 0.0
+    times = []
+    for number in range(200):
+        now = max(now, due) + (1.0 if number == 10 else 0.003)
+        times.append(now)
+        on_time, due = replay_run.next_due(on_time, now, 0.1)
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert abs(200 * 0.1 / (times[-1] + 0.1) - 1) < 0.01, "the rate holds on average"
+    assert min(gaps) >= 0.08 - 0.01, "never more than a quarter faster"
 
 
 def test_a_job_goes_on_after_two_restarts_and_nothing_comes_twice(make_running: Callable[..., RunningEngine]) -> None:
