@@ -187,7 +187,7 @@ def test_ticked_ones_are_handled_once(client_as, running, retried, what, said, p
         assert running.engine.broker.store.offset_range(place + retried, 0)[1] == 2
 
 
-def test_all_of_a_level_are_handled(client_as, running, retried):
+def test_a_whole_level_is_handled(client_as, running, retried):
     operator = client_as("operator")
     asked = {"what": "to_dead_letters", "level": "15"}
     assert "5 messages" in content(operator.get(f"/groups/{retried}/retries/act/", asked))
