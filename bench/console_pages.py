@@ -16,6 +16,7 @@ from bench.filled_store import group_name, topic_name
 #: Not pages: streams, forms that change something by GET of nothing, and doors that are closed to who is inside.
 _LEFT_OUT = re.compile(
     r"live/$|^needs/mute/|/unmute/|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/"
+    r"|backups/now/|backups/<|^delayed/(act|done)/|^transactions/.+"
     r"|/check/|/files/|<str:ticket>|<str:secret>|/end/|/test/$|alerts/<int"
     r"|alerts/(rules|channels)/<int|alert-(rules|channels)/<int"
 )
@@ -36,6 +37,8 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     "messages/send/": ("", "?topic={topic}", "?from={ref}"),
     "messages/tail/": ("", "?topic=Load"),
     "connect/": ("", "?topic={topic}"),
+    "delayed/": ("", "?span=7d", "?topic={topic}", "?show=delayed", "?q=k{number}"),
+    "transactions/": ("", "?show=discarded", "?show=resolved"),
     "dead-letters/": ("", "?sort=group", "?q=77"),
     "dead-letters/<name:name>/": ("", "?from=1", "?retries=16", "?replayed=no&origin={topic}", "?format=csv"),
     "groups/<name:name>/retries/": ("", "?level=3"),

@@ -20,7 +20,7 @@ MOST_NAMES = 2000
 def gather() -> Bundle:
     """All parts of this process."""
     admin = runtime.window()
-    bundle = Bundle(Scrubber(_secrets()))
+    bundle = Bundle(Scrubber(_secrets(), User.objects.values_list("username", flat=True)))
     info = asdict(admin.system())
     bundle.add_json("about.json", "the program and the machine", about(os.environ) | {"process": info})
     checks = [{"name": one.name, "level": one.level, "text": str(one.sentence)} for one in admin.checks()]
@@ -50,7 +50,7 @@ def _secrets() -> list[str]:
     """What is known to be one, so that it is found wherever it stands."""
     found = secrets_of(os.environ)
     for user in User.objects.all():
-        found += [user.username, user.password, user.totp_secret, user.identity]
+        found += [user.password, user.totp_secret, user.identity]
     for channel in AlertChannel.objects.all():
         found += [channel.address, channel.secret, *(str(value) for value in channel.mail.values())]
     found += ApiToken.objects.values_list("digest", flat=True)

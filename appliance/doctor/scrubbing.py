@@ -34,9 +34,12 @@ _PATTERNS = (
 class Scrubber:
     """Knows the secrets of one installation."""
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, secrets: Iterable[str] = (), names: Iterable[str] = ()) -> None:
+        """names: of people, which are taken out where they stand alone."""
         known = sorted({one for one in secrets if len(one) >= _SHORTEST}, key=len, reverse=True)
-        self._known = re.compile("|".join(re.escape(one) for one in known)) if known else None
+        parts = [re.escape(one) for one in known]
+        parts += [rf"(?<![\w.@+-]){re.escape(one)}(?![\w.@+-])" for one in sorted(set(names), key=len, reverse=True)]
+        self._known = re.compile("|".join(parts)) if parts else None
 
     def text(self, text: str) -> str:
         if self._known is not None:

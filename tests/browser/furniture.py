@@ -99,6 +99,9 @@ class Furniture:
         self.send(
             "hostile", "payments", MARKUP.encode(), 3, TAGS=MARKUP, KEYS=MARKUP.replace(" ", "_"), **{MARKUP: MARKUP}
         )
+        odd = {"TAGS": MARKUP, "KEYS": MARKUP.replace(" ", "_"), "UNIQ_KEY": MARKUP}
+        self.send("delayed", "payments", b"x", 3, DELAY="18", **odd)
+        self.send("half", "payments", b"x", 3, 4, TRAN_MSG="true", PGROUP="tills", **odd)
         self.send("long", LONG_TOPIC, b"x" * 70_000, 0, KEYS="k" * 400, TAGS="t" * 200, UNIQ_KEY="U" * 180)
         self.send(
             "dead", "%DLQ%shipping", DOCUMENT.encode(), 0, ORIGIN_MESSAGE_ID="AC11000100002A9F", RETRY_TOPIC="orders"
@@ -153,6 +156,10 @@ def pages(ids: dict[str, str]) -> list[str]:
         "/groups/billing/pause/", "/groups/billing/clone/", "/clients/billing-1@10.0.0.5/",
         f"/clients/{segment(MARKUP)}/", *(f"/groups/{segment(name)}/diagnosis/" for name in ODD_NAMES),
         *(f"/groups/{segment(name)}/reset/?to=earliest&step=preview&topic=orders" for name in ODD_NAMES),
+        "/delayed/", "/delayed/?span=7d&show=retries", "/delayed/?q=no-such", "/delayed/act/?what=drop",
+        "/transactions/", "/transactions/?show=discarded", "/transactions/?show=resolved", "/transactions/check/",
+        "/system/backups/",
+        "/system/definitions/", "/system/bundle/", "/system/bundle/?show=options.json",
         "/dead-letters/", "/dead-letters/?q=no-such", "/dead-letters/shipping/", "/dead-letters/shipping/replay/",
         "/dead-letters/shipping/?replayed=yes&retries=2&key=x", "/dead-letters/shipping/?retries=x",
         "/dead-letters/shipping/archive/?origin=orders", "/groups/shipping/retries/", f"/groups/{LONG_GROUP}/retries/",

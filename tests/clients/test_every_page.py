@@ -319,6 +319,10 @@ OPERATIONS: dict[str, list[str]] = {
 }  # fmt: skip
 
 
+#: What stands in braces above.
+REFS = ("small", "large", "dead", "replay", "reset", "client", "job")
+
+
 @pytest.fixture(scope="module")
 def house(request: pytest.FixtureRequest) -> Iterator[FullHouse]:
     """Started once: the clients are at work through all of this file."""
@@ -359,9 +363,7 @@ def test_every_page_is_walked():
 
 
 def test_every_address_of_the_walk_leads_where_its_name_says():
-    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
-    ids = dict.fromkeys(("small", "large", "dead", "replay", "job"), "0" * 32)
-    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset", "client"), "0" * 32)
+    ids = dict.fromkeys(REFS, "0" * 32)
     for name, address in (
         *((name, address) for name, addresses in PAGES.items() for address in addresses),
         *((name, address) for name, (address, _) in (NO_PAGES | DOWNLOADS).items()),
@@ -371,9 +373,7 @@ def test_every_address_of_the_walk_leads_where_its_name_says():
 
 def test_every_get_of_the_api_is_walked():
     assert set(gets()) == set(OPERATIONS)
-    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset"), "0" * 32)
-    ids = dict.fromkeys(("small", "large", "dead", "replay", "job"), "0" * 32)
-    ids = dict.fromkeys(("small", "large", "dead", "replay", "reset", "client"), "0" * 32)
+    ids = dict.fromkeys(REFS, "0" * 32)
     for route, addresses in OPERATIONS.items():
         for address in addresses:
             path = urlsplit(f"/api/v1{address.format(**ids)}").path

@@ -66,8 +66,9 @@ def test_a_reset_ends_the_tokens_and_names_them(server):
     database = sqlite3.connect(server.data_dir / "rocketbox/console.sqlite3")
     with database:
         database.execute(
-            "INSERT INTO console_apitoken (role, may_read_bodies, may_export, name, prefix, digest, pattern, "
-            "created_at_ms, owner_id) SELECT 'admin', 0, 0, 'ci', 'rbx_', 'x', '*', 1, id FROM console_user"
+            "INSERT INTO console_apitoken (role, may_read_bodies, may_export, name, prefix, digest, topic_pattern, "
+            "group_pattern, created_at_ms, owner_id) "
+            "SELECT 'admin', 0, 0, 'ci', 'rbx_', 'x', '*', '*', 1, id FROM console_user"
         )
     done = rocketbox("user", "reset-password", "root", "--data-dir", str(server.data_dir))
     assert done.returncode == 0, done.stderr

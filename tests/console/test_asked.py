@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import re
+from urllib.parse import urljoin
+
 import pytest
 from django.http import QueryDict
 
@@ -45,3 +49,38 @@ def test_what_is_asked_is_what_was_sent():
     assert asked.get("c") is None
     assert "b" in asked
     assert asked.read == {"a", "b", "c"}
+
+
+def test_no_link_of_a_page_asks_what_its_page_does_not_know(client_as, broker, topic):
+    """From page to page: sort orders, filters, pagers, files."""
+    make_group_of(broker, topic)
+    admin = client_as("admin", "may_read_bodies", "may_export")
+    waiting, seen, wrong = ["/", "/messages/?topic=" + topic, f"/topics/{topic}/", f"/groups/{topic}/"], set(), []
+    while waiting and len(seen) < 250:
+        address = waiting.pop(0)
+        shape = re.sub(r"=[^&]*", "=", address)  # one link of a kind
+        if shape in seen or address.startswith(("/static", "/live/", "/logout")):
+            continue
+        seen.add(shape)
+        answer = admin.get(address)
+        if answer.status_code != 200 or answer.streaming:
+            if answer.status_code == 400 and "There is no filter called" in answer.content.decode():
+                wrong.append(address)
+            continue
+        text = answer.content.decode()
+        if NOTICE in text:
+            wrong.append(address)
+        if answer.headers["Content-Type"].startswith("text/html"):
+            base = address.partition("?")[0]
+            for link in re.findall(r'(?:href|action)="([^"#]*)"', text):
+                found = urljoin(base, html.unescape(link))
+                if found.startswith("/"):
+                    waiting.append(found)
+    assert len(seen) > 60
+    assert not wrong
+
+
+def make_group_of(broker, name: str) -> None:
+    broker.create_group(name)
+    for number in range(3):
+        broker.send_test_message(name, b"x", keys=[f"k{number}"], tags="A")

@@ -44,6 +44,7 @@ def planted(broker, topic, people, monkeypatch):
     person = User(username=PLANTED["user"], totp_secret=PLANTED["totp"], role="admin")
     person.set_password(PASSWORD)
     person.save()
+    User.objects.create(username="ada", role="viewer")
     _, token = tokens.create(people["admin"], "deploy", "viewer")
     AlertChannel.objects.create(
         name="chat", kind="webhook", address=f"https://chat.example/{PLANTED['channel address']}",
@@ -62,6 +63,7 @@ def planted(broker, topic, people, monkeypatch):
         f"sent keys={PLANTED['key']} body={PLANTED['body']}",
         f'{{"client_secret": "{PLANTED["wrapped"]}", "n": 1}}',
         f"somebody signed in: {PLANTED['user']}",
+        "admin: 1 of 1 topics changed by=ada, in canada",
         f"an id token came: {PLANTED['jwt']}",
         f"set up at /setup/{PLANTED['set-up link']}/",
         f"the environment has {PLANTED['environment']}",
@@ -86,6 +88,7 @@ def test_no_secret_leaves_with_it(client_as, planted):
             assert secret not in text, f"{name} holds {secret}"
     assert "an ordinary line about queue 7" in texts["log.txt"], "the rest is there"
     assert "the client said" in texts["log.txt"]
+    assert "by=[left-out], in canada" in texts["log.txt"], "a short name, where it stands alone"
     manifest = json.loads(texts["manifest.json"])
     assert {one["name"] for one in manifest["files"]} == set(texts) - {"manifest.json"}
     assert AuditEntry.objects.filter(action="bundle.download").count() == 1

@@ -10,6 +10,9 @@ from .letters_window import LettersWindow
 from .message_looks import query_of
 from .messages import copy_of
 
+#: How many times as long as a page works it rests in between: people page by page, so they may have more than jobs.
+PAGE_GENTLE = 0.5
+
 
 class MessagesWindow(LettersWindow):
     """Any thread; reads and waits in the caller's."""
@@ -27,7 +30,7 @@ class MessagesWindow(LettersWindow):
         filter_text: str | None = None,
         budget_ms: float = 250.0,
         since: int = 0,
-        gentle: float = 0.0,
+        gentle: float = PAGE_GENTLE,
     ) -> m.MessagePage:
         """A page of a topic's messages stored in [from_ms, to_ms], over a snapshot that new messages do not change.
 
@@ -36,8 +39,8 @@ class MessagesWindow(LettersWindow):
         topic only. limit: 1 to 500. No bodies. filter_text: only what this expression of `filter/query` finds; it goes
         with the cursor, and a page ends after budget_ms or 64 MiB, however few it found by then. Who may not read
         bodies may not filter by them; the caller checks that with `filter_reads_bodies`. since: only what lies at or
-        behind this place of the log (`log_span`). gentle: for jobs, which rest so many times as long as they work, many
-        times within the budget. NotFound (topic, queue), InvalidInput (cursor, limit, times, filter).
+        behind this place of the log (`log_span`). gentle: rest so many times as long as it works, many times within the
+        budget. NotFound (topic, queue), InvalidInput (cursor, limit, times, filter).
         """
         return self._running().messages.page(
             topic, queue_id, from_ms, to_ms, newest_first, cursor, limit, None, filter_text, budget_ms, since, gentle
@@ -61,7 +64,7 @@ class MessagesWindow(LettersWindow):
         limit: int = 50,
         filter_text: str | None = None,
         budget_ms: float = 250.0,
-        gentle: float = 0.0,
+        gentle: float = PAGE_GENTLE,
     ) -> m.MessagePage:
         """As `messages`, its rows `MessageCopy`: all there is of each, the body among it. Needs the grants to read
         bodies and to export; the caller checks that."""

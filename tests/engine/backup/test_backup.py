@@ -90,6 +90,8 @@ def test_made_under_load_and_restored(running: RunningEngine, tmp_path: Path):
     assert all(was < now for was, now in zip(before, after, strict=True)), "the load went on meanwhile"
     manifest = made.manifest
     assert 0 < manifest.end_offset <= running.engine.broker.store.published
+    log = [one for one in manifest.files if one.name.startswith("store/commitlog/")]
+    assert sum(one.bytes for one in log) == manifest.end_offset - manifest.begin_offset, "and not a byte behind"
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
     assert not list(tmp_path.glob(".*partial"))
     assert check_backup(made.path) == manifest
