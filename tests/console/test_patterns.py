@@ -6,7 +6,7 @@ from appliance.console.access import ACCESS
 from appliance.console.identity import names_for
 from appliance.console.models import User
 from appliance.console.patterns import Names
-from appliance.console.scope import LISTS, OF_A_GROUP, OF_A_TOPIC, OWN
+from appliance.console.scope import LISTS, OF_A_GROUP, OF_A_REPLAY, OF_A_TOPIC, OWN
 
 from .conftest import signed_in
 from .test_access import PAGES, address_of
@@ -56,7 +56,7 @@ def test_lists_have_only_what_fits(kept, broker):
 
 def test_every_other_page_is_refused(kept, broker):
     """Whatever page is added is closed to them until it is listed in `scope`."""
-    open_to_them = OWN | LISTS
+    open_to_them = OWN | LISTS | OF_A_REPLAY
     for name, route in PAGES:
         rule = ACCESS[name]
         if rule.grants or rule.door or not rule.role or name in open_to_them | {"overview"}:
@@ -81,7 +81,7 @@ def test_pages_of_a_name_are_for_names_that_fit(kept, broker):
 
 def test_what_scope_lists_exists():
     names = {name for name, _ in PAGES} | {"api_docs", "openapi"}
-    assert not (OWN | LISTS | OF_A_TOPIC | OF_A_GROUP) - names
+    assert not (OWN | LISTS | OF_A_TOPIC | OF_A_GROUP | OF_A_REPLAY) - names
 
 
 def test_who_has_no_pattern_sees_all(people):
