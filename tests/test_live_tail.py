@@ -31,6 +31,7 @@ class Browser:
         self.server = server
         self.cookies: dict[str, str] = {}
         self._token = ""
+        self.location = ""
         self.get("/login/")
         status, _ = self.post("/login/", username=name, password=password)
         assert status == 302
@@ -52,6 +53,7 @@ class Browser:
         connection.request(method, path, body, headers)
         response = connection.getresponse()
         text = response.read().decode()
+        self.location = response.headers.get("Location", "")
         for value in response.headers.get_all("Set-Cookie") or ():
             name, _, rest = value.partition("=")
             self.cookies[name] = rest.split(";")[0]
@@ -107,7 +109,9 @@ def rows(socket: WebSocket, count: int) -> list[dict]:
 def user(root: Browser, name: str, **form: str) -> Browser:
     """Somebody made by the administrator, who has chosen a password."""
     root.get("/system/users/new/")
-    _, page = root.post("/system/users/new/", username=name, role="viewer", **form)
+    fields = {"topic_pattern": "*", "group_pattern": "*", "first": "password"}
+    root.post("/system/users/new/", username=name, role="viewer", **(fields | form))
+    _, page = root.get(root.location)
     first = page.split('class="secret')[1].split(">")[1].split("<")[0].strip()
     made = Browser(root.server, name, first)
     made.get("/account/")

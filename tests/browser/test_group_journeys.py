@@ -99,8 +99,8 @@ def test_skip_to_the_end_of_a_group_that_is_offline(visit: Visit, server: Server
         page.goto("/groups/postmen/")
         page.click("text=Skip to the end…")
         said = page.locator(".note").all_inner_texts()
-        # What lies in queues that it had committed, and in those that it had not. One of the two that it consumed may be
-        # among them: the client left before it had committed it.
+        # What lies in queues that it had committed, and in those that it had not. The two that it consumed may be among
+        # them: the client left before it had committed them.
         assert 10 <= sum(int(text.split()[0]) for text in said) <= 12, said
         page.click("button:has-text('Apply to')")
         expect(page.locator("#progress")).to_contain_text("No client of the group is connected.")

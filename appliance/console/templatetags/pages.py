@@ -129,7 +129,7 @@ def spaced(words: Iterable[str]) -> str:
 @register.filter
 def ending(text: str) -> str:
     """The last characters of an id: ids of one producer differ there."""
-    return text if len(text) <= 18 else f"…{text[-16:]}"
+    return text if len(text) <= 14 else f"…{text[-12:]}"
 
 
 @register.filter

@@ -15,11 +15,18 @@ from django.views.decorators.http import require_safe
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound
 from ..audit import audit
-from .window import asks_the_engine, csv_answer, not_found_sentence, refusal_text, time_asked, time_shown, topic_names
+from .window import (
+    asks_the_engine,
+    csv_answer,
+    not_found_sentence,
+    refusal_text,
+    time_asked,
+    time_shown,
+    topic_names,
+    wants_csv,
+)
 
 LIMIT = 50
-#: Rows of a download of what is shown, when it is asked for by address.
-DOWNLOAD_LIMIT = 500
 _HEADER = (
     *("topic", "queue", "offset", "stored_at", "born_at", "born_host", "tags", "keys", "unique_id", "offset_id"),
     *("body_bytes", "size_bytes", "retries"),
@@ -52,7 +59,7 @@ def messages(request: HttpRequest) -> HttpResponse:
                 limit=LIMIT,
                 filter_text=filter_text,
             )
-            if request.GET.get("format") in ("csv", "ndjson"):
+            if wants_csv(request) or request.GET.get("format") == "ndjson":
                 return _download(topic, page.rows, request.GET["format"])
             context["page"] = page
             context["filtered"] = filter_text is not None
