@@ -30,7 +30,7 @@ def test_every_number_of_the_engine_is_a_sample(client, broker, topic):
     broker.send_test_message(topic, b"one")
     broker.send_test_message(topic, b"two")
     found = samples(client)
-    assert {name for name in found if name.startswith("rocketbox_")} == {
+    assert {name for name in found if name.startswith("rocketbox_")} - {"rocketbox_metrics_pairs_left_out"} == {
         f"rocketbox_{name}"
         for name in (*broker.metrics(), 'build_info{version="0.1.0"}', "uptime_seconds")
         if not name.startswith("rocketmq_")

@@ -66,12 +66,12 @@ class HistoryFile:
     """One connection to the file, of one thread. Raises sqlite3.Error."""
 
     def __init__(self, directory: Path, max_bytes: int = MAX_BYTES, *, reading: bool = False) -> None:
-        """reading: a second connection, which sees what was committed; the file is there."""
+        """reading: a second connection, which sees what was committed, for one thread at a time; the file is there."""
         path = directory / NAME
         if not reading:  # made before SQLite does, for this user only: its journals take its mode
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         self._max_bytes = max_bytes
-        self.db = sqlite3.connect(path, timeout=5.0, isolation_level=None)
+        self.db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=not reading)
         self.db.execute("PRAGMA cache_size = -1024")
         if not reading:
             self._prepare()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -182,17 +183,35 @@ def labels(name: str) -> list[str]:
 
 
 class _Reader:
-    """The file, for one question."""
+    """The file, for one question; one connection that is kept, since a page asks a dozen."""
+
+    _lock = threading.Lock()
+    # Guarded by _lock: which file it is, by path and inode.
+    _file: HistoryFile | None = None
+    _of: tuple[str, int] | None = None
 
     def __enter__(self) -> HistoryFile:
-        directory = _directory()
-        if not (directory / NAME).exists():
-            raise FileNotFoundError(NAME)
-        self._file = HistoryFile(directory, reading=True)
-        return self._file
+        kind = type(self)
+        self._lock.acquire()
+        try:
+            path = _directory() / NAME
+            of = (str(path), path.stat().st_ino)
+            if kind._file is None or kind._of != of:
+                if kind._file is not None:
+                    kind._file.close()
+                    kind._file = None
+                kind._file, kind._of = HistoryFile(path.parent, reading=True), of
+            return kind._file
+        except BaseException:
+            self._lock.release()
+            raise
 
     def __exit__(self, *error: object) -> None:
-        self._file.close()
+        kind = type(self)
+        if error[0] is not None and kind._file is not None:
+            kind._file.close()
+            kind._file = None
+        self._lock.release()
 
 
 class _Steps:

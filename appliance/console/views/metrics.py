@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,13 +18,9 @@ if TYPE_CHECKING:
 #: Apache's own exporter names figures so.
 UPSTREAM = "rocketmq_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-#: Whoever asks again within this time is given the same text of what upstream names.
-SAME_FOR_S = 2.0
 _ESCAPED = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n"}
 
 _lock = threading.Lock()
-# Guarded by _lock: (when, of which window, the text).
-_upstream: tuple[float, int, str] = (-SAME_FOR_S, 0, "")
 
 
 @require_safe
@@ -42,14 +37,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 def _upstream_part() -> str:
     """One scrape at a time, since it looks at all groups."""
-    global _upstream
-    window = runtime.window()
     with _lock:
-        at, of, text = _upstream
-        if of != id(window) or time.monotonic() - at >= SAME_FOR_S:
-            text = upstream_text(window.upstream_metrics())
-            _upstream = (time.monotonic(), id(window), text)
-        return text
+        return upstream_text(runtime.window().upstream_metrics())
 
 
 def upstream_text(samples: Iterable[Sample]) -> str:
@@ -60,7 +49,7 @@ def upstream_text(samples: Iterable[Sample]) -> str:
         if lines is None:
             lines = families[name] = [f"# TYPE {name} {kind}"]
         shown = ",".join(f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels)
-        lines.append(f"{name}{{{shown}}} {_number(value)}")
+        lines.append(f"{name}{{{shown}}} {_number(value)}" if labels else f"{name} {_number(value)}")
     return "".join("\n".join(lines) + "\n" for lines in families.values())
 
 

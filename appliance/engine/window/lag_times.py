@@ -25,20 +25,27 @@ class LagTimes:
         self._known: dict[str, tuple[float, int | None, Sentence | None]] = {}
 
     def of(
-        self, group: str, backlog: Backlog, reader: QueueReader, budget: Budget | None = None
+        self,
+        group: str,
+        backlog: Backlog,
+        reader: QueueReader,
+        budget: Budget | None = None,
+        measures: Measures | None = None,
     ) -> tuple[int | None, Sentence | None]:
         """(age in ms of the oldest message that it has not consumed, why it is not known); 0 when nothing is behind.
 
-        budget: when it is spent, what was found within the last minute is told.
+        budget: when it is spent, what was found within the last minute is told. measures: where what is read is
+        remembered, if not with all the rest.
         """
+        measures = measures or self._measures
         if backlog.lag is None or not backlog.lagging:
-            return lag_time_ms(backlog, reader, self._measures)
+            return lag_time_ms(backlog, reader, measures)
         if budget is not None and budget.spent:
             known = self._known.get(group)
             if known is None or time.monotonic() - known[0] > KEPT_S:
                 return None, say("not_measured_yet")
             return known[1:]
-        lag_ms, why = lag_time_ms(backlog, reader, self._measures)
+        lag_ms, why = lag_time_ms(backlog, reader, measures)
         if len(self._known) >= MOST_KEPT:
             self._known.clear()
         self._known[group] = (time.monotonic(), lag_ms, why)

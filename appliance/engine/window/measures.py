@@ -24,7 +24,8 @@ FACTS_KEPT = 50_000
 class Measures:
     """Any thread: each step on its dicts is one C call, and a fact found twice is the same fact."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts_kept: int = FACTS_KEPT) -> None:
+        self._facts_kept = facts_kept
         self._times: dict[tuple[ConsumeQueue, int], int] = {}
         self._places: dict[tuple[ConsumeQueue, int], int] = {}
         # queue -> (min offset, max offset, bytes, exact)
@@ -41,7 +42,7 @@ class Measures:
             if known is None:
                 known = reader.stored_at_ms(queue, offset)
             if known is not None:
-                if len(self._times) >= FACTS_KEPT:
+                if len(self._times) >= self._facts_kept:
                     self._times.clear()
                 self._times[key] = known
         return known
@@ -58,7 +59,7 @@ class Measures:
         return known
 
     def _keep_place(self, key: tuple[ConsumeQueue, int], physical: int) -> None:
-        if len(self._places) >= FACTS_KEPT:
+        if len(self._places) >= self._facts_kept:
             self._places.clear()
         self._places[key] = physical
 
@@ -115,7 +116,7 @@ class Measures:
             size = known[2] + more
         else:
             size, exact = self._measure(reader, queue, low, high)
-        if len(self._sizes) >= FACTS_KEPT:
+        if len(self._sizes) >= self._facts_kept:
             self._sizes.clear()
         self._sizes[queue] = (low, high, size, exact)
         return size, exact

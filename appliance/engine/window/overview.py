@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 from ..broker.groups import SubscriptionGroupManager
@@ -19,6 +20,8 @@ from .sentences import say
 from .system import SystemView
 
 BEHIND_SHOWN = 8
+#: A look that took so much processor time is told again for so long.
+LONG_S, KEPT_S = 0.02, 3.0
 
 
 class StandingSnapshot(NamedTuple):
@@ -46,9 +49,21 @@ class Standing:
         self._clients = clients
         self._checks = checks
         self._needs = needs
+        # Replaced whole: (until when it is told again, how many groups, what was seen).
+        self._seen: tuple[float, int, StandingSnapshot] | None = None
 
     def look(self, behind_shown: int) -> StandingSnapshot:
-        """behind_shown: how many groups, at most."""
+        """behind_shown: how many groups, at most. What took long is told again for some seconds."""
+        seen = self._seen
+        if seen is not None and seen[1] == behind_shown and time.monotonic() < seen[0]:
+            return seen[2]
+        begun = time.thread_time()
+        found = self._look(behind_shown)
+        took = time.thread_time() - begun
+        self._seen = (time.monotonic() + KEPT_S, behind_shown, found) if took >= LONG_S else None
+        return found
+
+    def _look(self, behind_shown: int) -> StandingSnapshot:
         progress = self._lag.snapshot()
         checks = self._checks.all()
         producers, consumers = self._clients.counts(progress)
