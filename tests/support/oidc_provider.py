@@ -82,9 +82,14 @@ class OidcProvider:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+        self.stop()
+
+    def stop(self) -> None:
+        """Nobody answers any more."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join(5)
 
     def change_keys(self) -> None:
         """As providers do now and then."""
