@@ -216,7 +216,7 @@ class Access:
             if request.path_info.startswith(API_PREFIX):
                 return errors.forbidden(request, comes_first=first)
             return HttpResponseRedirect(reverse(first))
-        if user.kind == "user" and not match.route.startswith("api/") and not scope.admits(
+        if user.is_authenticated and not match.route.startswith("api/") and not scope.admits(
             user, match.view_name, kwargs.get("name")
         ):  # fmt: skip
             if match.view_name == "overview" and request.method in ("GET", "HEAD"):
