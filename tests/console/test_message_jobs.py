@@ -228,6 +228,36 @@ def test_an_import_that_was_killed_goes_on_and_sends_nothing_twice(broker, topic
     )
 
 
+def test_an_import_that_is_killed_twice_within_one_batch_sends_nothing_twice(broker, topic, monkeypatch):
+    data = b"\n".join(b'{"body": {"encoding": "text", "data": "%d"}}' % n for n in range(60))
+    job = new(message_import.NAME, data, topic=topic)
+    monkeypatch.setattr(message_import, "BATCH_LINES", 20)
+    for part in (7, 5):  # of a batch the log has a part when the process dies
+        with monkeypatch.context() as patched:
+            real = message_import._Import._send
+
+            def send(self, items, numbers, real=real, part=part):
+                real(self, items[:part], numbers[:part])
+                raise Killed
+
+            patched.setattr(message_import._Import, "_send", send)
+            with pytest.raises(Killed):
+                runner.run(jobs.board().take_next(), jobs.board())
+        job_now = jobs.Board(jobs.board().directory)
+        monkeypatch.setattr("appliance.console.jobs.job_board._made", job_now)
+    runner.run_waiting()
+    done = jobs.board().get(job.id)
+    assert (done.state, done.counts["sent"]) == ("done", 60), done.why
+    assert sorted(int(copy.body) for copy in all_of(broker, topic)) == list(range(60))
+
+
+def test_what_editors_put_before_a_text_and_behind_its_lines_is_no_part_of_a_message(broker, topic):
+    data = b"\xef\xbb\xbf" + b"\r\n".join([GOOD, b"", GOOD]) + b"\r\n"
+    done = ran(message_import.NAME, data, topic=topic)
+    assert done.counts == {"sent": 2, "failed": 0, "skipped": 1}
+    assert [copy.body for copy in all_of(broker, topic)] == [b"x", b"x"]
+
+
 def test_an_import_whose_traces_have_expired_says_what_is_in_doubt(broker, topic, monkeypatch):
     job = new(message_import.NAME, b"\n".join([GOOD] * 20), topic=topic)
     job.kept = {"at": len(GOOD) + 1, "line": 1, "counts": {"sent": 1, "failed": 0, "skipped": 0}, "mark": -1}
