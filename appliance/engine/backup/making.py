@@ -25,7 +25,7 @@ from .manifest import FORMAT, Entry, Manifest, encode, sealed
 _STORE_LEFT_OUT = {"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort",
                    "lock", "timerwheel", "timerlog"}  # fmt: skip
 _OWN_LEFT_OUT = {"recovery-position", "index-position", "blocks", "jobs", "backups", "lock"}
-_OWN_LEFT_OUT_PATTERN = re.compile(r"queue-ledger-|.*\.tmp\Z|.*\.sqlite3-(wal|shm|journal)\Z|\.")
+_OWN_LEFT_OUT_PATTERN = re.compile(r"queue-ledger-|.*\.tmp\Z|.*\.damaged\Z|.*\.sqlite3-(wal|shm|journal)\Z|\.")
 #: Ahead of the log these do no harm, and behind it messages would have no topic.
 _AFTER_THE_END = re.compile(
     r"rocketbox/(config\.journal|options\.json|deleted-topics\.json|namesrv/.*|format)\Z"
