@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -22,6 +23,7 @@ from appliance.commands import restore as restore_command
 from appliance.commands import store as store_command
 from appliance.engine.backup import BackupError, Damaged, check_backup, read_manifest, restore_backup
 from appliance.engine.backup import archive as archive_module
+from appliance.engine.store_tools.offline_store import OfflineStore
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields, start_engine
 from tests.support.waiting import wait_for
 
@@ -366,6 +368,60 @@ def test_a_full_disk_is_told(running: RunningEngine, tmp_path: Path, monkeypatch
     with pytest.raises(BackupError, match="is full; nothing was kept"):
         running.window.make_backup(tmp_path / "one.tar")
     assert not (tmp_path / "one.tar").exists()
+
+
+@pytest.mark.parametrize("by_command", [False, True])
+def test_it_leaves_the_broker_its_room(running: RunningEngine, tmp_path: Path, monkeypatch, by_command: bool):
+    """A disk that a backup filled would cost messages their time, and then nobody could send."""
+    from appliance.engine.backup import making
+    from appliance.engine.store.disk import DiskUsage
+
+    running.put(TOPIC, *(b"x" * 4000 for _ in range(100)))
+    cleaner = running.engine.broker.store.cleaner
+    cleaner.options = dataclasses.replace(cleaner.options, disk_space_clean_forcibly_ratio=85)
+    used = 0
+
+    def make() -> None:
+        if by_command:
+            backup_command.run([str(tmp_path / "x.tar"), "--data-dir", str(running.data_dir), "--quiet"])
+        else:
+            running.window.make_backup(tmp_path / "x.tar")
+        (tmp_path / "x.tar").unlink()
+
+    total = 100 << 30
+    monkeypatch.setattr(making, "disk_usage", lambda path: DiskUsage(total, used, total - used))
+    if by_command:  # which asks from another process
+        monkeypatch.setattr(OfflineStore, "lock_holder", lambda self: 1)
+    used = int(total * 0.84)
+    make()
+    used = int(total * 0.85) - 1000  # with this one it would be more
+    with pytest.raises(BackupError, match="too little room on the broker's own disk"):
+        make()
+    assert not [path.name for path in tmp_path.iterdir() if path.name != "data"]
+    monkeypatch.setattr(making, "_same_disk", lambda target, store: False)
+    make()
+
+
+def test_it_ends_rather_than_hold_files_that_have_to_go(running: RunningEngine, tmp_path: Path, monkeypatch):
+    running.put(TOPIC, *(b"x" * 4000 for _ in range(900)))
+    store = running.engine.broker.store
+    options = dataclasses.replace(store.cleaner.options, disk_space_clean_forcibly_ratio=85)
+    real = store.log.usage()
+
+    def step(done: int, total: int) -> None:
+        store.cleaner.options = options
+        full = real._replace(used_bytes=900 << 20, free_bytes=100 << 20, capacity_bytes=1000 << 20)
+        monkeypatch.setattr(store.log, "usage", lambda: full, raising=False)
+        store.cleaner.look()
+
+    first = min((running.data_dir / "store/commitlog").iterdir())
+    monkeypatch.setattr("appliance.engine.backup.making._same_disk", lambda target, store: False)
+    store.cleaner.options = options
+    with pytest.raises(BackupError, match="have to go before they are copied"):
+        running.window.make_backup(tmp_path / "x.tar", step)
+    assert not any("Backups" in getattr(keeper, "__qualname__", "") for keeper in store.cleaner.keepers)
+    wait_for(lambda: store.cleaner.look() or not first.exists(), "the broker gets its room", 10)
+    assert not (tmp_path / "x.tar").exists()
 
 
 def test_a_database_is_copied_at_one_moment(running: RunningEngine, tmp_path: Path):
