@@ -1,4 +1,4 @@
-"""The story of three minutes: a new server, messages of every kind, a consumer that fails, and what puts it right."""
+"""Three minutes: a new server, messages of every kind, a consumer that fails, and all that puts it right."""
 
 from __future__ import annotations
 

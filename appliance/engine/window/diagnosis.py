@@ -401,6 +401,10 @@ class _Patient:
             rate = self._rate_out(topic)
             if rate * SLOW_S > in_flight or oldest_s < SLOW_S:
                 continue
+            if not self._sampler.rate(
+                self._sampler.pairs.get((topic, self._group)), self._sampler.span(max(1, int(SLOW_S)))
+            ):
+                rate = 0.0  # what was committed within the minute was so before it hung
             evidence = [
                 d.Evidence("in_flight", in_flight, "messages"),
                 d.Evidence("rate", round(rate, 2), "messages/s"),
