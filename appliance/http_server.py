@@ -1,7 +1,7 @@
 """The console's HTTP server: gunicorn's arbiter and one ASGI worker, which runs the engine, too.
 
     rocketbox serve (arbiter: binds HTTP, waits)
-    └── worker       the engine's threads, then Django on an asyncio loop; its pid owns the store
+    └── worker       the engine's threads, then Django on an asyncio loop (`http_worker`); its pid owns the store
 
 The worker is the broker. So there is exactly one, and it is never replaced: that would restart the broker silently. The
 two processes end together: when the worker ends the arbiter exits with its status, and when the arbiter dies the kernel
@@ -10,7 +10,6 @@ sends the worker a signal (decision D12).
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import logging
 import os
@@ -18,14 +17,13 @@ import signal
 import socket
 import sys
 import time
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
-from gunicorn.workers.gasgi import ASGIWorker
+from gunicorn.workers.base import Worker
 
 from .command_line import ServeOptions
 from .engine.config import EngineConfig
@@ -34,13 +32,13 @@ from .engine.host_port import join_host_port
 from .engine.log_lines import LineFormatter
 from .engine.own_files import make_directory
 from .engine.plain_text import plain
-from .http_connections import BoundedProtocol, Connections, connections
 from .main import EXIT_LIMIT_S, EXIT_REFUSED, ignore_signals, leave_soon
 from .runtime import Place, set_place
 
 if TYPE_CHECKING:
     from .engine.service_thread import ServiceThread
     from .engine_process import EngineProcess
+    from .http_worker import EngineWorker
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +54,6 @@ HEADER_FIELDS = 64
 KEEPALIVE_S = 2
 # What a browser says through a WebSocket are single words.
 SOCKET_MESSAGE_BYTES = 1024
-# How long after the start the API is imported, while pages and sends are served already.
-LOAD_REST_S = 2.0
 
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 
@@ -105,7 +101,7 @@ class ConsoleServer(BaseApplication):
         settings: dict[str, Any] = {
             "bind": [f"fd://{self._listener_fd}"],
             "workers": 1,
-            "worker_class": EngineWorker,
+            "worker_class": Booting,
             "preload_app": False,
             "max_requests": 0,
             # Else gunicorn kills a worker that is silent for so long: the broker, because a page takes its time.
@@ -153,7 +149,7 @@ class ConsoleServer(BaseApplication):
     def run(self) -> None:
         EngineArbiter(self).run()
 
-    def _post_fork(self, _arbiter: Arbiter, worker: EngineWorker) -> None:
+    def _post_fork(self, _arbiter: Arbiter, worker: Booting) -> None:
         """Start the engine in the new worker, before Django is imported."""
         worker.take_signals()
         die_with_parent(worker.ppid)
@@ -169,7 +165,7 @@ class ConsoleServer(BaseApplication):
         if not worker.alive:
             sys.exit(0)
 
-    def _worker_exit(self, _arbiter: Arbiter, _worker: EngineWorker) -> None:
+    def _worker_exit(self, _arbiter: Arbiter, _worker: Booting) -> None:
         ended = sys.exc_info()[1]
         for thread in self._threads:
             thread.request_stop()
@@ -261,22 +257,22 @@ class EngineArbiter(Arbiter):
     handle_hup = handle_ttin = handle_ttou = handle_usr1 = handle_usr2 = handle_winch = _ignore
 
 
-class EngineWorker(ASGIWorker):
-    """gunicorn's ASGI worker, which announces itself, stops without delay, and survives a second stop signal.
+class Booting(Worker):
+    """What the arbiter knows of its worker, and where the signals arrive. The worker itself is made after the fork, so
+    that the arbiter, which only waits, holds neither asyncio nor the code that serves: 6 MB.
 
     gunicorn handles signals on the asyncio loop. But the engine starts before there is a loop and stops after it is
     closed; a signal at such a time would be lost, or would kill. Two signals are normal: a service manager signals both
     processes, and the arbiter passes its own on. So one handler is installed from the fork to the end.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        # Owned by the main thread.
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._made_of = args
+        # Owned by the main thread. The signal that came first, or one that asks for more haste.
         self.alive: bool = True
-        self._serving: asyncio.Task[Any] | None = None
-        self._shutting_down = False
-        # Made when serving begins, since the engine has raised the limit of descriptors by then.
-        self._connections: Connections
+        self._signal: int | None = None
+        self._made: EngineWorker | None = None
 
     def take_signals(self) -> None:
         """Replace the arbiter's signal handlers, which the fork has copied."""
@@ -285,66 +281,23 @@ class EngineWorker(ASGIWorker):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         ignore_signals()
 
-    def init_signals(self) -> None:
-        """Nothing to do: take_signals() was called before the engine started."""
-
     def _stop_signal(self, number: int, _frame: object) -> None:
-        if number != signal.SIGTERM:
-            self._quick_shutdown = True
-        if self.alive:
-            self.alive = False
-            if self._serving is not None:
-                self.loop.call_soon_threadsafe(self._wake)
+        self.alive = False
+        self._signal = number
+        if self._made is not None:
+            self._made.stop_soon(number)
 
-    def _wake(self) -> None:
-        """Wake the serving loop, which may sleep for a second: it takes a cancellation as the signal to end."""
-        if self._serving is not None and self.servers and not self._shutting_down:
-            self._serving.cancel()
+    def init_process(self) -> None:
+        from .http_worker import EngineWorker
 
-    async def _serve(self) -> None:
-        """gunicorn's serving loop, with our own connections."""
-        self._serving = asyncio.current_task()
-        tasks = [asyncio.create_task(self._announce()), asyncio.create_task(self._load_rest())]
-        self._connections = connections()
+        made = self._made = EngineWorker(*self._made_of)
+        made.pid = self.pid
+        if self._signal is not None:
+            made.stop_soon(self._signal)
         try:
-            for listener in self.sockets:
-                server = await self.loop.create_server(
-                    lambda: BoundedProtocol(self, self._connections), sock=listener.sock
-                )
-                self.servers.append(server)
-            await self._wait_for_the_end()
-            await self._shutdown()
+            made.init_process()
         finally:
-            for task in tasks:
-                task.cancel()
-            self._serving = None  # the loop closes next
-
-    async def _wait_for_the_end(self) -> None:
-        try:
-            while self.alive and self.ppid == os.getppid():
-                self.notify()
-                await asyncio.sleep(1.0)
-        except asyncio.CancelledError:
-            pass  # `_wake`
-
-    async def _announce(self) -> None:
-        while not self.servers:
-            await asyncio.sleep(0.001)
-        if self.alive:
-            self.app.process.announce(self.app.http_port, self.app.setup_path)
-
-    async def _load_rest(self) -> None:
-        """Import what the start did not need: else the first caller of the API waits for it, and all live pages do."""
-        await asyncio.sleep(LOAD_REST_S)
-        await self.loop.run_in_executor(None, import_module, "appliance.api.urls")
-
-    async def _shutdown(self) -> None:
-        self._shutting_down = True
-        for server in self.servers:
-            server.close()
-        self._connections.close_waiting()
-        self._connections.close_sockets()
-        await super()._shutdown()
+            self.booted = made.booted  # for gunicorn's exit status
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -381,3 +334,11 @@ def give_memory_back() -> None:
     mallopt(mmap_threshold, 8 << 20)
     mallopt(trim_threshold, 8 << 20)
     mallopt(arena_max, 2)
+
+
+def give_back_now() -> None:
+    """What was freed but is held for later goes back to the kernel: imports leave such pieces. Without the GIL."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        pass

@@ -44,7 +44,7 @@ class Browser:
         return self._location
 
     def get(self, path: str) -> tuple[int, float, bytes]:
-        """(status, seconds until the last byte, body)."""
+        """(status, seconds until the last byte, body); the status is 0 when no answer came in time."""
         return self._ask("GET", path, None)
 
     def _ask(self, method: str, path: str, form: str | None) -> tuple[int, float, bytes]:
@@ -61,6 +61,9 @@ class Browser:
                 self._connection.request(method, path, form, headers)
                 response = self._connection.getresponse()
             body = response.read()
+        except TimeoutError:
+            self._connection.close()  # the next request opens another one
+            return 0, time.perf_counter() - begin, b""
         except http.client.HTTPException as error:
             raise BrowserError(f"{method} {path}: {error!r}") from error
         took = time.perf_counter() - begin

@@ -213,6 +213,9 @@ def measure_pages(options: argparse.Namespace, server: ConsoleServer) -> str:
                     if status != 200:
                         elsewhere[address.path] = status
                     looks.append(took)
+                    if status == 0:  # it is told, and the others are looked at
+                        note(f"{address.path}: no answer in {took:.0f} s")
+                        break
                 if looks:
                     times[address].append(looks)
                 else:

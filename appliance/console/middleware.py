@@ -151,10 +151,11 @@ def _come_in_by_proxy(request: HttpRequest) -> None:
 
 def client_address(request: HttpRequest) -> str:
     """The caller's IP address: the peer's, or behind a declared proxy the last one in X-Forwarded-For, which is what
-    that proxy saw."""
+    that proxy saw. Where the settings name the addresses of proxies, others' word for it counts nothing."""
     peer = str(request.META.get("REMOTE_ADDR") or "")
     forwarded = request.headers.get("x-forwarded-for")
-    if runtime.place().public_url and forwarded:
+    proxy = runtime.place().sign_in.proxy
+    if runtime.place().public_url and forwarded and (proxy is None or proxy.trusts(peer)):
         return forwarded.rpartition(",")[2].strip()[:64]
     return peer
 

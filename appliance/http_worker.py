@@ -1,0 +1,97 @@
+"""The worker of the console's HTTP server, made after the fork: Django on an asyncio loop, with our own connections."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from importlib import import_module
+from typing import Any
+
+from gunicorn.asgi import protocol
+from gunicorn.workers.gasgi import ASGIWorker
+
+from .http_connections import BoundedProtocol, Connections, connections
+from .http_server import give_back_now
+
+# How long after the start the API is imported, while pages and sends are served already.
+LOAD_REST_S = 2.0
+
+# gunicorn keeps the text of every chunk length up to 16 KiB, 2 MB, and makes what it does not find.
+getattr(protocol, "_CHUNK_PREFIXES", {}).clear()
+
+
+class EngineWorker(ASGIWorker):
+    """gunicorn's ASGI worker, which announces itself and stops without delay."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Owned by the main thread.
+        self.alive: bool = True
+        self._serving: asyncio.Task[Any] | None = None
+        self._shutting_down = False
+        # Made when serving begins, since the engine has raised the limit of descriptors by then.
+        self._connections: Connections
+
+    def init_signals(self) -> None:
+        """Nothing to do: `Booting` took them before the engine started."""
+
+    def stop_soon(self, number: int) -> None:
+        """In a signal's handler, at any time, more than once."""
+        if number != signal.SIGTERM:
+            self._quick_shutdown = True
+        if self.alive:
+            self.alive = False
+            if self._serving is not None:
+                self.loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        """Wake the serving loop, which may sleep for a second: it takes a cancellation as the signal to end."""
+        if self._serving is not None and self.servers and not self._shutting_down:
+            self._serving.cancel()
+
+    async def _serve(self) -> None:
+        """gunicorn's serving loop, with our own connections."""
+        self._serving = asyncio.current_task()
+        tasks = [asyncio.create_task(self._announce()), asyncio.create_task(self._load_rest())]
+        self._connections = connections()
+        try:
+            for listener in self.sockets:
+                server = await self.loop.create_server(
+                    lambda: BoundedProtocol(self, self._connections), sock=listener.sock
+                )
+                self.servers.append(server)
+            await self._wait_for_the_end()
+            await self._shutdown()
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._serving = None  # the loop closes next
+
+    async def _wait_for_the_end(self) -> None:
+        try:
+            while self.alive and self.ppid == os.getppid():
+                self.notify()
+                await asyncio.sleep(1.0)
+        except asyncio.CancelledError:
+            pass  # `_wake`
+
+    async def _announce(self) -> None:
+        while not self.servers:
+            await asyncio.sleep(0.001)
+        if self.alive:
+            self.app.process.announce(self.app.http_port, self.app.setup_path)
+
+    async def _load_rest(self) -> None:
+        """Import what the start did not need: else the first caller of the API waits for it, and all live pages do."""
+        await asyncio.sleep(LOAD_REST_S)
+        await self.loop.run_in_executor(None, import_module, "appliance.api.urls")
+        await self.loop.run_in_executor(None, give_back_now)
+
+    async def _shutdown(self) -> None:
+        self._shutting_down = True
+        for server in self.servers:
+            server.close()
+        self._connections.close_waiting()
+        self._connections.close_sockets()
+        await super()._shutdown()
