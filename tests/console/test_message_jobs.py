@@ -110,7 +110,7 @@ def test_only_what_the_filter_finds_is_exported_and_the_counts_add_up(broker, to
 
 
 @pytest.mark.parametrize("filter_text", ["", "TAGS = 'blue' OR TAGS = 'red'"])
-def test_what_expires_while_it_is_exported_is_told_as_that(_one_broker, broker, topic, monkeypatch, filter_text):
+def test_what_expires_while_it_is_exported_is_told_as_that(_one_broker, broker, topic, monkeypatch, filter_text):  # noqa: PT019
     """Not as messages that nobody wanted."""
     for number in range(60):
         broker.send_test_message(topic, b"%d" % number, tags="red", queue_id=0)
