@@ -19,6 +19,7 @@ from appliance.console.access import ADMIN, OPERATOR, VIEWER
 from appliance.console.jobs import job_board, registry, runner, work
 from appliance.console.models import AuditEntry, now_ms
 from appliance.engine.errors import Conflict, InvalidInput, Unavailable
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 
@@ -235,6 +236,28 @@ def test_the_thread_runs_what_comes_and_ends_with_its_job(kind, monkeypatch, tra
     assert thread.stop(10), "it ends with its job"
     assert not thread.alive
     assert job.state == "interrupted"
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), ValueError("odd")])
+def test_the_thread_outlives_an_end_that_cannot_be_written_down(kind, monkeypatch, transactional_db, error):
+    monkeypatch.setattr(runner, "BEGIN_S", 0.0)
+    name = kind(lambda work: None)
+    real, failing = runner.write_down, [error]
+
+    def write_down(*arguments, **named):
+        if failing:
+            raise failing.pop()
+        real(*arguments, **named)
+
+    monkeypatch.setattr(runner, "write_down", write_down)
+    first, second = new(name), new(name)
+    thread = runner.JobRunner(2)
+    thread.start()
+    try:
+        wait_for(lambda: first.ended and second.ended, "both have ended", 10)
+        assert (first.state, second.state) == ("done", "done")
+    finally:
+        assert thread.stop(10)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"id": 1}', b'{"id": "20200101-000000-00000000"}', b"\xff"])

@@ -133,7 +133,10 @@ class Board:
         """It has ended so; files of one that did not come to its end are removed."""
         folder = self.folder(job.id)
         if state == "done":
-            job.files = folder.files()
+            try:
+                job.files = folder.files()
+            except OSError as error:  # its work is done
+                logger.warning("jobs: its files cannot be listed job=%s: %s", job.id, error)
         else:
             folder.remove_files()
             job.files = []

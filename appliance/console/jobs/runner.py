@@ -99,14 +99,19 @@ class JobRunner(ServiceThread):
         while not self.stopped:
             if self._sweeps and time.monotonic() - swept_at > SWEEP_S:
                 swept_at = time.monotonic()
-                jobs.sweep()
+                try:
+                    jobs.sweep()
+                except OSError as error:
+                    logger.warning("jobs: what has expired is not removed: %s", error)
             job = jobs.take_next()
             if job is None:
                 self.wait(IDLE_S)
                 continue
             try:
                 run(job, jobs, lambda: self.stopped)
-            except DatabaseError as error:  # its end cannot be written down: the disk is full
+            except (DatabaseError, OSError) as error:  # its end cannot be written down: the disk is full
                 logger.error("jobs: the end is not in the audit log job=%s: %s", job.id, error)
+            except Exception:  # the next job is no worse for it
+                logger.exception("jobs: the end cannot be written down job=%s", job.id)
             finally:
                 connection.close()
