@@ -16,7 +16,7 @@ from bench.filled_store import group_name, topic_name
 #: Not pages: streams, forms that change something by GET of nothing, and doors that are closed to who is inside.
 _LEFT_OUT = re.compile(
     r"live/$|^needs/mute/|/unmute/|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/"
-    r"|backups/now/|backups/<|^delayed/(act|done)/|^transactions/.+"
+    r"|backups/now/|backups/<|^delayed/(act|done)/|/retries/done/|^transactions/.+"
     r"|/check/|/files/|<str:ticket>|<str:secret>|/end/|/test/$|alerts/<int"
     r"|alerts/(rules|channels)/<int|alert-(rules|channels)/<int"
 )

@@ -43,6 +43,9 @@ STDLIB_LEFT_OUT = {
 EXTENSIONS_LEFT_OUT = re.compile(
     r"_test|_xxtest|xxlimited|_ctypes_test|_tkinter|_curses|readline|_dbm|_gdbm|nis|ossaudiodev|audioop|_crypt|spwd"
 )
+#: Packages that others ask for and nothing here imports: what sqlite-utils installs plug-ins with, what cffi compiles
+#: with, and time zones, which come from the machine.
+NOT_WANTED = {"pip", "pycparser", "tzdata"}
 #: Parts of packages that stay out.
 PACKAGES_LEFT_OUT = re.compile(
     r"django\.contrib\.(admin|admindocs|flatpages|gis|humanize|postgres|redirects|sitemaps|sites|syndication)\b"
@@ -50,7 +53,9 @@ PACKAGES_LEFT_OUT = re.compile(
     r"|gunicorn\.workers\.(geventlet|ggevent|gtornado)|pydantic\.mypy|zstandard\.(_cffi|backend_cffi)"
 )
 #: Files of packages that are opened by their path; rocketbox_start.py sees to it.
-FILES_OF_PACKAGES = re.compile(r"django/forms/templates/.*\.html|django/.*/locale/(en|zh_Hans)/LC_MESSAGES/django\.mo")
+FILES_OF_PACKAGES = re.compile(
+    r"django/forms/templates/.*\.html|django/.*/locale/(en|zh_Hans)/LC_MESSAGES/django\.mo|certifi/cacert\.pem"
+)
 #: Libraries of the C library: these belong to the machine the program runs on.
 OF_THE_MACHINE = re.compile(r"lib(c|m|dl|rt|pthread|util|resolv|nsl|anl)\.so\.\d|ld-linux.*|linux-vdso.*")
 
@@ -228,6 +233,8 @@ def locked_packages() -> dict[str, str]:
 def add_packages(bundle: Bundle) -> None:
     for wanted, version in sorted(locked_packages().items()):
         found = importlib.metadata.distribution(wanted)
+        if wanted in NOT_WANTED:
+            continue
         if found.version != version:
             raise BuildError(f"{wanted} {found.version} is installed, but {version} is locked")
         for file in sorted(found.files or [], key=str):

@@ -25,7 +25,7 @@ class Inside:
         self._program = program
         self._modules = contents["modules"]
         self._libraries = contents["libraries"]
-        self._files = contents["files"]
+        self.files = contents["files"]
         self._in_memory = in_memory
         self._loaded = 0
         self.root = sys.executable
@@ -56,7 +56,7 @@ class Inside:
             return None
         for name in needs:
             self._need(name)
-        path, fd = self._as_file(spec.name, begin, size)
+        path, fd = self.as_file(spec.name, begin, size)
         try:
             return _imp.create_dynamic(ModuleSpec(spec.name, self, origin=path))
         finally:
@@ -87,7 +87,7 @@ class Inside:
 
     def get_data(self, path) -> bytes:
         """The content of a file; FileNotFoundError."""
-        found = self._files.get(self._inner(path))
+        found = self.files.get(self._inner(path))
         if found is None:
             with open(path, "rb") as file:
                 return file.read()
@@ -98,10 +98,10 @@ class Inside:
     def names_below(self, directory) -> list[str]:
         """The files below a directory, relative to it."""
         start = self._inner(directory) + "/"
-        return sorted(path[len(start) :] for path in self._files if path.startswith(start))
+        return sorted(path[len(start) :] for path in self.files if path.startswith(start))
 
     def has(self, path) -> bool:
-        return self._inner(path) in self._files
+        return self._inner(path) in self.files
 
     def below(self, package: str) -> list[tuple[str, bool]]:
         """The modules of a package, and whether each is a package."""
@@ -132,11 +132,11 @@ class Inside:
             self._need(other)
         import _ctypes
 
-        path, fd = self._as_file(name, begin, size)
+        path, fd = self.as_file(name, begin, size)
         _ctypes.dlopen(path, os.RTLD_NOW)
         os.close(fd)
 
-    def _as_file(self, name: str, begin: int, size: int) -> tuple[str, int]:
+    def as_file(self, name: str, begin: int, size: int) -> tuple[str, int]:
         """A part of the executable as a file of its own, as launcher.c does it; its path, which is used once. Where it
         is loaded /proc/PID/maps shows its name."""
         if self._in_memory:
@@ -220,7 +220,20 @@ def _adapt_time_zones(inside: Inside, module) -> None:
     module.load_tzdata = load_tzdata
 
 
+def _adapt_certificates(inside: Inside, module) -> None:
+    kept = []
+
+    def where() -> str:
+        """A path for OpenSSL, which reads files only. It is that of a file in memory as long as this process lives."""
+        if not kept:
+            kept.extend(inside.as_file("cacert.pem", *inside.files["certifi/cacert.pem"]))
+        return kept[0]
+
+    module.where = where
+
+
 _ADAPTED = {
+    "certifi.core": _adapt_certificates,
     "gettext": _adapt_gettext,
     "django.template.loaders.filesystem": _adapt_templates,
     "zoneinfo._common": _adapt_time_zones,

@@ -102,7 +102,7 @@
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), document.body.dataset.zone || "Etc/UTC"),
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.1)] } },
       axes: [{ ...axis, size: 32, space: 76, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toISOString().slice(11, tick % 60 ? 19 : 16)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => thousands(tick)) }],
-      series: [{}, { label: place.dataset.in, stroke: colour("--accent"), width: 1.8, points: { show: false } }, { label: place.dataset.out, stroke: colour("--info"), width: 1.8, points: { show: false } }],
+      series: [{ label: place.dataset.time }, { label: place.dataset.in, stroke: colour("--accent"), width: 1.8, points: { show: false } }, { label: place.dataset.out, stroke: colour("--info"), width: 1.8, points: { show: false } }],
     }, data, place);
   };
   const addPoint = (frame, before) => {

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -161,7 +162,7 @@ class Browser:
 
 
 def test_it_is_small_and_does_not_say_where_it_was_built(program):
-    assert program.stat().st_size < 60 * MEGABYTE
+    assert program.stat().st_size < 75 * MEGABYTE  # 12 of them are cryptography's
     content = program.read_bytes()
     assert b"rocketbox's places are: " in content
     for place in (ROOT, Path(sys.prefix)):
@@ -238,6 +239,20 @@ def test_a_setup_page_is_served_while_there_is_no_administrator(serve):
     status, page = Browser(ready["http"]).page(ready["setup_url"].partition(ready["http"])[2])
     assert status == 200
     assert "选择语言" in page.decode()
+
+
+def test_it_asks_a_sign_in_provider_whom_it_could_trust(serve):
+    """Certificates are a file of a package, which OpenSSL opens by its path: without it nobody is asked at all."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # not listening
+        issuer = "https://{}:{}".format(*nobody.getsockname())
+        running = serve(
+            ADMIN_USER="root", ADMIN_PASSWORD=PASSWORD, ROCKETBOX_PUBLIC_URL="https://mq.example.org",
+            ROCKETBOX_CONSOLE_OIDC_ISSUER=issuer, ROCKETBOX_CONSOLE_OIDC_CLIENT_ID="rocketbox",
+        )  # fmt: skip
+        status, _ = Browser(running.ready()["http"]).page("/login/oidc/")
+    assert status == 503
+    assert "Connection refused" in running.said()
 
 
 def test_every_other_command_works(program):

@@ -101,6 +101,7 @@ NAMESAKES = {
     "engine/test_figures.py:Mover": "a row of a table",
     "engine/store/index/test_index_lag.py:ModelledIndex": "the index itself, whose work takes time",
     "engine/namesrv/conftest.py:LiveNamesrv": "a real name server",
+    "support/web_socket.py:WebSocket": "a client of a real server",
     "engine/namesrv/test_with_apache.py:OurBroker": "a real broker",
     "fuzz/test_hostile_frames.py:Honest": "a client",
     "fuzz/test_hostile_frames.py:Stranger": "a client",

@@ -21,7 +21,7 @@ class AlertRuleIn(In):
     name: Name
     figure: FigureName
     pattern: Pattern = "*"
-    above: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False, strict=False)]
+    above: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
     for_minutes: _Minutes = 5
     severity: Literal["watch", "act"] = "watch"
     again_after_minutes: _Minutes = 0
@@ -163,7 +163,7 @@ class SilenceIn(In):
 
     rule: Name | None = None
     pattern: Pattern = "*"
-    hours: Annotated[float, Field(ge=0.1, le=720, allow_inf_nan=False, strict=False)]
+    hours: Annotated[float, Field(ge=0.1, le=720, allow_inf_nan=False)]
     reason: Annotated[str, Field(min_length=1, max_length=255)]
 
 

@@ -38,7 +38,7 @@ from .routers import (
     users,
     waiting,
 )
-from .schemas import ProblemOut
+from .schemas import MEDIA_TYPE, ProblemOut
 
 ROOT = "api/v1/"
 DESCRIPTION = """\
@@ -155,6 +155,10 @@ def openapi() -> dict[str, Any]:
         operation["operationId"] = one.name
         for parameter in operation["parameters"]:
             parameter["schema"] = _without_null(parameter["schema"])
+        if media_type := operation.pop(MEDIA_TYPE, ""):
+            is_document = media_type == "application/yaml"
+            described = {"type": "object"} if is_document else {"type": "string", "format": "binary"}
+            operation["responses"][200]["content"] = {media_type: {"schema": described}}
         operation["x-access"] = rule_text(rule_for("", one.method, one.route))
         for status in ("4XX", "503"):
             operation["responses"][status] = {"$ref": "#/components/responses/Problem"}

@@ -12,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 
 from .. import runtime
+from ..console.user_acts import ExceedsCaller
 from ..engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, StoreBroken, Unavailable
 from .problems import PROBLEMS, clean, problem
 
@@ -37,6 +38,7 @@ def install(api: NinjaAPI) -> None:
         (Refused, _refused),
         (AdminError, _admin_error),
         (StoreBroken, _store_broken),
+        (ExceedsCaller, _exceeds_caller),
         (runtime.EngineNotRunning, _not_running),
         (ValidationError, _invalid),
         (HttpError, _malformed),
@@ -51,6 +53,10 @@ def install(api: NinjaAPI) -> None:
 
 def _refused(request: HttpRequest, error: Refused) -> HttpResponse:
     return problem(request, error.code, error.detail, **error.more)
+
+
+def _exceeds_caller(request: HttpRequest, error: ExceedsCaller) -> HttpResponse:
+    return problem(request, "exceeds_caller", str(error))
 
 
 def _admin_error(request: HttpRequest, error: AdminError) -> HttpResponse:

@@ -13,6 +13,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from .problems import clean
 from .times import Moment
 
+#: In `openapi_extra` of an operation whose answer is a file: what it is.
+MEDIA_TYPE = "x-media-type"
+
 
 def _printable(value: Any) -> Any:
     return clean(value) if isinstance(value, str) else value

@@ -40,7 +40,7 @@ class BackupClock(ServiceThread):
     def look(self) -> bool:
         """Start one that is due; whether it did."""
         due = next_at_ms(schedule())
-        if due is None or due > now_ms() or now_ms() - self._tried_ms < HOUR_MS:
+        if due is None or due > now_ms() or 0 <= now_ms() - self._tried_ms < HOUR_MS:
             return False
         runtime.window()  # raises while nothing runs
         self._tried_ms = now_ms()

@@ -23,7 +23,8 @@ MOST_KEPT = 100
 MOST_HOURS = 24 * 31
 _SETTING = "backups"
 _NAME = re.compile(r"rocketbox-\d{8}-\d{6}\.tar\Z", re.ASCII)
-HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,12 @@ def path_of(name: str) -> Path:
     return path
 
 
-def prune(keep: int) -> list[str]:
-    """Delete all but the newest; their names."""
+def prune(keep: int, made: str = "") -> list[str]:
+    """Delete all but the newest; their names. made: one that stays, whatever the clock said of the others."""
     gone = []
-    for one in listing()[max(1, keep) :]:
+    found = listing()
+    found.sort(key=lambda one: one.name != made)
+    for one in found[max(1, keep) :]:
         (directory() / one.name).unlink(missing_ok=True)
         gone.append(one.name)
     return gone
@@ -110,5 +113,6 @@ def next_at_ms(wanted: Schedule) -> int | None:
     """When the next one is made by itself; None for never."""
     if not wanted.every_hours:
         return None
-    newest = next(iter(listing()), None)
+    # One of a time to come was made while the clock was wrong.
+    newest = next((one for one in listing() if one.made_at_ms <= now_ms() + MINUTE_MS), None)
     return now_ms() if newest is None else newest.made_at_ms + wanted.every_hours * HOUR_MS

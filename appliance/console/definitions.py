@@ -28,6 +28,8 @@ from .models import User
 VERSION = 1
 LONGEST_BYTES = 1 << 20
 MOST_ENTRIES = 5000
+#: Of one name or value: a number of a megabyte takes minutes to read.
+LONGEST_VALUE = 4096
 _USER_FIELDS = (*user_acts.RIGHTS, "active")
 _RULE_FIELDS = ("figure", "pattern", "above", "for_minutes", "severity", "again_after_minutes", "active", "channels")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z", re.ASCII)
@@ -143,6 +145,12 @@ def parse(text: str) -> dict[str, dict[str, dict[str, Any]]]:
                 raise yaml.YAMLError("aliases are not used here")
             return super().compose_node(parent, index)
 
+        def compose_scalar_node(self, anchor: Any) -> Any:
+            node = super().compose_scalar_node(anchor)
+            if len(node.value) > LONGEST_VALUE:
+                raise yaml.YAMLError(f"a value has more than {LONGEST_VALUE} characters")
+            return node
+
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [self.construct_object(key, deep=True) for key, _value in node.value]
             if len({str(key) for key in keys}) != len(keys):
@@ -151,7 +159,8 @@ def parse(text: str) -> dict[str, dict[str, dict[str, Any]]]:
 
     try:
         found = yaml.load(text, Loader)
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, LookupError) as error:
+        # PyYAML's own errors for tags whose value does not fit them, as !!bool foo, are of many kinds.
         raise InvalidInput("text", _("This is no YAML: %(why)s") % {"why": str(error)[:300]}) from None
     if not isinstance(found, dict) or found.pop("rocketbox", None) != VERSION:
         sentence = _("Definitions begin with “rocketbox: %(version)d”.") % {"version": VERSION}
@@ -196,7 +205,7 @@ def plan(request: HttpRequest, text: str) -> list[Item]:
                 items.append(planner(request, name, found[section][name]))
             except AdminError as error:
                 items.append(Item(section, name, "refused", why=_why(error)))
-            except (user_acts.Refused, ValidationError, TypeError, ValueError) as error:
+            except (user_acts.Refused, user_acts.ExceedsCaller, ValidationError, TypeError, ValueError) as error:
                 text_of = "; ".join(error.messages) if isinstance(error, ValidationError) else str(error)
                 items.append(Item(section, name, "refused", why=text_of))
     return items
@@ -211,7 +220,7 @@ def apply(request: HttpRequest, text: str) -> list[Item]:
         try:
             item.run()
             item.act = "done"
-        except (AdminError, user_acts.Refused, ValidationError) as error:
+        except (AdminError, user_acts.Refused, user_acts.ExceedsCaller, ValidationError) as error:
             item.act, item.why = "failed", _why(error)
     counts = {act: sum(item.act == act for item in items) for act in ("done", "failed", "refused", "same")}
     audit(request, "definitions.import", "", None, counts, "failed" if counts["failed"] else "done")
@@ -302,6 +311,7 @@ def _plan_user(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
     present = User.objects.named(name)
     if present is None:
         person = User(username=name, **rights)
+        user_acts.require_below(request.user, person)
         person.full_clean(exclude=["password"])
 
         def create() -> None:
@@ -313,6 +323,8 @@ def _plan_user(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
     differences = _differences(_user_facts(present), fields)
     if not differences:
         return Item("users", name, "same")
+    user_acts.require_below(request.user, present)
+    user_acts.require_not_more(request.user, rights)
     trial = User.objects.get(pk=present.pk)
     for key, value in rights.items():
         setattr(trial, key, value)

@@ -151,10 +151,11 @@ def _come_in_by_proxy(request: HttpRequest) -> None:
 
 def client_address(request: HttpRequest) -> str:
     """The caller's IP address: the peer's, or behind a declared proxy the last one in X-Forwarded-For, which is what
-    that proxy saw."""
+    that proxy saw. Where the settings name the addresses of proxies, others' word for it counts nothing."""
     peer = str(request.META.get("REMOTE_ADDR") or "")
     forwarded = request.headers.get("x-forwarded-for")
-    if runtime.place().public_url and forwarded:
+    proxy = runtime.place().sign_in.proxy
+    if runtime.place().public_url and forwarded and (proxy is None or proxy.trusts(peer)):
         return forwarded.rpartition(",")[2].strip()[:64]
     return peer
 
@@ -216,7 +217,7 @@ class Access:
             if request.path_info.startswith(API_PREFIX):
                 return errors.forbidden(request, comes_first=first)
             return HttpResponseRedirect(reverse(first))
-        if user.kind == "user" and not match.route.startswith("api/") and not scope.admits(
+        if user.is_authenticated and not match.route.startswith("api/") and not scope.admits(
             user, match.view_name, kwargs.get("name")
         ):  # fmt: skip
             if match.view_name == "overview" and request.method in ("GET", "HEAD"):

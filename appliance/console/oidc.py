@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 #: What the provider may take for an answer, and how long its description and keys are kept.
 TIMEOUT_S = 10.0
 KEPT_S = 3600.0
+#: For so long one that did not answer is not asked again, and so long others wait for whoever asks: strangers who click
+#: must not take the turns of pages.
+FAILED_S, WAIT_S = 10.0, 2.0
 #: A clock may be off by so much.
 LEEWAY_S = 60
 #: A browser that was sent to the provider comes back within this time.
@@ -75,10 +78,17 @@ MOST_FLOWS = 1000
 _known: dict[str, tuple[float, dict[str, Any], Any]] = {}
 
 
+# Held by whoever asks for what is not known.
+_asking = threading.Lock()
+# Guarded by _lock. Issuer -> (until when, why it is not asked).
+_failed: dict[str, tuple[float, NotSignedIn]] = {}
+
+
 def forget() -> None:
     """Ask the provider again for what it is."""
     with _lock:
         _known.clear()
+        _failed.clear()
         _flows.clear()
 
 
@@ -149,11 +159,35 @@ def _client(options: OidcSignIn, callback: str) -> Any:
 
 def _provider(options: OidcSignIn) -> tuple[dict[str, Any], Any]:
     """Its metadata and keys, remembered for an hour."""
+    found = _remembered(options)
+    if found is not None:
+        return found
+    if not _asking.acquire(timeout=WAIT_S):
+        raise NotSignedIn("unreachable", "the provider is being asked, and does not answer")
+    try:
+        found = _remembered(options)
+        if found is None:
+            try:
+                found = _ask(options)
+            except NotSignedIn as error:
+                with _lock:
+                    _failed[options.issuer] = time.monotonic() + FAILED_S, error
+                raise
+        return found
+    finally:
+        _asking.release()
+
+
+def _remembered(options: OidcSignIn) -> tuple[dict[str, Any], Any] | None:
+    """Raises NotSignedIn for one that has just not answered."""
+    now = time.monotonic()
     with _lock:
-        found = _known.get(options.issuer)
-    if found is not None and found[0] > time.monotonic():
+        found, failed = _known.get(options.issuer), _failed.get(options.issuer)
+    if found is not None and found[0] > now:
         return found[1], found[2]
-    return _ask(options)
+    if failed is not None and failed[0] > now:
+        raise NotSignedIn(failed[1].code, str(failed[1]))
+    return None
 
 
 def _ask(options: OidcSignIn) -> tuple[dict[str, Any], Any]:

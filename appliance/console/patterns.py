@@ -13,6 +13,8 @@ from typing import Any
 EVERY = "*"
 # RocketMQ's, of topics that belong to the group whose name follows.
 _OF_A_GROUP = ("%RETRY%", "%DLQ%")
+# RocketMQ's, in which messages of all topics wait or are told of: nobody is kept to some names by them.
+_OF_ALL = ("SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC", "rmq_sys_", "RMQ_SYS_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Names:
         for prefix in _OF_A_GROUP:
             if name.startswith(prefix):
                 return self.has_group(name[len(prefix) :])
+        if name.startswith(_OF_ALL) and not self.is_every:
+            return False
         return all(fnmatchcase(name, pattern) for pattern in self.topics)
 
     def has_group(self, name: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# The wide forms count where people write Chinese or Japanese.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def cell(value: object) -> str:

@@ -1,6 +1,7 @@
-"""What administrators do with users, for pages and API alike: each act with its line in the audit log.
+"""What administrators do with users, for pages, API and definitions alike: each act with its line in the audit log.
 
-Everything an act ends (sessions, tokens, links) ends in its transaction.
+A token manages those who may do no more than it, and no administrators, whichever way it comes. Everything an act
+ends (sessions, tokens, links) ends in its transaction.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from . import password_links, second_factor, sessions, tokens
+from .access import GRANTS
 from .audit import audit
 from .models import Role, User
 from .password_rules import generate_password, password_problem
 
 RIGHTS = ("role", "may_read_bodies", "may_export", "topic_pattern", "group_pattern")
+
+
+class ExceedsCaller(Exception):
+    """A token would make an administrator, or give or reach rights that it does not have itself."""
 
 
 class Refused(Exception):
@@ -27,6 +33,19 @@ class Refused(Exception):
     def __init__(self, text: str, field: str = "") -> None:
         super().__init__(text)
         self.field = field
+
+
+def require_not_more(caller: Any, rights: dict[str, Any]) -> None:
+    """A token gives nobody more than it has, and makes no administrators. Raises ExceedsCaller."""
+    if caller.kind != "token":
+        return
+    if any(rights.get(grant) and not getattr(caller, grant) for grant in GRANTS) or rights.get("role") == Role.ADMIN:
+        raise ExceedsCaller("A token makes no administrators, and gives nobody rights that it does not have.")
+
+
+def require_below(caller: Any, person: User) -> None:
+    """A token changes nobody who may do more than it, and no administrators. Raises ExceedsCaller."""
+    require_not_more(caller, rights_of(person))
 
 
 def rights_of(person: User) -> dict[str, object]:
@@ -40,6 +59,7 @@ def create(request: HttpRequest, person: User, *, password: str | None = None, g
 
     Returns the password made here, or (the link's secret, when it ends), or None. Raises Refused, ValidationError.
     """
+    require_below(request.user, person)
     if password is not None and (problem := password_problem(password, person)):
         raise Refused(problem, "password")
     made: Any = None
@@ -62,6 +82,8 @@ def change(request: HttpRequest, pk: int, values: dict[str, Any]) -> User:
     # IMMEDIATE: two requests cannot both take the last but one administrator away.
     with transaction.atomic():
         person = User.objects.get(pk=pk)
+        require_below(request.user, person)
+        require_not_more(request.user, values)
         before = rights_of(person)
         if is_last_admin(person) and values.get("role", Role.ADMIN) != Role.ADMIN:
             raise Refused(_last_admin_sentence(), "role")
@@ -80,6 +102,7 @@ def set_active(request: HttpRequest, pk: int, active: bool) -> User:
     """Disable a user, whose sessions and tokens end at once, or enable them again; tokens do not come back."""
     with transaction.atomic():
         person = User.objects.get(pk=pk)
+        require_below(request.user, person)
         if not active and is_last_admin(person):
             raise Refused(_last_admin_sentence())
         before = {"active": person.is_active}
@@ -100,6 +123,7 @@ def reset_password(
         raise Refused(problem, "password")
     with transaction.atomic():
         person = User.objects.get(pk=pk)
+        require_below(request.user, person)
         if person.pk == request.user.pk and request.user.kind == "user":
             raise Refused(_("Change your own password on the page of your account."))
         if person.identity:
@@ -119,6 +143,7 @@ def remove_second_factor(request: HttpRequest, pk: int) -> User:
     """The password alone lets them in again, as when a phone was lost."""
     with transaction.atomic():
         person = User.objects.get(pk=pk)
+        require_below(request.user, person)
         if person.has_second_factor:
             second_factor.turn_off(person)
             audit(request, "second_factor.remove", person.username, {"on": True}, {"on": False})
@@ -126,7 +151,9 @@ def remove_second_factor(request: HttpRequest, pk: int) -> User:
 
 
 def end_sessions(request: HttpRequest, person: User, number: int | None = None, but: int | None = None) -> int:
-    """End one of a user's sessions, or all but one; how many were ended."""
+    """End one of a user's sessions, or all but one; how many were ended. A token that leaked cannot keep out whoever
+    could end it."""
+    require_below(request.user, person)
     found = [one for one in sessions.of(person) if number in (None, one.pk) and one.pk != but]
     with transaction.atomic():
         for one in found:

@@ -37,6 +37,8 @@ WORDS: dict[str, str | Promise] = {
     "cleaning": _("Cleaning"),
     "replay": _("Replay of dead letters"),
     "deliveries": _("Deliveries"),
+    "delays": _("Delayed messages"),
+    "transactions": _("Transactions"),
     "address": _("Address for clients"),
     "audit": _("Audit log"),
     "wire_audit": _("Administration over the wire"),

@@ -61,7 +61,7 @@ class Bundle:
         self._add(name, what, json.dumps(clean, indent=1, sort_keys=True))
 
     def add_text(self, name: str, what: str, text: str) -> None:
-        self._add(name, what, self._scrubber.text(text))
+        self._add(name, what, self._scrubber.long_text(text))
 
     def _add(self, name: str, what: str, text: str) -> None:
         data = text.encode("utf-8", "replace")

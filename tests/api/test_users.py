@@ -142,3 +142,36 @@ def test_roles_that_need_a_second_factor_are_set(person, client_as):
     assert answer_of(person.ask("PUT", "/system/second-factor", {"roles": ["operator"]})) == {"roles": ["operator"]}
     assert answer_of(person.get("/system/second-factor")) == {"roles": ["operator"]}
     problem_of(Caller(client_as("operator")).get("/me"), 403, "forbidden")
+
+
+def test_a_token_cannot_keep_out_whoever_could_end_it(by_token, people):
+    owner = Caller(signed_in("the-admin"))
+    number = answer_of(owner.get("/me/sessions"))["items"][0]["id"]
+    admin = by_token("admin")
+    problem_of(admin.delete("/users/the-admin/sessions"), 403, "exceeds_caller")
+    problem_of(admin.delete(f"/me/sessions/{number}"), 403, "exceeds_caller")
+    answer_of(owner.get("/me"))
+
+
+def test_definitions_are_no_way_around_what_a_token_may_do_with_users(by_token, people):
+    admin = by_token("admin", "may_export")
+    answer_of(admin.post("/users", {"username": "bob", "role": "operator", "password": "a good first one"}), 201)
+    for users in (
+        "  bob: {role: admin}",
+        "  bob: {may_read_bodies: true}",
+        "  eve: {role: admin}",
+        "  eve: {may_read_bodies: true}",
+        "  the-admin: {active: false}",
+        "  the-admin: {role: viewer}",
+    ):
+        text = f"rocketbox: 1\nusers:\n{users}\n"
+        for question in ("?dry_run=true", ""):
+            (item,) = answer_of(admin.post(f"/system/definitions{question}", {"text": text}))["items"]
+            assert item["act"] == "refused", users
+            assert "makes no administrators" in item["why"]
+    assert not User.objects.filter(username="eve").exists()
+    bob = User.objects.get(username="bob")
+    assert (bob.role, bob.may_read_bodies) == ("operator", False)
+    text = "rocketbox: 1\nusers:\n  bob: {may_export: true}\n"
+    assert answer_of(admin.post("/system/definitions", {"text": text}))["items"][0]["act"] == "done"
+    assert User.objects.get(username="bob").may_export

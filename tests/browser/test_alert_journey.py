@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from playwright.sync_api import expect
@@ -55,6 +56,9 @@ def test_a_chat_is_told_of_a_group_that_is_behind_and_again_when_it_is_not(visit
             producer.send("orders", [Message(b"first", order="one")], how="ordered")
             with java.push(server.namesrv, "orders", "mailer") as consumer:
                 consumer.wait_for(1, 40)
+                # Its listener may not have returned yet: a client that leaves then commits nothing of it.
+                ask = partial(page.request.get, "/api/v1/groups/mailer/progress")
+                wait_for(lambda: any(one["committed"] == 1 for one in ask().json()["items"]), "it has committed", 40)
             producer.send("orders", [Message(b"late %d" % number, order="one") for number in range(20)], how="ordered")
 
         page.click("nav >> text=Alerts")

@@ -250,8 +250,8 @@ class FullHouse:
         rule |= {"severity": "act", "again_after_minutes": "0", "is_active": "on", "channels": "1"}
         self.visitor.fill_in("/alerts/rules/new/", **rule)
         self.visitor.fill_in("/alerts/silences/new/", pattern="no-*", hours="2", reason="a trial")
-        # Two that died, and the copy of one.
-        self.sent += 3
+        # Two that died, the copy of one, and the one that waits for its next try.
+        self.sent += 4
         self.hold_a_pull()
 
     def hold_a_pull(self) -> Future[Any]:

@@ -300,6 +300,9 @@ def test_the_token_of_a_command_is_in_the_audit_log_and_gone_afterwards(server):
 def test_a_token_of_this_machine_is_not_sent_to_another(server):
     said = refused(server, 2, "topic", "list", ROCKETBOX_URL="http://192.0.2.1:8080", **HERE)
     assert "Give a token" in said
+    data = ["--data-dir", str(server.data_dir)]
+    said = refused(server, 2, "topic", "list", *data, ROCKETBOX_URL="http://192.0.2.1:8080", ROCKETBOX_TOKEN="")
+    assert "Give a token" in said
 
 
 def test_a_token_of_a_command_reaches_only_who_can_write_the_database(server, tmp_path):

@@ -73,6 +73,19 @@ def test_the_schedule_and_how_many_are_kept(client_as, some):
     assert [one.name for one in backups.listing()] == some[:2:-1]
 
 
+def test_a_backup_of_a_time_to_come_stops_no_schedule_and_costs_no_new_one(client_as, broker, some):
+    """The clock was wrong when it was made."""
+    later = time.time() + 400 * 86_400
+    os.utime(backups.directory() / some[0], (later, later))
+    admin = client_as("admin")
+    admin.post("/system/backups/", {"every_hours": "12", "keep": "1"})
+    assert BackupClock().look()
+    run_waiting()
+    [job] = [one for one in board().jobs() if one.kind == backups.KIND]
+    assert job.state == "done", job.why
+    assert [one.name for one in backups.listing()] == [job.result["backup"]]
+
+
 def test_made_and_checked_as_jobs(client_as, broker, topic):
     broker.send_test_message(topic, b"x")
     admin = client_as("admin")

@@ -66,6 +66,14 @@ def test_the_lists(client_as, group):
 def test_no_dead_letters_teach_how_there_come_some(client_as, broker):
     assert "No group of this name has dead letters." in content(client_as("viewer").get("/dead-letters/?q=no-such"))
     assert client_as("viewer").get("/dead-letters/no-such/").status_code == 404
+    # No message of it ever died, so that not even the topic is there: the page that others lead to says so.
+    broker.create_group("nothing-died")
+    page = content(client_as("viewer").get("/dead-letters/nothing-died/"))
+    assert "Nothing of this group is dead." in page
+    assert "0 messages wait for their next try; after 16 of them" in page
+    asked = {"target": "group", "rate": "10", "max_replays": "3"}
+    answer = client_as("operator").post("/dead-letters/nothing-died/replay/", asked)
+    assert "There is no topic %DLQ%nothing-died." in answer.content.decode()
 
 
 def test_a_replay_is_shown_before_it_begins_and_until_it_ends(client_as, group):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import yaml
 
 from appliance.console.alert_models import AlertChannel, AlertRule
+from appliance.console.definitions import parse
 from appliance.console.models import AuditEntry, User
+from appliance.engine.errors import InvalidInput
 from tests.console.conftest import age_login
 
 SECRET = "hunter2-in-a-place-where-it-must-not-show"
@@ -145,3 +149,17 @@ def test_who_may(admin, client_as):
     assert client_as("operator").get("/system/definitions/file/").status_code == 403
     age_login(admin)
     assert admin.post("/system/definitions/", {"text": "rocketbox: 1"}).headers["Location"].startswith("/confirm/")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "!!bool foo", "!!timestamp foo", '!!int ""', "!!int _", '!!float ""', "2001-99-99", "!!python/name:os.system",
+        "[" * 3000, "1" + ":1" * 5000, "0x" + "f" * 100_000,
+    ],
+)  # fmt: skip
+def test_what_breaks_other_readers_of_yaml_is_one_sentence(db, value):
+    begin = time.monotonic()
+    with pytest.raises(InvalidInput):
+        parse(f"rocketbox: 1\ntopics: {{a: {{read_queues: {value}}}}}")
+    assert time.monotonic() - begin < 5

@@ -55,6 +55,11 @@ def test_a_group_shows_its_lag_in_messages_and_time(client_as, broker, topic, pe
     assert f"{topic},0,1,0,3,2," in rows
     assert f'href="/groups/{group}/"' in client.get("/groups/", {"q": group, "sort": "-lag"}).content.decode()
     assert client.get("/groups/no-such-group/").status_code == 404
+    asked = {"format": "csv", "sort": "-lag", "q": topic.upper(), "tab": "lag"}
+    rows = client.get(f"/groups/{group}/", asked).content.decode().splitlines()
+    assert [row.split(",")[0] for row in rows] == ["topic", *[topic] * (len(rows) - 1)], "the file holds what is shown"
+    assert rows[1].split(",")[5] == "2"
+    assert client.get(f"/groups/{group}/", asked | {"q": "no-such"}).content.decode().splitlines() == rows[:1]
 
 
 def test_members_that_subscribe_differently_stand_side_by_side(client_as, broker, topic, peers):

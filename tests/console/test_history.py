@@ -261,15 +261,55 @@ def test_wrong_questions_are_refused(kept):
             series.series(**asked)
 
 
-def test_a_file_that_is_no_database_is_said_and_pages_go_on(tmp_path):
-    (tmp_path / NAME).write_bytes(b"this is no database" * 500)
+@pytest.mark.parametrize("when", ["at the start", "while it runs"])
+def test_a_damaged_file_is_set_aside_and_a_new_one_goes_on(tmp_path, when):
+    junk = b"this is no database" * 500
     kept = Kept(tmp_path)
+    kept.broker.figures = {("lag", ""): 5, ("group_lag", "g"): 7, ("group_lag", "idle"): 0}
     try:
-        kept.broker.figures = {("lag", ""): 5}
+        if when == "while it runs":
+            kept.pass_time(4 * 60_000)
+            assert kept.recorder._file is not None
+            kept.recorder._file.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            kept.recorder._file.db.execute("PRAGMA journal_mode = DELETE")
+            kept.recorder._file.db.execute("PRAGMA cache_size = 0")
+        (tmp_path / NAME).write_bytes(junk)
+        if when == "at the start":
+            with pytest.raises(sqlite3.DatabaseError):
+                HistoryFile(tmp_path)
+            kept.pass_time(FINE_MS)
+            assert "not a database" in kept.recorder.failure
+            assert kept.recorder.newest(["group_lag"])[1] == {"group_lag": {"g": 7, "idle": 0}}, "alerts are judged"
+        kept.pass_time(20 * 60_000)
+        assert kept.recorder.failure is None
+        assert (tmp_path / f"{NAME}.damaged").read_bytes() == junk
+        kept.restart()
         kept.pass_time(FINE_MS)
-        assert "not a database" in kept.recorder.failure
-        assert not kept.of("lag").measured
-        with pytest.raises(sqlite3.DatabaseError):
-            HistoryFile(tmp_path)
+        assert kept.of("lag").averages.count(5) >= 40
+        assert kept.of("group_lag", "g").averages.count(7) >= 40
+        assert kept.of("group_lag", "idle").averages.count(0) >= 40
     finally:
+        if kept.recorder._file is not None:
+            kept.recorder._file.close()
         series.use(None)
+
+
+def test_a_file_that_comes_late_takes_what_was_measured_before(kept, monkeypatch):
+    """As on a full disk: figures go on in memory, under numbers that the file then gives to others."""
+    kept.broker.figures = {("lag", ""): 5}
+    kept.pass_time(10 * 60_000)
+    kept.recorder._close()
+    kept.start()
+    kept.broker.figures = {("group_lag", "g"): 7, ("lag", ""): 6}
+    with monkeypatch.context() as patched:
+        patched.setattr(Recorder, "_open", lambda self: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        kept.pass_time(10 * 60_000)
+        assert "No space" in kept.recorder.failure
+        assert kept.recorder.newest(["lag"])[1] == {"lag": {"": 6}}
+    kept.pass_time(10 * 60_000)
+    kept.restart()
+    kept.pass_time(FINE_MS)
+    told = kept.of("lag", back_ms=35 * 60_000).averages
+    assert told.count(5) >= 19
+    assert told.count(6) >= 39
+    assert kept.of("group_lag", "g", back_ms=35 * 60_000).averages.count(7) >= 39

@@ -144,6 +144,22 @@ def test_what_is_cancelled_while_it_runs_ends_at_its_next_step(kind):
 # --- restarts
 
 
+def test_what_was_cancelled_does_not_go_on_after_a_kill(kind):
+    class Killed(BaseException):
+        pass
+
+    def run(work: jobs.Work) -> None:
+        jobs.board().cancel(work.job.id, "somebody")
+        raise Killed  # before its next step
+
+    job = new(kind(run, goes_on=True))
+    with pytest.raises(Killed):
+        runner.run_waiting()
+    again = after_a_restart()
+    assert again.get(job.id).state == "cancelled"
+    assert runner.run_waiting(again) == 0
+
+
 def test_what_ran_when_the_process_died_is_interrupted_and_its_files_go(kind):
     job = new(kind(lambda work: None))
     assert jobs.board().take_next() is job

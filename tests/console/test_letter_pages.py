@@ -143,6 +143,15 @@ def picks(page: str) -> list[str]:
     return re.findall(r'name="pick"\s+value="([^"]*)"', page)
 
 
+def test_a_group_s_retries_are_those_that_wait_as_well(client_as, running, retried):
+    viewer = client_as("viewer")
+    page = content(viewer.get(f"/groups/?q={retried}"))
+    assert re.search(rf'href="/groups/{retried}/retries/">6</a>', page)
+    assert re.search(r"Retries <b>6</b>", content(viewer.get(f"/groups/{retried}/")))
+    counts = [row.retries for row in running.window.groups(sort="-retries").rows]
+    assert counts == sorted(counts, reverse=True)
+
+
 def test_the_ladder_and_its_messages(client_as, retried):
     viewer = client_as("viewer")
     page = content(viewer.get(f"/groups/{retried}/retries/"))

@@ -109,6 +109,32 @@ def test_only_what_the_filter_finds_is_exported_and_the_counts_add_up(broker, to
     assert job.done == job.total == sum(job.counts.values()) == 30
 
 
+@pytest.mark.parametrize("filter_text", ["", "TAGS = 'blue' OR TAGS = 'red'"])
+def test_what_expires_while_it_is_exported_is_told_as_that(
+    _one_broker,  # noqa: PT019
+    broker, topic, monkeypatch, filter_text,
+):  # fmt: skip
+    """Not as messages that nobody wanted."""
+    for number in range(60):
+        broker.send_test_message(topic, b"%d" % number, tags="red", queue_id=0)
+    queue = _one_broker.broker.store.find_queue(topic, 0)
+    monkeypatch.setattr(message_export, "SLICE_MS", 0.0)
+    real, asked = broker.message_copies, []
+
+    def copies(*arguments, **named):
+        asked.append(1)
+        if len(asked) == 3:
+            queue.min_offset = 40  # as the cleaner does
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(type(broker), "message_copies", lambda self, *arguments, **named: copies(*arguments, **named))
+    data, job = exported(topic, filter=filter_text)
+    found = len(lines(data))
+    assert 20 < found < 60
+    assert job.counts == {"found": found, "other": 0, "unreadable": 60 - found, "undecided": 0}
+    assert job.done == 60
+
+
 def test_a_compressed_body_is_exported_without_its_compression(broker, topic):
     peer = Peer(broker.system().broker_address)
     assert peer.ask(310, send_fields(topic, f=1), zlib.compress(b"the body")).code == 0
@@ -226,6 +252,36 @@ def test_an_import_that_was_killed_goes_on_and_sends_nothing_twice(broker, topic
     assert [row["line"] for row in lines(again.folder(job.id).file("problems.ndjson").read_bytes())] == list(
         range(1, 201, 10)
     )
+
+
+def test_an_import_that_is_killed_twice_within_one_batch_sends_nothing_twice(broker, topic, monkeypatch):
+    data = b"\n".join(b'{"body": {"encoding": "text", "data": "%d"}}' % n for n in range(60))
+    job = new(message_import.NAME, data, topic=topic)
+    monkeypatch.setattr(message_import, "BATCH_LINES", 20)
+    for part in (7, 5):  # of a batch the log has a part when the process dies
+        with monkeypatch.context() as patched:
+            real = message_import._Import._send
+
+            def send(self, items, numbers, real=real, part=part):
+                real(self, items[:part], numbers[:part])
+                raise Killed
+
+            patched.setattr(message_import._Import, "_send", send)
+            with pytest.raises(Killed):
+                runner.run(jobs.board().take_next(), jobs.board())
+        job_now = jobs.Board(jobs.board().directory)
+        monkeypatch.setattr("appliance.console.jobs.job_board._made", job_now)
+    runner.run_waiting()
+    done = jobs.board().get(job.id)
+    assert (done.state, done.counts["sent"]) == ("done", 60), done.why
+    assert sorted(int(copy.body) for copy in all_of(broker, topic)) == list(range(60))
+
+
+def test_what_editors_put_before_a_text_and_behind_its_lines_is_no_part_of_a_message(broker, topic):
+    data = b"\xef\xbb\xbf" + b"\r\n".join([GOOD, b"", GOOD]) + b"\r\n"
+    done = ran(message_import.NAME, data, topic=topic)
+    assert done.counts == {"sent": 2, "failed": 0, "skipped": 1}
+    assert [copy.body for copy in all_of(broker, topic)] == [b"x", b"x"]
 
 
 def test_an_import_whose_traces_have_expired_says_what_is_in_doubt(broker, topic, monkeypatch):

@@ -53,6 +53,15 @@ def test_what_is_asked_wrongly_is_said_on_the_page(client_as, broker, topic, ask
     assert 'role="alert"' in response.content.decode()
 
 
+def test_what_is_wrong_with_a_filter_is_marked_as_english(client_as, broker, topic):
+    """The rest of the sentence is in the reader's language; what the filter says is no markup."""
+    response = client_as("viewer").get("/messages/", {"topic": topic, "filter": "tag = <b>"})
+    assert response.status_code == 400
+    page = response.content.decode()
+    assert '<span lang="en">' in page
+    assert "<b>" not in page.partition('role="alert"')[2].partition("</p>")[0]
+
+
 def test_the_story_is_there_without_the_right_to_bodies_and_the_body_is_not(client_as, broker, topic):
     sent = broker.send_test_message(topic, b"the-secret-body")
     client = client_as("admin")

@@ -50,11 +50,11 @@ def test_a_fresh_install_is_green_or_says_why_in_the_list(client_as, broker, nee
     needing()
     page = page_of(client_as("viewer"))
     assert '<span id="health" class="chip good">healthy</span>' in page
-    assert "Nothing: every check is well" in page
+    assert "Nothing: no check fails" in page
     needing(Need("act", "system", "disk", say("disk_filling", used_percent=91.0, limit_percent=90.0)))
     page = page_of(client_as("viewer"))
     assert '<span id="health" class="chip bad">needs attention</span>' in page
-    assert "Nothing: every check is well" not in page
+    assert "Nothing: no check fails" not in page
 
 
 def test_alike_ones_are_folded_behind_the_first(client_as, needing):
@@ -91,7 +91,7 @@ def test_a_need_is_muted_with_a_reason_and_told_again(client_as, needing):
     assert "Unmute" not in page
     # It says something else by now, and is about the same.
     needing(Need("stuck", "group", "shipping", say("stuck", group="shipping", lag=1, idle_span=300_000)))
-    assert "Nothing: every check is well" in page_of(operator)
+    assert "Nothing: no check fails" in page_of(operator)
     assert operator.post(f"/needs/{mute.id}/unmute/").status_code == 302
     assert "shipping has a backlog" in page_of(operator)
     entries = AuditEntry.objects.filter(action__startswith="need.").order_by("id")

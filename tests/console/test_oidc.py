@@ -1,5 +1,6 @@
 """Signing in by OpenID Connect, with a provider that signs real tokens; and with ones that cheat."""
 
+import threading
 import time
 from urllib.parse import parse_qs, urlsplit
 
@@ -226,6 +227,37 @@ def test_who_is_disabled_here_stays_outside(allow, provider):
 def test_a_provider_that_does_not_answer_is_said(allow, provider):
     provider.stop()
     assert Client().get("/login/oidc/").status_code == 503
+
+
+def test_a_provider_that_hangs_takes_no_turns_of_pages(allow, provider, monkeypatch):
+    """Of those who click one waits for it; the others are told at once, also for a while afterwards."""
+    hanging, asked, answers = threading.Event(), [], []
+
+    def hang(address):
+        asked.append(address)
+        hanging.wait(10)
+        raise oidc.NotSignedIn("unreachable", "no answer")
+
+    monkeypatch.setattr(oidc, "_get", hang)
+    monkeypatch.setattr(oidc, "WAIT_S", 0.05)
+
+    def click():
+        try:
+            oidc.begin(runtime.place().sign_in.oidc, "http://testserver/back/", "/", False)
+        except oidc.NotSignedIn as error:
+            answers.append(error.code)
+
+    first, second = threading.Thread(target=click), threading.Thread(target=click)
+    first.start()
+    while not asked:
+        time.sleep(0.01)
+    second.start()
+    second.join(5)
+    assert answers == ["unreachable"], "nobody waits for whoever waits"
+    hanging.set()
+    first.join(5)
+    assert Client().get("/login/oidc/").status_code == 503
+    assert len(asked) == 1
 
 
 def test_before_a_destructive_act_the_provider_asks_again(allow, provider):

@@ -6,7 +6,7 @@ import pytest
 
 from appliance import runtime
 from appliance.console import audit_seal
-from appliance.console.template_tags import as_duration
+from appliance.console.template_tags import as_duration, thousands
 from appliance.console.views import overview
 from appliance.console.words import AUDIT_SENTENCES, SENTENCES
 from appliance.engine.window.sentences import TEMPLATES
@@ -30,7 +30,7 @@ def test_the_page_shows_the_brokers_own_numbers(client_as, broker, topic):
     page = client_as("viewer").get("/").content.decode()
     shown = broker.overview()
     assert shown.broker_address in page
-    assert f'data-count="put_total">{shown.put_total}<' in page
+    assert f'data-count="put_total">{thousands(shown.put_total)}<' in page
     assert "Needs you" in page
     assert page.index("Needs you") < page.index("Last ten minutes"), "what needs a person comes before charts"
 

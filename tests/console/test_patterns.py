@@ -31,6 +31,10 @@ def test_a_name_fits_all_patterns_of_its_kind():
     assert names.has_topic("%RETRY%billing-1")
     assert not names.has_topic("%DLQ%orders-eu")
     assert Names().is_every
+    for topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC"):
+        assert not Names(("*_*",), ()).has_topic(topic), "messages of all topics wait there"
+        assert not Names((), ("a-*",)).has_topic(topic)
+        assert Names().has_topic(topic)
 
 
 def test_lists_have_only_what_fits(kept, broker):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import time
 import zipfile
 
 import pytest
@@ -138,3 +139,23 @@ def test_the_command_beside_it(tmp_path, planted, monkeypatch, capsys):
 def test_what_looks_like_a_secret_is_taken_out(text):
     assert "Zq99" not in Scrubber().text(f"before {text} behind")
     assert "behind" in Scrubber().text(f"before {text} behind")
+
+
+@pytest.mark.parametrize(
+    "word", ["pass", "a", "a.pass", "://", "https://a", "body", "eyJ-", "-----BEGIN A-----", "password is "]
+)  # fmt: skip
+def test_a_log_that_strangers_fill_holds_nobody_up(word):
+    """A line of the log has 2,000 characters: the pattern for names of secrets took 16 s for one, in one piece."""
+    line = "1795406400000 WARNING " + word * (2000 // len(word))
+    begin = time.monotonic()
+    Scrubber(["sekret1"], ["bob"]).long_text("\n".join([line] * 20))
+    assert time.monotonic() - begin < 3
+
+
+def test_a_long_log_is_scrubbed_wherever_its_pieces_end():
+    lines = [f"{1795406400000 + at} INFO said password=Zq{at:04d} and token rbx_Zq{at:06d}, ok" for at in range(1000)]
+    text = "\n".join(lines)
+    found = Scrubber(["sekret1"]).long_text(text)
+    assert "Zq" not in found
+    assert found.count("\n") == 999
+    assert found.endswith(", ok")

@@ -35,6 +35,8 @@ def test_the_csv_has_every_row_of_the_filter_and_no_formulas(client_as, broker, 
     from appliance.console.spreadsheet import cell
 
     assert [cell(value) for value in ("=1+1", "@x", -3, None)] == ["'=1+1", "'@x", "-3", ""]
+    assert cell("\uff1d1+1") == "'\uff1d1+1", "so in spreadsheets of countries with wide letters"
+    assert cell("\n=1+1") == "'\n=1+1"
 
 
 def test_one_topic_shows_queues_and_says_what_is_not_known(client_as, broker, topic):

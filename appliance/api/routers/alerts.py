@@ -118,12 +118,14 @@ def delete_alert_rule(request: HttpRequest, rule_id: int) -> Any:
 @router.get("/alert-channels", response=AlertChannelList)
 def list_alert_channels(request: HttpRequest) -> Any:
     """All channels, by name, without what is secret in them."""
+    auth.require_all_names(request)
     return {"items": [_channel_out(one) for one in AlertChannel.objects.prefetch_related("rules")]}
 
 
 @router.post("/alert-channels", response={201: AlertChannelOut})
 def create_alert_channel(request: HttpRequest, response: HttpResponse, body: AlertChannelIn) -> Any:
     """Make a channel. Then send it a test."""
+    auth.require_all_names(request)
     auth.require_recent_login(request)
     channel = acts.save_channel(request, _channel_form(body, None))
     response.headers["Location"] = f"{request.path}/{channel.pk}"
@@ -133,12 +135,14 @@ def create_alert_channel(request: HttpRequest, response: HttpResponse, body: Ale
 @router.get("/alert-channels/{int:channel_id}", response=AlertChannelOut)
 def alert_channel(request: HttpRequest, channel_id: int) -> Any:
     """One channel, without what is secret in it."""
+    auth.require_all_names(request)
     return _channel_out(_one(AlertChannel, channel_id, "alert channel"))
 
 
 @router.put("/alert-channels/{int:channel_id}", response=AlertChannelOut)
 def change_alert_channel(request: HttpRequest, channel_id: int, body: AlertChannelIn) -> Any:
     """Replace a channel. Address and secret stay as they are when they are left out."""
+    auth.require_all_names(request)
     channel = _one(AlertChannel, channel_id, "alert channel")
     auth.require_recent_login(request)
     return _channel_out(acts.save_channel(request, _channel_form(body, channel)))
@@ -147,6 +151,7 @@ def change_alert_channel(request: HttpRequest, channel_id: int, body: AlertChann
 @router.delete("/alert-channels/{int:channel_id}", response={204: None})
 def delete_alert_channel(request: HttpRequest, channel_id: int) -> Any:
     """Delete a channel; its rules tell it nothing any more."""
+    auth.require_all_names(request)
     channel = _one(AlertChannel, channel_id, "alert channel")
     auth.require_recent_login(request)
     acts.delete_channel(request, channel)
@@ -156,6 +161,7 @@ def delete_alert_channel(request: HttpRequest, channel_id: int) -> Any:
 @router.post("/alert-channels/{int:channel_id}/tests", response=DeliveryOut)
 def test_alert_channel(request: HttpRequest, channel_id: int) -> Any:
     """Send a test now, and say what became of it: state is sent or failed."""
+    auth.require_all_names(request)
     return acts.test_channel(request, _one(AlertChannel, channel_id, "alert channel"))
 
 

@@ -12,7 +12,7 @@ from ...console import definitions
 from ...console.audit import audit
 from .. import auth
 from ..changes import DryRun
-from ..schemas import In, Out, Text
+from ..schemas import MEDIA_TYPE, In, Out, Text
 
 router = Router(tags=["system"])
 
@@ -48,7 +48,7 @@ class DefinitionsOut(Out):
     dry_run: bool
 
 
-@router.get("/system/definitions/file", response={200: bytes})
+@router.get("/system/definitions/file", response={200: bytes}, openapi_extra={MEDIA_TYPE: "application/yaml"})
 def definitions_file(request: HttpRequest) -> HttpResponse:
     """Topics, groups, users and alert rules as YAML, in an order of its own; without any secret."""
     auth.require_all_names(request)

@@ -16,6 +16,7 @@ from .. import auth
 from ..job_answers import IdempotencyKey, accepted
 from ..job_schemas import JobOut, JobPage, State
 from ..paging import Cursor, Limit, page_number, rows_page
+from ..schemas import MEDIA_TYPE
 
 router = Router(tags=["jobs"])
 
@@ -48,7 +49,7 @@ def cancel_job(request: HttpRequest, job: str) -> Any:
     return jobs.cancel(request, job)
 
 
-@router.get("/jobs/{job}/files/{name}", response={200: bytes})
+@router.get("/jobs/{job}/files/{name}", response={200: bytes}, openapi_extra={MEDIA_TYPE: "application/octet-stream"})
 def job_file(request: HttpRequest, job: str, name: str) -> HttpResponseBase:
     """A file of a job that is done, as bytes."""
     return file_answer(jobs.find(request.user, job), name)

@@ -19,6 +19,14 @@ def _may_see(request: HttpRequest, kind: str, name: str) -> bool:
     return kind in ("system", "groups") or not name or bool(auth.may_access(request, name))
 
 
+def _require_own(request: HttpRequest, kind: str, name: str) -> None:
+    """A mute is for everybody: who is kept to some names mutes what is about one of them."""
+    if kind in ("system", "groups") or not name:
+        auth.require_all_names(request)
+    else:
+        auth.require_access(request, name)
+
+
 @router.get("/needs", response=list[NeedKeyOut])
 def list_needs(request: HttpRequest) -> Any:
     """What needs attention now, the worst first. muted: the overview does not show it."""
@@ -42,8 +50,7 @@ def list_mutes(request: HttpRequest) -> Any:
 def mute_need(request: HttpRequest, body: Annotated[MuteIn, Body(...)]) -> Any:
     """Do not show a need until then. key: as GET /needs tells it. Muting it again replaces the mute."""
     need = needs.find(runtime.window().overview().needs, body.key)
-    if not _may_see(request, need.kind, need.name):
-        auth.require_access(request, need.name)
+    _require_own(request, need.kind, need.name)
     return Status(201, needs.mute(request, need, body.reason, body.until_ms))
 
 
@@ -51,6 +58,6 @@ def mute_need(request: HttpRequest, body: Annotated[MuteIn, Body(...)]) -> Any:
 def unmute_need(request: HttpRequest, mute_id: int) -> Any:
     """Show it again."""
     for one in needs.active():
-        if one.id == mute_id and not _may_see(request, *one.key.split(":", 2)[1:]):
-            auth.require_access(request, one.key.split(":", 2)[2])
+        if one.id == mute_id:
+            _require_own(request, *one.key.split(":", 2)[1:])
     return needs.unmute(request, mute_id)

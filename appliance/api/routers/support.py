@@ -10,7 +10,7 @@ from ninja import Router
 from ...console.audit import audit
 from ...console.support import gather
 from .. import auth
-from ..schemas import Out
+from ..schemas import MEDIA_TYPE, Out
 
 router = Router(tags=["system"])
 
@@ -39,7 +39,7 @@ def support_bundle(request: HttpRequest) -> Any:
     return gather().manifest()
 
 
-@router.get("/system/bundle/file", response={200: bytes})
+@router.get("/system/bundle/file", response={200: bytes}, openapi_extra={MEDIA_TYPE: "application/zip"})
 def support_bundle_file(request: HttpRequest) -> HttpResponse:
     """A zip of texts without secrets, messages and names of users."""
     auth.require_all_names(request)

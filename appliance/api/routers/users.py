@@ -14,7 +14,6 @@ from django.urls import reverse
 from ninja import Query, Router, Status
 
 from ...console import second_factor, user_acts
-from ...console.access import GRANTS, RANKS
 from ...console.audit import audit
 from ...console.models import User
 from ...console.views.users import filtered, sorted_rows
@@ -65,7 +64,6 @@ def create_user(request: HttpRequest, response: HttpResponse, body: UserIn) -> A
     auth.require_all_names(request)
     auth.require_recent_login(request)
     rights = _given(body, "username", "password")
-    _require_not_more(request, rights)
     person = User(username=body.username, **rights)
     try:
         made = user_acts.create(request, person, password=body.password)
@@ -87,8 +85,6 @@ def change_user(request: HttpRequest, username: str, body: UserPatch) -> Any:
     person = _found(request, username)
     auth.require_recent_login(request)
     rights = _given(body, "active")
-    _require_below(request, person)
-    _require_not_more(request, rights)
     try:
         if rights:
             person = user_acts.change(request, person.pk, rights)
@@ -107,7 +103,6 @@ def reset_password(request: HttpRequest, username: str, body: PasswordIn) -> Any
     them a first one."""
     person = _found(request, username)
     auth.require_recent_login(request)
-    _require_below(request, person)
     try:
         person, made, ended = user_acts.reset_password(request, person.pk, generate=False, password=body.password)
     except user_acts.Refused as error:
@@ -122,7 +117,6 @@ def remove_second_factor(request: HttpRequest, username: str) -> Any:
     """Take a lost second factor from a user: the password alone lets them in."""
     person = _found(request, username)
     auth.require_recent_login(request)
-    _require_below(request, person)
     return user_acts.remove_second_factor(request, person.pk)
 
 
@@ -174,22 +168,6 @@ def _found(request: HttpRequest, username: str) -> User:
 def _given(body: Any, *others: str) -> dict[str, Any]:
     """The rights that the body names."""
     return body.model_dump(exclude_unset=True, exclude=set(others))
-
-
-def _require_not_more(request: HttpRequest, rights: dict[str, Any]) -> None:
-    """A token gives no more than it has, and makes no administrators."""
-    caller: Any = request.user
-    if caller.kind != "token":
-        return
-    more = [grant for grant in GRANTS if rights.get(grant) and not getattr(caller, grant)]
-    if more or RANKS[rights.get("role", "viewer")] >= RANKS["admin"]:
-        raise Refused(
-            "exceeds_caller", "A token makes no administrators, and gives nobody rights that it does not have."
-        )
-
-
-def _require_below(request: HttpRequest, person: User) -> None:
-    _require_not_more(request, {"role": person.role, **{name: getattr(person, name) for name in GRANTS}})
 
 
 def _invalid(error: user_acts.Refused | ValidationError) -> InvalidInput:

@@ -105,8 +105,9 @@ def server(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Ser
     if token is not None:
         yield Server(url or _local_url(options, environ), token)
         return
-    if url and not options and not (environ.get("ROCKETBOX_DATA_DIR") and is_loopback(urlsplit(url).hostname or "")):
-        # One of this machine's is not sent to another that a variable names.
+    # One of this machine's is sent to another where the command line names both, and never where a variable does.
+    may = is_loopback(urlsplit(url).hostname or "") or bool(options and "--url" in given)
+    if url and not (may and (options or environ.get("ROCKETBOX_DATA_DIR"))):
         raise StartError("Give a token: --token-file FILE, or the variable ROCKETBOX_TOKEN.")
     from .minted import minted
 

@@ -119,11 +119,14 @@ class Judge:
             if subject not in on:
                 on[subject] = alert = self._new(rule, subject, now_ms)
                 new.append(alert)
+        moved = []
         for subject, alert in on.items():
             standing = self.watched.get((rule.pk, subject))
             if standing is not None and (standing.worst, standing.value) != (alert.worst, alert.value):
                 alert.worst, alert.value = standing.worst, standing.value
-                alert.save(update_fields=["worst", "value"])
+                moved.append(alert)
+        # Hundreds may be on: others wait for the database while this one writes.
+        Alert.objects.bulk_update(moved, ["worst", "value"], batch_size=100)
         self._tell(rule, "resolved", over, silences, now_ms)
         self._tell(rule, "fired", new, silences, now_ms)
         self._tell_again(rule, [alert for alert in on.values() if alert not in new], silences, now_ms)
@@ -139,15 +142,17 @@ class Judge:
     def _tell_again(self, rule: AlertRule, alerts: list[Alert], silences: list[AlertSilence], now_ms: int) -> None:
         """What began in silence is told when the silence is over, and what goes on as often as the rule says."""
         late, again = [], []
+        heard = AlertDelivery.objects.exclude(state=AlertDelivery.State.SILENCED)
+        heard_of = set(heard.filter(alerts__rule=rule, alerts__ended_ms=None).values_list("alerts", flat=True))
         for alert in alerts:
             if is_silenced(silences, rule, alert.subject):
                 continue
-            told = AlertDelivery.objects.filter(alerts=alert).exclude(state=AlertDelivery.State.SILENCED)
-            if rule.channels.exists() and not told.exists():
+            if alert.pk not in heard_of and rule.channels.exists():
                 late.append(alert)
             elif rule.again_after_minutes:
                 last = alert.reminded_ms or alert.fired_ms
-                if now_ms - last >= rule.again_after_minutes * MINUTE_MS:
+                # Later than now: the clock was set back.
+                if not last <= now_ms < last + rule.again_after_minutes * MINUTE_MS:
                     alert.reminded_ms = now_ms
                     alert.save(update_fields=["reminded_ms"])
                     again.append(alert)

@@ -7,10 +7,11 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from . import chat
 from .chat import Notice
@@ -18,6 +19,8 @@ from .chat import Notice
 #: A receiver that is silent for so long has failed.
 TIMEOUT_S = 10.0
 _ANSWER_BYTES = 4096
+#: Shorter parts of an address stand in every second word.
+_SHORTEST_SECRET = 6
 
 POSTED = ("webhook", "slack", "dingtalk", "feishu", "wecom")
 
@@ -50,9 +53,9 @@ def send(target: Target, notice: Notice) -> str | None:
     try:
         if target.mail is not None:
             return _mail(target.mail, notice)
-        return _post(target.kind, chat.request_of(target.kind, target.url, target.secret, notice))
+        return _post(target, chat.request_of(target.kind, target.url, target.secret, notice))
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an address that is none
-        return _why(error)
+        return _without_secrets(target, _why(error))
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -62,17 +65,36 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _post(kind: str, asked: chat.Request) -> str | None:
+def _without_secrets(target: Target, text: str) -> str:
+    """A receiver's words without what lets one write there: many repeat the address that they do not know."""
+    known = {target.secret, target.url}
+    with suppress(ValueError):  # an address that is none
+        parts = urlsplit(target.url)
+        known |= {parts.path, parts.query, parts.username or "", parts.password or "", *parts.path.split("/")}
+        known |= {value for _, value in parse_qsl(parts.query)}
+    known |= {unquote(one) for one in known}
+    for one in sorted((one for one in known if len(one) >= _SHORTEST_SECRET), key=len, reverse=True):
+        text = text.replace(one, "***")
+    return text
+
+
+def _refusal(target: Target, status: int, body: bytes) -> str | None:
+    if chat.refusal_of(target.kind, status, body) is None:
+        return None
+    return chat.refusal_of(target.kind, status, _without_secrets(target, body.decode("utf-8", "replace")).encode())
+
+
+def _post(target: Target, asked: chat.Request) -> str | None:
     if urlsplit(asked.url).scheme not in ("http", "https"):
         return "the address is neither http nor https"
     opener = urllib.request.build_opener(_NoRedirects())
     request = urllib.request.Request(asked.url, asked.body, asked.headers, method="POST")
     try:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
-            return chat.refusal_of(kind, answer.status, answer.read(_ANSWER_BYTES))
+            return _refusal(target, answer.status, answer.read(_ANSWER_BYTES))
     except urllib.error.HTTPError as error:
         with error:
-            return chat.refusal_of(kind, error.code, error.read(_ANSWER_BYTES))
+            return _refusal(target, error.code, error.read(_ANSWER_BYTES))
 
 
 def _mail(mail: Mail, notice: Notice) -> str | None:

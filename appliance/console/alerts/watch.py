@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from django.db import DatabaseError, connection
+from django.db.models import Q
 
 from ...engine.service_thread import ServiceThread
 from ..alert_models import AlertDelivery
@@ -65,7 +66,7 @@ class AlertWatch(ServiceThread):
             self._judge.look(measured, now)
             self._judged = number
             self._wake()
-            if now - self._cleaned_ms >= CLEAN_MS:
+            if not 0 <= now - self._cleaned_ms < CLEAN_MS:
                 book.clean(now)
                 self._cleaned_ms = now
             self._complained = ""
@@ -107,7 +108,9 @@ class AlertSender(ServiceThread):
 
     def send_next(self, at_ms: int) -> bool:
         """Try the notice that waits longest; False when none is due."""
-        waiting = AlertDelivery.objects.filter(state=AlertDelivery.State.WAITING, next_try_ms__lte=at_ms)
+        # One that is due later than any try is: the clock was set back.
+        due = Q(next_try_ms__lte=at_ms) | Q(next_try_ms__gt=at_ms + book.RETRY_AFTER_MS[-1] + book.MINUTE_MS)
+        waiting = AlertDelivery.objects.filter(due, state=AlertDelivery.State.WAITING)
         delivery = waiting.select_related("channel").order_by("next_try_ms", "id").first()
         if delivery is None:
             return False

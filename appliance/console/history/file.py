@@ -53,6 +53,15 @@ class Span(NamedTuple):
         return place < len(self.zeros) and bool(self.zeros[place] >> (series & 7) & 1)
 
 
+def set_aside(directory: Path) -> Path:
+    """Give a damaged file, of which there is at most one, another name. Raises OSError."""
+    aside = directory / f"{NAME}.damaged"
+    os.replace(directory / NAME, aside)
+    for journal in ("-wal", "-shm"):  # they would be taken for the new one's
+        (directory / f"{NAME}{journal}").unlink(missing_ok=True)
+    return aside
+
+
 def bits(numbers: Iterable[int]) -> bytes:
     """A bit for each number."""
     numbers = list(numbers)

@@ -33,6 +33,7 @@ from .file import (
     Span,
     bits,
     coarse_of,
+    set_aside,
 )
 
 if TYPE_CHECKING:
@@ -159,19 +160,42 @@ class Recorder(ServiceThread):
         """Take one sample, and write when it is time. A failure is told and tried again."""
         try:
             if self._file is None:
-                self._open()
+                self._try_to_open()
             self.sample(self.clock.wall_ms())
             if self.clock.monotonic() - self._wrote_at >= WRITE_EVERY_S:
                 self.write()
         except (AdminError, runtime.EngineNotRunning):
             pass  # the engine starts or stops, or has no broker: a gap
         except (sqlite3.Error, OSError) as error:
-            if self.failure is None:
-                logger.warning("history: what is measured cannot be kept: %s", error)
-            self.failure = str(error)
-            self._wrote_at = self.clock.monotonic() - WRITE_EVERY_S + _RETRY_S
+            self._fail(error)
         except Exception:
             logger.exception("history: a sample failed")
+
+    def _try_to_open(self) -> None:
+        """Without the file the figures are taken all the same: alerts are judged by them."""
+        try:
+            self._open()
+        except (sqlite3.Error, OSError) as error:
+            self._fail(error)
+
+    def _fail(self, error: sqlite3.Error | OSError) -> None:
+        if self.failure is None:
+            logger.warning("history: what is measured cannot be kept: %s", error)
+        self.failure = str(error)
+        self._wrote_at = self.clock.monotonic() - WRITE_EVERY_S + _RETRY_S
+        # Of extended codes the lowest byte.
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            self._set_aside()
+
+    def _set_aside(self) -> None:
+        """A damaged file keeps its bytes under another name, and a new one is begun with the hour under way."""
+        try:
+            if self._file is not None:
+                self._file.close()
+            self._file = None
+            logger.error("history: the file is damaged and was set aside: %s", set_aside(self.directory))
+        except (sqlite3.Error, OSError) as error:
+            logger.error("history: the damaged file cannot be set aside: %s", error)
 
     def _close(self) -> None:
         try:
@@ -191,10 +215,27 @@ class Recorder(ServiceThread):
             ids.setdefault(name, {})[sys.intern(label)] = number  # five figures of a group, one text
             self._last_id = max(self._last_id, number)
         with self.lock:
-            self._ids = ids
+            before, self._ids = self._ids, ids
         self._new.clear()
         self._file = file
         self._wrote_at = self.clock.monotonic()
+        if self.hour is not None:
+            self._carry_over(self.hour, before)
+
+    def _carry_over(self, hour: Hour, before: dict[str, dict[str, int]]) -> None:
+        """What was measured without this file: its series have other numbers there."""
+        taken_up = self._take_up(hour.number)
+        with self.lock:
+            numbers = [
+                (old, self._id(name, label))
+                for name, of_name in before.items()
+                for label, old in of_name.items()
+                if old in hour.rows or old in hour.zeros
+            ]
+        for slot in [slot for slot, taken in enumerate(hour.taken) if taken]:
+            taken_up.put(slot, [(new, hour.rows[old][slot] if old in hour.rows else 0) for old, new in numbers])
+        with self.lock:
+            self.hour = taken_up
 
     # --- a sample
 

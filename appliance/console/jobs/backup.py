@@ -28,7 +28,7 @@ def back_up(work: Work) -> None:
         )
     except (BackupError, OSError) as error:
         raise JobFailed(gettext_noop("The backup was not made: %(why)s"), why=str(error)) from None
-    gone = backups.prune(backups.schedule().keep)
+    gone = backups.prune(backups.schedule().keep, name)
     manifest = made.manifest
     work.result(
         {

@@ -58,6 +58,8 @@ class Board:
                     job.state = "waiting"
                 else:
                     job.state, job.ended_at_ms, job.why = "interrupted", now_ms(), Told(RESTARTED)
+                    if job.cancel_asked_by:
+                        job.state, job.why = "cancelled", None
                     job.files = []
                     folder.remove_files()
                 self._save(job, durable=False)
@@ -124,8 +126,7 @@ class Board:
             waiting = job.state == "waiting"
             if waiting:
                 self._end(job, "cancelled", None)
-        if waiting:
-            self._save(job, durable=True)
+        self._save(job, durable=True)  # one that would go on after a kill is cancelled then, too
         return job, waiting
 
     def end(self, job: Job, state: str, why: Told | None = None) -> None:

@@ -8,6 +8,7 @@ When that part of the log has expired nobody can tell any more: then the job fai
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import time
@@ -68,6 +69,8 @@ class _Import:
         self._shown: list[str] = kept.get("shown", [])
         self._written = self._counts["failed"]
         self._problems: BinaryIO | None = None
+        # While lines found after a restart lie ahead, the mark stays before their copies: there may be another restart.
+        self._found_up_to, self._found_behind = 0, -1
         self._began, self._sent_since = time.monotonic(), 0
 
     def run(self) -> None:
@@ -107,7 +110,10 @@ class _Import:
                 while (rest := source.readline(LINE_BYTES)) and not rest.endswith(b"\n"):
                     pass
                 line = b"too long"
-            found.append((self._line + len(found) + 1, line))
+            number = self._line + len(found) + 1
+            if number == 1:  # what some editors put before a text
+                line = line.removeprefix(codecs.BOM_UTF8)
+            found.append((number, line))
             size += len(line)
         return found, source.tell()
 
@@ -173,12 +179,13 @@ class _Import:
 
     def _keep(self) -> None:
         """Before a batch: how far the job came, and where its copies will lie behind."""
+        mark = self._found_behind if self._line < self._found_up_to else self._work.window.log_span()[1]
         if self._problems is not None:
             self._problems.flush()
             self._problems_end = self._problems.tell()
         self._work.keep(
             {
-                "at": self._at, "line": self._line, "counts": self._counts, "mark": self._work.window.log_span()[1],
+                "at": self._at, "line": self._line, "counts": self._counts, "mark": mark,
                 "problems_end": self._problems_end, "left_out": sorted(self._left_out), "shown": self._shown,
             }
         )  # fmt: skip
@@ -196,7 +203,9 @@ class _Import:
                 ),
                 line=self._line,
             )
-        return self._lines_sent_since(mark)
+        found = self._lines_sent_since(mark)
+        self._found_up_to, self._found_behind = max(found, default=0), mark
+        return found
 
     def _lines_sent_since(self, mark: int) -> set[int]:
         found: set[int] = set()

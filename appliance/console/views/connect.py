@@ -31,7 +31,9 @@ def connect(request: HttpRequest) -> HttpResponse:
         "topic": topic,
         "topics": topic_names() if broker else [],
         "chosen": language if language in LANGUAGES else LANGUAGES[0],
-        "warnings": [check for check in admin.checks() if check.name == "address" and check.level != "ok"],
+        "warnings": [
+            check for check in admin.checks() if check.name == "address" and check.sentence.code != "advertised"
+        ],
     }
     try:
         context["projects"] = with_shell(projects(namesrv or ELSEWHERE, topic))

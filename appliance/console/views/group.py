@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from ... import runtime
-from .window import PAGE_SIZE, asks_the_engine, csv_answer, page_number, wants_csv
+from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
 
 TABS = ("lag", "clients", "subscriptions", "settings")
 #: What a client may be shown of in one table; more are counted.
@@ -19,7 +19,8 @@ _MOST_CLIENTS = 200
 @require_safe
 @asks_the_engine
 def group(request: HttpRequest, name: str) -> HttpResponse:
-    """The group; `tab` says what is below its figures. `format=csv` for all its queues."""
+    """The group; `tab` says what is below its figures. `format=csv` for all its queues, sorted and filtered as those
+    are."""
     if wants_csv(request):
         return csv_answer(
             f"group-{name}",
@@ -27,7 +28,7 @@ def group(request: HttpRequest, name: str) -> HttpResponse:
             (
                 (queue.topic, queue.queue_id, queue.committed, queue.min_offset, queue.max_offset, queue.lag,
                  queue.lag_ms, queue.held_by)
-                for queue in runtime.window().group(name).queues
+                for queue in all_rows(lambda page, size: _queues(request, name, page, size))
             ),
         )  # fmt: skip
     return render(request, "groups/group.html", _context(request, name))
@@ -50,6 +51,13 @@ def group_diagnosis(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "groups/diagnosis.html", {"name": name, "found": found, "row": detail.row})
 
 
+def _queues(request: HttpRequest, name: str, page: int, page_size: int) -> Any:
+    """A page of its queues as the address asks for them."""
+    request.GET.get("tab")  # whatever is shown, a file is of the queues
+    asked = {"sort": request.GET.get("sort", "-lag"), "q": request.GET.get("q", "")}
+    return runtime.window().group_queues(name, **asked, page=page, page_size=page_size)
+
+
 def _context(request: HttpRequest, name: str) -> dict[str, Any]:
     admin = runtime.window()
     detail = admin.group(name, queues=False)
@@ -67,9 +75,7 @@ def _context(request: HttpRequest, name: str) -> dict[str, Any]:
     if context["tab"] == "lag":
         context["sort"] = request.GET.get("sort", "-lag")
         context["q"] = request.GET.get("q", "")
-        context["page"] = admin.group_queues(
-            name, q=context["q"], sort=context["sort"], page=page_number(request), page_size=PAGE_SIZE
-        )
+        context["page"] = _queues(request, name, page_number(request), PAGE_SIZE)
     elif context["tab"] == "clients":
         context["clients"] = detail.clients[:_MOST_CLIENTS]
         context["hidden"] = len(detail.clients) - _MOST_CLIENTS

@@ -65,7 +65,7 @@ class ResetForm(Form):
         label=gettext_lazy("Time"),
         required=False,
         max_length=32,
-        widget=forms.TextInput(attrs={"type": "datetime-local", "step": "1"}),
+        widget=forms.TextInput(attrs={"placeholder": "2026-11-21 13:34:32", "autocomplete": "off"}),
     )
     offset = forms.IntegerField(label=gettext_lazy("Offset"), required=False, min_value=0, max_value=_MOST)
     by = forms.IntegerField(label=gettext_lazy("Messages"), required=False, min_value=-_MOST, max_value=_MOST)

@@ -54,8 +54,8 @@ def upstream_text(samples: Iterable[Sample]) -> str:
     families: dict[str, list[str]] = {}
     # Ten samples of one group follow each other with the same three tuples.
     shown: dict[int, tuple[Labels, str]] = {}
-    begun, count = time.perf_counter(), 0
-    for name, kind, labels, value in samples:
+    begun = time.perf_counter()
+    for count, (name, kind, labels, value) in enumerate(samples, 1):
         lines = families.get(name)
         if lines is None:
             lines = families[name] = [f"# TYPE {name} {kind}"]
@@ -65,7 +65,6 @@ def upstream_text(samples: Iterable[Sample]) -> str:
                 shown.clear()
             known = shown[id(labels)] = (labels, _labels_text(labels))
         lines.append(f"{name}{known[1]} {_number(value)}")
-        count += 1
         if not count % _PIECE and time.perf_counter() - begun > _TURN_S:
             time.sleep(_REST_S)  # sends and acknowledgements wait for the same interpreter
             begun = time.perf_counter()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 
@@ -57,7 +58,16 @@ def refusal_text(error: AdminError) -> str:
     """Why the engine did not do it, in the reader's language; a peer's own words stay as they are."""
     if isinstance(error, NotFound):
         return not_found_sentence(error)
-    return str(error) if error.sentence is None else translated(error.sentence)
+    sentence: Any = error.sentence
+    if sentence is None:
+        return str(error)
+    text = translated(sentence)
+    if sentence.code == "bad_filter":
+        # The words of whoever read the expression are English in every language; a screen reader is told so.
+        reason = str(sentence.args["reason"])
+        before, _reason, after = text.partition(reason)
+        return format_html('{}<span lang="en">{}</span>{}', before, reason, after)
+    return text
 
 
 def not_found_sentence(error: NotFound) -> str:

@@ -13,9 +13,9 @@ restored directory is first started. Results of jobs and earlier backups are lef
 """
 
 from .archive import BackupError, Damaged
-from .making import Made, make_backup
+from .making import Made, Spared, make_backup
 from .manifest import Manifest
 from .restoring import check_backup, read_manifest, restore_backup
 
-__all__ = ["BackupError", "Damaged", "Made", "Manifest", "check_backup", "make_backup", "read_manifest",
+__all__ = ["BackupError", "Damaged", "Made", "Manifest", "Spared", "check_backup", "make_backup", "read_manifest",
            "restore_backup"]  # fmt: skip

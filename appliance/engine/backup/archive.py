@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import shutil
+import stat
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -211,6 +212,9 @@ def sink_for(target: Path) -> Sink:
 
 # --- reading
 
+#: What the library raises for bytes that are no tar file; numbers in a header may be of any size.
+_NO_TAR = (tarfile.TarError, EOFError, ValueError, OverflowError)
+
 
 class Source:
     """A backup that is read. Raises Damaged for one that cannot be."""
@@ -224,12 +228,12 @@ class Source:
         try:
             self._tar = tarfile.open(path, "r:")  # noqa: SIM115
             for info in self._tar:
-                if not info.isreg() or info.name in self._members:
+                if not info.isreg() or info.issparse() or info.name in self._members:
                     raise Damaged(f"{path} is damaged: {info.name[:200]!r} does not belong into it.")
                 self._members[info.name] = info
         except FileNotFoundError:
             raise BackupError(f"There is no backup {path}.") from None
-        except (OSError, tarfile.TarError, EOFError) as error:
+        except (OSError, *_NO_TAR) as error:
             raise Damaged(f"{path} is no whole backup: {error}.") from None
 
     def close(self) -> None:
@@ -259,21 +263,29 @@ class Source:
         if self._tar is None:
             path = self._path / name
             try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                # Not to wait for whoever writes into a pipe.
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             except FileNotFoundError:
                 raise Damaged(f"{self._path} is no whole backup: it has no {name}.") from None
             except OSError as error:
                 raise Damaged(f"{path} cannot be read: {error.strerror}.") from None
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                os.close(fd)
+                raise Damaged(f"{self._path} is damaged: {name[:200]!r} is no file.")
             with os.fdopen(fd, "rb") as source:
-                yield source, os.fstat(source.fileno()).st_size
+                yield source, status.st_size
             return
         info = self._members.get(name)
         if info is None:
             raise Damaged(f"{self._path} is no whole backup: it has no {name}.")
         found = self._tar.extractfile(info)
         assert found is not None
-        with found:
-            yield found, info.size  # type: ignore[misc]
+        try:
+            with found:
+                yield found, info.size  # type: ignore[misc]
+        except _NO_TAR as error:
+            raise Damaged(f"{self._path} is damaged: {name[:200]!r} cannot be read: {error}.") from None
 
 
 def disk_error(error: OSError, path: Path) -> BackupError:

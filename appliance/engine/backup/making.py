@@ -15,6 +15,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from ..config import StoreConfig
+from ..store.disk import disk_usage
+from ..store.retention.clean_rules import watermarks
 from .archive import BackupError, Sink, Step, disk_error, sink_for
 from .manifest import FORMAT, Entry, Manifest, encode, sealed
 
@@ -22,7 +25,7 @@ from .manifest import FORMAT, Entry, Manifest, encode, sealed
 _STORE_LEFT_OUT = {"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort",
                    "lock", "timerwheel", "timerlog"}  # fmt: skip
 _OWN_LEFT_OUT = {"recovery-position", "index-position", "blocks", "jobs", "backups", "lock"}
-_OWN_LEFT_OUT_PATTERN = re.compile(r"queue-ledger-|.*\.tmp\Z|.*\.sqlite3-(wal|shm|journal)\Z|\.")
+_OWN_LEFT_OUT_PATTERN = re.compile(r"queue-ledger-|.*\.tmp\Z|.*\.damaged\Z|.*\.sqlite3-(wal|shm|journal)\Z|\.")
 #: Ahead of the log these do no harm, and behind it messages would have no topic.
 _AFTER_THE_END = re.compile(
     r"rocketbox/(config\.journal|options\.json|deleted-topics\.json|namesrv/.*|format)\Z"
@@ -33,6 +36,8 @@ _FIRST = ("rocketbox/audit-head", "rocketbox/settled-delays", "rocketbox/timers/
 _LOG_NAME = re.compile(r"\d{20}\Z", re.ASCII)
 #: A small file is read at once.
 _AT_ONCE = 32 << 20
+#: How often a look is taken at the room on the broker's disk.
+_LOOK_BYTES = 16 << 20
 #: The timers' state names runs, which may be merged meanwhile.
 _TRIES = 5
 
@@ -40,6 +45,20 @@ _TRIES = 5
 class Made(NamedTuple):
     path: Path
     manifest: Manifest
+
+
+class Spared(NamedTuple):
+    """What a backup on the broker's own disk leaves it: at most this share in use, at least so many bytes free."""
+
+    share: float
+    bytes: int
+
+    @classmethod
+    def by(cls, options: StoreConfig, room_bytes: int) -> Spared:
+        """room_bytes: what the next file of the log needs."""
+        stages = watermarks(options)
+        forced = stages.force if options.clean_file_forcibly_enable else 1.0
+        return cls(min(forced, stages.refuse, 1.0), room_bytes)
 
 
 class LogFile(NamedTuple):
@@ -58,19 +77,24 @@ def make_backup(
     version: str,
     log_end: Callable[[], int],
     keeping: Callable[[Callable[[], int]], object] | None = None,
+    spared: Spared | None = None,
     step: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Made:
     """Make it. Raises BackupError, and what `step` raises; nothing is left then.
 
     log_end: called once the progress files are copied: the published end. keeping: called with a function that says
     from where on the log is still needed; a context manager that keeps the cleaner from it. Without it every file of
-    the log is opened first, and stays readable when it is deleted. step: (bytes done, bytes in all) after each MiB.
+    the log is opened first, and stays readable when it is deleted. spared: for a broker that runs, which would delete
+    messages before their time, and then refuse sends, for a disk that the backup has filled. step: (bytes done, bytes
+    in all) after each MiB.
     """
     try:
         with ExitStack() as stack:
             sink = sink_for(target)
             try:
-                manifest = sealed(_make(sink, store_dir, own_dir, version, log_end, keeping, step, target, stack))
+                manifest = sealed(
+                    _make(sink, store_dir, own_dir, version, log_end, keeping, spared, step, target, stack)
+                )
                 sink.finish(encode(manifest))
             except BaseException:
                 sink.give_up()
@@ -89,6 +113,7 @@ def _make(
     version: str,
     log_end: Callable[[], int],
     keeping: Callable[[Callable[[], int]], object] | None,
+    spared: Spared | None,
     step: Callable[[int, int], None],
     target: Path,
     stack: ExitStack,
@@ -100,10 +125,15 @@ def _make(
     small = dict(_small_files(store_dir, own_dir))
     expected = sum(_size(path) for path in small.values()) + _log_bytes(store_dir / "commitlog")
     _check_room(target, expected)
+    if spared is not None and not _same_disk(target.parent, store_dir):
+        spared = None
+    _check_spared(spared, store_dir, expected)
     done = [0]
     total = [expected]
 
     def count(size: int) -> None:
+        if (done[0] + size) // _LOOK_BYTES != done[0] // _LOOK_BYTES:
+            _check_spared(spared, store_dir, 0)
         done[0] += size
         step(done[0], max(total[0], done[0]))
 
@@ -287,4 +317,25 @@ def _check_room(target: Path, wanted: int) -> None:
     if wanted > free:
         raise BackupError(
             f"The backup needs up to {wanted} bytes, and the disk of {target.parent} has {free} free; nothing was made."
+        )
+
+
+def _same_disk(target: Path, store_dir: Path) -> bool:
+    return target.stat().st_dev == _log_place(store_dir).stat().st_dev
+
+
+def _log_place(store_dir: Path) -> Path:
+    log = store_dir / "commitlog"
+    return log if log.exists() else store_dir
+
+
+def _check_spared(spared: Spared | None, store_dir: Path, wanted: int) -> None:
+    if spared is None:
+        return
+    usage = disk_usage(_log_place(store_dir))
+    used, free = usage.used_bytes + wanted, usage.free_bytes - wanted
+    if used > spared.share * (usage.used_bytes + usage.free_bytes) or free < spared.bytes:
+        raise BackupError(
+            "There is too little room on the broker's own disk: it would delete messages before their time, or refuse "
+            f"new ones ({wanted} bytes to write, {usage.free_bytes} free). Nothing was kept; make it on another disk."
         )

@@ -8,6 +8,8 @@ import re
 import msgspec
 
 NAME = "manifest.json"
+# Of a file: what a file system can count.
+_LONGEST = (1 << 63) - 1
 FORMAT = 1
 #: What somebody who holds a backup holds.
 SECRETS = (
@@ -72,7 +74,7 @@ def decode(data: bytes) -> Manifest:
     if len(set(names)) != len(names):
         raise ValueError("its manifest names a file twice")
     for one in manifest.files:
-        if not is_safe(one.name) or not 0 <= one.bytes <= one.full_bytes:
+        if not is_safe(one.name) or not 0 <= one.bytes <= one.full_bytes <= _LONGEST:
             raise ValueError(f"its manifest names {one.name[:200]!r}, which is no file of a data directory")
     return manifest
 

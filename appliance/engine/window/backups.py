@@ -12,7 +12,7 @@ from ... import __version__
 from ..store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from ..backup import Made
+    from ..backup import Made, Spared
 
 #: Of its time a backup of a running broker copies this part, and rests else.
 DUTY = 0.3
@@ -28,12 +28,18 @@ class Backups:
 
     def make(self, target: Path, step: Callable[[int, int], None]) -> Made:
         """See EngineAdmin.make_backup."""
-        from ..backup import make_backup  # tar and SQLite are for whoever makes one
+        from ..backup import BackupError, Spared, make_backup  # tar and SQLite are for whoever makes one
 
+        spared = Spared.by(self._store.cleaner.options, self._store.log.room_bytes)
+        given_way: list[bool] = []
         paths = self._store.paths
         begun = [time.monotonic()]
 
         def gently(done: int, total: int) -> None:
+            if given_way:
+                raise BackupError(
+                    "The log's disk is so full that files of it have to go before they are copied; nothing was kept."
+                )
             step(done, total)
             worked = time.monotonic() - begun[0]
             time.sleep(min(_LONGEST_REST_S, worked * (1 / DUTY - 1)))
@@ -45,14 +51,26 @@ class Backups:
             paths.own,
             version=__version__,
             log_end=lambda: self._store.published,
-            keeping=self._keeping,
+            keeping=lambda needed_from: self._keeping(needed_from, spared, given_way),
+            spared=spared,
             step=gently,
         )
 
+    def _suffers(self, spared: Spared) -> bool:
+        usage = self._store.log.usage()
+        return usage.share > spared.share or usage.free_bytes < spared.bytes
+
     @contextmanager
-    def _keeping(self, needed_from: Callable[[], int]) -> Iterator[None]:
+    def _keeping(self, needed_from: Callable[[], int], spared: Spared, given_way: list[bool]) -> Iterator[None]:
+        """The cleaner waits for the backup, unless the broker suffers: then the backup ends instead."""
+
         def keep(end: int) -> str | None:
-            return "a backup is copying it" if end > needed_from() else None
+            if end <= needed_from():
+                return None
+            if self._suffers(spared):
+                given_way.append(True)
+                return None
+            return "a backup is copying it"
 
         keepers = self._store.cleaner.keepers
         keepers.append(keep)

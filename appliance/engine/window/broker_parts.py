@@ -114,7 +114,26 @@ def build(
     measures = Measures()
     lag = ConsumerLag(topics, broker.clients, broker.offsets, sampler.index)
     lag_times = LagTimes(measures)
-    group_views = GroupViews(groups, store, broker.locks, system.broker_name, lag, sampler, measures, lag_times)
+    waiting = WaitingViews(
+        store,
+        sampler.index,
+        broker.delay_levels,
+        broker.deliver_delayed,
+        broker.settled_delays,
+        topics,
+        groups,
+        lag,
+        WaitingTimers(
+            store,
+            broker.look_at_timers,
+            lambda: broker.deliver_timers.pending,
+            lambda: options.config.store.timer_precision_ms,
+        ),
+        broker.deliver_delayed.clock,
+    )
+    group_views = GroupViews(
+        groups, store, broker.locks, system.broker_name, lag, sampler, measures, lag_times, waiting.retries_waiting
+    )
     clients = ClientViews(broker.clients)
     offsets = broker.offsets
     transactions = _transactions(broker)
@@ -138,23 +157,6 @@ def build(
     standing = Standing(lag, group_views, clients, checks, needs)
     live = LiveFrames(BrokerSource(traffic, standing, disk))
     sampler.after_sample.append(live.refresh)
-    waiting = WaitingViews(
-        store,
-        sampler.index,
-        broker.delay_levels,
-        broker.deliver_delayed,
-        broker.settled_delays,
-        topics,
-        groups,
-        lag,
-        WaitingTimers(
-            store,
-            broker.look_at_timers,
-            lambda: broker.deliver_timers.pending,
-            lambda: options.config.store.timer_precision_ms,
-        ),
-        broker.deliver_delayed.clock,
-    )
 
     def metrics() -> dict[str, float]:
         return broker_metrics(

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 def is_loopback(address: str | None) -> bool:
     """Whether "host:port" leads to this machine only."""
-    host = host_of(address)
+    return _means_this_machine(host_of(address))
+
+
+def _means_this_machine(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -70,5 +73,8 @@ def _address_check(address: str, bind: str) -> s.Check:
     if cannot_reach(host, bind):
         return s.Check("address", "warning", say("advertised_elsewhere", address=address, bind=bind, host=host))
     if is_loopback(address):
-        return s.Check("address", "warning", say("advertised_loopback", address=address))
+        # What nobody else can reach and nobody else is told of is as it was meant.
+        return s.Check(
+            "address", "ok" if _means_this_machine(bind) else "warning", say("advertised_loopback", address=address)
+        )
     return s.Check("address", "ok", say("advertised", address=address))

@@ -169,10 +169,10 @@ class DeadLetterViews:
         limit: int,
     ) -> DeadLetterPage:
         topic = DLQ_PREFIX + group
-        self.check(group)
+        self.check(group, with_letters=False)
         check_filter(wanted)
         found: Any
-        if wanted.all:
+        if wanted.all and self._topics.get(topic) is not None:
             found = self._messages.page(topic, None, from_ms, to_ms, True, cursor, limit, make_row=_as_it_is)
         else:
             found = self._filtered(group, from_ms, to_ms, wanted, cursor, limit)
@@ -216,7 +216,7 @@ class DeadLetterViews:
         limit: int,
         budget_ms: float,
     ) -> DeadLetterCopies:
-        self.check(group)
+        self.check(group, with_letters=False)
         if not 1 <= budget_ms <= BUDGET_MS:
             raise InvalidInput("budget_ms", say("out_of_range", field="budget_ms", low=1, high=int(BUDGET_MS)))
         found = self._filtered(group, from_ms, to_ms, wanted, cursor, limit, budget_ms)
@@ -282,7 +282,7 @@ class DeadLetterViews:
 
     def summary(self, group: str) -> DeadLetterSummary:
         begin = time.monotonic()
-        self.check(group)
+        self.check(group, with_letters=False)
         counts: Counter[tuple[str, int, int]] = Counter()
         total = counted = unreadable = again = 0
         whole, known = True, []
@@ -367,11 +367,13 @@ class DeadLetterViews:
         self._edges[queue] = (edge, low)
         return low
 
-    def check(self, group: str) -> None:
-        """NotFound unless there is such a group, or dead letters of one that was deleted."""
-        if self._groups.get(group) is None and self._topics.get(DLQ_PREFIX + group) is None:
+    def check(self, group: str, with_letters: bool = True) -> None:
+        """NotFound unless there is such a group, or dead letters of one that was deleted; with_letters: and, too,
+        unless it ever had one."""
+        has_topic = self._topics.get(DLQ_PREFIX + group) is not None
+        if self._groups.get(group) is None and not has_topic:
             raise NotFound("group", group)
-        if self._topics.get(DLQ_PREFIX + group) is None:
+        if with_letters and not has_topic:
             raise NotFound("topic", DLQ_PREFIX + group)
 
     def _hours(self, topic: str) -> int | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from ..broker.admin_settings import GROUP_SETTINGS
 from ..broker.group_config import SubscriptionGroupConfig
 from ..broker.groups import SubscriptionGroupManager, is_system_group
 from ..broker.queue_locks import MessageQueue, RebalanceLockManager
 from ..broker.sampler import Sampler
-from ..errors import NotFound
+from ..errors import NotFound, Unavailable
 from ..protocol.names import RETRY_PREFIX
 from ..store.message_store import MessageStore
 from . import snapshots as s
@@ -25,6 +26,8 @@ from .topic_views import SORT_BUDGET_MS
 
 #: Reading store times for the groups furthest behind.
 LOOK_BUDGET_MS = 20
+#: Counting retries that have come to wait since the last look; more than that is counted by the next look.
+WAITING_BUDGET_MS = 25
 
 
 def group_settings_of(config: SubscriptionGroupConfig) -> s.GroupSettings:
@@ -56,7 +59,9 @@ class GroupViews:
         sampler: Sampler,
         measures: Measures,
         lag_times: LagTimes,
+        retries_waiting: Callable[[Budget], dict[str, int]],
     ) -> None:
+        """retries_waiting: group -> messages that wait at a delay level for their next try."""
         # Constant after construction.
         self._groups = groups
         self._store = store
@@ -66,6 +71,7 @@ class GroupViews:
         self._sampler = sampler
         self._measures = measures
         self._lag_times = lag_times
+        self._retries_waiting = retries_waiting
 
     # --- the list
 
@@ -81,6 +87,7 @@ class GroupViews:
             and (online is None or online == (name in progress.online))
         }
         out = self._sampler.group_out_rates()
+        waiting = self._waiting()
         backlogs: dict[str, Backlog] = {}
         ages: dict[str, tuple[int | None, Sentence | None]] = {}
 
@@ -111,12 +118,12 @@ class GroupViews:
                     "clients": lambda n: 0 if n not in progress.online else len(progress.online[n].channels),
                     "topics": lambda n: len(progress.topics_of(n)),
                     "out_rate": lambda n: out.get(n, 0.0),
-                    "retries": lambda n: progress.retries(n),
+                    "retries": lambda n: progress.retries(n) + waiting.get(n, 0),
                     "dead_letters": lambda n: progress.dead_letters(n),
                 },
             )
             shown, page, pages, page_size = cut(rows, page, page_size)
-            made = [self._row(name, progress, backlog(name), age(name), out) for name in shown]
+            made = [self._row(name, progress, backlog(name), age(name), out, waiting) for name in shown]
         return page_of(rows, made, page, pages, page_size)
 
     def _row(
@@ -126,6 +133,7 @@ class GroupViews:
         backlog: Backlog,
         age: tuple[int | None, Sentence | None],
         out: dict[str, float],
+        waiting: dict[str, int],
     ) -> s.GroupRow:
         info = progress.online.get(name)
         return s.GroupRow(
@@ -138,11 +146,18 @@ class GroupViews:
             lag_ms=age[0],
             lag_ms_why=age[1],
             out_rate=None if self._sampler.count < 2 else out.get(name, 0.0),
-            retries=backlog.retries,
+            retries=backlog.retries + waiting.get(name, 0),
             dead_letters=progress.dead_letters(name),
             conflict=bool(conflicts_of(members_of(info))) if info is not None and len(info.channels) > 1 else False,
             system=is_system_group(name),
         )
+
+    def _waiting(self) -> dict[str, int]:
+        """Nothing when too many others ask: the page is worth more than this figure."""
+        try:
+            return self._retries_waiting(Budget(WAITING_BUDGET_MS))
+        except Unavailable:
+            return {}
 
     # --- one group
 
@@ -155,7 +170,7 @@ class GroupViews:
         out = self._sampler.group_out_rates()
         with QueueReader(self._store) as reader:
             backlog = progress.backlog(name)
-            row = self._row(name, progress, backlog, lag_time_ms(backlog, reader, self._measures), out)
+            row = self._row(name, progress, backlog, lag_time_ms(backlog, reader, self._measures), out, self._waiting())
             queues = self._queues(name, progress, reader) if with_queues else ()
         members = members_of(info)
         wanted = [] if info is None else sorted(info.subscriptions.copy().values(), key=lambda data: data.topic)

@@ -244,7 +244,8 @@ class GroupRow:
 
     model: "CLUSTERING", "BROADCASTING" or None while no client is connected. lag: messages behind in all, of the queues
     where that is known. lag_ms: age of the oldest message not consumed. out_rate: offsets committed a second, over
-    10 s. dead_letters: messages in its dead letter topic. retries: messages in its retry topic it has not consumed.
+    10 s. dead_letters: messages in its dead letter topic. retries: messages that wait for
+    their next try, and those in its retry topic that it has not consumed.
     """
 
     name: str

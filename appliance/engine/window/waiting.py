@@ -251,6 +251,20 @@ class WaitingViews:
             took_ms=(time.monotonic() - begin) * 1000,
         )
 
+    def retries_waiting(self, budget: Budget) -> dict[str, int]:
+        """group -> its retries that wait for their next try, as far as the budget lets them be counted."""
+        found: dict[str, int] = {}
+        with self._asking() as kinds, QueueReader(self._store, _DESCRIPTORS) as reader:
+            for level, queue, first in self.queues():
+                known = kinds.of(level, first)
+                kinds.fill(known, queue, reader, budget)
+                for number, count in known.counts.items():
+                    kind = kinds.kind(number)
+                    if count > 0 and kind is not None and kind.topic.startswith(RETRY_PREFIX):
+                        group = kind.topic.removeprefix(RETRY_PREFIX)
+                        found[group] = found.get(group, 0) + count
+        return found
+
     # --- all that wait
 
     def wanted(

@@ -150,7 +150,7 @@ def test_a_notice_is_tried_again_and_given_up_in_the_end(rule, channel):
         assert sender.send_next(T0)
         delivery = AlertDelivery.objects.get()
         assert (delivery.state, delivery.tries, delivery.why) == ("waiting", 1, "HTTP 500: no")
-        assert not sender.send_next(T0)
+        assert not sender.send_next(delivery.next_try_ms - 1)
         assert sender.send_next(delivery.next_try_ms)
         delivery.refresh_from_db()
         assert sender.send_next(delivery.next_try_ms)
@@ -165,6 +165,22 @@ def test_a_notice_is_tried_again_and_given_up_in_the_end(rule, channel):
         while sender.send_next(last.next_try_ms):
             last.refresh_from_db()
         assert (last.state, last.tries) == ("failed", 1 + len(book.RETRY_AFTER_MS))
+
+
+def test_a_clock_that_is_set_back_holds_no_notice_back(rule, channel):
+    rule.again_after_minutes = 10
+    rule.save()
+    judge, day = Judge(TELLER), 24 * 60 * MINUTE
+    judge.look(lags(a=11), T0 + 3 * day)
+    AlertDelivery.objects.update(tries=1, next_try_ms=T0 + 3 * day + 10_000)
+    judge.look(lags(a=11), T0)
+    assert [event for event, _, _ in told()] == ["fired", "reminder"]
+    judge.look(lags(a=11), T0 + MINUTE)
+    assert len(told()) == 2
+    sender = AlertSender(lambda target, notice: None)
+    while sender.send_next(T0 + MINUTE):
+        pass
+    assert set(AlertDelivery.objects.values_list("state", flat=True)) == {"sent"}
 
 
 def test_the_notice_of_a_deleted_channel_does_not_wait_for_ever(rule, channel):

@@ -139,3 +139,20 @@ def test_a_long_text_is_shortened_between_letters():
     assert len(text.encode()) <= chat.MOST_BYTES
     assert text == "消" * (len(text) - 1) + "…"
     assert chat.shortened("short") == "short"
+
+
+def test_what_a_receiver_repeats_of_its_address_is_not_handed_on(receiver):
+    """Its words stand on the page of an alert, in the audit log and in the log; many name the path they do not know."""
+    url = receiver.url("/services/T0Zq1234/B%20Zq5678?key=Zq-query-9")
+    receiver.answers = [
+        (404, b"Cannot POST /services/T0Zq1234/B%20Zq5678 (B Zq5678) with Zq-query-9, signed Zq-secret")
+    ]
+    why = sending.send(Target("webhook", url, "Zq-secret"), NOTICE)
+    assert why is not None
+    assert why.startswith("HTTP 404: Cannot POST")
+    assert "Zq" not in why
+    receiver.answers = [(200, b'{"errcode":300,"errmsg":"token Zq-query-9 is not known"}')]
+    why = sending.send(Target("dingtalk", url, "Zq-secret"), NOTICE)
+    assert why is not None
+    assert "Zq" not in why
+    assert "not known" in why

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import io
 import json
 import os
+import random
 import sqlite3
 import stat
 import tarfile
@@ -19,6 +23,7 @@ from appliance.commands import restore as restore_command
 from appliance.commands import store as store_command
 from appliance.engine.backup import BackupError, Damaged, check_backup, read_manifest, restore_backup
 from appliance.engine.backup import archive as archive_module
+from appliance.engine.store_tools.offline_store import OfflineStore
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields, start_engine
 from tests.support.waiting import wait_for
 
@@ -220,6 +225,83 @@ def test_a_link_in_a_backup_is_not_followed(running: RunningEngine, tmp_path: Pa
         restore_backup(target, tmp_path / "new")
 
 
+def hostile_tar(path: Path, *members: tarfile.TarInfo, full_bytes: int = 1) -> Path:
+    """A backup of one file of one byte, and members that do not belong into it, before the rest."""
+    from appliance.engine.backup import manifest as m
+
+    entry = m.Entry("store/a", 1, full_bytes, hashlib.sha256(b"1").hexdigest())
+    texts = {"store/a": b"1", m.NAME: m.encode(m.sealed(m.Manifest(1, "x", 0, 0, 0, [entry])))}
+    with tarfile.TarFile(path, "w") as tar:
+        for info in members:
+            tar.addfile(info, io.BytesIO(b"2" * info.size))
+        for name, data in texts.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int = 0) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, size
+    return info
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        member("store/b", tarfile.SYMTYPE, "/etc/passwd"), member("store/b", tarfile.LNKTYPE, "store/a"),
+        member("store/b", tarfile.CHRTYPE), member("store/b", tarfile.BLKTYPE), member("store/b", tarfile.FIFOTYPE),
+        member("store/b", tarfile.DIRTYPE), member("store/a", size=1), member("/etc/outside", size=1),
+        member("../outside", size=1), member("store/../../outside", size=1), member("store/b", size=1),
+    ],
+    ids=lambda info: f"{info.name} {info.type!r}",
+)  # fmt: skip
+def test_what_does_not_belong_into_a_tar_is_refused(tmp_path: Path, evil: tarfile.TarInfo):
+    assert check_backup(hostile_tar(tmp_path / "good.tar")).files
+    with pytest.raises(Damaged):
+        restore_backup(hostile_tar(tmp_path / "evil.tar", evil), tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["evil.tar", "good.tar"]
+
+
+def test_a_file_of_any_length_is_refused_in_a_sentence(tmp_path: Path):
+    for number, size in enumerate((1 << 63, 1 << 70)):
+        with pytest.raises(Damaged, match="no file of a data directory"):
+            restore_backup(hostile_tar(tmp_path / f"{number}.tar", full_bytes=size), tmp_path / "new")
+
+
+def test_bytes_that_are_no_tar_are_refused_in_a_sentence(tmp_path: Path):
+    """Whatever stands in a header, the command says a sentence and no traceback."""
+    good = hostile_tar(tmp_path / "good.tar").read_bytes()
+    chance, path, refused = random.Random(5), tmp_path / "evil.tar", 0
+    for _ in range(2500):
+        evil = bytearray(good)
+        for _ in range(chance.choice((1, 2, 4))):
+            evil[chance.choice((chance.randrange(512), chance.randrange(len(evil))))] = chance.choice((0, 0x80, 0xFF))
+        for at in range(0, len(evil) - 511, 512):
+            if evil[at + 257 : at + 262] == b"ustar":  # its sum is right
+                evil[at + 148 : at + 156] = b" " * 8
+                evil[at + 148 : at + 156] = b"%06o\0 " % sum(evil[at : at + 512])
+        path.write_bytes(evil)
+        try:
+            check_backup(path)
+        except BackupError:
+            refused += 1
+    assert refused > 200
+
+
+def test_a_pipe_in_a_backup_is_not_waited_for(tmp_path: Path):
+    from appliance.engine.backup import manifest as m
+
+    evil = tmp_path / "evil"
+    (evil / "store").mkdir(parents=True)
+    os.mkfifo(evil / "store" / "a")
+    entry = m.Entry("store/a", 0, 0, hashlib.sha256(b"").hexdigest())
+    (evil / m.NAME).write_bytes(m.encode(m.sealed(m.Manifest(1, "x", 0, 0, 0, [entry]))))
+    with pytest.raises(Damaged, match="no file"):
+        restore_backup(evil, tmp_path / "new")
+
+
 class Killed(BaseException):
     """As if the process had ended there."""
 
@@ -286,6 +368,60 @@ def test_a_full_disk_is_told(running: RunningEngine, tmp_path: Path, monkeypatch
     with pytest.raises(BackupError, match="is full; nothing was kept"):
         running.window.make_backup(tmp_path / "one.tar")
     assert not (tmp_path / "one.tar").exists()
+
+
+@pytest.mark.parametrize("by_command", [False, True])
+def test_it_leaves_the_broker_its_room(running: RunningEngine, tmp_path: Path, monkeypatch, by_command: bool):
+    """A disk that a backup filled would cost messages their time, and then nobody could send."""
+    from appliance.engine.backup import making
+    from appliance.engine.store.disk import DiskUsage
+
+    running.put(TOPIC, *(b"x" * 4000 for _ in range(100)))
+    cleaner = running.engine.broker.store.cleaner
+    cleaner.options = dataclasses.replace(cleaner.options, disk_space_clean_forcibly_ratio=85)
+    used = 0
+
+    def make() -> None:
+        if by_command:
+            backup_command.run([str(tmp_path / "x.tar"), "--data-dir", str(running.data_dir), "--quiet"])
+        else:
+            running.window.make_backup(tmp_path / "x.tar")
+        (tmp_path / "x.tar").unlink()
+
+    total = 100 << 30
+    monkeypatch.setattr(making, "disk_usage", lambda path: DiskUsage(total, used, total - used))
+    if by_command:  # which asks from another process
+        monkeypatch.setattr(OfflineStore, "lock_holder", lambda self: 1)
+    used = int(total * 0.84)
+    make()
+    used = int(total * 0.85) - 1000  # with this one it would be more
+    with pytest.raises(BackupError, match="too little room on the broker's own disk"):
+        make()
+    assert not [path.name for path in tmp_path.iterdir() if path.name != "data"]
+    monkeypatch.setattr(making, "_same_disk", lambda target, store: False)
+    make()
+
+
+def test_it_ends_rather_than_hold_files_that_have_to_go(running: RunningEngine, tmp_path: Path, monkeypatch):
+    running.put(TOPIC, *(b"x" * 4000 for _ in range(900)))
+    store = running.engine.broker.store
+    options = dataclasses.replace(store.cleaner.options, disk_space_clean_forcibly_ratio=85)
+    real = store.log.usage()
+
+    def step(done: int, total: int) -> None:
+        store.cleaner.options = options
+        full = real._replace(used_bytes=900 << 20, free_bytes=100 << 20, capacity_bytes=1000 << 20)
+        monkeypatch.setattr(store.log, "usage", lambda: full, raising=False)
+        store.cleaner.look()
+
+    first = min((running.data_dir / "store/commitlog").iterdir())
+    monkeypatch.setattr("appliance.engine.backup.making._same_disk", lambda target, store: False)
+    store.cleaner.options = options
+    with pytest.raises(BackupError, match="have to go before they are copied"):
+        running.window.make_backup(tmp_path / "x.tar", step)
+    assert not any("Backups" in getattr(keeper, "__qualname__", "") for keeper in store.cleaner.keepers)
+    wait_for(lambda: store.cleaner.look() or not first.exists(), "the broker gets its room", 10)
+    assert not (tmp_path / "x.tar").exists()
 
 
 def test_a_database_is_copied_at_one_moment(running: RunningEngine, tmp_path: Path):

@@ -58,6 +58,7 @@ def test_checks_tell_what_is_wrong(running):
     assert checks["store"].level == "ok"
     assert checks["flush"].sentence.code == "async_flush"
     assert checks["address"].sentence.code == "advertised_loopback"
+    assert checks["address"].level == "ok", "nobody else can reach it, and nobody else is told of it"
     assert checks["namesrv"].level == "ok"
     running.engine.broker.store.log.fail("writing failed: No space left on device")
     check = next(check for check in running.window.checks() if check.name == "store")

@@ -11,12 +11,13 @@ import pytest
 from appliance.engine.errors import InvalidInput, NotFound
 from appliance.engine.window import tail as tail_module
 from appliance.engine.window.tail import Tail, TailRow
+from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    running = RunningEngine(tmp_path_factory.mktemp("tail"))
+def broker(request):
+    running = RunningEngine(shared_directory(request, "tail"))
     yield running
     running.stop()
 

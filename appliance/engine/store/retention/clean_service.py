@@ -302,7 +302,7 @@ class CleanService(ServiceThread):
         end = segments[min(wanted - index, len(segments) - 1) - 1].end
         begun = self.clock.monotonic()
         while True:
-            reasons = [reason for keeper in self.keepers if (reason := keeper(end)) is not None]
+            reasons = [reason for keeper in tuple(self.keepers) if (reason := keeper(end)) is not None]
             if not reasons:
                 self._kept_for = ""
                 return True

@@ -1,0 +1,159 @@
+"""The story of three minutes: a new server, messages of every kind, a consumer that fails, and what puts it right."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PASSWORD
+from tests.clients.agents import start_java
+from tests.clients.messages import Message
+from tests.support.directories import shared_directory
+from tests.support.server import Server
+from tests.support.waiting import wait_for
+
+TOPIC, GROUP, OTHER = "orders", "billing", "statistics"
+#: What the failing consumer gives up, after the first try and one on the ladder.
+FAILED = 20
+#: A second try comes after as long as it takes to look at the ladder.
+LEVELS = "1s 2s 8s"
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    directory = shared_directory(request, "story-server")
+    environment = {"ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": LEVELS}
+    with Server(
+        directory / "data", "--http-port", "0", roles="broker,namesrv,console", environment=environment
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def java(request: pytest.FixtureRequest):
+    """The official Java client."""
+    agent = start_java("5.3.3", "json", shared_directory(request, "story-java"))
+    yield agent
+    agent.close()
+
+
+def bodies(word: str, count: int, **more: object) -> list[Message]:
+    return [Message(b"%s %d" % (word.encode(), number), word, (f"{word}-{number}",), **more) for number in range(count)]
+
+
+def times(consumer) -> Counter[str]:
+    """How often each message came, by its body."""
+    return Counter(one["body_sha256"] for one in consumer.received)
+
+
+def told(page: Page, selector: str) -> str:
+    return re.sub(r"\s+", " ", page.locator(selector).inner_text())
+
+
+def test_the_story_of_three_minutes(visit: Callable[..., Page], server: Server, java) -> None:
+    page = visit(locale="en-GB")
+    page.goto(server.ready["setup_url"])
+    page.click("button[value=en]")
+    page.fill("#id_username", "ada")
+    page.fill("#id_password", PASSWORD)
+    page.fill("#id_again", PASSWORD)
+    page.click("button.go")
+    page.wait_for_selector("#findings")
+    page.click("button.go")
+    expect(page.locator("#count")).to_contain_text("waiting for the first")
+
+    # Normal, delayed and transactional messages, and a group that consumes them all.
+    normal, delayed = bodies("normal", 150), bodies("delayed", 20, delay=2)
+    halves = bodies("transactional", 10, properties={"local": "commit"})
+    sent = Counter(one.sha256 for one in normal + delayed + halves)
+    with (
+        java.producer(server.namesrv, group="shop", transactional=True) as producer,
+        java.push(server.namesrv, TOPIC, OTHER) as other,
+    ):
+        producer.send(TOPIC, normal)
+        expect(page.locator("#count.good")).to_contain_text("It works", timeout=20_000)
+        page.click("text=Open the console")
+        producer.send(TOPIC, delayed)
+        producer.send(TOPIC, halves, how="transaction")
+        other.wait_for(len(sent), 60)
+        assert times(other) == sent
+        page.goto("/transactions/?show=resolved")
+        expect(page.locator("tbody tr")).to_have_count(len(halves))
+
+        # A consumer of another group fails with what comes now: the ladder, then the dead letters.
+        page.goto("/create/group/")
+        page.fill("#id_name", GROUP)
+        page.click("main >> text=Preview")
+        page.click("main button.go")
+        with java.push(server.namesrv, TOPIC, GROUP) as consumer:
+            consumer.wait_for(len(sent), 60)
+            page.goto(f"/groups/{GROUP}/")
+            expect(page.locator("#group-lead")).to_contain_text("0 messages behind", timeout=60_000)
+        bad = bodies("refused", FAILED)
+        producer.send(TOPIC, bad)
+        with java.push(server.namesrv, TOPIC, GROUP, fail=-1, max_reconsume=1) as failing:
+            wait_for(
+                lambda: (page.goto(f"/groups/{GROUP}/retries/"), f"{FAILED} messages wait" in told(page, "main"))[1],
+                "all wait on the ladder",
+                40,
+                every=0.3,
+            )
+            expect(page.locator("#ladder tbody tr")).to_have_count(1)
+            wait_for(
+                lambda: (
+                    page.goto(f"/dead-letters/{GROUP}/"),
+                    f"{FAILED} dead letters" in told(page, "main"),
+                )[1],
+                "all are dead",
+                60,
+                every=0.3,
+            )
+            assert times(failing) == {one.sha256: 2 for one in bad}, "tried twice"
+
+        # Replayed to that group only, at a rate, and watched.
+        page.click("text=Replay all…")
+        page.fill("#id_rate", "5")
+        page.click("text=Preview")
+        expect(page.locator("h2")).to_have_text(f"{FAILED} messages would be sent")
+        page.click("text=Start the replay")
+        wait_for(
+            lambda: (found := re.search(r"sent (\d+)", told(page, "#progress"))) and 0 < int(found[1]) < FAILED,
+            "the page says how far it is",
+            20,
+            every=0.1,
+        )
+        with java.push(server.namesrv, TOPIC, GROUP) as consumer:
+            expect(page.locator("#progress .chip").first).to_have_text("done", timeout=40_000)
+            consumer.wait_for(FAILED, 60)
+            assert times(consumer) == {one.sha256: 1 for one in bad}
+            sent.update(one.sha256 for one in bad)
+            assert times(other) == sent, "the other group got no copy"
+
+            # Back to the beginning, after a look at what that does; and back again.
+            page.goto(f"/groups/{GROUP}/")
+            expect(page.locator("#group-lead")).to_contain_text("0 messages behind", timeout=60_000)
+            page.click("text=Reset offsets…")
+            page.fill("#id_topic", TOPIC)
+            page.check("input[value=earliest]")
+            page.click("text=Preview")
+            expect(page.locator("h2")).to_contain_text(f"{len(sent)} messages come again")
+            assert len(consumer.received) == FAILED, "a preview changes nothing"
+            page.click("button:has-text('Apply to')")
+            expect(page.locator("#progress .chip.good").first).to_have_text("done", timeout=60_000)
+            everything = sent + Counter({one.sha256: 1 for one in bad})
+            wait_for(lambda: times(consumer) == everything, "everything came again, once", 60)
+            page.click("text=Undo…")
+            page.click("button:has-text('Apply to')")
+            expect(page.locator("h1")).to_contain_text("back to where it was before reset")
+            expect(page.locator("#progress .chip.good").first).to_have_text("done", timeout=60_000)
+            last = bodies("last", 4)
+            producer.send(TOPIC, last)
+            wait_for(lambda: all(times(consumer)[one.sha256] for one in last), "what is new comes", 60)
+            assert times(consumer) == everything + Counter(one.sha256 for one in last), "nothing came a third time"
+    page.goto("/system/audit/")
+    for act in ("group.create", "replay.start", "group.reset", "group.undo_reset"):
+        expect(page.locator("tbody").first).to_contain_text(act)
