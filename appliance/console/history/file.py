@@ -86,12 +86,18 @@ class HistoryFile:
             self._prepare()
 
     def _prepare(self) -> None:
-        from sqlite_utils import Database  # 5 MB; not needed by who only reads
-
         self.db.execute(f"PRAGMA page_size = {_PAGE}")
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("PRAGMA synchronous = NORMAL")
         self.db.execute("PRAGMA journal_size_limit = 4194304")
+        if self.db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+            self._make_tables()
+        # Above what room() keeps to; a file that cannot grow any more fails its writes and loses nothing.
+        self.db.execute(f"PRAGMA max_page_count = {self._max_bytes // _PAGE + 4096}")
+
+    def _make_tables(self) -> None:
+        from sqlite_utils import Database  # 5 MB; not needed where the file is there
+
         made = Database(self.db)
         made.table("series").create({"id": int, "name": str, "label": str}, pk="id", if_not_exists=True)
         made.table("series").create_index(["name", "label"], unique=True, if_not_exists=True)
@@ -105,8 +111,6 @@ class HistoryFile:
                 "data BLOB NOT NULL, PRIMARY KEY (span, series)) WITHOUT ROWID"
             )
         self.db.execute(f"PRAGMA user_version = {_VERSION}")
-        # Above what room() keeps to; a file that cannot grow any more fails its writes and loses nothing.
-        self.db.execute(f"PRAGMA max_page_count = {self._max_bytes // _PAGE + 4096}")
 
     def close(self) -> None:
         self.db.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import sys
 import threading
 import time
 from array import array
@@ -211,7 +212,7 @@ class Recorder(ServiceThread):
         file = HistoryFile(self.directory, self._max_bytes)
         ids: dict[str, dict[str, int]] = {}
         for number, name, label in file.all_series():
-            ids.setdefault(name, {})[label] = number
+            ids.setdefault(name, {})[sys.intern(label)] = number  # five figures of a group, one text
             self._last_id = max(self._last_id, number)
         with self.lock:
             before, self._ids = self._ids, ids
