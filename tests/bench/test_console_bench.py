@@ -22,7 +22,7 @@ def test_a_small_run_prints_its_three_tables(tmp_path):
     assert float(found[1]) <= 120, "the promise of an empty store"
     found = re.search(r"RSS with the API loaded, too \| MB \| ([\d.]+)", done.stdout)
     assert found
-    assert float(found[1]) <= 120
+    assert float(found[1]) <= 130  # measured 119; a guard against what grows, on any machine
     pages = re.findall(r"^\| `(\S+?)` \|", done.stdout, re.M)
     for page in (
         "/",
