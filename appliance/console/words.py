@@ -375,8 +375,8 @@ SENTENCES: dict[str, str] = {
     ),
     "diag_dead_letters": gettext_noop("New dead letters in the last %(seconds)d s: %(count)d; in all: %(total)d."),
     "diag_fewer_consumers": gettext_noop(
-        "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed; its %(queues)d "
-        "queues have %(clients)d consumers."
+        "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed; queues: "
+        "%(queues)d, consumers: %(clients)d."
     ),
     "diag_idle_consumers": gettext_noop(
         "%(topic)s has %(queues)d queues for %(clients)d consumers; consumers without a queue: %(idle)d."
@@ -428,7 +428,7 @@ SENTENCES: dict[str, str] = {
     "not_subscribed": gettext_noop("The connected clients do not subscribe to the topic."),
     "waits_delayed": gettext_noop("It waits at delay level %(level)d."),
     "waits_to_retry": gettext_noop("It was sent back; retry %(times)d waits at delay level %(level)d."),
-    "is_dead_letter": gettext_noop("It is a dead letter after %(times)d attempts to consume it."),
+    "is_dead_letter": gettext_noop("It is a dead letter; attempts to consume it: %(times)d."),
     "handled_early": gettext_noop("It was taken out before it was due, and no copy of it was found: it was dropped."),
     "copy_not_found": gettext_noop("It was due, but its copy was not found: it may have expired or been dropped."),
     "broadcast_keeps_offsets": gettext_noop("A broadcasting group keeps its offsets on its clients."),

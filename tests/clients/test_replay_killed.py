@@ -106,7 +106,7 @@ def results(visitor: Visitor, job: str) -> list[dict[str, Any]]:
 
 def stored_at_ms(visitor: Visitor, offset: int) -> int:
     """When a copy was stored."""
-    return int(visitor.json(f"/messages/%25RETRY%25{GROUP}/0/{offset}")["row"]["stored_at_ms"])
+    return int(visitor.json(f"/messages/%25RETRY%25{GROUP}/0/{offset}")["stored_at_ms"])
 
 
 def lines_of(file: Path) -> list[list[str]]:

@@ -109,6 +109,32 @@ def test_only_what_the_filter_finds_is_exported_and_the_counts_add_up(broker, to
     assert job.done == job.total == sum(job.counts.values()) == 30
 
 
+@pytest.mark.parametrize("filter_text", ["", "TAGS = 'blue' OR TAGS = 'red'"])
+def test_what_expires_while_it_is_exported_is_told_as_that(
+    _one_broker,  # noqa: PT019
+    broker, topic, monkeypatch, filter_text,
+):  # fmt: skip
+    """Not as messages that nobody wanted."""
+    for number in range(60):
+        broker.send_test_message(topic, b"%d" % number, tags="red", queue_id=0)
+    queue = _one_broker.broker.store.find_queue(topic, 0)
+    monkeypatch.setattr(message_export, "SLICE_MS", 0.0)
+    real, asked = broker.message_copies, []
+
+    def copies(*arguments, **named):
+        asked.append(1)
+        if len(asked) == 3:
+            queue.min_offset = 40  # as the cleaner does
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(type(broker), "message_copies", lambda self, *arguments, **named: copies(*arguments, **named))
+    data, job = exported(topic, filter=filter_text)
+    found = len(lines(data))
+    assert 20 < found < 60
+    assert job.counts == {"found": found, "other": 0, "unreadable": 60 - found, "undecided": 0}
+    assert job.done == 60
+
+
 def test_a_compressed_body_is_exported_without_its_compression(broker, topic):
     peer = Peer(broker.system().broker_address)
     assert peer.ask(310, send_fields(topic, f=1), zlib.compress(b"the body")).code == 0

@@ -129,3 +129,15 @@ def test_a_click_confirms_for_the_proxy_and_for_nobody_else(trust, people, engin
     plain.post("/login/", {"username": "the-admin", "password": PASSWORD})
     age_login(plain)
     assert plain.post("/confirm/", {"next": "/"}).status_code == 422
+
+
+def test_only_named_proxies_say_who_called(trust, monkeypatch):
+    """Whoever comes past them, to the port itself, would choose the address that wrong passwords are counted by."""
+    place = runtime.Place(runtime.place().data_dir, public_url="https://mq.example", sign_in=runtime.place().sign_in)
+    monkeypatch.setattr(runtime, "_place", place)
+    chain = "198.51.100.1, 203.0.113.5"
+    for address, seen in ((PROXY, "203.0.113.5"), ("192.0.2.9", "192.0.2.9")):
+        Client(REMOTE_ADDR=address, HTTP_X_FORWARDED_FOR=chain).post(
+            "/login/", {"username": "the-admin", "password": "wrong"}
+        )
+        assert AuditEntry.objects.latest("id").address == seen

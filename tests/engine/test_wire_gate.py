@@ -360,7 +360,7 @@ def test_each_act_tells_what_was_and_what_became(start_seen_from):
 def test_what_the_window_does_is_not_written_down_here(start_seen_from):
     engine = start_seen_from()
     engine.window.create_topic("T")
-    engine.window.edit_topic("T", read_queues=4)
+    engine.window.edit_topic("T", write_queues=4)
     engine.window.create_group("CG")
     engine.window.delete_group("CG", force=True)
     engine.window.change_configuration({"brokerPermission": "4"})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import threading
+import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
@@ -18,6 +20,8 @@ from .chat import Notice
 
 #: A receiver that is silent for so long has failed.
 TIMEOUT_S = 10.0
+#: And one that says a byte now and then, after this: other notices wait behind it.
+LONGEST_S = 30.0
 _ANSWER_BYTES = 4096
 #: Shorter parts of an address stand in every second word.
 _SHORTEST_SECRET = 6
@@ -65,6 +69,53 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _TooSlow(TimeoutError):
+    """It says something now and then, and does not come to an end."""
+
+
+class _Remembered:
+    """Connections that are being opened, or wait for an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: list[http.client.HTTPConnection] = []
+
+    def hang_up(self) -> None:
+        """From another thread: whoever reads finds the end."""
+        for connection in self._made:
+            with suppress(OSError, AttributeError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _hang_up(*remembered: _Remembered) -> None:
+    for one in remembered:
+        one.hang_up()
+
+
+class _Plain(_Remembered, urllib.request.HTTPHandler):
+    def http_open(self, request: Any) -> Any:
+        return self.do_open(self._connection, request)
+
+    def _connection(self, host: str, **options: Any) -> http.client.HTTPConnection:
+        self._made.append(http.client.HTTPConnection(host, **options))
+        return self._made[-1]
+
+
+class _Tls(_Remembered, urllib.request.HTTPSHandler):
+    def https_open(self, request: Any) -> Any:
+        return self.do_open(self._connection, request)
+
+    def _connection(self, host: str, **options: Any) -> http.client.HTTPConnection:
+        self._made.append(http.client.HTTPSConnection(host, context=_tls_context(), **options))
+        return self._made[-1]
+
+
+def _tls_context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
 def _without_secrets(target: Target, text: str) -> str:
     """A receiver's words without what lets one write there: many repeat the address that they do not know."""
     known = {target.secret, target.url}
@@ -87,14 +138,36 @@ def _refusal(target: Target, status: int, body: bytes) -> str | None:
 def _post(target: Target, asked: chat.Request) -> str | None:
     if urlsplit(asked.url).scheme not in ("http", "https"):
         return "the address is neither http nor https"
-    opener = urllib.request.build_opener(_NoRedirects())
+    until = time.monotonic() + LONGEST_S
+    plain, tls = _Plain(), _Tls()
+    opener = urllib.request.build_opener(_NoRedirects(), plain, tls)
     request = urllib.request.Request(asked.url, asked.body, asked.headers, method="POST")
+    timer = threading.Timer(LONGEST_S, _hang_up, (plain, tls))
+    timer.daemon = True
+    timer.start()
     try:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
-            return _refusal(target, answer.status, answer.read(_ANSWER_BYTES))
+            return _refusal(target, answer.status, _read(answer, until))
     except urllib.error.HTTPError as error:
         with error:
-            return _refusal(target, error.code, error.read(_ANSWER_BYTES))
+            return _refusal(target, error.code, _read(error, until))
+    except (OSError, http.client.HTTPException):
+        if time.monotonic() >= until:
+            raise _TooSlow from None
+        raise
+    finally:
+        timer.cancel()
+
+
+def _read(answer: Any, until: float) -> bytes:
+    """The beginning of an answer, as far as it comes in time."""
+    data, piece = b"", b" "
+    while piece and len(data) < _ANSWER_BYTES:
+        if time.monotonic() >= until:  # also when its head was broken off
+            raise _TooSlow
+        piece = answer.read1(_ANSWER_BYTES - len(data))
+        data += piece
+    return data
 
 
 def _mail(mail: Mail, notice: Notice) -> str | None:
@@ -125,6 +198,6 @@ def _mail(mail: Mail, notice: Notice) -> str | None:
 def _why(error: Exception) -> str:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError | socket.timeout):
-        return f"no answer within {TIMEOUT_S:g} s"
+        return f"no answer within {LONGEST_S if isinstance(reason, _TooSlow) else TIMEOUT_S:g} s"
     text = (reason.strerror if isinstance(reason, OSError) else None) or str(reason) or type(reason).__name__
     return " ".join(text.split())[:300]

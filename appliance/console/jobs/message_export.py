@@ -59,7 +59,7 @@ def _write(work: Work, whole: bool) -> None:
     counts = dict.fromkeys(("found", "other", "unreadable", "undecided"), 0)
     first: list[str] = []
     path = work.file(f"messages-{NO_NAME.sub('_', topic)[:80]}.{form}")
-    cursor = None
+    cursor, passed = None, 0
     make = line_of if whole else summary_of
     with path.open("wb") as file:
         out = CsvFile(file, make) if form == "csv" else LinesFile(file, make)
@@ -78,11 +78,12 @@ def _write(work: Work, whole: bool) -> None:
             counts["found"] += len(page.rows)
             counts["unreadable"] += page.skipped
             counts["undecided"] += page.undecided
-            done = page.seen
-            # Of what retention took away meanwhile nothing was seen; it is in no other count.
+            passed += page.scanned
+            done, cursor = page.seen, page.next_cursor
+            if cursor is None:  # what retention took away meanwhile was passed by nobody
+                counts["unreadable"] += max(0, page.total - passed)
             counts["other"] = max(0, done - sum(counts[name] for name in ("found", "unreadable", "undecided")))
             work.progress(done, page.total, "messages", **counts)
-            cursor = page.next_cursor
             if cursor is None:
                 break
     work.result({"read": done, **counts, "bytes": page.seen_bytes} | ({"first": " ".join(first)} if first else {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 UPSTREAM = "rocketmq_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPED = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n"}
+
+#: After so long a piece of a scrape rests for a moment; looked at every so many samples.
+_TURN_S, _REST_S, _PIECE = 0.002, 0.0002, 32
+#: Texts of labels that are held; each holds its tuple, so that no other has its address.
+_LABELS_KEPT = 16
+
+Labels = tuple[tuple[str, str], ...]
 
 _lock = threading.Lock()
 
@@ -44,13 +52,29 @@ def _upstream_part() -> str:
 def upstream_text(samples: Iterable[Sample]) -> str:
     """Those that carry labels; samples of one name stay together, as the format demands."""
     families: dict[str, list[str]] = {}
-    for name, kind, labels, value in samples:
+    # Ten samples of one group follow each other with the same three tuples.
+    shown: dict[int, tuple[Labels, str]] = {}
+    begun = time.perf_counter()
+    for count, (name, kind, labels, value) in enumerate(samples, 1):
         lines = families.get(name)
         if lines is None:
             lines = families[name] = [f"# TYPE {name} {kind}"]
-        shown = ",".join(f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels)
-        lines.append(f"{name}{{{shown}}} {_number(value)}" if labels else f"{name} {_number(value)}")
+        known = shown.get(id(labels))
+        if known is None:
+            if len(shown) > _LABELS_KEPT:
+                shown.clear()
+            known = shown[id(labels)] = (labels, _labels_text(labels))
+        lines.append(f"{name}{known[1]} {_number(value)}")
+        if not count % _PIECE and time.perf_counter() - begun > _TURN_S:
+            time.sleep(_REST_S)  # sends and acknowledgements wait for the same interpreter
+            begun = time.perf_counter()
     return "".join("\n".join(lines) + "\n" for lines in families.values())
+
+
+def _labels_text(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join([f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels]) + "}"
 
 
 def prometheus_text(numbers: Mapping[str, float]) -> str:

@@ -115,8 +115,8 @@ TEMPLATES: dict[str, str] = {
     "diag_retries_storming": "%(retries).1f messages a second come back as retries, and %(rate).1f are consumed.",
     "diag_dead_letters": "New dead letters in the last %(seconds)d s: %(count)d; in all: %(total)d.",
     "diag_fewer_consumers": (
-        "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed; its %(queues)d "
-        "queues have %(clients)d consumers."
+        "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed; queues: "
+        "%(queues)d, consumers: %(clients)d."
     ),
     "diag_idle_consumers": (
         "%(topic)s has %(queues)d queues for %(clients)d consumers; consumers without a queue: %(idle)d."
@@ -157,7 +157,7 @@ TEMPLATES: dict[str, str] = {
     "not_subscribed": "The connected clients do not subscribe to the topic.",
     "waits_delayed": "It waits at delay level %(level)d.",
     "waits_to_retry": "It was sent back; retry %(times)d waits at delay level %(level)d.",
-    "is_dead_letter": "It is a dead letter after %(times)d attempts to consume it.",
+    "is_dead_letter": "It is a dead letter; attempts to consume it: %(times)d.",
     "handled_early": "It was taken out before it was due, and no copy of it was found: it was dropped.",
     "copy_not_found": "It was due, but its copy was not found: it may have expired or been dropped.",
     # reasons why something is not known

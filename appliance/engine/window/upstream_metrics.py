@@ -27,9 +27,11 @@ from .queue_reader import QueueReader
 
 #: Reading store times for one scrape takes so long at most; a group that is left over has no sample of its time.
 READ_BUDGET_MS = 40
-#: Topics, and pairs of a group and a topic, at most: a scrape of 2,500 pairs has some 4 MB. Groups with clients
-#: come first; what is left out is counted, and the console's pages know all.
-MOST_PAIRS = 2500
+#: Topics, and pairs of a group and a topic, at most: a pair has a dozen samples, and a scrape of both together takes
+#: some 0.1 s of a processor. Groups with clients come first; what is left out is counted, and the console's pages know
+#: all.
+MOST_TOPICS = 2500
+MOST_PAIRS = 1000
 
 GAUGE, COUNTER = "gauge", "counter"
 
@@ -171,7 +173,7 @@ class UpstreamMetrics:
         span = self._sampler.span()
         exporter = (("cluster", names.cluster), ("broker", names.broker))
         for number, (topic, queues) in enumerate(progress.queues.items()):
-            if number >= MOST_PAIRS:
+            if number >= MOST_TOPICS:
                 return
             stored = sum(queue.max_offset for queue in queues)
             labels = (*exporter, ("topic", topic))
@@ -199,6 +201,7 @@ class UpstreamMetrics:
     def _of_groups(self, names: BrokerNames, progress: LagSnapshot) -> Iterator[Sample]:
         base = _node(names)
         budget = Budget(READ_BUDGET_MS)
+        span = self._sampler.span()
         pairs = 0
         with QueueReader(self._store) as reader:
             for group in [*progress.online, *(progress.entries.keys() - progress.online.keys())]:
@@ -219,7 +222,7 @@ class UpstreamMetrics:
                         *base, ("topic", topic), ("consumer_group", group), ("is_retry", "false"),
                         ("is_system", _flag(system)),
                     )  # fmt: skip
-                    yield from self._lag_of(names, labels, progress, group, topic, info, backlog.lag, age)
+                    yield from self._lag_of(names, labels, progress, group, topic, info, backlog.lag, age, span)
                 if pairs > MOST_PAIRS:
                     continue
                 retries, letters = progress.retries(group), progress.dead_letters(group)
@@ -242,13 +245,14 @@ class UpstreamMetrics:
         info: ConsumerGroupInfo | None,
         lag: int | None,
         age: int | None,
+        span: tuple[int, float],
     ) -> Iterator[Sample]:
         sampler = self._sampler
         moves = sampler.pairs.get((topic, group))
         exporter = (("cluster", names.cluster), ("broker", names.broker), ("topic", topic), ("group", group))
         if moves is not None:
             yield Sample("rocketmq_messages_out_total", COUNTER, labels, moves.total)
-        rate = sampler.rate(moves)
+        rate = sampler.rate(moves, span)
         if rate is not None:
             yield Sample("rocketmq_consumer_tps", GAUGE, exporter, rate)
             yield Sample("rocketmq_group_consume_tps", GAUGE, exporter, rate)

@@ -5,6 +5,9 @@ import hashlib
 import hmac
 import json
 import socket
+import threading
+import time
+from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -105,6 +108,29 @@ def test_nobody_listens_or_answers(monkeypatch):
         listener.listen()
         monkeypatch.setattr(sending, "TIMEOUT_S", 0.2)
         assert sending.send(Target("webhook", url), NOTICE) == "no answer within 0.2 s"
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 500 No\r\n\r\n"])
+def test_a_receiver_that_drips_holds_up_no_other_for_long(monkeypatch, head):
+    monkeypatch.setattr(sending, "LONGEST_S", 0.5)
+    over = threading.Event()
+
+    def drip(listener):
+        with listener.accept()[0] as peer, suppress(OSError):
+            peer.sendall(head)
+            while not over.wait(0.05):
+                peer.sendall(b"H")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        begin = time.monotonic()
+        why = sending.send(Target("webhook", f"http://127.0.0.1:{listener.getsockname()[1]}/"), NOTICE)
+        took = time.monotonic() - begin
+        over.set()
+        thread.join()
+    assert why == "no answer within 0.5 s"
+    assert took < 5
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/", "no address", "http://[::1/"])
