@@ -69,7 +69,7 @@ def mistakes(page: Page, with_axe: bool = True) -> list[str]:
         page.set_viewport_size(size)
         try:  # a chart follows its window a moment later
             page.wait_for_function(
-                "width => document.documentElement.scrollWidth <= width", arg=size["width"], timeout=2000
+                "width => document.documentElement.scrollWidth <= width", arg=size["width"], timeout=10_000
             )
         except TimeoutError:
             found.append(f"wider than {size['width']}")

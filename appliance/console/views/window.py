@@ -63,7 +63,7 @@ def refusal_text(error: AdminError) -> str:
         return str(error)
     text = translated(sentence)
     # What the console itself refuses has words and no code.
-    if getattr(sentence, "code", "") == "bad_filter":
+    if getattr(sentence, "code", "") in ("bad_filter", "expression_wrong"):
         # The words of whoever read the expression are English in every language; a screen reader is told so.
         reason = str(sentence.args["reason"])
         before, _reason, after = text.partition(reason)
