@@ -550,7 +550,7 @@ def test_the_page_of_an_ordered_group_shows_who_holds_its_queues(house: FullHous
     page = house.visitor.get("/groups/ledger/").text
     for holder in holders:
         assert (
-            len(re.findall(rf">{re.escape(holder)}</a>\s*<span class=\"faint\">holds the lock", page))
+            len(re.findall(rf">{re.escape(holder)}</a>\s*<span class=\"faint\">· holds the lock", page))
             >= TOPICS["sequence"] // 2
         )
 
