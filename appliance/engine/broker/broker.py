@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,6 +26,8 @@ from ..remoting.dispatcher import Dispatcher, WorkerPool
 from ..remoting.event_loop import EventLoop
 from ..remoting.peer_requests import PeerRequests
 from ..remoting.server import RemotingServer
+from ..replication.acknowledged import ReplicatedPosition
+from ..replication.roles import slaves_needed
 from ..store.disk import Disk
 from ..store.dispatch import parse_delay_levels
 from ..store.message_store import MessageStore, StoreSettings
@@ -73,10 +76,12 @@ from .processors.reply import ReplyProcessor
 from .processors.resume_half import ResumeHalfProcessor
 from .processors.send import SendAnswers, SendProcessor
 from .processors.send_back import SendBackProcessor
+from .processors.slave_tables import SlaveTablesProcessor
 from .processors.transaction import TransactionProcessor
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
 from .replay.service import ReplayService
+from .replication import NoAdmission, SlaveSide, ha_status, master_side, refuse_pulls, slave_wait
 from .sampler import Sampler
 from .sending.admission import SendAdmission
 from .sending.own_appends import OwnAppends
@@ -86,7 +91,7 @@ from .sending.send_back import SendBackPath
 from .sending.send_back_counts import SendBackCounts
 from .sending.send_path import SendPath
 from .stats import SAMPLE_S, BrokerStats
-from .timers.apache_files import read_checkpoint
+from .timers.apache_files import checkpoint_answer, read_checkpoint
 from .timers.claims import Claims
 from .timers.delivery import DeliverTimers
 from .timers.early import EarlyTimerActs
@@ -172,6 +177,8 @@ class Network(NamedTuple):
     address: str
     ha_address: str
     namesrvs: tuple[str, ...]
+    #: Where slaves connect; None when there shall be none.
+    ha_socket: socket.socket | None = None
 
     @property
     def ip(self) -> str:
@@ -208,7 +215,10 @@ class Broker:
         self._load_tables(network)
         self._build_data_path(server, network)
         self._build_services(server)
+        self.replication = master_side(self.store, self._config.store, network.ha_socket, self.replicated, clock)
+        self.follower = self._slave_side() if self._is_slave else None
         self._processors = self._make_processors(server, options, network)
+        self._admin_broker.ha_status = lambda: ha_status(self.store, self.replication, self.follower)
         server.on_close(self._connection_closed)
         loop.at_tick_end(self.decisions.end_tick)
         loop.at_tick_end(self.store.end_tick)
@@ -216,6 +226,27 @@ class Broker:
         loop.call_every(_SCAN_EXPIRED_S, self._scan_expired)
         loop.call_every(HAND_OVER_S, self._recorder.hand_over)
         options.on_change(self._take_options)
+
+    @property
+    def _is_slave(self) -> bool:
+        return self._config.store.broker_role == "SLAVE"
+
+    def _slave_side(self) -> SlaveSide:
+        """What follows the master. Nothing that appends by itself runs on a slave."""
+        tables = (
+            (RequestCode.GET_ALL_TOPIC_CONFIG, self.topics),
+            (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.groups),
+        )
+        return SlaveSide(
+            self.store,
+            self._config.store,
+            self.registration,
+            tables,
+            self.offsets,
+            self.address,
+            self._loop,
+            self._clock,
+        )
 
     @property
     def _config_dir(self) -> Path:
@@ -231,13 +262,19 @@ class Broker:
             raise StartError(f"{error}.") from None
         settings = _store_settings(config.store, levels, descriptors_below(server.descriptor_limit))
         paths = StorePaths(config.store_dir, own_dir)
-        self.store = MessageStore(settings, paths, Disk(own_dir), self._loop, network.store_host)
+        needed = slaves_needed(config.store)
+        self.replicated = ReplicatedPosition(needed, lambda: self.store.watermark_moved()) if needed else None
+        self.store = MessageStore(
+            settings, paths, Disk(own_dir), self._loop, network.store_host, replicated=self.replicated
+        )
         self.store.on_pressure = server.hold_producers
         self.store.on_repaired = lambda queue: self.pull.long_polling.notify((queue,))
         self.store.cleaner.options = config.store
         self.store.cleaner.topic_hours = lambda: self.topics.reserve_hours()
         try:
             self.store.open()
+            if self.replicated is not None:
+                self.replicated.begin(self.store.log.written)
             self.store.disk.make_directory(self._config_dir)
         except OSError as error:
             raise StartError(f"The store cannot be opened: {error}.") from None
@@ -284,9 +321,10 @@ class Broker:
         self.send_properties = SendProperties(broker.region_id, broker.cluster_name, broker.trace_on, keys, places)
         self._retry_policy = RetryPolicy(self.topics, self.groups, self.locks)
         self.send_backs = SendBackCounts(self._clock)
+        admission = NoAdmission if self._is_slave else SendAdmission
         self.send_path = SendPath(
             self.store,
-            SendAdmission(self.topics, self.store.queues, self._retry_policy, self._permission),
+            admission(self.topics, self.store.queues, self._retry_policy, self._permission),
             self.send_properties,
             levels,
             config.store.max_message_size,
@@ -320,12 +358,14 @@ class Broker:
             server.flush_dirty,
             self._recorder,
         )
+        self.pull.refuse_all(refuse_pulls(config.store.broker_role, broker))
         self.filters.on_change = self.pull.answer_held
         self.durability = Durability(
             self.store,
             loop,
             lambda: self._config.store.sync_flush_timeout_ms,
             self.pull.long_polling.notify,
+            slave_wait(config.store),
         )
 
     def _report_settled(self, reason: str) -> None:
@@ -365,7 +405,8 @@ class Broker:
         )
         self.save_delays = SaveDelays(self.delay_progress)
         # The store stops them when its log is durable to the end: then all that was delivered may be saved.
-        self.store.services += [self.deliver_delayed, self.save_delays]
+        if not self._is_slave:
+            self.store.services += [self.deliver_delayed, self.save_delays]
 
     def _build_timers(self) -> None:
         """Delivery of messages that wait for a time of their own, and what is kept of them."""
@@ -404,8 +445,10 @@ class Broker:
         self.deliver_timers.chores.append(roll.chore)
         self.save_timers.roll = roll
         roll.on_asked, roll.on_wanted = self.save_timers.wakeup, self.deliver_timers.wakeup
-        store.cleaner.keepers.append(roll.keep)
-        store.services += [self.deliver_timers, self.save_timers]
+        if not self._is_slave:
+            store.cleaner.keepers.append(roll.keep)
+        if not self._is_slave:
+            store.services += [self.deliver_timers, self.save_timers]
         self.early_timer_acts = EarlyTimerActs(
             store,
             self.own_appends,
@@ -611,6 +654,10 @@ class Broker:
             AdminGroupsProcessor(self.groups, self.group_service),
             self._admin_broker,
             CleaningProcessor(self.cleaning),
+            SlaveTablesProcessor(
+                self.delay_progress.durable_text,
+                lambda: checkpoint_answer(*self.save_timers.checkpoint(), self._clock.wall_ms()),
+            ),
             ResumeHalfProcessor(self.resume_discarded),
             progress,
             AdminClientsProcessor(
@@ -687,10 +734,15 @@ class Broker:
         self.store.start()
         self.sampler.start()
         self.delivery_events.start()
-        self.replays.start()
-        self.check_transactions.start()
-        self.transaction_records.start()
+        if not self._is_slave:
+            self.replays.start()
+            self.check_transactions.start()
+            self.transaction_records.start()
+        if self.replication is not None:
+            self.replication.start()
         self.registration.start()
+        if self.follower is not None:
+            self.follower.start()
 
     def _connection_closed(self, conn: Connection) -> None:
         self.pull.long_polling.forget(conn)
@@ -705,6 +757,8 @@ class Broker:
 
     def unregister(self, deadline_s: float) -> None:
         """Stop counting, and tell the name servers, so that clients stop coming."""
+        if self.follower is not None:
+            self.follower.stop()
         self.sampler.stop(2.0)
         self.replays.stop(2.0)
         self.deliver_delayed.stop(2.0)
@@ -719,7 +773,7 @@ class Broker:
         quiet: list[bool] = []
 
         def look() -> None:
-            quiet[:] = [not self.store.pending and self.store.tick.last_offset < 0]
+            quiet[:] = [not any(tick.acks for tick in self.store.pending) and self.store.tick.last_offset < 0]
 
         while self._clock.monotonic() < end:
             if run_on_loop(self._loop.call_soon, look, lambda: self._clock.monotonic() >= end) and quiet == [True]:
@@ -729,6 +783,8 @@ class Broker:
 
     def stop(self) -> None:
         """Persist and close; the loop has ended."""
+        if self.replication is not None:
+            self.replication.stop()
         self.pull.close()
         self.delivery_events.stop()
         self.transaction_records.stop()

@@ -27,6 +27,8 @@ from .heartbeat_bounds import subscription_bytes
 logger = logging.getLogger(__name__)
 
 _opaques = itertools.count()
+#: Groups whose rebalances are counted; beyond that counting begins anew, and who differences counts is told less.
+MOST_COUNTED = 20_000
 
 
 class Client(NamedTuple):
@@ -172,6 +174,8 @@ class ClientManager:
         self.on_producers: Callable[[str], None] = lambda group: None
         # The connection that was silent longest comes first.
         self._presence: dict[Connection, _Presence] = {}
+        #: Group -> how often its members were told to share out its queues again; other threads copy it.
+        self.rebalances: dict[str, int] = {}
 
     def take_options(self, config: BrokerConfig) -> None:
         """Options were changed: these count from now on. Any thread."""
@@ -476,6 +480,9 @@ class ClientManager:
 
     def _tell(self, info: ConsumerGroupInfo) -> None:
         info.to_be_told = False
+        if len(self.rebalances) >= MOST_COUNTED and info.group_name not in self.rebalances:
+            self.rebalances.clear()
+        self.rebalances[info.group_name] = self.rebalances.get(info.group_name, 0) + 1
         notice = RemotingCommand(
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
             opaque=next(_opaques) & 0x7FFFFFFF,

@@ -220,6 +220,29 @@ class ConfigTable(TableState, Generic[T]):
             name, config = next(iter(self._configs.items()))
             return self._change_locked(name, config, waits=True)
 
+    def take_copy(self, document: Any) -> bool:
+        """Become what another broker's table is, as it answers requests for it; whether anything changed.
+
+        Raises ValueError or msgspec.ValidationError for what is no table; RefusedRequest when it cannot be saved.
+        """
+        if not isinstance(document, dict) or not isinstance(document.get(self.field), dict):
+            raise ValueError(f"there is no {self.field}")
+        version = DataVersion.decode(document.get("dataVersion"))
+        if version == self.data_version:
+            return False
+        wanted = {n: self._decode(n, v) for n, v in document[self.field].items() if self._is_legal_name(n)}
+        with self._lock:
+            changed = [config for name, config in wanted.items() if self._configs.get(name) != config]
+            for name in [name for name in self._configs if name not in wanted]:
+                self._change_locked(name, None)
+            for config in changed:
+                self._change_locked(self._name_of(config), config)
+            self.data_version = version
+            self.generation += 1
+            self._dirty = True
+        self._announce(changed)
+        return True
+
     def _announce(self, changed: list[T]) -> None:
         for listener in self.on_change:
             listener(changed)

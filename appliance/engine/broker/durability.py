@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,6 +21,19 @@ from .sending.outcome import store_unavailable
 logger = logging.getLogger(__name__)
 
 
+#: How often is looked for sends that have waited too long for a slave.
+SLAVE_LOOK_S = 0.1
+#: Ticks that nobody waits for any more are kept as one for each 64 KiB of the log: published together.
+_TOGETHER_BITS = 16
+
+
+class SlaveWait(NamedTuple):
+    """timeout_ms: then a send is answered 12. most_behind_bytes: of the log; beyond it no more is taken."""
+
+    timeout_ms: int
+    most_behind_bytes: int
+
+
 class Durability:
     """Waits for the store on behalf of senders. Owned by remoting-io."""
 
@@ -29,7 +43,9 @@ class Durability:
         loop: EventLoop,
         sync_flush_timeout_ms: Callable[[], int],
         on_new_messages: Callable[[Iterable[ConsumeQueue]], None],
+        slaves: SlaveWait | None = None,
     ) -> None:
+        """slaves: how long they are waited for; None where nobody waits for them."""
         self._store = store
         self._loop = loop
         self._timeout_ms = sync_flush_timeout_ms
@@ -37,7 +53,10 @@ class Durability:
         store.on_written = self._written
         store.on_published = self._published
         store.on_failed = self._failed
-        if store.settings.synchronous:
+        self._slaves = slaves
+        if slaves is not None:
+            loop.call_every(SLAVE_LOOK_S, self._look_at_slaves)
+        elif store.settings.synchronous:
             loop.call_every(1.0, self._look_at_timeouts)
 
     @staticmethod
@@ -70,3 +89,40 @@ class Durability:
             for reply_to, outcome in tick.acks:
                 reply_to.put_ended(replace(outcome, code=ResponseCode.FLUSH_DISK_TIMEOUT))
             tick.acks = []
+
+    def _look_at_slaves(self) -> None:
+        """The same where slaves are waited for: what no slave has after slaveTimeout is answered FLUSH_SLAVE_TIMEOUT.
+        It stays unpublished, and its ticks become few, so that a long wait takes no memory."""
+        slaves, log, pending = self._slaves, self._store.log, self._store.pending
+        assert slaves is not None
+        now = self._loop.monotonic
+        told: list[Tick] = []
+        late = 0
+        while pending:
+            tick = pending[0]
+            age_ms = (now - tick.written_at) * 1000
+            if self._store.kept() < tick.end:
+                code, timeout_ms = ResponseCode.FLUSH_DISK_TIMEOUT, self._timeout_ms()
+            else:
+                code, timeout_ms = ResponseCode.FLUSH_SLAVE_TIMEOUT, slaves.timeout_ms
+            if tick.acks and age_ms < timeout_ms:
+                break
+            acks, tick.acks = tick.acks, []
+            late += len(acks)
+            for reply_to, outcome in acks:
+                reply_to.put_ended(replace(outcome, code=code))
+            pending.popleft()
+            if told and told[-1].end >> _TOGETHER_BITS == tick.end >> _TOGETHER_BITS:
+                one = told[-1]
+                one.touched |= tick.touched
+                one.end, one.last_offset = tick.end, tick.last_offset
+            else:
+                told.append(tick)
+        pending.extendleft(reversed(told))
+        if late:
+            logger.warning("durability: no slave, or not the disk, had it in time: acks=%d", late)
+        behind = log.written - self._store.publication.published
+        log.refuse(
+            f"slaves are {behind >> 20} MiB behind" if behind > slaves.most_behind_bytes else None,
+            "slaves",
+        )

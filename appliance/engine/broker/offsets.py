@@ -130,6 +130,13 @@ class ConsumerOffsetManager:
             return True
         return self._keep(group, topic, queue_id, offset)
 
+    def take_copies(self, found: list[tuple[str, str, int, int]]) -> None:
+        """(group, topic, queue id, offset): what the master of this broker has; also of groups whose offsets are the
+        broker's own."""
+        for group, topic, queue_id, offset in found:
+            if 0 <= queue_id <= _QUEUE_ID_MAX and 0 <= offset <= _OFFSET_MAX:
+                self._keep(group, topic, queue_id, offset)
+
     def commit_own(self, topic: str, offset: int) -> None:
         """How far the broker is with half messages, or their op messages: a start relies on it."""
         self._keep(CHECK_GROUP, topic, 0, offset)

@@ -346,7 +346,7 @@ cdef class Places:
     def put_ended(self, outcome):
         """As `SendReply.put_ended`, for each of them."""
         try:
-            if outcome.code == 0 or outcome.code == 10:
+            if outcome.code in (0, 10, 12):
                 queue_answer(self.peer, self.render(outcome.code))
             else:
                 for opaque in self.opaques():

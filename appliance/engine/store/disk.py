@@ -10,6 +10,7 @@ import errno
 import fcntl
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -144,6 +145,10 @@ class Disk:
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         return os.pread(fd, size, position)
+
+    def send_to(self, sock: socket.socket, fd: int, position: int, size: int) -> int:
+        """Send bytes of a file without copying them; how many the socket took. BlockingIOError when it takes none."""
+        return os.sendfile(sock.fileno(), fd, position, size)
 
     def read_nowait(self, fd: int, buffer: memoryview, position: int) -> int:
         """Read what the page cache has; BlockingIOError when the disk would have to be asked, another OSError where

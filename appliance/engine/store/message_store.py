@@ -66,7 +66,9 @@ class MessageStore(Appender):
         scheduler: Scheduler,
         store_host: bytes,
         clock: Clock = SYSTEM,
+        replicated: Callable[[], int] | None = None,
     ) -> None:
+        """replicated: up to where slaves have the log; None where nothing waits for them."""
         log = CommitLog(paths.commit_log, disk, settings.segment_bytes, clock)
         super().__init__(log, scheduler, store_host)
         # Constant after construction, but for the settings: those are replaced whole.
@@ -76,6 +78,13 @@ class MessageStore(Appender):
         watermarks = {"written": lambda: log.written, "durable": lambda: log.durable}
         if not settings.synchronous:
             del watermarks["durable"]
+        #: Up to where this broker keeps the log whatever happens to its process, in sync flush to its machine: so far
+        #: others may be sent it.
+        self.kept = watermarks["durable" if settings.synchronous else "written"]
+        #: `kept` has moved. From remoting-io or flush-commitlog; before start(), None when nobody wants to know.
+        self.on_kept: Callable[[], None] | None = None
+        if replicated is not None:
+            watermarks["replicated"] = replicated
         self.publication = publication = Publication(watermarks)
         self.files = files = StoreFiles(paths, disk, lambda: scheduler.wall_ms)
         self.queues = queues = ConsumeQueueTable(paths, disk, settings.queue_file_bytes, settings.queue_descriptors)
@@ -270,6 +279,8 @@ class MessageStore(Appender):
         if tick.early:
             self.on_written(tick)
         self._flush.tick_written()
+        if self.on_kept is not None:
+            self.on_kept()
         if log.written - log.durable > UNSYNCED_HIGH_BYTES:
             self._set_pressure(True)
         if not self.publication.allows(tick.end):
@@ -315,6 +326,12 @@ class MessageStore(Appender):
 
     def _synced(self) -> None:
         """On flush-commitlog: the durable position moved, or the log broke."""
+        if self.on_kept is not None:
+            self.on_kept()
+        self.scheduler.call_soon(self._publish_durable)
+
+    def watermark_moved(self) -> None:
+        """One that somebody else keeps; from any thread."""
         self.scheduler.call_soon(self._publish_durable)
 
     def _publish_durable(self) -> None:
@@ -335,6 +352,11 @@ class MessageStore(Appender):
         """On remoting-io: `count` bytes of queue entries left the tails."""
         self._tail_bytes -= count
         self._look_at_pressure()
+
+    @property
+    def under_pressure(self) -> bool:
+        """Whether what was taken has to be synced or written first. Any thread."""
+        return self._pressure
 
     def _look_at_pressure(self) -> None:
         if (

@@ -128,6 +128,12 @@ class DelayProgress:
             oldest = [steps[0].at for steps in self._steps.values() if steps]
         return self._clock.monotonic() - min(oldest) if oldest else None
 
+    def durable_text(self) -> bytes:
+        """As the file has it now, or will: for slaves. Any thread."""
+        with self._lock:
+            table = dict(sorted(self._durable_to.items()))
+        return encode_pretty({"dataVersion": self.data_version.as_dict(), "offsetTable": table}).encode()
+
     def save(self) -> bool:
         """Save what is durable, if that is news; durable when this returns. Raises OSError.
 

@@ -93,6 +93,9 @@ class AdminBrokerProcessor:
         self._config = config
         self._answer = (DataVersion(self._clock.wall_ms()), self._text())
 
+    #: What of 907 is not that of a master without slaves. Set before the first request.
+    ha_status: Callable[[], dict[str, object]] = staticmethod(dict)
+
     def take_options(self, config: EngineConfig) -> None:
         """Options were changed; on the pool's thread."""
         self._config = config
@@ -102,7 +105,11 @@ class AdminBrokerProcessor:
         properties = broker_properties(self._config)
         if self._address is not None:
             host, port = split_host_port(self._address)
-            properties |= {"brokerIP1": bracketed(host), "listenPort": str(port), "haListenPort": str(port + 1)}
+            properties |= {
+                "brokerIP1": bracketed(host),
+                "listenPort": str(port),
+                "haListenPort": str(self._config.store.ha_listen_port or port + 1),
+            }
         return "".join(f"{name}={_one_line(properties[name])}\n" for name in sorted(properties)).encode()
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -150,7 +157,7 @@ class AdminBrokerProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
 
     def handle_ha_status(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """907: a master without slaves."""
+        """907: who follows this broker, or how far it follows another."""
         nothing = {
             "lastReadTimestamp": 0,
             "lastWriteTimestamp": 0,
@@ -164,6 +171,7 @@ class AdminBrokerProcessor:
             "inSyncSlaveNums": 0,
             "master": True,
             "masterCommitLogMaxOffset": int(self._stats.runtime_info().get("commitLogMaxOffset", 0)),
+            **self.ha_status(),
         }
         return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode(found))
 

@@ -82,6 +82,10 @@ class PullProcessor:
         # Replaced whole by take_options().
         self._config = config
 
+    def refuse_all(self, refusal: RefusedRequest | None) -> None:
+        """Serve no pulls, for that reason. Before the first."""
+        self._admission.refused = refusal
+
     def take_options(self, config: BrokerConfig) -> None:
         """Options were changed: these count from now on. Any thread."""
         self._config = config

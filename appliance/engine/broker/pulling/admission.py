@@ -60,6 +60,8 @@ class PullAdmission:
         self._groups = groups
         self._clients = clients
         self._filters = filters
+        #: Why no pull is served, in a broker that does not serve any. Before the first.
+        self.refused: RefusedRequest | None = None
         # Replaced whole by take_options().
         self._config = config
 
@@ -70,6 +72,8 @@ class PullAdmission:
     def admit(self, reply_to: ReplyTo, conn: Connection, opaque: int, fields: PullFields) -> PullRequest:
         """The request that the fields make; raises RefusedRequest for one that is not served, NotCompiled for one with
         an expression that a pool has to compile first."""
+        if self.refused is not None:
+            raise self.refused
         group = self._groups.find(fields.group)
         if group is None:
             raise RefusedRequest(

@@ -14,11 +14,14 @@ import msgspec
 
 from ...protocol.codes import ResponseCode
 
+STORED = (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
 
 class PutOutcome(msgspec.Struct, gc=False):
     """One message's or one batch's fate.
 
-    code: SUCCESS; FLUSH_DISK_TIMEOUT (stored, not yet known to be durable); any other says that nothing is promised,
+    code: SUCCESS; FLUSH_DISK_TIMEOUT (stored, not yet known to be durable); FLUSH_SLAVE_TIMEOUT (stored, and durable
+    where sends wait for that, not yet known to be with a slave); any other says that nothing is promised,
     and `reason` why. Where it is stored: queue_offset, of the first message; physical_offsets, one a message;
     unique_key, of the message or as the batch as a whole has it; recall_handle, of one that waits for its time.
     """
@@ -34,7 +37,7 @@ class PutOutcome(msgspec.Struct, gc=False):
     @property
     def is_stored(self) -> bool:
         """Whether it is in the log, durable or soon."""
-        return self.code in (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT)
+        return self.code in STORED
 
 
 class ReplyTo(Protocol):

@@ -90,6 +90,12 @@ def checkpoint_of(last_read_ms: int, queue_offset: int, now_ms: int) -> bytes:
     return _CHECKPOINT.pack(read, 0, queue_offset, queue_offset, _OURS, now_ms, 0).ljust(CHECKPOINT_BYTES, b"\0")
 
 
+def checkpoint_answer(last_read_ms: int, queue_offset: int, now_ms: int) -> bytes:
+    """What a slave that asks with 60 is told: the fields of a `timercheck` without the file's mark."""
+    read = max(0, last_read_ms) // _SLOT_MS * _SLOT_MS
+    return _CHECKPOINT.pack(read, 0, queue_offset, queue_offset, 0, now_ms, 0)
+
+
 def save_checkpoint(disk: Disk, store_dir: Path, last_read_ms: int, queue_offset: int, now_ms: int) -> None:
     """Durable when it returns. Raises OSError."""
     disk.replace(checkpoint_path(store_dir), checkpoint_of(last_read_ms, queue_offset, now_ms))

@@ -120,6 +120,11 @@ class SaveTimers(ServiceThread):
         self.clock.sleep(_REST_S)
         return not self.stopped
 
+    def checkpoint(self) -> tuple[int, int]:
+        """(before which time nothing waits, wall ms; queue offset of the timer topic up to which that is known): what
+        Apache's checkpoint says. Any thread."""
+        return self._checkpoint or (self.clock.wall_ms() - _UNKNOWN_MS, 0)
+
     def _look_at_checkpoint(self, last: bool) -> None:
         """Write Apache's checkpoint when it is time. Behind the index: what is not saved there has not happened."""
         now = self.clock.monotonic()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,8 @@ class CommitLog(StageState):
         self.stage_room = STAGE_BYTES
         #: Why nothing is taken for now; `reserve` comes to look at it only because there is no room in the stage then.
         self.refused: str | None = None
+        #: Who refuses records, and why.
+        self._refusals: dict[str, str] = {}
         #: Records and batches that were asked for and not taken.
         self.not_taken = 0
         self.segment_end = 0
@@ -223,8 +226,48 @@ class CommitLog(StageState):
             self.fail(f"writing {segment.path.name} failed: {error.strerror or error}")
             raise StoreBroken(self.broken) from None
 
-    def _roll(self) -> None:
-        """Close the current file with a blank record and go on in the next one."""
+    def append_copy(self, data: bytes | memoryview) -> None:
+        """Stage whole records of another broker's log, which lie at the same place there. They fit the current file
+        and leave room for a blank one. Raises StoreBroken."""
+        at = self.staged
+        if at + len(data) > len(self.stage):
+            self.write()
+            at = 0
+            if len(data) > len(self.stage):
+                self.stage = bytearray(len(data))
+        assert self.stage_base + at + len(data) + BLANK_BYTES <= self.segment_end
+        self.stage[at : at + len(data)] = data
+        self.staged = at + len(data)
+
+    def roll_copy(self, blank: bytes) -> None:
+        """Close the current file as another broker closed its own, and go on in the next one. blank: all that lies
+        there, to the file's end. Raises StoreBroken."""
+        self.write()
+        assert len(blank) == self.segment_end - self.written
+        self._roll(blank.rstrip(b"\0"))  # the file holds zeros already
+
+    def begin_at(self, start: int) -> None:
+        """An empty log begins with the file that begins at `start`. Raises StoreBroken."""
+        assert self.written == self.segments[0].start
+        assert not self.staged
+        gone, self.segments = self.segments, []
+        try:
+            # In this order: a crash in between leaves a log without files, and none with a gap.
+            for segment in gone:
+                self.unlink(segment)
+            self.sync_directory()
+            self.segments = [self.create_segment(start)]
+        except OSError as error:
+            self.fail(f"the log cannot begin at {start}: {error.strerror or error}")
+            raise StoreBroken(self.broken) from None
+        finally:
+            for segment in gone:
+                segment.release()
+        self.written = self.durable = self.stage_base = start
+        self.segment_end = start + self.segment_bytes
+
+    def _roll(self, blank: bytes = b"") -> None:
+        """Close the current file with a blank record, ours or the given one, and go on in the next one."""
         current = self.segment_at(self.written)
         assert current is not None
         following = self.segment_at(current.end)
@@ -237,7 +280,7 @@ class CommitLog(StageState):
                 raise StoreBroken(f"no room for the next commit log file: {error.strerror or error}") from None
             self.add_segment(following)
         left = current.end - self.written
-        blank = SIZE_MAGIC.pack(left, MAGIC_BLANK)
+        blank = blank or SIZE_MAGIC.pack(left, MAGIC_BLANK)
         self._write_all(current, memoryview(blank), self.written)
         self.written = self.stage_base = following.start
         self.segment_end = following.end
@@ -265,11 +308,21 @@ class CommitLog(StageState):
 
     # --- removing, on remoting-io
 
-    def refuse(self, reason: str | None) -> None:
-        """Take no more records, for a reason that passes; None: take them again. What is staged is still written."""
+    def refuse(self, reason: str | None, by: str = "disk") -> None:
+        """Take no more records, for a reason that passes; None: take them again, as far as `by` is concerned. What is
+        staged is still written."""
+        if reason is None:
+            self._refusals.pop(by, None)
+        else:
+            self._refusals[by] = reason
+        reason = next(iter(self._refusals.values()), None)
         if reason != self.refused:
             self.refused = reason
             self.stage_room = _NO_ROOM if reason is not None else len(self.stage)
+
+    def refused_by(self, by: str) -> str | None:
+        """Why no records are taken, as far as `by` is concerned. Any thread."""
+        return self._refusals.get(by)
 
     def remove_before(self, offset: int) -> list[Segment]:
         """Take the files off the front that end at or below `offset`; the caller unlinks and releases them, in order.
@@ -323,6 +376,11 @@ class CommitLog(StageState):
             return self._disk.pread(segment.fd, size, offset - segment.start) if size > 0 else b""
         finally:
             segment.release()
+
+    def send_to(self, sock: socket.socket, segment: Segment, offset: int, size: int) -> int:
+        """Send bytes below `written` of a file that the caller holds; how many the socket took at once. May wait for
+        the disk. Raises BlockingIOError when it takes none."""
+        return self._disk.send_to(sock, segment.fd, offset - segment.start, size)
 
     def property_values(self, entries: bytes, first: int, most: int, names: tuple[bytes, ...]) -> list[bytes | None]:
         """What `filter/projection.py` finds in the records of up to `most` queue entries from the one numbered `first`;

@@ -142,7 +142,7 @@ class LogScan:
 
     def _check(self, record: Record, offset: int) -> None:
         """CorruptFile when a record cannot be the one at `offset`, or may not have been written whole."""
-        _check_place(record, offset)
+        check_place(record, offset)
         if "\0" in record.properties:
             end = offset + record.size
             if self._durable is None or end > self._durable:
@@ -151,7 +151,7 @@ class LogScan:
                     raise CorruptFile(f"record at {offset}: {reason}")
 
 
-def _check_place(record: Record, offset: int) -> None:
+def check_place(record: Record, offset: int) -> None:
     """CorruptFile when a record lies elsewhere, or says it belongs where no queue can be: the CRC is of the body only,
     and a torn record has zeros where its topic was."""
     topic = record.topic

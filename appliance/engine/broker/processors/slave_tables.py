@@ -1,0 +1,36 @@
+"""What only slaves ask their master: 45 delay offsets, 402 request modes, 60 how far its timers are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...protocol.codes import RequestCode, ResponseCode
+from ...protocol.command import RemotingCommand
+from ...remoting.connection import Connection
+from ...remoting.dispatcher import Dispatcher
+
+POOL = "admin"
+
+
+class SlaveTablesProcessor:
+    """On the pool's thread."""
+
+    def __init__(self, delay_offsets: Callable[[], bytes], timer_checkpoint: Callable[[], bytes]) -> None:
+        """delay_offsets: as `delayOffset.json`. timer_checkpoint: the 56 bytes of Apache's checkpoint."""
+        self._delay_offsets = delay_offsets
+        self._timer_checkpoint = timer_checkpoint
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        dispatcher.add(RequestCode.GET_ALL_DELAY_OFFSET, self.handle_delays, POOL)
+        dispatcher.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self.handle_modes, POOL)
+        dispatcher.add(RequestCode.GET_TIMER_CHECK_POINT, self.handle_timers, POOL)
+
+    def handle_delays(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=self._delay_offsets())
+
+    def handle_modes(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        """Every group pulls: there is no other mode here."""
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=b'{"messageRequestModeMap":{}}')
+
+    def handle_timers(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=self._timer_checkpoint())

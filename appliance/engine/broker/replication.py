@@ -1,0 +1,171 @@
+"""The broker's part in replication, by its role and its settings: who follows it, or whom it follows."""
+
+from __future__ import annotations
+
+import socket
+from typing import NoReturn
+
+from ..clock import Clock
+from ..config import BrokerConfig, StoreConfig, parse_networks
+from ..errors import RefusedRequest
+from ..loop_calls import run_on_loop
+from ..protocol.codes import ResponseCode
+from ..remoting.event_loop import EventLoop
+from ..replication.acknowledged import ReplicatedPosition
+from ..replication.follower import Follower, FollowerSettings, Master
+from ..replication.master import ReplicationServer
+from ..replication.roles import slaves_needed
+from ..replication.slave_link import LinkSettings
+from ..store.message_store import MessageStore
+from .config_table import ConfigTable
+from .durability import SlaveWait
+from .offsets import ConsumerOffsetManager
+from .registration import Registration
+from .sending.admission import SendAdmission
+from .sending.fields import SendFields
+from .slave_sync import SlaveSync
+
+
+def master_side(
+    store: MessageStore,
+    config: StoreConfig,
+    sock: socket.socket | None,
+    replicated: ReplicatedPosition | None,
+    clock: Clock,
+) -> ReplicationServer | None:
+    """What serves slaves; None where nobody listens for them."""
+    if sock is None:
+        return None
+    server = ReplicationServer(
+        sock,
+        parse_networks(config.ha_slave_addresses),
+        store.log,
+        store.kept,
+        link_settings(config),
+        replicated,
+        clock,
+    )
+    store.on_kept = server.log_grew
+    return server
+
+
+def slave_wait(config: StoreConfig) -> SlaveWait | None:
+    """How sends wait for slaves; None where they do not."""
+    return SlaveWait(config.slave_timeout_ms, config.ha_slave_fallbehind_max_bytes) if slaves_needed(config) else None
+
+
+def link_settings(config: StoreConfig) -> LinkSettings:
+    return LinkSettings(
+        heartbeat_s=config.ha_send_heartbeat_interval_ms / 1000,
+        silence_s=config.ha_housekeeping_interval_ms / 1000,
+        batch_bytes=config.ha_transfer_batch_size,
+        bytes_per_s=config.max_ha_transfer_bytes_per_s if config.ha_flow_control_enable else 0,
+        from_last_file=config.sync_from_last_file,
+    )
+
+
+#: A slave that is less behind counts as in sync. Upstream: haMaxGapNotInSync.
+IN_SYNC_BYTES = 256 * 1024 * 1024
+#: As Apache's slaves say it, to whoever sends to them.
+NO_SENDS = "messages are put to the slave"
+
+
+class NoAdmission(SendAdmission):
+    """A slave takes no sends."""
+
+    def admit(self, fields: SendFields, client_version: int, born_host: bytes) -> NoReturn:
+        raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {NO_SENDS}")
+
+
+def refuse_pulls(role: str, config: BrokerConfig) -> RefusedRequest | None:
+    """Why a broker serves no pulls: a slave does only with slaveReadEnable."""
+    if role != "SLAVE" or config.slave_read_enable:
+        return None
+    return RefusedRequest(ResponseCode.SYSTEM_BUSY, "this broker is a slave without slaveReadEnable")
+
+
+class SlaveSide:
+    """Follows the master: its log, and its tables."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: StoreConfig,
+        registration: Registration,
+        tables: tuple[tuple[int, ConfigTable], ...],
+        offsets: ConsumerOffsetManager,
+        own_address: str,
+        loop: EventLoop,
+        clock: Clock,
+    ) -> None:
+        # Constant after construction.
+        self._registration = registration
+        self._ha_address = config.ha_master_address
+        self._own_address = own_address
+        self.follower = Follower(
+            store,
+            loop.call_soon,
+            self.master,
+            registration.register_all,
+            FollowerSettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
+            clock,
+        )
+        self.sync = SlaveSync(
+            # Tables of another log's master would take away what is needed to read this one.
+            lambda: found.address if (found := self.master()) and self.follower.agrees else "",
+            registration.register_all,
+            tables,
+            offsets,
+            lambda job: run_on_loop(loop.call_soon, job, lambda: self.sync.stopped),
+            store.paths.root,
+            store.disk,
+            clock,
+        )
+        store.on_kept = self.follower.log_kept
+        store.log.refuse(NO_SENDS, "role")
+
+    def master(self) -> Master | None:
+        """Where the master is: its log where the settings say, else as the name servers do."""
+        address, ha_address = self._registration.master or ("", "")
+        if address == self._own_address:
+            address = ha_address = ""
+        ha_address = self._ha_address or ha_address
+        return Master(address, ha_address) if ha_address else None
+
+    def start(self) -> None:
+        self.follower.start()
+        self.sync.start()
+
+    def stop(self) -> None:
+        """Before the loop ends: who appends waits for it."""
+        self.follower.request_stop()
+        self.sync.request_stop()
+        self.follower.stop()
+        self.sync.stop()
+
+
+def ha_status(store: MessageStore, server: ReplicationServer | None, slave: SlaveSide | None) -> dict[str, object]:
+    """What 907 tells beside the log's end. Rates are not kept."""
+    if slave is not None:
+        client = {
+            "lastReadTimestamp": 0,
+            "lastWriteTimestamp": 0,
+            "masterFlushOffset": 0,
+            "maxOffset": store.log.written,
+            "transferredByteInSecond": 0,
+        }
+        return {"master": False, "haClientRuntimeInfo": client}
+    end = store.kept()
+    links = server.slaves if server is not None else []
+    connections = [
+        {
+            "addr": one.peer,
+            "diff": end - max(0, one.acknowledged),
+            "inSync": end - one.acknowledged < IN_SYNC_BYTES,
+            "slaveAckOffset": one.acknowledged,
+            "transferFromWhere": one.sent,
+            "transferredByteInSecond": 0,
+        }
+        for one in links
+    ]
+    return {"haConnectionInfo": connections, "inSyncSlaveNums": sum(bool(one["inSync"]) for one in connections)}

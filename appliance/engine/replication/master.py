@@ -1,0 +1,146 @@
+"""The master's side of replication: who may follow this broker, and who does.
+
+Listens only when it was told to (`haListenPort`, or a role that needs slaves), where the broker listens. Whoever is let
+in may read the whole log, and a sync master believes what it acknowledges: so only this machine is, and the networks
+that `haSlaveAddresses` names.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import select
+import socket
+import threading
+from collections.abc import Callable
+
+from ..clock import Clock
+from ..host_port import join_host_port
+from ..service_thread import ServiceThread
+from ..store.log.commit_log import CommitLog
+from .acknowledged import ReplicatedPosition
+from .slave_link import LinkSettings, LinkStatus, SlaveLink
+
+logger = logging.getLogger(__name__)
+
+#: Slaves and would-be slaves at a time.
+MAX_LINKS = 16
+#: How often a stranger's knocking is written down, at most.
+_LOG_S = 60.0
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class ReplicationServer(ServiceThread):
+    """The thread `replication-listen`. Owns: the listening socket. Woken by: it."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        allowed: tuple[Network, ...],
+        log: CommitLog,
+        sendable: Callable[[], int],
+        settings: LinkSettings,
+        replicated: ReplicatedPosition | None,
+        clock: Clock,
+    ) -> None:
+        """replicated: where acknowledgements go; None when nobody waits for them."""
+        super().__init__("replication-listen", clock)
+        # Constant after construction.
+        self._sock = sock
+        self._allowed = allowed
+        self._log = log
+        self._sendable = sendable
+        self._settings = settings
+        self._replicated = replicated
+        self._lock = threading.Lock()
+        # Replaced whole, under _lock.
+        self._links: tuple[SlaveLink, ...] = ()
+        # Owned by this thread.
+        self._said_at = -_LOG_S
+
+    @property
+    def slaves(self) -> list[LinkStatus]:
+        """Who is connected, now. Any thread."""
+        return [link.status for link in self._links]
+
+    def log_grew(self) -> None:
+        """There is more to send. Any thread; costs nothing while every link is at work."""
+        for link in self._links:
+            link.log_grew()
+
+    # --- this thread
+
+    def run(self) -> None:
+        self._sock.setblocking(False)
+        poller = select.poll()
+        poller.register(self._sock, select.POLLIN)
+        while not self.stopped:
+            if not poller.poll(200):
+                continue
+            try:
+                sock, address = self._sock.accept()
+            except OSError:
+                self.wait(0.05)  # gone again, or no descriptors for now
+                continue
+            try:
+                self._take(sock, str(address[0]).partition("%")[0], int(address[1]))
+            except (OSError, RuntimeError) as error:  # no descriptors or threads for it; others may follow later
+                sock.close()
+                logger.warning("replication: peer=%s cannot be served: %s", address[0], error)
+                self.wait(0.05)
+
+    def _take(self, sock: socket.socket, host: str, port: int) -> None:
+        why = self._refusal(host)
+        if why:
+            sock.close()
+            now = self.clock.monotonic()
+            if now - self._said_at >= _LOG_S:
+                self._said_at = now
+                logger.warning("replication: turned away peer=%s: %s", join_host_port(host, port), why)
+            return
+        link = SlaveLink(
+            sock,
+            join_host_port(host, port),
+            self._log,
+            self._sendable,
+            self._settings,
+            self._progress,
+            self._forget,
+            self.clock,
+        )
+        with self._lock:
+            self._links += (link,)
+        try:
+            link.start()
+        except RuntimeError:  # no more threads
+            self._forget(link)
+            raise
+
+    def _refusal(self, host: str) -> str:
+        address = ipaddress.ip_address(host)
+        mapped = getattr(address, "ipv4_mapped", None)
+        address = mapped or address
+        if not address.is_loopback and not any(address in network for network in self._allowed):
+            return "haSlaveAddresses does not name it"
+        return f"{MAX_LINKS} are connected already" if len(self._links) >= MAX_LINKS else ""
+
+    # --- on the threads of links
+
+    def _progress(self) -> None:
+        if self._replicated is not None:
+            self._replicated.take([link.acknowledged for link in self._links])
+
+    def _forget(self, gone: SlaveLink) -> None:
+        with self._lock:
+            self._links = tuple(link for link in self._links if link is not gone)
+
+    def stop(self, deadline: float = 5.0) -> bool:
+        ended = super().stop(deadline)
+        self._sock.close()
+        links = self._links
+        for link in links:
+            link.request_stop()
+        for link in links:
+            ended = link.stop(deadline) and ended
+        return ended

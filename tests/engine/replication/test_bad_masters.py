@@ -1,0 +1,273 @@
+"""What a slave makes of a master that is slow, broken, hostile, or another one; and of its own full disk."""
+
+import errno
+import random
+import socket
+import struct
+import threading
+
+import pytest
+
+from appliance.engine.protocol.ha_stream import pack_header
+from tests.support.engine import RunningEngine
+from tests.support.ha import VERSIONS, manifest, recorded
+from tests.support.set_of_brokers import FILE, SMALL, log_of
+from tests.support.waiting import wait_for
+
+
+class PlayedMaster:
+    """Accepts a slave at a time, hears its reports, and says what the test says."""
+
+    def __init__(self) -> None:
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.server.settimeout(20)
+        self.port = self.server.getsockname()[1]
+
+    def accept(self) -> socket.socket:
+        sock = self.server.accept()[0]
+        sock.settimeout(20)
+        return sock
+
+    @staticmethod
+    def report(sock: socket.socket) -> int:
+        data = b""
+        while len(data) < 8:
+            more = sock.recv(8 - len(data))
+            if not more:
+                raise ConnectionError("closed")
+            data += more
+        return struct.unpack(">q", data)[0]
+
+    def heard(self, sock: socket.socket, offset: int) -> None:
+        """Reads reports until one says `offset`; none says more."""
+        while (said := self.report(sock)) != offset:
+            assert said < offset
+
+    def gone(self, sock: socket.socket) -> None:
+        """Until the slave hangs up."""
+        try:
+            while sock.recv(4096):
+                pass
+        except ConnectionError:
+            pass
+        sock.close()
+
+
+@pytest.fixture
+def master():
+    played = PlayedMaster()
+    yield played
+    played.server.close()
+
+
+def slave_of(master: PlayedMaster, data_dir, **store) -> RunningEngine:
+    options = SMALL | {"broker_role": "SLAVE", "ha_master_address": f"127.0.0.1:{master.port}"} | store
+    return RunningEngine(data_dir, broker={"broker_id": 1, "slave_read_enable": True}, store=options)
+
+
+@pytest.fixture
+def log(tmp_path) -> bytes:
+    """Three files of records, as a broker of ours wrote them."""
+    running = RunningEngine(tmp_path / "writer", store=SMALL)
+    try:
+        for n in range(150):
+            running.put("Orders", b"%d " % n * 4000, queue=n % 4)
+        return log_of(running)
+    finally:
+        running.stop()
+
+
+def frames(log: bytes, begin: int = 0, size: int = 32_768) -> bytes:
+    """The stream of a log from an offset on, cut as masters cut it."""
+    out = b""
+    while begin < len(log):
+        part = log[begin : begin + min(size, FILE - begin % FILE)]
+        out += pack_header(begin, len(part)) + part
+        begin += len(part)
+    return out
+
+
+def follower_of(slave: RunningEngine):
+    return slave.engine.broker.follower.follower
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_recorded_streams_make_the_recorded_logs(tmp_path, master, version):
+    """As Apache's master sent it then, in its frames; the log begins in its second file."""
+    events = [one for one in recorded(version) if one.body]
+    begin = manifest(version)["firstOffset"]
+    slave = slave_of(master, tmp_path, mapped_file_size_commit_log=65_536, max_message_size=30_000)
+    try:
+        sock = master.accept()
+        assert master.report(sock) == 0
+        for one in events:
+            sock.sendall(pack_header(one.offset, len(one.body)) + one.body)
+        end = events[-1].offset + len(events[-1].body)
+        master.heard(sock, end)
+        assert log_of(slave) == b"".join(one.body for one in events)
+        store = slave.engine.broker.store
+        assert store.log.min_offset == begin
+        replicated = manifest(version)["replicated"]
+        assert store.last_record_offset == replicated[-1]["offset"]
+        queues = {(m["topic"], m["queueId"]): m["queueOffset"] + 1 for m in replicated}
+        assert {key: store.max_offset(*key) for key in queues} == queues
+        sock.close()
+    finally:
+        slave.stop()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cut_off_anywhere_and_again(tmp_path, master, log, seed):
+    """Half headers, half records, half blanks: it goes on with its last whole record."""
+    dice = random.Random(seed)
+    slave = slave_of(master, tmp_path / "slave")
+    try:
+        while True:
+            sock = master.accept()
+            begin = master.report(sock)
+            assert begin == max(0, slave.engine.broker.store.last_record_offset)
+            stream = frames(log, begin, dice.choice((100, 32_768, 1 << 30)))
+            cut = dice.randrange(1, 700_000)
+            sock.sendall(stream[:cut])
+            if cut >= len(stream):
+                master.heard(sock, len(log))
+                sock.close()
+                break
+            sock.close()
+        assert log_of(slave) == log
+    finally:
+        slave.stop()
+
+
+def damaged(log: bytes, what: str) -> bytes:
+    if what == "a body":
+        return log[:5000] + bytes([log[5000] ^ 1]) + log[5001:]
+    if what == "a place":
+        return log[:35] + bytes([log[35] ^ 8]) + log[36:]
+    if what == "a size":
+        return struct.pack(">i", 0x7FFFFFFF) + log[4:]
+    return b"\0" * 5000 + log[5000:]
+
+
+@pytest.mark.parametrize("what", ["a body", "a place", "a size", "zeros"])
+def test_damage_is_not_copied(tmp_path, master, log, what):
+    slave = slave_of(master, tmp_path / "slave")
+    try:
+        sock = master.accept()
+        master.report(sock)
+        try:
+            sock.sendall(frames(damaged(log, what)))
+        except ConnectionError:
+            pass
+        master.gone(sock)
+        assert slave.engine.broker.store.log.written == 0
+        wait_for(lambda: follower_of(slave).status.why_not, "it to say so")
+        # The same master in its right mind is followed.
+        sock = master.accept()
+        master.report(sock)
+        sock.sendall(frames(log))
+        master.heard(sock, len(log))
+        assert log_of(slave) == log
+        sock.close()
+    finally:
+        slave.stop()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        struct.pack(">qi", 0, 0x7FFFFFFF),  # 2 GiB
+        struct.pack(">qi", 0, -1),
+        struct.pack(">qi", -1, 0),
+        struct.pack(">qi", 5, 10) + bytes(10),  # not where a file begins
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ],
+)
+def test_nonsense_is_hung_up_on_and_takes_no_memory(tmp_path, master, said):
+    slave = slave_of(master, tmp_path)
+    try:
+        sock = master.accept()
+        master.report(sock)
+        sock.sendall(said)
+        master.gone(sock)
+        assert slave.engine.broker.store.log.written == 0
+        sock = master.accept()  # it tries again, later
+        sock.close()
+    finally:
+        slave.stop()
+
+
+@pytest.mark.parametrize("other", ["record", "rest"])
+def test_a_master_with_another_last_record_is_not_followed(tmp_path, master, log, other):
+    """Nobody can be asked for records here: the stream itself says that it is another log."""
+    slave = slave_of(master, tmp_path / "slave")
+    try:
+        sock = master.accept()
+        master.report(sock)
+        sock.sendall(frames(log[:300_000]))
+        sock.close()
+        sock = master.accept()
+        begin = master.report(sock)
+        held = log_of(slave)
+        assert 0 < begin < len(held)
+        # In the midst of the record, or the one before its end and a whole one behind it.
+        changed = begin + 100 if other == "record" else len(held) - 1
+        sock.sendall(frames(log[:changed] + b"?" + log[changed + 1 : 400_000], begin, 1000))
+        master.gone(sock)
+        assert follower_of(slave).agrees is False
+        wait_for(lambda: "is another than" in follower_of(slave).status.why_not, "it to say so")
+        sock = master.accept()
+        assert master.report(sock) == begin
+        assert log_of(slave) == held
+        # The right one is followed, and told of the whole only when it was seen to be the right one.
+        sock.sendall(frames(log, begin, 1000))
+        master.heard(sock, len(log))
+        assert follower_of(slave).agrees
+        assert log_of(slave) == log
+        sock.close()
+    finally:
+        slave.stop()
+
+
+def test_a_silent_master_is_given_up(tmp_path, master):
+    slave = slave_of(master, tmp_path, ha_housekeeping_interval_ms=300, ha_send_heartbeat_interval_ms=100)
+    try:
+        sock = master.accept()
+        assert [master.report(sock) for _ in range(3)] == [0, 0, 0]  # its own heartbeats
+        master.gone(sock)
+    finally:
+        slave.stop()
+
+
+def test_a_full_disk_stops_it_and_room_lets_it_go_on(tmp_path, master, log, monkeypatch):
+    """The next file cannot be made: what was taken stays, and is reported; then it goes on where it was."""
+    slave = slave_of(master, tmp_path / "slave")
+    store_log = slave.engine.broker.store.log
+    make = store_log.create_segment
+    full = threading.Event()
+    full.set()
+
+    def no_room(start: int):
+        if full.is_set():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return make(start)
+
+    monkeypatch.setattr(store_log, "create_segment", no_room)
+    try:
+        sock = master.accept()
+        master.report(sock)
+        sender = threading.Thread(target=lambda: sock.sendall(frames(log)), daemon=True)
+        sender.start()
+        wait_for(lambda: "no room" in follower_of(slave).status.why_not, "it to say so")
+        assert slave.engine.broker.store.log.broken is None
+        master.gone(sock)
+        full.clear()
+        sock = master.accept()
+        begin = master.report(sock)
+        assert 0 < begin <= FILE
+        sock.sendall(frames(log, begin))
+        master.heard(sock, len(log))
+        assert log_of(slave) == log
+        sock.close()
+    finally:
+        slave.stop()

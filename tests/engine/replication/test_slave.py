@@ -1,0 +1,256 @@
+"""A slave of ours behind a master of ours: the same log, queues, keys and tables, whatever happens to either."""
+
+import json
+import shutil
+import time
+
+import pytest
+
+from appliance.engine.errors import Unavailable
+from tests.exchange.both_ways import missing_keys, read_everything
+from tests.support.apache import free_port
+from tests.support.engine import send_fields
+from tests.support.peer import Peer
+from tests.support.set_of_brokers import FILE, log_of, start_master, start_slave, wait_same
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """(start master, start slave); what was started is stopped."""
+    port = free_port()
+    started = []
+
+    def master(**store):
+        started.append(start_master(tmp_path / "master", port, **store))
+        return started[-1]
+
+    def slave(of, **store):
+        started.append(start_slave(tmp_path / "slave", of.engine.namesrv_address, **store))
+        return started[-1]
+
+    yield master, slave
+    for one in reversed(started):
+        if one.engine.loop.alive:
+            one.stop()
+
+
+def fill(master, count: int, begin: int = 0, topic: str = "Orders") -> None:
+    for n in range(begin, begin + count):
+        master.put(topic, b"%d " % n * 4000, queue=n % 4, properties=f"KEYS\x01key{n}\x02TAGS\x01T{n % 3}\x02")
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_an_empty_slave_gets_all_of_several_files_and_serves_it(pair, flush):
+    master, slave = pair[0](flush_disk_type=flush), None
+    fill(master, 120)
+    slave = pair[1](master, flush_disk_type=flush)
+    wait_same(master, slave)
+    fill(master, 120, 120)
+    wait_same(master, slave)
+    assert master.engine.broker.store.log.written > 2 * FILE
+    topics = {"Orders": 4}
+    # Its tables come by themselves, and then it serves what the master serves.
+    wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the topic")
+    content = read_everything(master.engine.broker_address, topics)
+    assert len(content.records) == 240
+    assert read_everything(slave.engine.broker_address, topics) == content
+    assert missing_keys(slave.engine.broker_address, content) == []
+
+
+def test_it_refuses_sends_and_makes_no_topic_for_them(pair):
+    master = pair[0]()
+    slave = pair[1](master)
+    answer = slave.peer().ask(310, send_fields("Unknown", 0, ""), b"x")
+    assert answer.code == 14
+    assert "slave" in answer.remark
+    assert slave.engine.broker.topics.get("Unknown") is None
+    assert slave.engine.broker.store.log.written == 0
+
+
+def test_both_are_routed_under_one_name(pair):
+    master = pair[0]()
+    master.put("Orders", b"x")
+    slave = pair[1](master)
+
+    peer = Peer(master.engine.namesrv_address)
+    wait_for(
+        lambda: (
+            json.loads(peer.ask(105, {"topic": "Orders", "acceptStandardJsonOnly": "true"}).body)["brokerDatas"][0][
+                "brokerAddrs"
+            ]
+            == {"0": master.engine.broker_address, "1": slave.engine.broker_address}
+        ),
+        "both in the route",
+    )
+    peer.close()
+
+
+def test_a_restarted_slave_goes_on_where_it_was(pair):
+    master = pair[0]()
+    fill(master, 30)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    slave.stop()
+    fill(master, 90, 30)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    fill(master, 3, 120)
+    wait_same(master, slave)
+
+
+def test_a_restarted_master_is_followed_again(pair):
+    master = pair[0]()
+    fill(master, 30)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    follower, registration = slave.engine.broker.follower.follower, slave.engine.broker.registration
+    ha_address = registration.master[1]
+    master.stop()
+    wait_for(lambda: follower.status.why_not, "the slave to notice")
+    master = pair[0]()
+    # Ports are picked anew here: the slave is told what name servers at fixed ports would tell it.
+    registration.master = (master.engine.broker_address, ha_address)
+    fill(master, 30, 30)
+    wait_same(master, slave)
+
+
+def test_a_slave_that_is_ahead_is_left_as_it_is(pair, tmp_path):
+    """The master lost what the slave has: nothing is cut, and nothing written over."""
+    master = pair[0]()
+    fill(master, 30)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    before = log_of(slave)
+    slave.stop()
+    master.stop()
+    shutil.rmtree(tmp_path / "master")
+    master = pair[0]()
+    fill(master, 10)
+    slave = pair[1](master)
+    status = slave.engine.broker.follower.follower
+    wait_for(lambda: "does not have the record" in status.status.why_not, "it to say so")
+    assert log_of(slave) == before
+
+
+def test_another_log_of_the_same_shape_is_not_followed(pair, tmp_path):
+    """The master was made anew, and has a record at each place of the slave's, and more."""
+    master = pair[0]()
+    fill(master, 30)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    before = log_of(slave)
+    slave.stop()
+    master.stop()
+    shutil.rmtree(tmp_path / "master")
+    master = pair[0]()
+    fill(master, 40)
+    assert log_of(master)[: len(before)] != before
+    slave = pair[1](master)
+    status = slave.engine.broker.follower.follower
+    wait_for(lambda: "another than the last one" in status.status.why_not, "it to say so")
+    assert log_of(slave) == before
+
+
+def test_offsets_and_groups_come_too(pair):
+    master = pair[0]()
+    fill(master, 4)
+    master.join("c1", "Readers")
+    master.commit("Readers", "Orders", 1, 1)
+    slave = pair[1](master)
+    wait_for(lambda: slave.engine.broker.offsets.get("Readers", "Orders", 1) == 1, "the offset")
+    wait_for(lambda: slave.engine.broker.groups.get("Readers"), "the group")
+    master.commit("Readers", "Orders", 1, 0)  # set back
+    wait_for(lambda: slave.engine.broker.offsets.get("Readers", "Orders", 1) == 0, "the offset set back")
+
+
+def test_a_topic_made_again_begins_anew_there_too(pair):
+    master = pair[0]()
+    fill(master, 40)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    assert master.peer().ask(215, {"topic": "Orders"}).code == 0
+    wait_for(lambda: slave.engine.broker.topics.get("Orders") is None, "the topic to go")
+    fill(master, 8, 1000)
+    wait_same(master, slave)
+    wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the topic")
+    topics = {"Orders": 4}
+    content = read_everything(master.engine.broker_address, topics)
+    assert len(content.records) == 8
+    assert read_everything(slave.engine.broker_address, topics) == content
+
+
+def test_delayed_messages_are_delivered_by_the_master_alone(pair):
+    master = pair[0]()
+    slave = pair[1](master)
+    master.put("Orders", b"later", properties="DELAY\x011\x02")
+    wait_for(lambda: master.engine.broker.store.max_offset("Orders", 0) == 1, "the delivery")
+    wait_same(master, slave)
+    assert slave.engine.broker.store.max_offset("Orders", 0) == 1
+
+
+def test_a_slave_that_has_what_nobody_may_see_yet_follows_again(pair):
+    """The master waits for a second slave, so that it does not show what the first one has: that one is restarted."""
+    master = pair[0](broker_role="SYNC_MASTER", in_sync_replicas=3, slave_timeout_ms=50)
+    slave = pair[1](master)
+    sent = send_fields("Orders", 0, "WAIT\x01true\x02")
+    assert master.peer().ask(310, sent, b"x").code == 12
+    theirs = master.engine.broker.store
+    wait_for(lambda: slave.engine.broker.store.log.written == theirs.log.written > 0, "the slave to have it")
+    slave.stop()
+    assert theirs.published == 0
+    assert master.peer().ask(310, sent, b"y").code == 12
+    slave = pair[1](master)
+    wait_for(lambda: slave.engine.broker.store.log.written == theirs.log.written, "the slave to have both")
+    assert log_of(slave) == log_of(master)
+    wait_for(lambda: slave.engine.broker.follower.follower.status.why_not == "", "all to be well")
+    wait_for(lambda: [s.acknowledged for s in master.engine.broker.replication.slaves] == [theirs.log.written], "it")
+
+
+def test_tables_of_a_master_with_another_log_are_not_taken_over(pair, tmp_path):
+    """The master was made anew: what its slave has is all that is left, and stays readable."""
+    master = pair[0]()
+    fill(master, 30)
+    master.join("c1", "Readers")
+    master.commit("Readers", "Orders", 1, 5)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    wait_for(lambda: slave.engine.broker.offsets.get("Readers", "Orders", 1) == 5, "the offset")
+    wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the topic")
+    slave.stop()
+    master.stop()
+    shutil.rmtree(tmp_path / "master")
+    master = pair[0]()
+    fill(master, 3, topic="Others")
+    slave = pair[1](master)
+    status = slave.engine.broker.follower.follower
+    wait_for(lambda: "the last one" in status.status.why_not, "it to say so")
+    time.sleep(4)  # longer than between two looks at the tables
+    assert slave.engine.broker.topics.get("Orders")
+    assert slave.engine.broker.topics.get("Others") is None
+    assert slave.engine.broker.offsets.get("Readers", "Orders", 1) == 5
+
+
+def test_the_window_of_a_slave_says_what_it_is_and_changes_nothing(pair):
+    """A topic made on a slave, or an offset set there, was undone 3 seconds later; and its disk was called full."""
+    master = pair[0]()
+    fill(master, 4)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    window = slave.engine.window
+    found = {one.name: one for one in window.checks()}
+    assert found["disk"].level == "ok"
+    assert found["replication"].level == "ok", found["replication"]
+    assert window.retention().refusing is None
+    for change in (
+        lambda: window.create_topic("Mine"),
+        lambda: window.create_group("Mine"),
+        lambda: window.send_test_message("Orders", b"x"),
+        lambda: window.start_replay("Readers"),
+        lambda: window.delete_topic("Orders", dry_run=True),
+    ):
+        with pytest.raises(Unavailable, match="is a slave"):
+            change()
+    assert [one for one in master.engine.window.checks() if one.name == "replication"] == []
+    master.stop()
+    wait_for(lambda: {one.name: one.level for one in window.checks()}["replication"] == "failed", "it to say so")

@@ -1,0 +1,170 @@
+"""A master that waits for slaves: what is acknowledged is with one, and what consumers see, too."""
+
+import time
+
+import pytest
+
+from tests.support.apache import free_port
+from tests.support.engine import RunningEngine, pull_fields, send_fields
+from tests.support.ha import PlayedSlave
+from tests.support.set_of_brokers import SMALL, start_slave, wait_same
+from tests.support.waiting import wait_for
+
+WAITS = "WAIT\x01true\x02"
+
+
+@pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
+def master(tmp_path, request):
+    port = free_port()
+    store = SMALL | {"broker_role": "SYNC_MASTER", "ha_listen_port": port, "flush_disk_type": request.param}
+    store["slave_timeout_ms"] = 400
+    running = RunningEngine(tmp_path / "master", store=store)
+    running.ha_port = port
+    yield running
+    running.stop()
+
+
+def follow(master) -> PlayedSlave:
+    slave = PlayedSlave(master.ha_port)
+    store = master.engine.broker.store
+    slave.report(store.log.written)
+    wait_for(
+        lambda: any(one.acknowledged == store.log.written for one in master.engine.broker.replication.slaves), "it"
+    )
+    return slave
+
+
+def pulled(master) -> int:
+    answer = master.peer().ask(11, pull_fields("Orders", 0, 0))
+    return len(answer.body)
+
+
+def test_without_a_slave_it_is_12_after_the_timeout_and_nobody_sees_it(master):
+    """As 5.3.3 answers (golden: sync-master-send-no-slave): 12, with the place where it lies."""
+    peer = master.peer()
+    begun = time.monotonic()
+    answer = peer.ask(310, send_fields("Orders", 0, WAITS), b"alone")
+    assert answer.code == 12
+    assert 0.35 < time.monotonic() - begun < 3
+    assert answer.ext_fields["queueOffset"] == "0"
+    assert answer.ext_fields["msgId"]
+    store = master.engine.broker.store
+    assert store.max_offset("Orders", 0) == 0
+    # Nor when many are stored so; they are published when a slave has them, all of them and in order.
+    for _ in range(3):
+        assert peer.ask(310, send_fields("Orders", 0, WAITS), b"alone").code == 12
+    assert store.max_offset("Orders", 0) == 0
+    follow(master)
+    wait_for(lambda: store.max_offset("Orders", 0) == 4, "them to be seen")
+    assert pulled(master) > 0
+
+
+def test_it_is_0_when_a_slave_has_it_and_not_before(master):
+    peer, slave = master.peer(), follow(master)
+    store = master.engine.broker.store
+    begin = store.log.written
+    peer.send(310, send_fields("Orders", 0, WAITS), b"x")
+    offset, body = slave.frame()
+    end = offset + len(body)
+    with pytest.raises(TimeoutError):
+        peer.receive(0.2)
+    assert store.max_offset("Orders", 0) == 0
+    slave.report(begin)  # not it yet
+    slave.report(end - 1)  # nor all of it
+    with pytest.raises(TimeoutError):
+        peer.receive(0.1)
+    slave.report(end)
+    assert peer.receive(2).code == 0
+    assert store.max_offset("Orders", 0) == 1
+
+
+def test_who_does_not_wait_is_answered_at_once(master):
+    answer = master.peer().ask(310, send_fields("Orders", 0, "WAIT\x01false\x02"), b"x")
+    assert answer.code == 0
+    assert master.engine.broker.store.max_offset("Orders", 0) == 0
+
+
+def test_a_batch_and_many_connections(master):
+    slave = follow(master)
+    peers = [master.peer() for _ in range(8)]
+    for n, peer in enumerate(peers):
+        for _ in range(20):
+            peer.send(310, send_fields("Orders", n % 4, WAITS), b"x" * 100)
+    store = master.engine.broker.store
+
+    def all_answered() -> bool:
+        slave.sock.settimeout(0.05)
+        try:
+            offset, body = slave.frame()
+            slave.sock.settimeout(5)
+            slave.report(offset + len(body))
+        except TimeoutError:
+            pass
+        return sum(store.max_offset("Orders", q) for q in range(4)) == 160
+
+    wait_for(all_answered, "all of them")
+    for peer in peers:
+        assert [peer.receive(2).code for _ in range(20)] == [0] * 20
+
+
+def test_own_appends_that_wait_too_long_are_not_made_twice(master):
+    """A delayed message's delivery is stored, though no slave has it: it is not delivered again when one comes."""
+    peer = master.peer()
+    slave = follow(master)
+    peer.send(310, send_fields("Orders", 0, "DELAY\x011\x02WAIT\x01true\x02"), b"later")
+    offset, body = slave.frame()
+    slave.report(offset + len(body))
+    assert peer.receive(2).code == 0
+    slave.close()
+    time.sleep(2.5)  # delivered in the meantime, to nobody's eyes
+    store = master.engine.broker.store
+    assert store.max_offset("Orders", 0) == 0
+    follow(master)
+    wait_for(lambda: store.max_offset("Orders", 0) == 1, "the delivery")
+    time.sleep(1.5)
+    assert store.max_offset("Orders", 0) == 1
+
+
+def test_a_master_that_is_too_far_ahead_takes_no_more(tmp_path):
+    port = free_port()
+    store = {
+        "broker_role": "SYNC_MASTER",
+        "ha_listen_port": port,
+        "slave_timeout_ms": 50,
+        "ha_slave_fallbehind_max_bytes": 20_000,
+    }
+    running = RunningEngine(tmp_path, store=store)
+    running.ha_port = port
+    try:
+        peer = running.peer()
+        codes = [peer.ask(310, send_fields("Orders", 0, WAITS), b"x" * 5000).code for _ in range(8)]
+        assert codes[0] == 12
+        assert codes[-1] == 14
+        follow(running)
+        wait_for(lambda: running.engine.broker.store.log.refused is None, "it to take messages again")
+    finally:
+        running.stop()
+
+
+def test_with_a_slave_of_ours(master, tmp_path):
+    slave = start_slave(tmp_path / "slave", master.engine.namesrv_address)
+    try:
+        wait_same(master, slave)
+        wait_for(lambda: master.engine.broker.replication.slaves, "it")
+        peer = master.peer()
+        for n in range(200):
+            assert peer.ask(310, send_fields("Orders", n % 4, WAITS), b"%d" % n).code == 0
+        assert slave.engine.broker.store.kept() >= master.engine.broker.store.published
+        wait_same(master, slave)
+    finally:
+        slave.stop()
+
+
+def test_in_sync_replicas_of_one_waits_for_nobody(tmp_path):
+    """As upstream's own default."""
+    store = {"broker_role": "SYNC_MASTER", "ha_listen_port": free_port(), "in_sync_replicas": 1}
+    running = RunningEngine(tmp_path, store=store)
+    try:
+        running.put("Orders", b"x")
+    finally:
+        running.stop()
