@@ -14,6 +14,7 @@ RUN python -m venv /opt/rocketbox \
  && /opt/rocketbox/bin/python -m pip install --no-cache-dir --require-hashes --no-deps -r requirements/console.txt
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY appliance/ appliance/
+COPY spark_reports/ spark_reports/
 COPY templates/ templates/
 COPY static/ static/
 RUN ROCKETBOX_COMPILED=required \
@@ -44,10 +45,14 @@ CMD ["serve"]
 
 FROM slim AS reports
 USER root
+COPY requirements/ /opt/rocketbox/requirements/
+# Java 17 or newer, whichever the image's Debian has. PySpark comes as sources and is built with the locked setuptools.
 RUN apt-get update \
- && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
- && rm -rf /var/lib/apt/lists/* \
- && /opt/rocketbox/bin/python -m pip install --no-cache-dir "pyspark>=3.5,<5" "pandas>=2.2,<3" "pyarrow>=18"
+ && apt-get install -y --no-install-recommends default-jre-headless \
+ && rm -rf /var/lib/apt/lists/*
+RUN /opt/rocketbox/bin/python -m pip install --no-cache-dir --require-hashes --no-deps --no-build-isolation \
+        -r /opt/rocketbox/requirements/reports.txt \
+ && /opt/rocketbox/bin/python -m pip uninstall -y cython
 ENV PYSPARK_PYTHON=/opt/rocketbox/bin/python
 USER rocketbox
 

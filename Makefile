@@ -14,11 +14,11 @@ types:
 test:
 	script/test
 
-# The long forms of what tests/crash, tests/fuzz, the kill loop and the comparison of the hot path's twins do, and what
-# the compiled twin does under the sanitizers: hours. Seeds of failures are in their messages.
+# The long forms of what tests/crash, tests/fuzz, the kill loop and the comparisons do (the hot path's twins, the two ways
+# of counting facts), and what the compiled twin does under the sanitizers: hours. Seeds of failures are in their messages.
 torture:
 	script/sanitized
-	ROCKETBOX_TORTURE=1 script/test -s tests/crash tests/fuzz tests/hotpath tests/clients/test_kill.py
+	ROCKETBOX_TORTURE=1 script/test -s tests/crash tests/fuzz tests/hotpath tests/clients/test_kill.py tests/spark_reports/facts
 
 # dist/*.whl: with the compiled part for this Python and machine; without a C compiler one for every machine.
 # What earlier builds left in build/ would be packed, too.
@@ -39,6 +39,7 @@ LOCK = $(LOCKER) --quiet --generate-hashes --allow-unsafe --strip-extras --no-em
 	--no-emit-trusted-host --no-emit-find-links --no-header --resolver=backtracking
 
 lock:
-	$(LOCK) --output-file requirements/test.txt --extra console --extra test pyproject.toml requirements/build.in
+	$(LOCK) --output-file requirements/test.txt --extra console --extra reports --extra test pyproject.toml requirements/build.in
+	$(LOCK) --output-file requirements/reports.txt --constraint requirements/test.txt --extra console --extra reports pyproject.toml requirements/build.in
 	$(LOCK) --output-file requirements/console.txt --constraint requirements/test.txt --extra console pyproject.toml requirements/build.in
 	$(LOCK) --output-file requirements/base.txt --constraint requirements/test.txt pyproject.toml requirements/build.in

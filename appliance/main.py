@@ -39,7 +39,10 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox --version"""
 
 # Commands that speak to a running server; `commands/remote/table.py` has them.
-REMOTE = ("topic", "group", "message", "dlq", "delayed", "transaction", "user", "token", "config", "job")
+REMOTE = ("topic", "group", "message", "dlq", "delayed", "transaction", "user", "token", "config", "job", "report")
+
+# Large libraries beside the broker's: others import them by themselves where they are installed, sqlite-utils does.
+FOR_REPORTS_ALONE = ("numpy", "pandas", "pyarrow", "pyspark")
 
 # Exit status of a start that is refused, and of a wrong command line.
 EXIT_REFUSED = 2
@@ -58,6 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command in ("--help", "-h", "help"):
         print(USAGE)
         return 0
+    if command == "make-reports":  # how the console of the one-file program starts a run
+        from spark_reports.run.__main__ import main as make_reports
+
+        return make_reports(arguments[1:])
     if command == "openapi":
         return _openapi()
     if command in REMOTE and arguments[:2] != ["user", "reset-password"]:
@@ -89,6 +96,8 @@ def serve(arguments: Sequence[str]) -> int:
 
     config, options = load(arguments, os.environ)
     _start_logging(config, options)
+    for name in FOR_REPORTS_ALONE:
+        sys.modules[name] = None  # type: ignore[assignment]
     if options.console:
         _check_installed("gunicorn", "django")
         from .http_server import serve_with_console

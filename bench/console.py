@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import filled_store
 from bench.browser import Browser, BrowserError, Tails, Viewers
 from bench.build import build
-from bench.console_pages import Address, addresses, make_users
+from bench.console_pages import Address, addresses, make_reports, make_users
 from bench.rounds import note
 from bench.servers import ROCKETBOX, ConsoleServer, cpu_seconds, resident_bytes, shared_out_bytes
 from tests.support.peer import Peer, send_fields
@@ -140,6 +140,7 @@ def filled_server(options: argparse.Namespace) -> Iterator[ConsoleServer]:
         stack.callback(server.stop)
         filled_store.write_configuration(server.data_dir / "store", options.topics, options.groups)
         make_users(server.data_dir, USERS, PASSWORD)
+        make_reports(server.data_dir, options.groups)
         server.start()
         server.wait_for_page()
         filled_store.send_messages(server.broker, options.topics)

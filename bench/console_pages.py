@@ -12,12 +12,13 @@ from typing import Any
 
 from bench.browser import Browser, BrowserError
 from bench.filled_store import group_name, topic_name
+from tests.support import report_days
 
 #: Not pages: streams, forms that change something by GET of nothing, and doors that are closed to who is inside.
 _LEFT_OUT = re.compile(
     r"live/$|^needs/mute/|/unmute/|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/"
     r"|backups/now/|backups/<|^delayed/(act|done)/|/retries/done/|^transactions/.+"
-    r"|/check/|/files/|<str:ticket>|<str:secret>|/end/|/test/$|alerts/<int"
+    r"|/check/|^reports/run/|/cancel/|/files/|<str:ticket>|<str:secret>|/end/|/test/$|alerts/<int"
     r"|alerts/(rules|channels)/<int|alert-(rules|channels)/<int"
 )
 #: What an address asks for besides, and the other ways to ask the lists.
@@ -87,6 +88,12 @@ def make_users(data_dir: Path, names: Sequence[str], password: str) -> None:
     connection.close()
 
 
+def make_reports(data_dir: Path, groups: int) -> None:
+    """Reports of a day, and runs, with as many rows as a page of theirs ever has."""
+    report_days.put(data_dir, groups=tuple(group_name(number) for number in range(min(groups, 500))))
+    report_days.put_runs(data_dir)
+
+
 def addresses(browser: Browser, topics: int, groups: int) -> list[Address]:
     """Every address, its parameters filled in; after `make_users`, and once the group in the middle has dead letters:
     a replay of those is started."""
@@ -104,6 +111,9 @@ def addresses(browser: Browser, topics: int, groups: int) -> list[Address]:
     }
     replay = _replay(browser, group)
     names["number"] = names["reset_id"] = _reset(browser, group)
+    document, _ = report_days.documents()[0]
+    names |= {"day": document.day, "report": document.report, "run": report_days.RUN}
+    names |= {"plot": document.plots[0].key, "table": document.tables[0].key}
     job = browser.fill_in("/system/audit/", "/system/audit/check/").split("/")[2]
     found = []
     for route in _routes():

@@ -256,8 +256,10 @@ def add_packages(bundle: Bundle) -> None:
 
 
 def add_program(bundle: Bundle, compiled_part: Path) -> None:
-    for path, module, is_package in modules_below(ROOT / "appliance", "appliance"):
-        bundle.add_source(path, module, is_package)
+    # Of the reports those run that need no Spark; the rest is little, and says what is missing.
+    for package in ("appliance", "spark_reports"):
+        for path, module, is_package in modules_below(ROOT / package, package):
+            bundle.add_source(path, module, is_package)
     bundle.add_extension(compiled_part, "appliance.engine.hotpath._compiled")
     for pattern in ("templates/**/*", "static/**/*", "appliance/**/*.mo"):
         for path in sorted(ROOT.glob(pattern)):

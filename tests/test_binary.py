@@ -34,7 +34,7 @@ ANY_PORTS = ["--broker-port", "0", "--namesrv-port", "0", "--http-port", "0"]
 
 
 def sources() -> Iterator[Path]:
-    for top in ("appliance", "templates", "static", "binary", "requirements"):
+    for top in ("appliance", "spark_reports", "templates", "static", "binary", "requirements"):
         yield from (
             path
             for path in (ROOT / top).rglob("*")

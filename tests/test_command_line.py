@@ -115,8 +115,7 @@ def test_apaches_files_set_what_they_mean(tmp_path):
     assert config.store.flush_disk_type == "ASYNC_FLUSH"
     assert config.namesrv.order_message_enable is True
     assert options.notices == (
-        "These settings have no effect here: brokerRole, transientStorePoolEnable, "
-        "sendMessageThreadPoolNums, serverWorkerThreads.",
+        "These settings have no effect here: transientStorePoolEnable, sendMessageThreadPoolNums, serverWorkerThreads.",
     )
 
 
@@ -132,7 +131,7 @@ def test_a_value_that_would_break_a_promise_is_refused():
     assert "aclEnable=true is not possible: there is no access control yet" in refusal(
         "-c", conf("broker.conf", "aclEnable=true\n")
     )
-    assert "brokerRole=SLAVE is not possible" in refusal("-c", conf("broker.conf", "brokerRole=SLAVE\n"))
+    assert "brokerRole=SLAVE does not go with brokerId=0" in refusal("-c", conf("broker.conf", "brokerRole=SLAVE\n"))
     assert "useTLS=true is not possible" in refusal("-c", conf("a.toml", "[broker]\nuseTLS = true\n"))
     load(["-c", conf("broker.conf", "aclEnable=false\nuseTLS=FALSE\nstoreType=default\n")], {})
 

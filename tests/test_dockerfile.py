@@ -97,7 +97,7 @@ def test_there_is_a_slim_image_and_one_with_reports_and_slim_is_the_default():
 def installed(request) -> Path:
     """The package as the build stage installs it, from nothing but what is copied; dependencies are this venv's."""
     clean = shared_directory(request, "src")
-    for source in copied():
+    for source in dict.fromkeys(copied()):  # another stage may take one more of them
         target = clean / source
         if (ROOT / source).is_dir():
             shutil.copytree(ROOT / source, target, ignore=lambda _, names: {name for name in names if ignored(name)})

@@ -8,13 +8,21 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ENGINE = "appliance.engine"
+#: What only Spark's side may import: it is large, and a thread of the broker would wait for it.
+HEAVY = ("numpy", "pandas", "pyarrow", "pyspark")
 
 # Where -> (what must not be imported there, why).
 RULES = {
     "appliance/engine": (
-        ("django", "gunicorn", "asgiref", "appliance.console", "appliance.runtime", "appliance.main"),
+        ("django", "gunicorn", "asgiref", "appliance.console", "appliance.runtime", "appliance.main", "spark_reports"),
         "the engine runs without Django and never calls upstairs",
     ),
+    "appliance": (HEAVY, "these are for the process that makes reports, never for the broker's"),
+    "spark_reports": (
+        ("django", "gunicorn", "appliance.api", "appliance.runtime", "appliance.main", f"{ENGINE}.window"),
+        "reports are made of files, far from the broker and its pages",
+    ),
+    "spark_reports/reports": ((*HEAVY, "appliance.console"), "reports are made of facts, whoever counted them"),
     "appliance/engine/protocol": (
         (
             *("socket", "threading", "logging", "time", "os", "selectors"),

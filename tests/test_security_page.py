@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "security.md").read_text()
-CONSTANTS = re.findall(r"`(_?[A-Z][A-Z0-9_]+)`, (appliance/[a-z_/]+\.py)", PAGE)
+CONSTANTS = re.findall(r"`(_?[A-Z][A-Z0-9_]+)`, ((?:appliance|spark_reports)/[a-z_/]+\.py)", PAGE)
 TESTS = re.findall(r"(tests/[a-z_/]+\.py)(?:::(test_\w+))?", PAGE)
 
 

@@ -1,17 +1,20 @@
 """`rocketbox serve` with its real engine: what it announces, and every reason for which it refuses to start."""
 
 import http.client
+import importlib.util
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from appliance.engine import hotpath
 from tests.support.server import ROOT, Server
+from tests.support.waiting import wait_for
 
 
 def refused(*arguments: str) -> str:
@@ -92,6 +95,15 @@ def test_the_console_shows_the_engine_of_its_own_process(tmp_path):
     assert "rocketbox_namesrv_brokers 1" in pages["/metrics"][1].splitlines()
     assert pages["/"] == (302, "")  # nobody has signed in
     assert "needs attention" not in pages["/"][1]
+
+
+def test_what_reports_need_is_not_loaded_where_the_broker_runs(tmp_path):
+    """Libraries look for numpy by themselves: sqlite-utils does, when the history's file is made."""
+    assert importlib.util.find_spec("numpy"), "requirements/reports.txt is not installed"
+    with Server(tmp_path / "data", "--http-port", "0", roles="broker,namesrv,console") as server:
+        wait_for((tmp_path / "data" / "rocketbox" / "history.sqlite3").exists, "the history's file", seconds=90)
+        time.sleep(0.5)
+        assert "numpy" not in Path(f"/proc/{server.pid}/maps").read_text()
 
 
 @pytest.mark.parametrize("option", ["--namesrv-port", "--broker-port", "--http-port"])

@@ -14,6 +14,8 @@ from tests.support.server import ROOT
 LATER = {
     "authlib", "requests", "yaml", "segno", "pyotp", "channels", "sqlite_utils", "cryptography", "click", "smtplib",
     "unittest", "django.test", "pip", "setuptools", "wsgiref.simple_server", "lib2to3", "doctest", "pdb",
+    "xml.etree.ElementTree", "spark_reports.reports.capacity",
+    "numpy", "pandas", "pyarrow", "pyspark", "py4j",
 }  # fmt: skip
 IN_THE_WORKER = (
     "import appliance.http_server, appliance.http_worker, appliance.engine_process, appliance.asgi, "

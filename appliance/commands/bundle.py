@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..doctor.bundle import LEFT_OUT, Bundle, about, files_of
+from ..doctor.reports import reports_machine
 from ..doctor.scrubbing import Scrubber, secrets_of
 from ..engine.errors import StartError
 from ..engine.plain_text import plain
@@ -64,6 +65,7 @@ def gather(options: Sequence[str]) -> Bundle:
     bundle = Bundle(Scrubber(secrets))
     bundle.add_json("about.json", "the program and the machine", about(os.environ))
     bundle.add_json("doctor.json", "the checks of rocketbox doctor", [one._asdict() for one in examine(options).lines])
+    bundle.add_json("reports.json", "Spark, Java and memory for reports", reports_machine())
     settings: dict[str, object] = {
         name: str(getattr(config, name))
         for name in ("data_dir", "store_dir", "bind", "broker_port", "namesrv_port", "roles", "advertise")

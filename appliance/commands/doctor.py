@@ -11,15 +11,16 @@ from ..doctor.backups import look_at_backups
 from ..doctor.diagnosis import FAIL, WARN, Diagnosis
 from ..doctor.machine import look_at_machine
 from ..doctor.place import existing, look_at_place, look_at_ports
+from ..doctor.reports import look_at_reports
 from ..doctor.store import look_at_store, open_store
 from ..engine.errors import StartError
 
 USAGE = """\
 usage: rocketbox doctor [--json] [options of serve, as --data-dir DIR or -c FILE]
 
-Checks configuration, directories, disk, ports, kernel, clock, store and audit log, and says what to do about each
-problem. Changes nothing. Exit status: 0 a broker can run, 1 it cannot or something is damaged, 2 the command is
-wrong."""
+Checks configuration, directories, disk, ports, kernel, clock, store, audit log and what reports need, and says what to
+do about each problem. Changes nothing. Exit status: 0 a broker can run, 1 it cannot or something is damaged, 2 the
+command is wrong."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -69,6 +70,7 @@ def examine(arguments: Sequence[str]) -> Diagnosis:
         if options.console:
             look_at_audit_log(found, config.data_dir / "rocketbox")
             look_at_backups(found, config.data_dir / "rocketbox")
+            look_at_reports(found)
     finally:
         if store is not None:
             store.close()

@@ -105,7 +105,7 @@ class AlertDelivery(models.Model):
     alerts = models.ManyToManyField(Alert, related_name="deliveries", blank=True)
     channel = models.ForeignKey(AlertChannel, on_delete=models.SET_NULL, null=True, related_name="deliveries")
     channel_name = models.CharField(max_length=64)
-    # "fired", "resolved", "reminder" or "test"
+    # "fired", "resolved", "reminder", "test" or "digest"
     event = models.CharField(max_length=10)
     notice = models.JSONField()
     state = models.CharField(max_length=10, choices=State.choices, default=State.WAITING, db_index=True)

@@ -36,6 +36,7 @@ ENTRIES = (
     Entry("transactions", _("Transactions"), ("transaction_",)),
     Entry("clients", _("Clients"), ("client",)),
     Entry("connect", _("Connect a client"), below=True),
+    Entry("reports", _("Reports"), ("report",)),
     Entry("alerts", _("Alerts"), ("alert",)),
     Entry("jobs", _("Jobs"), ("job",)),
     Entry("system", _("System"), ("system_", "backup", "definitions", "support_")),

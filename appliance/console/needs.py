@@ -17,10 +17,12 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from .. import runtime
 from ..engine.errors import Conflict, InvalidInput, NotFound
 from .access import allows
 from .audit import audit
 from .models import Setting, now_ms
+from .reports.needs import report_needs
 
 if TYPE_CHECKING:
     from ..engine.window.snapshots import Need
@@ -54,6 +56,8 @@ _ACTS: dict[str, tuple[str, str | Promise, str]] = {
     "transactions_undecided": ("transactions", _("Inspect"), "transactions"),
     "more_needs": ("more", _("Open groups"), "groups"),
     "disk_full_soon": ("disk", _("Open checks"), "system_checks"),
+    "reports_failed": ("reports", _("Open reports"), "reports"),
+    "reports_late": ("reports", _("Open reports"), "reports"),
 }
 #: The page of what cannot be changed by the reader.
 _INSTEAD = {"topic_edit": "topic"}
@@ -100,6 +104,11 @@ class Board:
     count: int
     muted: list[Mute]
     level: str
+
+
+def everything() -> list[Need]:
+    """What needs a person now, muted or not: of the broker, the worst first, then of the console itself."""
+    return [*runtime.window().overview().needs, *report_needs()]
 
 
 def key_of(need: Need) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from .. import runtime
 from ..doctor.bundle import Bundle, about, files_of
 from ..doctor.scrubbing import Scrubber, secrets_of
+from . import reports
 from .alert_models import AlertChannel
 from .models import ApiToken, RecoveryCode, SetPasswordLink, User
 
@@ -19,10 +20,17 @@ MOST_NAMES = 2000
 
 def gather() -> Bundle:
     """All parts of this process."""
+    from ..doctor.reports import reports_machine  # which few starts ever need
+
     admin = runtime.window()
     bundle = Bundle(Scrubber(_secrets(), User.objects.values_list("username", flat=True)))
     info = asdict(admin.system())
     bundle.add_json("about.json", "the program and the machine", about(os.environ) | {"process": info})
+    bundle.add_json("reports.json", "Spark, Java and memory for reports", reports_machine())
+    last = next(iter(reports.runs()), None)
+    if last is not None:
+        bundle.add_json("report-run.json", "the last run of the reports", asdict(last))
+        bundle.add_text("report-run.txt", "the end of what it said", reports.log_tail(last.id))
     checks = [{"name": one.name, "level": one.level, "text": str(one.sentence)} for one in admin.checks()]
     bundle.add_json("checks.json", "the checks of the page System", checks)
     options = {f"{one.section}.{one.name}": [one.value, one.default] for one in admin.configuration().options}

@@ -13,6 +13,9 @@ from .history import series
 from .history.recorder import Recorder
 from .jobs.runner import AT_ONCE, JobRunner
 from .look_ahead import LookAhead
+from .reports import acts as reports
+from .reports.runner import ReportRunner
+from .reports.telling import tell as tell_digest
 from .wire_entries import Follower
 
 
@@ -21,6 +24,8 @@ def threads(directory: Path) -> list[ServiceThread]:
     recorder = Recorder(directory)
     series.use(recorder)
     sender = AlertSender()
+    report_runner = ReportRunner(tell=tell_digest)
+    reports.use(report_runner)
     watched = {figure.metric for figure in FIGURES.values()}
     return [
         Follower(),
@@ -29,5 +34,6 @@ def threads(directory: Path) -> list[ServiceThread]:
         recorder,
         AlertWatch(lambda: recorder.newest(watched), teller, sender.wakeup),
         sender,
+        report_runner,
         *(JobRunner(number) for number in range(1, AT_ONCE + 1)),
     ]

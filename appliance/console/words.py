@@ -39,6 +39,7 @@ WORDS: dict[str, str | Promise] = {
     "deliveries": _("Deliveries"),
     "delays": _("Delayed messages"),
     "transactions": _("Transactions"),
+    "replication": _("Replication"),
     "address": _("Address for clients"),
     "audit": _("Audit log"),
     "wire_audit": _("Administration over the wire"),
@@ -160,6 +161,9 @@ WORDS: dict[str, str | Promise] = {
     "section_alert_rules": _("Alert rules"),
     # a support bundle
     "the program and the machine": _("the program and the machine"),
+    "Spark, Java and memory for reports": _("Spark, Java and memory for reports"),
+    "the last run of the reports": _("the last run of the reports"),
+    "the end of what it said": _("the end of what it said"),
     "the checks of the page System": _("the checks of the page System"),
     "the options in force, and their defaults": _("the options in force, and their defaults"),
     "the figures of /metrics": _("the figures of /metrics"),
@@ -270,6 +274,10 @@ SENTENCES: dict[str, str] = {
     "namesrv_lost": gettext_noop(
         "The last registration with name server %(address)s failed; its clients may not find this broker."
     ),
+    "slave_follows": gettext_noop("This broker is a slave and copies its master at %(address)s."),
+    "slave_alone": gettext_noop("This broker is a slave and does not follow its master: %(reason)s."),
+    "slave_changes": gettext_noop("This broker is a slave: what it has comes from its master, and is changed there."),
+    "slaves_behind": gettext_noop("Sends are refused: %(reason)s."),
     "no_namesrv": gettext_noop("This broker is not registered with any name server: clients cannot find it."),
     "disk_roomy": gettext_noop("%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used)."),
     "disk_filling": gettext_noop(

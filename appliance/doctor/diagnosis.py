@@ -29,8 +29,8 @@ class Diagnosis:
     def __init__(self) -> None:
         self.lines: list[Line] = []
 
-    def ok(self, name: str, text: str) -> None:
-        self.lines.append(Line(OK, name, text))
+    def ok(self, name: str, text: str, advice: str = "") -> None:
+        self.lines.append(Line(OK, name, text, advice))
 
     def warn(self, name: str, text: str, advice: str) -> None:
         self.lines.append(Line(WARN, name, text, advice))

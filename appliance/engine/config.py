@@ -7,6 +7,7 @@ Where a default differs from Apache's, the line says why. Where values come from
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Callable
@@ -60,6 +61,23 @@ def parse_hours(text: str) -> frozenset[int]:
     return frozenset(map(int, words))
 
 
+def parse_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """The networks of `haSlaveAddresses`, as in "10.0.0.7;10.1.0.0/16"; ValueError as in parse_option."""
+    if text.strip() == "all":
+        text = "0.0.0.0/0;::/0"
+    words = [word.strip() for word in re.split("[;,]", text)]
+    try:
+        return tuple(ipaddress.ip_network(word) for word in words if word)
+    except ValueError as error:
+        raise ValueError(f"must be 'all', or addresses and networks separated by ';': {error}") from None
+
+
+def parse_address(text: str) -> None:
+    """Whether a text is "" or host:port; ValueError as in parse_option."""
+    if len(parse_addresses(text)) > 1:
+        raise ValueError(f"must be one host:port, not {text!r}")
+
+
 def default_broker_name() -> str:
     """The host name, as with Apache; a character that no broker name may have becomes `-`."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename) or "DEFAULT_BROKER"
@@ -92,7 +110,7 @@ class BrokerConfig:
     use_server_side_reset_offset: bool = _option("useServerSideResetOffset", True)
     flush_consumer_offset_interval_ms: int = _option("flushConsumerOffsetInterval", 5000, minimum=1)
     default_query_max_num: int = _option("defaultQueryMaxNum", 32, minimum=1)
-    slave_read_enable: bool = _option("slaveReadEnable", False, effect=False)
+    slave_read_enable: bool = _option("slaveReadEnable", False)
     # Upstream: false. On here, since without it an SQL subscription fails and nothing is saved (decision D4).
     enable_property_filter: bool = _option("enablePropertyFilter", True)
     filter_support_retry: bool = _option("filterSupportRetry", False)
@@ -161,6 +179,28 @@ class StoreConfig:
     disk_space_clean_forcibly_ratio: int = _option("diskSpaceCleanForciblyRatio", 85, maximum=100)
     disk_space_warning_level_ratio: int = _option("diskSpaceWarningLevelRatio", 90, maximum=100)
     clean_file_forcibly_enable: bool = _option("cleanFileForciblyEnable", True)
+    # Replication (docs/replication.md). A slave copies the log of the broker of its name whose brokerId is 0.
+    broker_role: str = _option("brokerRole", "ASYNC_MASTER", choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
+    # Upstream: a master always listens, on listenPort + 1. Here only when this says a port, or as SYNC_MASTER: whoever
+    # reaches it may read the whole log. 0 is listenPort + 1 there.
+    ha_listen_port: int = _option("haListenPort", 0, maximum=65_535)
+    # Ours: who may follow besides this machine: addresses and networks separated by ';', or "all".
+    ha_slave_addresses: str = _option("haSlaveAddresses", "", check=parse_networks)
+    # "" is what the name servers say.
+    ha_master_address: str = _option("haMasterAddress", "", check=parse_address)
+    ha_send_heartbeat_interval_ms: int = _option("haSendHeartbeatInterval", 5000, minimum=10)
+    ha_housekeeping_interval_ms: int = _option("haHousekeepingInterval", 20_000, minimum=20)
+    ha_transfer_batch_size: int = _option("haTransferBatchSize", 32_768, minimum=1, maximum=1 << 30)
+    ha_flow_control_enable: bool = _option("haFlowControlEnable", False)
+    max_ha_transfer_bytes_per_s: int = _option("maxHaTransferByteInSecond", 100 << 20, minimum=1)
+    # Copies that a sync master waits for, its own counted. Upstream: 1, with which a 5.x sync master waits for nobody.
+    # 0 here is 2 for a sync master, else 1.
+    in_sync_replicas: int = _option("inSyncReplicas", 0, maximum=17)
+    slave_timeout_ms: int = _option("slaveTimeout", 3000, minimum=1)
+    # Upstream: beyond it 4.9 answers 11 and stores. Here nothing more is taken, since nobody would see it.
+    ha_slave_fallbehind_max_bytes: int = _option("haSlaveFallbehindMax", 256 << 20, minimum=1)
+    # What an empty slave of ours or Apache's gets: all that is there, or as from Apache's masters its last file.
+    sync_from_last_file: bool = _option("syncFromLastFile", False)
     # Ours: what the files of delivery events may take (decision D17); 0 records none, and less than 1 MiB counts as it.
     max_delivery_event_bytes: int = _option("maxDeliveryEventBytes", 64 << 20)
 
@@ -213,8 +253,19 @@ class EngineConfig:
         kv_config_path = data_dir / self.namesrv.kv_config_path
         object.__setattr__(self, "namesrv", replace(self.namesrv, kv_config_path=kv_config_path))
 
+    @property
+    def ha_port(self) -> int:
+        """Where slaves find this broker, if it listens for them."""
+        return self.store.ha_listen_port or self.broker_port + 1
+
     def check(self) -> None:
         """Raise StartError when settings contradict each other."""
+        role = self.store.broker_role
+        listens = role == "SYNC_MASTER" or self.store.ha_listen_port > 0
+        if (role == "SLAVE") != (self.broker.broker_id > 0) and (role == "SLAVE" or listens):
+            raise StartError(
+                f"brokerRole={role} does not go with brokerId={self.broker.broker_id}: a master has 0, a slave more."
+            )
         needed_bytes = self.store.max_message_size + RECORD_OVERHEAD_BYTES
         if needed_bytes > self.store.mapped_file_size_commit_log:
             raise StartError(
@@ -304,15 +355,18 @@ def broker_properties(config: EngineConfig) -> dict[str, str]:
         **_texts(config.broker),
         **_texts(config.store),
         "listenPort": str(config.broker_port),
-        "haListenPort": str(config.broker_port + 1),
+        "haListenPort": str(config.ha_port),
         "storePathRootDir": str(config.store_dir),
         "storePathCommitLog": str(config.store_dir / "commitlog"),
         "bindAddress": config.bind,
-        "brokerRole": "ASYNC_MASTER" if config.broker.broker_id == 0 else "SLAVE",
         "filterServerNums": "0",
         "aclEnable": "false",
         "useTLS": "false",
     }
+    if not config.store.in_sync_replicas:
+        properties["inSyncReplicas"] = "2" if config.store.broker_role == "SYNC_MASTER" else "1"
+    if not config.store.ha_master_address:
+        del properties["haMasterAddress"]  # null there
     if config.advertise is not None:
         properties["brokerIP1"] = config.advertise
     return properties

@@ -23,6 +23,7 @@ from .own_files import tighten_at_start
 from .remoting.dispatcher import Dispatcher, Gate, WorkerPool
 from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
+from .replication.roles import takes_slaves
 from .store.disk import disk_usage
 from .window import EngineAdmin
 from .window.options import Options
@@ -127,7 +128,8 @@ class Engine:
             self.broker_address = join_host_port(advertised, port)
             self._check_disk()
             tighten_at_start(config.data_dir / "rocketbox")
-            self._build_broker(main, vip, join_host_port(advertised, port + 1))
+            ha_port, ha_socket = self._listen_for_slaves(port, sockets)
+            self._build_broker(main, vip, join_host_port(advertised, ha_port), ha_socket)
         else:
             tighten_at_start(config.data_dir / "rocketbox")
         if namesrv_socket is not None:
@@ -146,14 +148,25 @@ class Engine:
         except OSError as error:
             raise StartError(f"The log of administrative requests cannot be kept: {error}.") from None
 
-    def _build_broker(self, main: socket.socket, vip: socket.socket, ha_address: str) -> None:
+    def _listen_for_slaves(self, port: int, sockets: list[socket.socket]) -> tuple[int, socket.socket | None]:
+        """The port for slaves, and its socket where this broker takes any."""
+        ha_port = self.config.store.ha_listen_port or port + 1
+        if not takes_slaves(self.config.store):
+            return ha_port, None
+        sock = listen(self.config.bind, ha_port)
+        sockets.append(sock)
+        return ha_port, sock
+
+    def _build_broker(
+        self, main: socket.socket, vip: socket.socket, ha_address: str, ha_socket: socket.socket | None
+    ) -> None:
         from .broker.broker import Broker, Network
 
         assert self.broker_address is not None
         namesrv_addrs = self.config.broker.namesrv_addrs
         if self.namesrv_address is not None and not namesrv_addrs:
             namesrv_addrs = (self._own_namesrv(),)
-        network = Network(self.broker_address, ha_address, namesrv_addrs)
+        network = Network(self.broker_address, ha_address, namesrv_addrs, ha_socket)
         self.broker = Broker(self.options, self.loop, self.server, self._pools, network, self._clock)
         dispatcher = self._dispatcher(self.broker.wire_acts())
         vip_dispatcher = self.broker.register(dispatcher)

@@ -18,7 +18,7 @@ BROKER = frozenset(
     authorizationStrategy authorizationWhitelist autoDeleteUnusedStats autoMessageVersionOnTopicLen
     batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore
     broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerConfigPath brokerElectionPriority
-    brokerFastFailureEnable brokerHeartbeatInterval brokerIP2 brokerNotActiveTimeoutMillis brokerRole
+    brokerFastFailureEnable brokerHeartbeatInterval brokerIP2 brokerNotActiveTimeoutMillis
     cgColdReadThreshold channelNotActiveInterval checkCRCOnRecover checkSyncStateSetPeriod
     checkTransactionMessageEnable cleanOfflineBrokerInterval
     cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
@@ -53,10 +53,10 @@ BROKER = frozenset(
     flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
     flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
     flushDelayOffsetInterval flushIntervalCommitLog flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile
-    forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold haFlowControlEnable
-    haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
-    haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize heartbeatThreadPoolNums
-    heartbeatThreadPoolQueueCapacity highSpeedMode inSyncReplicas initAuthenticationUser
+    forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold
+    haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+    heartbeatThreadPoolNums
+    heartbeatThreadPoolQueueCapacity highSpeedMode initAuthenticationUser
     initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer isEnableBatchPush
     isInBrokerContainer isScanAvailableNameSrv isolateLogEnable litePullMessageThreadPoolNums
     litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
@@ -64,7 +64,7 @@ BROKER = frozenset(
     logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold mapedFileSizeCommitLog
     mapedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSwapEnable
     mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
-    maxConsumeQueueScan maxDelayTime maxHaTransferByteInSecond
+    maxConsumeQueueScan maxDelayTime
     maxLmqConsumeQueueNum maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
     maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs
     messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
@@ -90,12 +90,12 @@ BROKER = frozenset(
     serverChannelMaxIdleTimeSeconds serverLoadBalancerEnable serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
     serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
     serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes
-    slaveTimeout socksProxyConfig spinLockCollisionRetreatOptimalDegree splitRegistrationSize
+    socksProxyConfig spinLockCollisionRetreatOptimalDegree splitRegistrationSize
     statRocksDBCQIntervalSec statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
     statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum storeCheckpoint storePathBrokerIdentity
     storePathCommitLog storePathConsumeQueue storePathDLedgerCommitLog storePathEpochFile storePathIndex
     storeType subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
-    syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup
+    syncBrokerMetadataPeriod syncControllerMetadataPeriod syncMasterFlushOffsetWhenStartup
     timerCheckMetricsWhen timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
     timerEnableDisruptor timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum
     timerInterceptDelayLevel timerMetricSmallThreshold timerProgressLogIntervalMs
@@ -132,9 +132,7 @@ REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "authenticationEnabled": (frozenset({"false"}), _OPEN),
     "authorizationEnabled": (frozenset({"false"}), _OPEN),
     "useTLS": (frozenset({"false"}), "there is no TLS yet, and everything would travel unencrypted"),
-    "brokerRole": (frozenset({"ASYNC_MASTER"}), "there is no replication yet"),
-    "inSyncReplicas": (frozenset({"1"}), "there is no replication yet"),
-    "minInSyncReplicas": (frozenset({"1"}), "there is no replication yet"),
+    "minInSyncReplicas": (frozenset({"1"}), "sends wait for as many copies as inSyncReplicas says, or are answered 12"),
     "enableDLegerCommitLog": (frozenset({"false"}), "DLedger's log has another format"),
     "enableControllerMode": (frozenset({"false"}), "there is no controller"),
     "enableControllerInNamesrv": (frozenset({"false"}), "there is no controller"),

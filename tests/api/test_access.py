@@ -34,6 +34,11 @@ VALUES = {
     "<job>": "no-such-job",
     "<act>": "pause",
     "<name>": "no-such-file",
+    "<day>": "2026-01-01",
+    "<report>": "digest",
+    "<plot>": "no-such-plot",
+    "<table>": "no-such-table",
+    "<run>": "no-such-run",
     "<client_id>": "no-such-client",
 }
 

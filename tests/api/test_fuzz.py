@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import CHECKS
 
 from appliance.api.api import openapi
+from appliance.console.reports import acts
+from appliance.console.reports.runner import ReportRunner
 
 pytestmark = pytest.mark.django_db
 EXAMPLES = 8
@@ -32,6 +35,14 @@ EXCLUDED = CHECKS.get_by_names(["positive_data_acceptance"])
 @pytest.fixture
 def headers(by_token) -> dict[str, str]:
     return {"Authorization": f"Bearer {by_token('admin', 'may_read_bodies').secret}", "Host": "localhost"}
+
+
+@pytest.fixture(autouse=True)
+def runner() -> Iterator[None]:
+    """Somebody who makes reports, and does not begin."""
+    acts.use(ReportRunner())
+    yield
+    acts.use(None)
 
 
 @described.parametrize()

@@ -7,6 +7,7 @@ halves needs a line in DIFFERENT with its reason, and a line whose difference is
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -22,6 +23,8 @@ from appliance.console import backups, jobs, tokens
 from appliance.console.access import ACCESS
 from appliance.console.alert_models import AlertChannel, AlertRule, AlertSilence
 from appliance.console.models import ApiToken, AuditEntry, Setting, SignIn, User, now_ms
+from appliance.console.reports import acts, records
+from appliance.console.reports.runner import ReportRunner, new_record
 from appliance.engine.errors import Unavailable
 from tests.console.conftest import age_login
 from tests.console.test_access import PAGES
@@ -124,6 +127,17 @@ PAGE_OF = {
     "PUT api/v1/system/backups/schedule": "backups",
     "POST api/v1/system/backups/<name>/checks": "backup_check",
     "GET api/v1/system/backups/<name>/file": "backup_download",
+    "GET api/v1/reports": "reports",
+    "GET api/v1/reports/days/<day>/<report>": "report",
+    "GET api/v1/reports/days/<day>/<report>/plots/<plot>": "report",
+    "GET api/v1/reports/days/<day>/<report>/tables/<table>": "report",
+    "GET api/v1/reports/runs": "report_runs",
+    "POST api/v1/reports/runs": "report_run_create",
+    "GET api/v1/reports/runs/<run>": "report_run",
+    "GET api/v1/reports/runs/<run>/log": "report_run",
+    "POST api/v1/reports/runs/<run>/cancel": "report_run_cancel",
+    "GET api/v1/reports/settings": "report_settings",
+    "PATCH api/v1/reports/settings": "report_settings_change",
     "GET api/v1/alerts": "alerts",
     "GET api/v1/alerts/<int:alert_id>": "alert",
     "GET api/v1/alert-rules": "alert_rules",
@@ -177,6 +191,7 @@ ALONE = {
     "topic_history": "GET .../metrics/series with its topic, as broker_history",
     "group_history": "GET .../metrics/series with its group, as broker_history",
     "message_tail": "GET .../topics/<topic>/messages, whose newest ones it shows as they come",
+    "report_run_progress": "GET .../reports/runs/<run>, whose progress it shows again when it changes",
     "job_progress": "GET .../jobs/<job>, whose figures it shows again when they change",
     "replay_results_file": "GET .../replays/<job>/results, whose rows it joins",
     "group_retries_done": "what the answer of POST .../retries/acts says, kept for the page",
@@ -263,6 +278,10 @@ REPLAY = {"target": "group", "rate": 100, "max_replays": 3, "step": "apply"}
 ALERT_RULE = {"figure": "lag_minutes", "pattern": "orders-*", "above": 10, "for_minutes": 5}
 RULE = ALERT_RULE | {"severity": "act", "again_after_minutes": 0, "is_active": "on"}
 CHANNEL = {"kind": "webhook", "address": "http://127.0.0.1:1/", "language": "en"}
+REPORTS = {
+    "at": "02:00", "zone": "UTC", "engine": "auto", "master": "local[2]", "driver_mib": 1024, "memory_mib": 2048,
+    "timeout_min": 60, "keep_days": 35, "limit_minutes": 5, "limits": "", "step": "apply",
+}  # fmt: skip
 SILENCE = {"pattern": "orders-*", "hours": 2, "reason": "deploy"}
 ACTS = {
     "POST api/v1/tokens": Act(
@@ -483,6 +502,18 @@ ACTS = {
         lambda client, name: client.post(reverse("backup_check", args=[_backup()])),
         lambda caller, name: caller.ask("POST", f"/system/backups/{_backup()}/checks"),
     ),
+    "POST api/v1/reports/runs": Act(
+        lambda client, name: client.post(reverse("report_run_create"), {"day": "today"}),
+        lambda caller, name: caller.post("/reports/runs", {"day": "today"}),
+    ),
+    "POST api/v1/reports/runs/<run>/cancel": Act(
+        lambda client, name: client.post(reverse("report_run_cancel", args=[_report_run()])),
+        lambda caller, name: caller.ask("POST", f"/reports/runs/{_report_run()}/cancel"),
+    ),
+    "PATCH api/v1/reports/settings": Act(
+        lambda client, name: client.post(reverse("report_settings_change"), REPORTS | {"keep_days": 7}),
+        lambda caller, name: caller.patch("/reports/settings", {"keep_days": 9}),
+    ),
     "POST api/v1/delayed/acts": Act(
         lambda client, name: client.post(reverse("delayed_act"), {"what": "drop", "topic": name, "step": "apply"}),
         lambda caller, name: caller.post("/delayed/acts", {"action": "drop", "filter": {"topic": name}}),
@@ -515,6 +546,22 @@ ACTS = {
         lambda caller, name: caller.get(f"/messages/{_ref(caller.client, name)}/record"),
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def _reports() -> Iterator[None]:
+    """Somebody who makes reports, and does not begin."""
+    shutil.rmtree(records.directory(), ignore_errors=True)
+    acts.use(ReportRunner())
+    yield
+    acts.use(None)
+
+
+def _report_run() -> str:
+    """A run that waits; no other one does."""
+    shutil.rmtree(records.directory(), ignore_errors=True)
+    made = new_record("2026-01-01", "the-admin", "user")
+    return records.begin(made).id
 
 
 def _need(name: str) -> str:
@@ -659,6 +706,7 @@ def test_both_halves_leave_the_same_line_in_the_audit_log(person, running, name,
         AuditEntry.objects.all().delete()
         for waiting in jobs.board().jobs():  # of the other half
             jobs.board().end(waiting, "done")
+        shutil.rmtree(records.directory(), ignore_errors=True)
         response = run()
         assert response.status_code in (200, 201, 202, 204, 302), response.content
         said.append([(one.action, one.actor, one.actor_kind, one.result) for one in AuditEntry.objects.all()])

@@ -13,6 +13,8 @@ from urllib.parse import quote
 import lz4.frame
 import zstandard
 
+from spark_reports.reports.document import REPORTS
+from tests.support import report_days
 from tests.support.engine import Peer, send_fields
 
 MARKUP = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
@@ -39,6 +41,8 @@ def odd_names(data_dir: Path) -> None:
         ("consumerOffset.json", {"offsetTable": offsets}),
     ):
         (config / file).write_text(json.dumps(document))
+    report_days.put(data_dir, groups=(*ODD_NAMES, LONG_GROUP))
+    report_days.put_runs(data_dir)
 
 
 def packed(kind: str, body: bytes) -> bytes:
@@ -178,6 +182,9 @@ def pages(ids: dict[str, str]) -> list[str]:
         "/system/", "/system/checks/", "/system/config/", "/system/config/?q=no-such", "/system/config/change/",
         "/system/log/", "/system/log/?q=no-such", "/system/audit/", "/system/audit/?q=no-such",
         "/jobs/", "/jobs/?state=failed",
+        "/reports/", *(f"/reports/{report_days.DAY}/{report}/" for report in REPORTS), "/reports/runs/",
+        f"/reports/runs/{report_days.RUN}/", f"/reports/runs/{report_days.FAILED_RUN}/", "/reports/settings/",
+        "/reports/settings/change/", "/reports/2026-01-01/digest/",
         "/system/users/", "/system/users/new/", "/system/users/1/", "/system/tokens/", "/system/tokens/new/",
         "/account/", "/account/second-factor/", "/account/codes/no-such/", "/system/users/1/made/no-such/",
         "/system/users/?q=no-such", "/confirm/", "/api/v1/docs", "/no-such-page/",

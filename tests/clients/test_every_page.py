@@ -20,6 +20,7 @@ import pytest
 from django.urls import Resolver404, get_resolver, resolve
 
 from appliance.api.api import openapi, operations
+from spark_reports.reports.document import REPORTS
 from tests.clients.full_house import (
     EXPRESSION,
     LONG_NAME,
@@ -33,6 +34,7 @@ from tests.clients.full_house import (
     full_house,
 )
 from tests.console.test_access import every_pattern
+from tests.support import report_days
 from tests.support.directories import shared_directory
 from tests.support.waiting import wait_for
 
@@ -96,6 +98,13 @@ PAGES: dict[str, list[str]] = {
     "delayed_act": ["/delayed/act/?what=drop", "/delayed/act/?what=deliver_now&topic=no-such"],
     "transaction_check": ["/transactions/check/"],
     "transaction_resume": ["/transactions/{small}/resume/"],
+    "reports": ["/reports/"],
+    "report": [f"/reports/{report_days.DAY}/{report}/" for report in REPORTS],
+    "report_runs": ["/reports/runs/"],
+    "report_run": [f"/reports/runs/{report_days.RUN}/", f"/reports/runs/{report_days.FAILED_RUN}/"],
+    "report_run_progress": [f"/reports/runs/{report_days.RUN}/progress/"],
+    "report_settings": ["/reports/settings/"],
+    "report_settings_change": ["/reports/settings/change/"],
     "alerts": ["/alerts/", "/alerts/?page=2"],
     "alert": ["/alerts/1/"],
     "alert_rules": ["/alerts/rules/"],
@@ -184,6 +193,8 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     "audit_check": ("/system/audit/check/", 405),
     "need_unmute": ("/needs/1/unmute/", 405),
     "job_cancel": ("/jobs/no-such/cancel/", 405),
+    "report_run_create": ("/reports/run/", 405),
+    "report_run_cancel": ("/reports/runs/no-such/cancel/", 405),
     # No job of the walk has a file.
     "job_file": ("/jobs/no-such/files/no-such/", 404),
     "token_revoke": ("/system/tokens/1/revoke/", 405),
@@ -212,6 +223,7 @@ FRAGMENTS = {
     "job_progress",
     "needs_panel",
     "replay_progress",
+    "report_run_progress",
 }
 
 #: A stream has a test of its own below.
@@ -235,6 +247,8 @@ DOWNLOADS = {
     "audit": ("/system/audit/?format=csv", "id"),
     "jobs": ("/jobs/?format=csv", "job"),
     "messages": ("/messages/?topic=orders&format=csv", "topic"),
+    "report": (f"/reports/{report_days.DAY}/digest/?format=csv&table=groups", "group"),
+    "report_runs": ("/reports/runs/?format=csv", "id"),
 }
 
 #: Route of each GET of the API -> what is asked below /api/v1. Parameters that are one of several words are tried with
@@ -303,6 +317,15 @@ OPERATIONS: dict[str, list[str]] = {
     "transactions/resolved": ["/transactions/resolved", "/transactions/resolved?limit=1"],
     "groups/<group>/clients": [*(f"/groups/{group}/clients" for group in MEMBERS), "/groups/late/clients"],
     "groups/<group>/progress": [*(f"/groups/{group}/progress" for group in MEMBERS), "/groups/late/progress"],
+    "reports": ["/reports"],
+    "reports/days/<day>/<report>": [f"/reports/days/{report_days.DAY}/{report}" for report in REPORTS],
+    # Files have a test of their own in tests/api/test_reports.py.
+    "reports/days/<day>/<report>/plots/<plot>": [],
+    "reports/days/<day>/<report>/tables/<table>": [],
+    "reports/runs": ["/reports/runs", "/reports/runs?limit=1"],
+    "reports/runs/<run>": [f"/reports/runs/{report_days.RUN}", f"/reports/runs/{report_days.FAILED_RUN}"],
+    "reports/runs/<run>/log": [f"/reports/runs/{report_days.FAILED_RUN}/log"],
+    "reports/settings": ["/reports/settings"],
     "alerts": ["/alerts", "/alerts?on=true", "/alerts?limit=1&on=false"],
     "alerts/<int:alert_id>": ["/alerts/1"],
     "alert-rules": ["/alert-rules"],
@@ -326,6 +349,8 @@ REFS = ("small", "large", "dead", "replay", "reset", "client", "job")
 def house(request: pytest.FixtureRequest) -> Iterator[FullHouse]:
     """Started once: the clients are at work through all of this file."""
     with full_house(shared_directory(request, "full-house")) as found:
+        report_days.put(found.server.data_dir, groups=("billing", "shipping"))
+        report_days.put_runs(found.server.data_dir)
         yield found
 
 

@@ -11,9 +11,10 @@ import pytest
 from appliance.console.history import codes, series
 from appliance.console.history.file import DAY_MS, FINE_MS, HOUR_MS, NAME, HistoryFile
 from appliance.console.history.recorder import Recorder
-from appliance.engine.clock import FakeClock
+from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.errors import InvalidInput, Unavailable
 from appliance.engine.window.measurements import Measurement
+from tests.support.waiting import wait_for
 
 #: A Monday at midnight, UTC.
 MONDAY = 1_800_000_000_000 // DAY_MS * DAY_MS
@@ -81,6 +82,37 @@ def kept(tmp_path):
     if made.recorder._file is not None:
         made.recorder._file.close()
     series.use(None)
+
+
+class Soon(Clock):
+    """The real clock, set so that the next sample is due in a moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        now = super().wall_ms()
+        self._ahead_ms = FINE_MS - 200 - (now - FINE_MS // 2) % FINE_MS
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._ahead_ms
+
+
+def test_what_is_in_memory_is_written_for_who_asks(tmp_path):
+    broker = Broker()
+    broker.figures[("in_rate", "")] = 5.0
+    recorder = Recorder(tmp_path, broker.measure, Soon())
+    assert not recorder.flush(1), "nobody would write"
+    recorder.start()
+    try:
+        wait_for(lambda: recorder.samples, "a sample")
+        reader = HistoryFile(tmp_path, reading=True)
+        assert reader.all_series() == []
+        assert recorder.flush(10)
+        ((number, name, _),) = reader.all_series()
+        assert name == "in_rate"
+        assert len(reader.rows_of("fine", number, 0, 1 << 40)) == 1
+        reader.close()
+    finally:
+        recorder.stop()
 
 
 def test_figures_come_back_as_four_digits_and_small_counts_as_they_were():

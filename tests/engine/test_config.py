@@ -65,6 +65,11 @@ def test_every_default_parses_back_from_its_own_text(tmp_path):
     config = EngineConfig(data_dir=tmp_path)
     for section in SECTIONS:
         texts = namesrv_properties(config) if section == "namesrv" else broker_properties(config)
+        texts |= {
+            "haListenPort": "0",
+            "haMasterAddress": "",
+            "inSyncReplicas": "0",
+        }  # told as Apache tells them: what they come to
         for upstream, option in options_of(section).items():
             assert parse_option(option, texts[upstream]) == getattr(getattr(config, section), option.name)
 

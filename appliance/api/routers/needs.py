@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 from ninja import Body, Router, Status
 
-from ... import runtime
 from ...console import needs
 from .. import auth
 from ..schemas import MuteIn, MuteOut, NeedKeyOut
@@ -32,7 +31,7 @@ def list_needs(request: HttpRequest) -> Any:
     """What needs attention now, the worst first. muted: the overview does not show it."""
     muted = {one.key for one in needs.active()}
     shown = []
-    for need in runtime.window().overview().needs:
+    for need in needs.everything():
         if _may_see(request, need.kind, need.name):
             key = needs.key_of(need)
             about = {"level": need.level, "kind": need.kind, "name": need.name, "sentence": need.sentence}
@@ -49,7 +48,7 @@ def list_mutes(request: HttpRequest) -> Any:
 @router.post("/needs/mutes", response={201: MuteOut})
 def mute_need(request: HttpRequest, body: Annotated[MuteIn, Body(...)]) -> Any:
     """Do not show a need until then. key: as GET /needs tells it. Muting it again replaces the mute."""
-    need = needs.find(runtime.window().overview().needs, body.key)
+    need = needs.find(needs.everything(), body.key)
     _require_own(request, need.kind, need.name)
     return Status(201, needs.mute(request, need, body.reason, body.until_ms))
 

@@ -217,11 +217,11 @@ def _take(target: dict[str, Any], name: str, kind: str, option: str, value: str 
                 target.setdefault(name, []).append(int(text))
         case "list":
             target.setdefault(name, []).append(text)
-        case "pairs":
-            key, equals, inner = text.partition("=")
-            if not equals:
-                raise StartError(f"{option} needs KEY=VALUE, not {text}.")
-            target.setdefault(name, {})[key] = inner
+        case "pairs" | "int_pairs":
+            key, equals, inner = text.rpartition("=") if kind == "int_pairs" else text.partition("=")
+            if not equals or (kind == "int_pairs" and not (inner.isascii() and inner.isdigit())):
+                raise StartError(f"{option} needs KEY={'NUMBER' if kind == 'int_pairs' else 'VALUE'}, not {text}.")
+            target.setdefault(name, {})[key] = int(inner) if kind == "int_pairs" else inner
         case "time":
             target[name] = int(text) if text.isascii() and text.isdigit() else text
         case _:
@@ -305,7 +305,8 @@ def _place_of(answer: dict[str, Any], waits: str) -> str:
     job = answer.get("job") if waits == "replay" else answer
     if not isinstance(job, dict):
         raise StartError("Nothing was started that could be waited for.")
-    return f"/{'replays' if waits == 'replay' else 'jobs'}/{quote(str(job['id']), safe='')}"
+    below = {"replay": "replays", "report": "reports/runs"}.get(waits, "jobs")
+    return f"/{below}/{quote(str(job['id']), safe='')}"
 
 
 def _wait(command: Command, found: Server, path: str) -> int:
@@ -313,7 +314,8 @@ def _wait(command: Command, found: Server, path: str) -> int:
     said = ""
     while True:
         job = found.ask("GET", path)
-        done, total = job.get("done", job.get("replayed")), job.get("total")
+        far = job.get("progress") or job
+        done, total = far.get("done", far.get("replayed", 0)), far.get("total")
         now = f"{job['state']} {done} of {'?' if total is None else total}"
         if now != said and sys.stderr.isatty():
             print(f"\r{now:<60}", end="", file=sys.stderr, flush=True)

@@ -2,7 +2,7 @@
 
 A field is `name`, `name:type` or `name=option:type`: `name` is the API's, the option is `--name` with dashes unless
 another one is given. Types: text (without one), int, bool (`--x`, `--no-x`), time, list (may be repeated), ints, pairs
-(`--x key=value`).
+(`--x key=value`), int_pairs (`--x key=12`).
 """
 
 from __future__ import annotations
@@ -150,6 +150,21 @@ VERBS = (
          body="reason", fixed="action=roll_back", shape="half", dry_run=True, ask_first=True),
     Verb("transaction resume REF", "POST /transactions/resumes", "Make a discarded transaction an open one.",
          body="reason", fixed="ref={ref}"),
+    # --- reports
+    Verb("report list", "GET /reports", "The days of which there are reports, and which reports."),
+    Verb("report show DAY REPORT", "GET /reports/days/{day}/{report}", "One report: digest, failures, ..."),
+    Verb("report table DAY REPORT TABLE", "GET /reports/days/{day}/{report}/tables/{table}",
+         "One table of a report, as CSV on standard output.", raw=True),
+    Verb("report run", "POST /reports/runs", "Make the reports of a day now: yesterday, today, or YYYY-MM-DD.",
+         body="day", waits="report"),
+    Verb("report runs", "GET /reports/runs", "Runs, newest first.", _PAGE, lists=True,
+         columns="id day state engine started_at_ms ended_at_ms rows error"),
+    Verb("report run-show RUN", "GET /reports/runs/{run}", "One run."),
+    Verb("report cancel RUN", "POST /reports/runs/{run}/cancel", "End a run; the reports that there were stay."),
+    Verb("report settings", "GET /reports/settings", "How reports are made."),
+    Verb("report settings set", "PATCH /reports/settings", "Change how reports are made.",
+         body="on:bool at zone engine master driver_mib:int memory_mib:int timeout_min:int keep_days:int "
+              "limit_minutes:int limits:int_pairs digest_channels=digest_channel:list"),
     # --- users and tokens
     Verb("user list", "GET /users", "Who may sign in.", f"q role state sort {_PAGE}", lists=True,
          columns="username role active topic_pattern group_pattern last_sign_in_at_ms"),

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.http import HttpRequest
 
 from ... import runtime
+from .. import digest_channels
 from ..alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from ..audit import audit
 from ..models import now_ms
@@ -76,7 +77,10 @@ def delete_rule(request: HttpRequest, rule: AlertRule) -> None:
 @transaction.atomic
 def save_channel(request: HttpRequest, form: Any) -> AlertChannel:
     before = channel_facts(form.channel) if form.channel else None
+    old = form.channel.name if form.channel else ""
     channel: AlertChannel = form.save()
+    if old and old != channel.name:
+        digest_channels.follow(old, channel.name)
     action = "alert_channel.change" if before else "alert_channel.create"
     audit(request, action, channel.name, before, channel_facts(channel))
     return channel
@@ -86,6 +90,7 @@ def save_channel(request: HttpRequest, form: Any) -> AlertChannel:
 def delete_channel(request: HttpRequest, channel: AlertChannel) -> None:
     before, name = channel_facts(channel), channel.name
     channel.delete()
+    digest_channels.follow(name, None)
     audit(request, "alert_channel.delete", name, before)
 
 

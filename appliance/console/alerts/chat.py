@@ -29,7 +29,8 @@ MOST_BYTES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to tell. event: fired, resolved, reminder or test. Times: RFC 3339, UTC. text: for people."""
+    """One thing to tell. event: fired, resolved, reminder, test or digest. Times: RFC 3339, UTC. text: for people.
+    figures: of a digest, by name; None for alerts."""
 
     event: str
     alert: int | None
@@ -45,9 +46,14 @@ class Notice:
     title: str
     text: str
     link: str
+    figures: dict[str, int | None] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """What a webhook is sent."""
+        found = asdict(self)
+        if found["figures"] is None:
+            del found["figures"]
+        return found
 
     @property
     def lines(self) -> str:

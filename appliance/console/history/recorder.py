@@ -137,6 +137,9 @@ class Recorder(ServiceThread):
         self._last_id = 0
         self._tidied: int | None = None
         self._wrote_at = 0.0
+        # Somebody waits for what is in memory to be written.
+        self._wanted = False
+        self._written = threading.Event()
         #: Why nothing is written, as SQLite says it; replaced by the thread.
         self.failure: str | None = None
         #: Processor seconds that samples and writes took, and how many samples there were.
@@ -151,10 +154,21 @@ class Recorder(ServiceThread):
             # In the middle of a slot, so that no small step of the clock leaves one out.
             left = (FINE_MS - (now_ms - FINE_MS // 2) % FINE_MS) / 1000
             if self.wait(left):
+                if self._wanted and not self.stopped:
+                    self._write_for_others()
                 continue
             if not self.stopped:
                 self.step()
         self._close()
+
+    def _write_for_others(self) -> None:
+        self._wanted = False
+        try:
+            self.write()
+        except (sqlite3.Error, OSError) as error:
+            self._fail(error)
+        finally:
+            self._written.set()
 
     def step(self) -> None:
         """Take one sample, and write when it is time. A failure is told and tried again."""
@@ -371,6 +385,16 @@ class Recorder(ServiceThread):
             file.put("coarse", day, Span(bytes(taken), bits(zeros)), made)
 
     # --- anyone
+
+    def flush(self, seconds: float) -> bool:
+        """Have the hour under way written now, for another process to read; whether that was tried within so many
+        seconds."""
+        if not self.alive:
+            return False
+        self._written.clear()
+        self._wanted = True
+        self.wakeup()
+        return self._written.wait(seconds)
 
     def series_id(self, name: str, label: str) -> int | None:
         with self.lock:

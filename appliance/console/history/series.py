@@ -74,6 +74,7 @@ METRICS = {
     "group_out_rate": Metric("group", "messages/s"),
     "group_dead_letters": Metric("group", "messages"),
     "group_retries": Metric("group", "messages"),
+    "group_rebalances": Metric("group", ""),
 }
 _WHOSE = {
     "broker": gettext_noop("%(name)s is measured of the broker; name no topic and no group."),

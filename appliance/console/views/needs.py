@@ -12,7 +12,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from ... import runtime
 from ...engine.errors import Conflict, InvalidInput
 from .. import needs as needs_
 from ..forms import Form
@@ -47,14 +46,14 @@ class MuteForm(Form):
 @asks_the_engine
 def needs(request: HttpRequest) -> HttpResponse:
     """All of them one by one, and those that are muted."""
-    return render(request, "needs/list.html", {"board": needs_.board(runtime.window().overview().needs, request.user)})
+    return render(request, "needs/list.html", {"board": needs_.board(needs_.everything(), request.user)})
 
 
 @require_safe
 @asks_the_engine
 def needs_panel(request: HttpRequest) -> HttpResponse:
     """The overview's part, for the script that follows the live stream."""
-    found = needs_.board(runtime.window().overview().needs, request.user)
+    found = needs_.board(needs_.everything(), request.user)
     return render(request, "needs/_panel.html", {"board": found})
 
 
@@ -62,7 +61,7 @@ def needs_panel(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def need_mute(request: HttpRequest) -> HttpResponse:
     """One need: what it says, for how long it is not told, and why."""
-    need = needs_.find(runtime.window().overview().needs, request.GET.get("key", ""))
+    need = needs_.find(needs_.everything(), request.GET.get("key", ""))
     form = MuteForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:

@@ -19,6 +19,8 @@ from .. import needs
 from ..history import charts
 from ..live_feed import live_feed
 from ..models import now_ms
+from ..reports.needs import report_needs
+from .reports import newest_digest
 from .window import refusal_text
 
 HISTORY_S = 600
@@ -53,7 +55,8 @@ def overview(request: HttpRequest) -> HttpResponse:
     context |= {
         "shown": shown,
         "disk_is_full": shown.disk_full_at_ms is not None and shown.disk_full_at_ms <= now_ms(),
-        "board": needs.board(shown.needs, request.user),
+        "board": needs.board([*shown.needs, *report_needs()], request.user),
+        "digest": newest_digest(request),
         "sparks": {name: charts.spark(name, "", now_ms(), css=css) for name, css in _SPARKS.items()},
         "group_sparks": [
             (row, charts.spark("group_lag_ms", row.group, now_ms(), width=96, height=22)) for row in shown.behind

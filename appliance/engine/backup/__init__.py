@@ -9,7 +9,8 @@ What is copied, and in which order, so that nothing in a copy is ever ahead of i
     5  the log up to that end
 
 Queues, the key index, block checksums and the recovery position are left out: they are made again from the log when the
-restored directory is first started. Results of jobs and earlier backups are left out, too.
+restored directory is first started. Results of jobs, earlier backups and what runs of the reports left are left out,
+too; the reports and their facts are in.
 """
 
 from .archive import BackupError, Damaged

@@ -25,6 +25,8 @@ from .manifest import FORMAT, Entry, Manifest, encode, sealed
 _STORE_LEFT_OUT = {"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort",
                    "lock", "timerwheel", "timerlog"}  # fmt: skip
 _OWN_LEFT_OUT = {"recovery-position", "index-position", "blocks", "jobs", "backups", "lock"}
+#: What runs of the reports were given and left; the reports, and the facts that cannot be counted again, are kept.
+_REPORTS_LEFT_OUT = {"runs", "scratch"}
 _OWN_LEFT_OUT_PATTERN = re.compile(r"queue-ledger-|.*\.tmp\Z|.*\.damaged\Z|.*\.sqlite3-(wal|shm|journal)\Z|\.")
 #: Ahead of the log these do no harm, and behind it messages would have no topic.
 _AFTER_THE_END = re.compile(
@@ -180,6 +182,10 @@ def _small_files(store_dir: Path, own_dir: Path) -> Iterator[tuple[str, Path]]:
             if here == root:
                 directories[:] = [one for one in directories if one not in left_out]
                 names = [one for one in names if one not in left_out]
+            elif here == own_dir / "reports":
+                directories[:] = [one for one in directories if one not in _REPORTS_LEFT_OUT]
+            elif here.parent == own_dir / "reports":  # what is on its way
+                directories[:] = [one for one in directories if not one.startswith(".")]
             for name in names:
                 path = here / name
                 if _OWN_LEFT_OUT_PATTERN.match(name) or path.is_symlink() or not path.is_file():

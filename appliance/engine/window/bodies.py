@@ -2,20 +2,16 @@
 
 PURE but for the lazy import of two optional packages. A body is hostile: it may be a decompression bomb, JSON that
 grows when it is indented, or text full of control characters; each step has a bound of its own.
-Compression by the sys flag: bit 0 says that there is any, bits 8 to 10 which (RocketMQ 5.x `CompressionType`: 1 LZ4
-frame, 2 ZSTD, 3 zlib; 0 is what 4.x clients write, zlib).
 """
 
 from __future__ import annotations
 
 import base64
 import codecs
-import zlib
-from collections.abc import Callable
 
 import msgspec
 
-from ..protocol.record import SYS_COMPRESSED
+from ..protocol.compression import DECODERS, PACKAGES, Undecodable, compression_of, decompress
 from .message_snapshots import BodyView
 from .sentences import Sentence, say
 
@@ -26,26 +22,11 @@ JSON_LIMIT_BYTES = 256 << 10
 JSON_SHOWN_BYTES = 2 << 20
 #: A hex dump shows this much; it takes five times as many characters.
 HEX_LIMIT_BYTES = 16 << 10
-#: Zstandard frames may ask for windows of gigabytes; 8 MiB is what its specification tells decoders to support.
-ZSTD_WINDOW_BYTES = 8 << 20
 
-_COMPRESSION = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
-_PACKAGES = {"lz4": "lz4", "zstd": "zstandard"}
 _GZIP = b"\x1f\x8b\x08"
 _OTHER_THAN_BRACKETS = bytes(set(range(256)) - set(b"[]{},"))
 #: Control characters that text may hold: tab, line feed, form feed, carriage return, escape.
 _NO_TEXT = bytes(set(range(32)) - {9, 10, 12, 13, 27}) + b"\x7f"
-
-
-class _Undecodable(Exception):
-    """The bytes are not what they were taken for."""
-
-
-def compression_of(sys_flag: int) -> str | None:
-    """ "zlib", "lz4", "zstd" or "unknown" by a message's sys flag; None when its body is not compressed."""
-    if not sys_flag & SYS_COMPRESSED:
-        return None
-    return _COMPRESSION.get(sys_flag >> 8 & 7, "unknown")
 
 
 def view_body(body: bytes, sys_flag: int, max_bytes: int) -> BodyView:
@@ -93,10 +74,10 @@ def glance_at(body: bytes, sys_flag: int, most_chars: int) -> tuple[str, bool, b
     most_bytes = most_chars * 4
     data, more = body[:most_bytes], len(body) > most_bytes
     kind = compression_of(sys_flag)
-    if kind in _DECODERS:
+    if kind in DECODERS:
         try:
-            data = _DECODERS[kind](body, most_bytes + 1)
-        except (ImportError, _Undecodable):
+            data = DECODERS[kind](body, most_bytes + 1)
+        except (ImportError, Undecodable):
             data = body[: most_bytes + 1]
         data, more = data[:most_bytes], len(data) > most_bytes
     text = _text_of(data, more)
@@ -124,19 +105,19 @@ def _decode(
     named = compression_of(sys_flag)
     if named is not None:
         try:
-            data, more = _decompress(named, body, limit)
+            data, more = decompress(named, body, limit)
             layers.append(named)
         except ImportError:
-            notes.append(say("library_missing", kind=named, package=_PACKAGES[named]))
+            notes.append(say("library_missing", kind=named, package=PACKAGES[named]))
             return body, layers, False
-        except _Undecodable as error:
+        except Undecodable as error:
             notes.append(say("bad_compression", kind=named, reason=str(error)))
     found = _looks_like(data)
     if found is not None and not more:
         try:
-            data, more = _decompress(found, data, limit)
+            data, more = decompress(found, data, limit)
             layers.append(found)
-        except _Undecodable as error:
+        except Undecodable as error:
             if found == "gzip":
                 notes.append(say("bad_compression", kind=found, reason=str(error)))
     return data, layers, more
@@ -145,10 +126,10 @@ def _decode(
 def decompressed(body: bytes, kind: str) -> tuple[bytes, str | None]:
     """(the body without its compression, None), or (the body as it is, why it does not decompress)."""
     try:
-        data, more = _decompress(kind, body)
+        data, more = decompress(kind, body, DECODE_LIMIT_BYTES)
     except ImportError:
-        return body, f"the package {_PACKAGES[kind]} is not installed"
-    except _Undecodable as error:
+        return body, f"the package {PACKAGES[kind]} is not installed"
+    except Undecodable as error:
         return body, str(error)
     return (body, f"it is more than {DECODE_LIMIT_BYTES} bytes") if more else (data, None)
 
@@ -160,64 +141,6 @@ def _looks_like(data: bytes) -> str | None:
     if len(data) > 8 and data[0] == 0x78 and int.from_bytes(data[:2], "big") % 31 == 0 and not data[1] & 0x20:
         return "zlib"
     return None
-
-
-def _decompress(kind: str, data: bytes, limit: int = DECODE_LIMIT_BYTES) -> tuple[bytes, bool]:
-    """(at most `limit` bytes, whether there is more). Raises _Undecodable, ImportError."""
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        raise _Undecodable("its type is not known")
-    found = decoder(data, limit + 1)
-    return found[:limit], len(found) > limit
-
-
-def _inflate(data: bytes, limit: int, window_bits: int = zlib.MAX_WBITS) -> bytes:
-    decoder = zlib.decompressobj(window_bits)
-    try:
-        found = decoder.decompress(data, limit)
-    except zlib.error as error:
-        raise _Undecodable(str(error)) from None
-    if not decoder.eof and len(found) < limit:
-        raise _Undecodable("it ends too early")
-    return found
-
-
-def _gunzip(data: bytes, limit: int) -> bytes:
-    return _inflate(data, limit, zlib.MAX_WBITS | 16)
-
-
-def _unlz4(data: bytes, limit: int) -> bytes:
-    import lz4.frame
-
-    decoder = lz4.frame.LZ4FrameDecompressor()
-    try:
-        found = bytes(decoder.decompress(data, limit))
-    except (RuntimeError, ValueError) as error:
-        raise _Undecodable(str(error)) from None
-    if not decoder.eof and len(found) < limit:
-        raise _Undecodable("it ends too early")
-    return found
-
-
-def _unzstd(data: bytes, limit: int) -> bytes:
-    import zstandard
-
-    try:
-        with zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES).stream_reader(data) as reader:
-            found = reader.read(limit)
-    except zstandard.ZstdError as error:
-        raise _Undecodable(str(error)) from None
-    if not found and data:
-        raise _Undecodable("it ends too early")
-    return bytes(found)
-
-
-_DECODERS: dict[str, Callable[[bytes, int], bytes]] = {
-    "zlib": _inflate,
-    "gzip": _gunzip,
-    "lz4": _unlz4,
-    "zstd": _unzstd,
-}
 
 
 # --- recognising

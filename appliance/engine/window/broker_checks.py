@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ..broker.registration import Registration
+from ..replication.follower import FollowerStatus
 from ..store import findings
 from ..store.findings import Finding
 from ..store.message_store import MessageStore
@@ -62,9 +63,10 @@ class BrokerChecks:
         replays: Failing,
         transactions: Failing,
         transaction_records: TransactionRecording,
+        follower: Callable[[], FollowerStatus] | None,
     ) -> None:
         """tables: by the name that the sentence calls them. delayed: who delivers messages that wait. replays: who
-        keeps replay jobs. transactions: who asks how they end."""
+        keeps replay jobs. transactions: who asks how they end. follower: of a slave, None on a master."""
         # Constant after construction.
         self._store = store
         self._tables = tables
@@ -76,6 +78,7 @@ class BrokerChecks:
         self._delayed = delayed
         self._transactions = transactions
         self._transaction_records = transaction_records
+        self._follower = follower
         # (time and size of the file, what it holds); replaced, never changed.
         self._findings_read: tuple[tuple[int, int], list[Finding]] = ((0, 0), [])
 
@@ -111,8 +114,21 @@ class BrokerChecks:
             self._cleaning(),
             self._recording(),
             self._findings(),
+            *self._replication(),
             *self._name_servers(),
         ]
+
+    def _replication(self) -> list[s.Check]:
+        """Whether a slave follows, and a sync master's slaves do; nothing where there is neither."""
+        behind = self._store.log.refused_by("slaves")
+        if behind is not None:
+            return [s.Check("replication", "failed", say("slaves_behind", reason=behind))]
+        if self._follower is None:
+            return []
+        status = self._follower()
+        if status.why_not or not status.following:
+            return [s.Check("replication", "failed", say("slave_alone", reason=status.why_not or "not connected"))]
+        return [s.Check("replication", "ok", say("slave_follows", address=status.following))]
 
     def _delays(self) -> s.Check:
         """Whether delayed messages come when they are due."""
@@ -202,7 +218,7 @@ class BrokerChecks:
         disk = disk_figures(config.store_dir)
         if disk.used_percent is None or disk.free_bytes is None:
             return s.Check("disk", "failed", say("disk_unreadable", reason=disk.failure or "no figures"))
-        if self._store.log.refused is not None:
+        if self._store.log.refused_by("disk") is not None:
             stage = self._store.cleaner.status.stages.refuse * 100
             full = say("disk_full", used_percent=disk.used_percent, limit_percent=stage)
             return s.Check("disk", "failed", full)

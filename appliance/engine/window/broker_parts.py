@@ -42,6 +42,7 @@ from .offset_commands import OffsetCommands
 from .options import OptionCommands, Options
 from .overview import OverviewView, Standing
 from .replay_jobs import ReplayCommands
+from .report_inputs import ReportInputsView
 from .retention import RetentionPart
 from .search import SearchViews
 from .sending import TestSender
@@ -63,6 +64,7 @@ from .waiting_timers import WaitingTimers
 class BrokerParts:
     """What EngineAdmin asks, part by part. No part is handed this."""
 
+    is_slave: bool
     sampler: Sampler
     charts: Charts
     measurements: Measurements
@@ -93,6 +95,7 @@ class BrokerParts:
     retention: RetentionPart
     tails: Tails
     backups: Backups
+    report_inputs: ReportInputsView
     metrics: Callable[[], dict[str, float]]
     upstream_metrics: UpstreamMetrics
     system: Callable[[], SystemInfo]
@@ -175,6 +178,7 @@ def build(
         )
 
     parts = BrokerParts(
+        is_slave=broker.follower is not None,
         sampler=sampler,
         charts=Charts(sampler, topics),
         measurements=Measurements(
@@ -189,6 +193,7 @@ def build(
             lambda: broker.open_halves.count,
             broker.deliver_delayed,
             broker.deliver_timers,
+            broker.clients.rebalances.copy,
         ),
         live=live,
         overview=OverviewView(traffic, standing, disk, system, store, topics, groups),
@@ -254,6 +259,7 @@ def build(
         ),
         tails=Tails(store, topics, sampler.index),
         backups=Backups(store),
+        report_inputs=ReportInputsView(store, topics, groups, lag, options),
         metrics=metrics,
         upstream_metrics=UpstreamMetrics(
             partial(_names, broker, options, system),
@@ -324,6 +330,7 @@ def _checks(broker: Broker, options: Options) -> BrokerChecks:
         broker.replays,
         broker.check_transactions,
         broker.transaction_records,
+        (lambda slave: lambda: slave.follower.status)(broker.follower) if broker.follower is not None else None,
     )
 
 

@@ -17,19 +17,19 @@ from . import asking_snapshots as asking
 from . import diagnosis_snapshots as diagnosis
 from . import message_snapshots as m
 from . import snapshots as s
-from .backup_window import BackupWindow
 from .bodies import view_body
 from .measurements import Measurement
 from .message_draft import draft_of
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
+from .report_window import ReportWindow
 from .retention import Retention
 from .sentences import say
 from .tail import Tail, Wanted
 from .topic_views import route_of, settings_of
 
 
-class EngineAdmin(BackupWindow):
+class EngineAdmin(ReportWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers
@@ -120,7 +120,7 @@ class EngineAdmin(BackupWindow):
         changes. InvalidInput (field), Conflict when there is one, Unavailable; Blocked without `force` when there are
         more write queues than read queues: nobody could read what is sent to the others.
         """
-        return self._running().topic_commands.create(name, settings, force, dry_run, by)
+        return self._changing().topic_commands.create(name, settings, force, dry_run, by)
 
     def edit_topic(
         self,
@@ -134,7 +134,7 @@ class EngineAdmin(BackupWindow):
     ) -> s.Change:
         """Change the settings that are given and not None. As create_topic; also NotFound, Conflict (`revision` is not
         the present one), Blocked when messages would become unreadable and `force` is not given."""
-        return self._running().topic_commands.edit(name, revision, settings, force, dry_run, by)
+        return self._changing().topic_commands.edit(name, revision, settings, force, dry_run, by)
 
     def delete_topic(
         self, name: str, *, revision: str | None = None, force: bool = False, dry_run: bool = False, by: str = ""
@@ -144,7 +144,7 @@ class EngineAdmin(BackupWindow):
         Blocked without `force` when a group has unread messages of it or clients of a consuming group are connected.
         NotFound, Conflict (revision), InvalidInput for a system topic.
         """
-        return self._running().topic_commands.delete(name, revision, force, dry_run, by)
+        return self._changing().topic_commands.delete(name, revision, force, dry_run, by)
 
     # --- groups
 
@@ -200,13 +200,13 @@ class EngineAdmin(BackupWindow):
         settings: those of `group_setting_list`, with their defaults: consume_enable, consume_broadcast_enable,
         consume_message_orderly, retry_queue_nums, retry_max_times.
         """
-        return self._running().group_commands.create(name, settings, dry_run, by)
+        return self._changing().group_commands.create(name, settings, dry_run, by)
 
     def edit_group(
         self, name: str, *, revision: str | None = None, dry_run: bool = False, by: str = "", **settings: Any
     ) -> s.Change:
         """Change the settings that are given and not None. NotFound, Conflict (revision), InvalidInput."""
-        return self._running().group_commands.edit(name, revision, settings, dry_run, by)
+        return self._changing().group_commands.edit(name, revision, settings, dry_run, by)
 
     def delete_group(
         self,
@@ -222,7 +222,7 @@ class EngineAdmin(BackupWindow):
 
         Blocked without `force` when it has unread messages or connected clients. NotFound, Conflict (revision).
         """
-        return self._running().group_commands.delete(name, revision, offsets, force, dry_run, by)
+        return self._changing().group_commands.delete(name, revision, offsets, force, dry_run, by)
 
     def diagnosis(self, name: str) -> diagnosis.Diagnosis:
         """What is wrong with a group as far as the broker's own records tell, each finding with its numbers.
@@ -277,7 +277,7 @@ class EngineAdmin(BackupWindow):
         NotFound (group, topic, queue), InvalidInput (to: outside of the queue; group: it consumes by broadcast),
         Unavailable (a queue's files are being rebuilt), Conflict.
         """
-        return self._running().offset_commands.reset(group, topic, to, queue_id, revision, dry_run, by)
+        return self._changing().offset_commands.reset(group, topic, to, queue_id, revision, dry_run, by)
 
     def clone_offsets(
         self,
@@ -292,7 +292,7 @@ class EngineAdmin(BackupWindow):
     ) -> OffsetReset:
         """Have `target` go on where `source` is, in a topic or in all that it has offsets of. As `reset_offsets`. new:
         a preview for a group that is still to be made."""
-        return self._running().offset_commands.clone(source, target, topic, revision, dry_run, new, by)
+        return self._changing().offset_commands.clone(source, target, topic, revision, dry_run, new, by)
 
     def offset_resets(self, group: str) -> tuple[OffsetReset, ...]:
         """What was done to a group's offsets in the last 24 h, over the wire, too; the newest first. NotFound."""
@@ -312,7 +312,7 @@ class EngineAdmin(BackupWindow):
         had no offset has none again, unless somebody has gone on from there. NotFound (reset; also after 24 h),
         Conflict (taken back before; none of its queues is there any more; revision), InvalidInput as `reset_offsets`.
         """
-        return self._running().offset_commands.undo(reset_id, revision, dry_run, by)
+        return self._changing().offset_commands.undo(reset_id, revision, dry_run, by)
 
     # --- clients
 
@@ -465,7 +465,7 @@ class EngineAdmin(BackupWindow):
         InvalidInput, Unavailable when the log is read-only, too many are under way, or the time is over (it may have
         been stored then).
         """
-        return self._running().sender.send(
+        return self._changing().sender.send(
             topic,
             body,
             tags,

@@ -107,7 +107,7 @@ class LettersWindow(TransactionsWindow):
         letters stay where they are. dry_run: only look, for two seconds at most. by: who asked. NotFound (group,
         topic), InvalidInput (field), Conflict (a job of this group is not finished), Unavailable.
         """
-        return self._running().replays.start(
+        return self._changing().replays.start(
             group, target, topic, from_ms, to_ms, offsets, filter_of(wanted), rate, max_replays, dry_run, by
         )
 
@@ -128,12 +128,12 @@ class LettersWindow(TransactionsWindow):
 
     def pause_replay(self, job: str, *, by: str = "") -> r.ReplayJob:
         """Stop sending; when this returns, nothing is sent any more. NotFound, Conflict (it is not running)."""
-        return self._running().replays.pause(job, by)
+        return self._changing().replays.pause(job, by)
 
     def resume_replay(self, job: str, *, by: str = "") -> r.ReplayJob:
         """Have a paused job go on. NotFound, Conflict (it is not paused), Unavailable (its journal)."""
-        return self._running().replays.resume(job, by)
+        return self._changing().replays.resume(job, by)
 
     def cancel_replay(self, job: str, *, by: str = "") -> r.ReplayJob:
         """End a job for good; what was sent stays sent. NotFound, Conflict (it has ended)."""
-        return self._running().replays.cancel(job, by)
+        return self._changing().replays.cancel(job, by)

@@ -49,7 +49,9 @@ class Measurements:
         open_halves: Callable[[], int],
         delayed: DeliverDelayed,
         timers: DeliverTimers,
+        rebalances: Callable[[], dict[str, int]],
     ) -> None:
+        """rebalances: group -> how often its members were told to share out its queues again; a copy."""
         # Constant after construction.
         self._sampler = sampler
         self._lag = lag
@@ -62,9 +64,11 @@ class Measurements:
         self._open_halves = open_halves
         self._delayed = delayed
         self._timers = timers
+        self._rebalances = rebalances
         # Owned by who asks. Of its own: what moves all the time would fill the other one, 10 MB of it.
         self._passing = Measures(PASSING_FACTS)
         self._syncs = (0, 0.0)
+        self._rebalanced: dict[str, int] | None = None
 
     def take(self, seconds: int) -> Iterator[list[Measurement]]:
         """Everything, in lists of some; rates are of the last `seconds`. Between them the caller may rest."""
@@ -73,6 +77,8 @@ class Measurements:
         letters = retries = 0
         slowest: int | None = None
         rates = self._out_rates(seconds, 1)
+        told, before = self._rebalances(), self._rebalanced
+        self._rebalanced = told
         names = sorted({config.group_name for config in self._groups.all()} | progress.online.keys())
         names = [name for name in names if not is_system_group(name)]
         with QueueReader(self._store) as reader:
@@ -88,6 +94,7 @@ class Measurements:
                         Measurement("group_out_rate", name, None if rates is None else rates.get(name, 0.0)),
                         Measurement("group_dead_letters", name, own_letters),
                         Measurement("group_retries", name, own_retries),
+                        Measurement("group_rebalances", name, _grown(told, before, name)),
                     ]
                     lag += backlog.lag or 0
                     letters += own_letters
@@ -165,3 +172,11 @@ class Measurements:
         before, self._syncs = self._syncs, (count, seconds)
         syncs = count - before[0]
         return (seconds - before[1]) * 1000 / syncs if syncs else None
+
+
+def _grown(now: dict[str, int], before: dict[str, int] | None, name: str) -> int | None:
+    """What a count has grown by since the last question; None at the first one. Counting may have begun anew."""
+    if before is None:
+        return None
+    count, known = now.get(name, 0), before.get(name, 0)
+    return count - known if count >= known else count

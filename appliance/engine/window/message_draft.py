@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ..protocol.compression import compression_of
 from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..protocol.properties import KEYS, REAL_TOPIC, RETRY_TOPIC, SHARDING_KEY, TAGS, decode_properties
 from ..protocol.record import Record
-from .bodies import compression_of, decompressed
+from .bodies import decompressed
 from .message_snapshots import MessageDraft
 from .sending import may_be_set
 

@@ -15,11 +15,11 @@ from ..broker.group_config import SubscriptionGroupConfig
 from ..broker.replay.provenance import REPLAYED
 from ..broker.topic_config import TopicConfig
 from ..broker.transactions.half import checks_of
+from ..protocol.compression import compression_of
 from ..protocol.properties import PRODUCER_GROUP, decode_properties
 from ..protocol.record import SYS_COMMIT, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_MASK, Record, body_crc
 from ..store.dispatch import properties_tag_code
 from . import message_snapshots as m
-from .bodies import compression_of
 from .lag import LagSnapshot
 from .message_copies import Copies, Copy, MessageCopies
 from .message_groups import Evidence, Pulled, groups_of, states_of

@@ -19,6 +19,7 @@ from ..broker.topics import TopicConfigManager
 from ..cursors import decode_cursor, encode_cursor
 from ..errors import InvalidInput, NotFound
 from ..filter.query import Query
+from ..protocol.compression import compression_of
 from ..protocol.message_id import decode_offset_id, encode_host, encode_offset_id
 from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties, find_property
@@ -27,7 +28,7 @@ from ..store.index.index_query import IndexQuery
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from . import message_snapshots as m
-from .bodies import compression_of, decompressed
+from .bodies import decompressed
 from .lag import LagSnapshot
 from .measures import Pace
 from .message_looks import BATCH, PAGE_BYTES, MessageLook, Step, batches, query_of

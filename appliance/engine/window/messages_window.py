@@ -92,4 +92,4 @@ class MessagesWindow(LettersWindow):
         named. dry_run: only checks. NotFound (topic), InvalidInput (topic), Unavailable: some of them may have been
         stored then; `messages(since=...)` tells.
         """
-        return self._running().imports.send(topic, items, dry_run, timeout_s, by)
+        return self._changing().imports.send(topic, items, dry_run, timeout_s, by)

@@ -78,6 +78,13 @@ class ProcessWindow:
             raise Unavailable(say("no_broker"))
         return parts
 
+    def _changing(self) -> BrokerParts:
+        """For what changes something: on a slave it would be undone at the next look at the master, or never done."""
+        parts = self._running()
+        if parts.is_slave:
+            raise Unavailable(say("slave_changes"))
+        return parts
+
     def metrics(self) -> dict[str, float]:
         """Plain numbers by name; names, with labels, are what /metrics shows behind `rocketbox_`. Totals count from the
         start."""

@@ -86,7 +86,7 @@ class RetentionPart:
             force_share=status.stages.force,
             refuse_share=status.stages.refuse,
             used_share=status.used_share,
-            refusing=log.refused,
+            refusing=log.refused_by("disk"),
             failure=status.failure,
             clock_ahead_ms=status.clock_ahead_ms,
             log_begin=log.min_offset,

@@ -38,6 +38,11 @@ from .sentences import say
 
 logger = logging.getLogger(__name__)
 
+#: What a client calls it when a message was stored, but not as far as was asked for.
+_STATUS = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
+}
 #: A tag with a bar in it could not be subscribed to.
 NOT_IN_TAGS = ("|", " ")
 #: What the broker or the clients mean something by; messages with these are not what this page sends.
@@ -143,7 +148,7 @@ class TestSender:
             by,
         )
         return SentMessage(
-            status="SEND_OK" if outcome.code == ResponseCode.SUCCESS else "FLUSH_DISK_TIMEOUT",
+            status=_STATUS.get(outcome.code, "SEND_OK"),
             topic=place.topic,
             queue_id=outcome.queue_id,
             queue_offset=outcome.queue_offset,

@@ -100,7 +100,7 @@ class TransactionsWindow(WaitingWindow):
         """
         wanted = Wanted(topic, group, key)
         named = [one if isinstance(one, t.HalfPlace) else t.HalfPlace(*one) for one in places]
-        return self._running().transaction_commands.act(action, named, wanted, reason, limit, dry_run, by)
+        return self._changing().transaction_commands.act(action, named, wanted, reason, limit, dry_run, by)
 
     def resume_transaction(self, ref: str, *, reason: str, by: str = "") -> t.ResumedTransaction:
         """Have the producers of a discarded transaction asked again, from the beginning: a half message like it is
@@ -109,4 +109,4 @@ class TransactionsWindow(WaitingWindow):
         ref: of the message in TRANS_CHECK_MAX_TIME_TOPIC, as for `message`. NotFound, InvalidInput (it is none),
         Conflict (it was resumed before), Unavailable (nothing can be stored now).
         """
-        return self._running().transaction_commands.resume(ref, reason, by)
+        return self._changing().transaction_commands.resume(ref, reason, by)

@@ -118,7 +118,7 @@ class WaitingWindow(ProcessWindow):
         Apache's broker takes the directory over, messages of levels that were handled early and are not due yet are
         delivered by it once more; those with a time of their own are not.
         """
-        parts = self._running()
+        parts = self._changing()
         wanted: Wanted | None = None
         asked = (group, topic, level, from_ms, to_ms, retries)
         if any(one is not None for one in asked):

@@ -1,5 +1,7 @@
 """Alerts as people use them: channels keep their secrets, rules are tried and saved, silences end."""
 
+import json
+
 import pytest
 from django.utils.html import escape
 
@@ -184,3 +186,20 @@ def test_the_page_with_many_alerts_asks_few_questions(operator, django_assert_ma
     page = html(operator.get("/alerts/"))
     assert page.count("minutes behind") == 50
     assert "?page=2" in page
+
+
+def test_the_digest_follows_a_channel_to_its_new_name_and_no_further_than_its_end(admin):
+    for name in ("ops", "night"):
+        AlertChannel.objects.create(name=name, kind="webhook", address="https://one.example/")
+    settings = "/api/v1/reports/settings"
+
+    def change(**values):
+        return admin.patch(settings, json.dumps(values), content_type="application/json")
+
+    assert change(digest_channels=["ops", "night"]).status_code == 200
+    renamed = {"name": "day", "kind": "webhook", "language": "en", "address": "", "secret": ""}
+    assert admin.post(f"/alerts/channels/{AlertChannel.objects.get(name='ops').pk}/", renamed).status_code == 302
+    assert admin.get(settings).json()["digest_channels"] == ["day", "night"]
+    assert admin.post(f"/alerts/channels/{AlertChannel.objects.get(name='night').pk}/delete/").status_code == 302
+    assert admin.get(settings).json()["digest_channels"] == ["day"]
+    assert change(keep_days=9).status_code == 200, "what is gone hinders no other setting"

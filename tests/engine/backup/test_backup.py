@@ -453,3 +453,17 @@ def test_a_database_is_copied_at_one_moment(running: RunningEngine, tmp_path: Pa
     count, last = copy.execute("SELECT COUNT(*), MAX(one) FROM pairs").fetchone()
     assert count == last + 1 > 0
     assert not [one.name for one in made.manifest.files if one.name.endswith(("-wal", "-shm"))]
+
+
+def test_reports_and_their_facts_are_in_and_what_runs_left_is_not(running: RunningEngine, tmp_path: Path):
+    reports = tmp_path / "data" / "rocketbox" / "reports"
+    kept = ["days/2026-01-01/digest.json", "facts/traffic/day=2026-01-01/facts.parquet", "facts/plain/x.jsonl.gz"]
+    left_out = ["runs/20260101-000000-0000abcd/log", "scratch/x/tmp/y", "facts/.writing/z", "days/.2026-01-01.x/q"]
+    for name in (*kept, *left_out):
+        path = reports / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    target = tmp_path / "backup"
+    running.window.make_backup(target)
+    found = {str(path.relative_to(target)) for path in (target / "rocketbox" / "reports").rglob("*") if path.is_file()}
+    assert found == {f"rocketbox/reports/{name}" for name in kept}

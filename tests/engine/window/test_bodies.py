@@ -69,7 +69,7 @@ def test_without_the_library_the_body_says_which_is_missing(monkeypatch):
     def missing(data, limit):
         raise ImportError("lz4")
 
-    monkeypatch.setitem(bodies._DECODERS, "lz4", missing)
+    monkeypatch.setitem(bodies.DECODERS, "lz4", missing)
     view = view_body(b"\x04\x22\x4d\x18", LZ4, 100)
     assert next(str(note) for note in view.notes) == (
         "The body is lz4; the Python package lz4 that reads it is not installed."

@@ -1,0 +1,178 @@
+"""Reports: the days, each report as data, plot and CSV, runs, and settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Path, Router
+
+from ...console import reports
+from ...console.reports import drawing, words
+from ...console.views.report_settings import SettingsForm, initial_of
+from ...console.views.reports import day_of, next_at_ms, table_csv
+from ...engine.errors import NotFound, Unavailable
+from .. import auth
+from ..errors import Refused
+from ..idempotency import once
+from ..job_answers import IdempotencyKey
+from ..paging import Cursor, Limit, page_number, rows_page
+from ..report_schemas import (
+    ReportDaysOut,
+    ReportLogOut,
+    ReportOut,
+    ReportRunIn,
+    ReportRunOut,
+    ReportRunPage,
+    ReportSettingsIn,
+    ReportSettingsOut,
+)
+from ..schemas import MEDIA_TYPE
+
+router = Router(tags=["reports"])
+
+Day = Annotated[str, Path(..., max_length=10, description="YYYY-MM-DD, of GET /reports.")]
+Report = Annotated[str, Path(..., max_length=64, description="One of GET /reports, as digest.")]
+Key = Annotated[str, Path(..., max_length=64, description="Its key in the report.")]
+Run = Annotated[str, Path(..., max_length=64)]
+
+
+@router.get("/reports", response=ReportDaysOut)
+def list_reports(request: HttpRequest) -> Any:
+    """The days of which there are reports, newest first."""
+    auth.require_all_names(request)
+    return {
+        "days": reports.days(),
+        "reports": list(words.REPORTS),
+        "next_at_ms": next_at_ms(reports.settings()),
+        "missing": [str(one) for one in reports.what_is_missing()],
+    }
+
+
+@router.get("/reports/days/{day}/{report}", response=ReportOut)
+def report(request: HttpRequest, day: Day, report: Report) -> Any:
+    """One report as data."""
+    auth.require_all_names(request)
+    try:
+        return ReportOut.model_validate(_document(day, report))
+    except ValueError as error:
+        raise Unavailable(f"The file of this report is damaged: {str(error).splitlines()[0]}.") from None
+
+
+@router.get(
+    "/reports/days/{day}/{report}/plots/{plot}", response={200: bytes}, openapi_extra={MEDIA_TYPE: "image/svg+xml"}
+)
+def report_plot(request: HttpRequest, day: Day, report: Report, plot: Key) -> HttpResponse:
+    """One plot of a report, as SVG; its colours are classes, for a style sheet of your own."""
+    auth.require_all_names(request)
+    found = next((one for one in _document(day, report)["plots"] if one["key"] == plot), None)
+    data = reports.svg(day, str(found["svg"])) if found is not None else None
+    if data is None:
+        raise NotFound("plot", plot)
+    try:
+        response = HttpResponse(drawing.file(data), content_type="image/svg+xml")
+    except drawing.NoDrawing as error:
+        raise Unavailable(f"The file of this plot is damaged: {error}.") from None
+    response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    return response
+
+
+@router.get(
+    "/reports/days/{day}/{report}/tables/{table}", response={200: bytes}, openapi_extra={MEDIA_TYPE: "text/csv"}
+)
+def report_table(request: HttpRequest, day: Day, report: Report, table: Key) -> HttpResponse:
+    """One table of a report, as CSV."""
+    auth.require_all_names(request)
+    return table_csv(_document(day, report), table)
+
+
+@router.get("/reports/runs", response=ReportRunPage)
+def list_report_runs(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
+    """Runs that are kept, newest first."""
+    auth.require_all_names(request)
+    question = ("report-runs", limit)
+    found = rows_page(reports.runs(), page_number(cursor, question), limit, question)
+    return {**found, "items": [_run_out(one) for one in found["items"]]}
+
+
+@router.post("/reports/runs", response={202: ReportRunOut})
+def start_report_run(request: HttpRequest, body: ReportRunIn, idempotency_key: IdempotencyKey) -> HttpResponse:
+    """Make the reports of a day now. 202 with the run's place; 409 while another one runs."""
+    auth.require_all_names(request)
+    day = day_of(body.day)
+    act = lambda: ReportRunOut.model_validate(_run_out(reports.start(request, day)))  # noqa: E731
+    return once(request, idempotency_key, 202, act, place=lambda made: f"/api/v1/reports/runs/{made.id}")
+
+
+@router.get("/reports/runs/{run}", response=ReportRunOut)
+def report_run(request: HttpRequest, run: Run) -> Any:
+    """One run as it is now."""
+    auth.require_all_names(request)
+    return _run_out(reports.run(run))
+
+
+@router.get("/reports/runs/{run}/log", response=ReportLogOut)
+def report_run_log(request: HttpRequest, run: Run) -> Any:
+    """The end of what a run said."""
+    auth.require_all_names(request)
+    return {"text": reports.log_tail(reports.run(run).id)}
+
+
+@router.post("/reports/runs/{run}/cancel", response=ReportRunOut)
+def cancel_report_run(request: HttpRequest, run: Run) -> Any:
+    """End it now; the reports that there were stay. 409 when it has ended already."""
+    auth.require_all_names(request)
+    reports.cancel(request, run)
+    return _run_out(reports.run(run))
+
+
+@router.get("/reports/settings", response=ReportSettingsOut)
+def report_settings(request: HttpRequest) -> Any:
+    """How reports are made."""
+    auth.require_all_names(request)
+    return reports.settings()
+
+
+@router.patch("/reports/settings", response=ReportSettingsOut)
+def change_report_settings(request: HttpRequest, body: ReportSettingsIn) -> Any:
+    """Change how reports are made; the answer is what is in force."""
+    auth.require_all_names(request)
+    values = initial_of(reports.settings()) | body.model_dump(exclude_unset=True)
+    if isinstance(values["limits"], dict):
+        values["limits"] = "\n".join(f"{group} = {minutes}" for group, minutes in values["limits"].items())
+    form = SettingsForm(values)
+    if not form.is_valid():
+        errors = [{"field": name, "message": str(text)} for name, texts in form.errors.items() for text in texts]
+        raise Refused("invalid_input", "; ".join(f"{one['field']}: {one['message']}" for one in errors), errors=errors)
+    return reports.save_settings(request, form.wanted())
+
+
+def _document(day: str, report: str) -> dict[str, Any]:
+    found = reports.document(day, report)
+    if found is None:
+        raise NotFound("report", f"{report} {day}")
+    return found
+
+
+def _run_out(run: reports.RunRecord) -> dict[str, Any]:
+    same = (
+        "id",
+        "day",
+        "state",
+        "who",
+        "engine",
+        "error",
+        "rows",
+        "bytes_read",
+        "gaps",
+        "corrupt",
+        "peak_mib",
+        "versions",
+    )
+    return {name: getattr(run, name) for name in same} | {
+        "started_at_ms": run.started_ms,
+        "ended_at_ms": run.ended_ms,
+        "steps": [{"step": step, "ms": ms} for step, ms in run.steps],
+        "inputs": run.inputs,
+        "progress": reports.progress(run.id) if run.ended_ms is None else None,
+    }

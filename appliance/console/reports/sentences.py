@@ -1,0 +1,211 @@
+"""What the reports say in whole sentences: notes, why a run failed, what Spark lacks. In English, as the catalogue has
+them; `spark_reports` knows no catalogue, and a test compares the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from .words import plainly
+
+if TYPE_CHECKING:
+    from spark_reports.machine import Missing
+
+    from .records import RunRecord
+
+NOTES: dict[str, str] = {
+    "unfinished_day": gettext_noop("The day was not over when this was made: it goes to %(until)s."),
+    "made_late": gettext_noop(
+        "This was made long after the day: the groups, their clients, the queues and the disk are as they were at "
+        "%(until)s."
+    ),
+    "earlier_run": gettext_noop(
+        "Some of what the day's figures are counted of is deleted by now; they are those of an earlier run."
+    ),
+    "no_day_before": gettext_noop(
+        "There are no facts of the whole of %(day)s, the day before: nothing can be compared with it."
+    ),
+    "no_week_before": gettext_noop(
+        "There are no facts of the whole of %(day)s, a week before: nothing can be compared with it."
+    ),
+    "days_missing": gettext_noop("Of the last %(of)s days, %(days)s have no facts, and are in no sum."),
+    "lag_not_measured": gettext_noop("No group was measured that day: how far behind they were is not known."),
+    "groups_left_out": gettext_noop("The plot shows the first groups of the table: %(shown)s of %(of)s."),
+    "gap": gettext_noop(
+        "Parts of the log were deleted or cut off before they were read, and are not in the figures: "
+        "places: %(places)s, the first in the log file %(first)s; %(bytes)s in all."
+    ),
+    "corrupt": gettext_noop(
+        "Damaged places of the log were stepped over, and are not in the figures: places: %(places)s, the first in the "
+        "log file %(first)s; %(bytes)s in all."
+    ),
+    "deliveries_lost": gettext_noop(
+        "Some deliveries were not written down, as the broker was too busy: answers: %(count)s. Delivery times are "
+        "of the others."
+    ),
+    "deliveries_gap": gettext_noop(
+        "Deliveries were not recorded for a while: times: %(count)s. Delivery times are of the others."
+    ),
+    "deliveries_unknown": gettext_noop(
+        "What some answers to consumers held cannot be told, as a filter chose it: answers: %(count)s, the first of "
+        "group %(first)s. Delivery times are of the others."
+    ),
+    "deliveries_begin": gettext_noop(
+        "What is kept of deliveries begins after the day's first message: earlier deliveries are not in the times."
+    ),
+    "deliveries_not_measured": gettext_noop("No delivery of that day's messages is known."),
+    "log_begins": gettext_noop(
+        "The log began within the day when this was made: messages of before may have been deleted, and are not in the "
+        "figures."
+    ),
+    "finding": gettext_noop("Found while reading: %(kind)s; places: %(places)s, the first %(first)s."),
+    "expired_not_known": gettext_noop(
+        "How many dead letters expired is not known for some queues, as they were made, deleted or made anew between "
+        "two runs: %(queues)s."
+    ),
+    "replayed_to_groups_only": gettext_noop(
+        "Replayed counts dead letters sent again to their group, not those sent to a topic."
+    ),
+    "no_dead_letters": gettext_noop("There was no new dead letter that day."),
+    "no_retries": gettext_noop("There was no retry that day."),
+    "percentiles_interpolated": gettext_noop("Percentiles are estimated within the steps that times were counted in."),
+    "longer_than_the_last_bound": gettext_noop(
+        "Some deliveries took longer than %(ms)s: messages: %(messages)s. A percentile that lies among them is a dash."
+    ),
+    "nothing_stored": gettext_noop("Nothing was stored in the last 14 days."),
+    "disk_not_measured": gettext_noop("The disk was not measured that day: when it is full cannot be said."),
+    "full_now": gettext_noop("The disk is above %(percent)s %% already: messages are deleted before their time."),
+    "forecast_late": gettext_noop(
+        "When the disk is full is not said here, as the disk was looked at long after the day."
+    ),
+    "forecast_needs_days": gettext_noop(
+        "When the disk is full can be said once there are facts of %(need)s days; there are %(have)s."
+    ),
+    "full_on": gettext_noop(
+        "At this rate the disk reaches %(percent)s %% on %(day)s; from then on messages are deleted before their time."
+    ),
+    "never_full": gettext_noop("At this rate the disk is never full: retention deletes as much as comes."),
+    "not_full_within": gettext_noop("At this rate the disk is not full within %(days)s days."),
+    "topics_not_known_yet": gettext_noop(
+        "Whether some topics are unused is known once there are facts of %(need)s days; they begin on %(day)s: "
+        "topics: %(topics)s."
+    ),
+    "groups_not_known_yet": gettext_noop(
+        "Which groups are unused is known once there are facts of %(need)s days; they begin on %(day)s."
+    ),
+    "no_clients": gettext_noop("No consumer was connected when this was made."),
+}  # fmt: skip
+#: Notes that tell how figures are meant; the others say that something is missing in them, or has to be done.
+EXPLAINING = frozenset(
+    (
+        *("groups_left_out", "replayed_to_groups_only", "no_dead_letters", "no_retries", "percentiles_interpolated"),
+        *("never_full", "not_full_within", "forecast_needs_days", "topics_not_known_yet", "groups_not_known_yet"),
+        *("no_day_before", "no_week_before", "days_missing", "no_clients", "nothing_stored"),
+        *("longer_than_the_last_bound", "expired_not_known", "made_late", "earlier_run", "forecast_late"),
+    )
+)
+#: Name of a note's value, or its end -> its unit.
+UNITS = {"until": "time_ms", "ms": "ms", "bytes": "bytes"}
+
+#: As `spark_reports.run.failures.SENTENCES`.
+FAILURES: dict[str, str] = {
+    "spark_missing": gettext_noop("Spark cannot be used here: %(text)s"),
+    "spark_not_started": gettext_noop("Spark did not start; the log says why."),
+    "spark_died": gettext_noop(
+        "Spark's process ended before it was done; the log may say why. Most often memory ran out."
+    ),
+    "killed": gettext_noop("A process of the run was killed (%(signal)s); most often memory ran out."),
+    "crashed": gettext_noop("The run ended by an error of RocketBox's own: %(text)s"),
+    "memory": gettext_noop(
+        "The run took %(took)d MiB of memory, more than the %(limit)d MiB that it may have, and was ended."
+    ),
+    "timeout": gettext_noop("The run was not done after %(minutes)d minutes, and was ended."),
+    "no_space": gettext_noop("There is no space left on the disk of %(place)s."),
+    "disk_low": gettext_noop(
+        "The run was ended, since only %(free)d MiB were free on the disk of %(place)s, and the broker needs them."
+    ),
+    "cancelled": gettext_noop("The run was cancelled."),
+    "broker_ended": gettext_noop("The broker ended while the run went on."),
+    "interrupted": gettext_noop("RocketBox ended while the run went on."),
+    "vanished": gettext_noop("The run's processes were killed; nobody knows by whom. The log may say more."),
+    "store_changed": gettext_noop("The store was changed while it was read: %(text)s"),
+    "pandas": gettext_noop("This version of pandas does not fit: %(text)s"),
+    "low_memory": gettext_noop(
+        "The run was not begun: it needs %(needed)d MiB of free memory, and there are %(free)d."
+    ),
+    "low_disk": gettext_noop(
+        "The run was not begun: it needs %(needed)d MiB of free disk in %(place)s, and there are %(free)d."
+    ),
+    "not_started": gettext_noop("The run could not be started: %(text)s"),
+    "data_gone": gettext_noop("The log holds no messages of %(day)s."),
+    "no_broker": gettext_noop("No broker runs here."),
+    "stopped": gettext_noop("RocketBox was stopped while the run went on."),
+}
+
+#: As `spark_reports.machine.WHATS` and `HOWS`.
+WHATS: dict[str, str] = {
+    "python_old": gettext_noop("Spark needs Python 3.11 or newer, and this is %(version)s."),
+    "packages_missing": gettext_noop("Spark's Python packages are not installed: %(names)s."),
+    "package_wrong": gettext_noop("%(name)s %(version)s does not fit: reports need %(wanted)s."),
+    "package_broken": gettext_noop("%(name)s is installed with a version that nobody can read: %(version)s."),
+    "java_missing": gettext_noop("There is no Java on this machine; Spark needs Java 17 or newer."),
+    "java_old": gettext_noop("Java %(version)s in %(home)s is too old: Spark needs Java 17 or newer."),
+    "java_home_empty": gettext_noop("JAVA_HOME is %(home)s, where there is no bin/java."),
+    "java_broken": gettext_noop("%(path)s does not say which Java it is: %(reason)s."),
+    "room_small": gettext_noop(
+        "%(place)s, where Spark keeps temporary files, has %(free)s free, and a run may need %(needed)s."
+    ),
+    "room_refused": gettext_noop("%(place)s, where Spark keeps temporary files, cannot be written: %(reason)s."),
+    "user_unnamed": gettext_noop(
+        "User %(uid)s has no name on this machine, and Java starts Spark for nobody without one."
+    ),
+    "memory_small": gettext_noop("%(free)s of memory are free, and a run needs %(needed)s."),
+}
+HOWS: dict[str, str] = {
+    "user": gettext_noop("run as a user that has a name, or add a line for this one to /etc/passwd"),
+    "python": gettext_noop("install a newer Python, remove .venv, and start again"),
+    "checkout": gettext_noop(
+        "stop this server and start it with script/server --reports, which installs Java and Spark once"
+    ),
+    "image": gettext_noop("use the image that docker build --target reports makes; it has Java and Spark"),
+    "one_file": gettext_noop(
+        "the one-file program has no Spark in it: run RocketBox from a checkout, or install it with pip"
+    ),
+    "pip": gettext_noop("pip install 'rocketbox[console,reports]', and install Java 17 or newer"),
+    "java_home": gettext_noop("set JAVA_HOME to the directory of Java 17 or newer, or unset it, and start again"),
+    "java": gettext_noop("install Java 17 or newer, and set JAVA_HOME to its directory"),
+    "room": gettext_noop("make room, or set TMPDIR to a place with more and start again"),
+    "right": gettext_noop("make it writable for this user, or set TMPDIR to another place and start again"),
+    "memory": gettext_noop("give this machine or container more memory, or stop something"),
+}
+
+
+def note(key: str, values: Mapping[str, str]) -> str:
+    """The sentence of a note; its key and values, made readable, for one that is not known here."""
+    if key in NOTES:
+        try:
+            return _(NOTES[key]) % values
+        except KeyError:
+            pass
+    told = ", ".join(f"{plainly(name)}: {text}" for name, text in values.items())
+    return f"{plainly(key)}: {told}" if told else plainly(key)
+
+
+def failure(run: RunRecord) -> str:
+    """Why a run failed, in the reader's language; "" for one that did not."""
+    return _filled(FAILURES, run.why, run.values, run.error)
+
+
+def missing(one: Missing) -> tuple[str, str]:
+    """What is missing, and how to mend it."""
+    return _filled(WHATS, one.code, one.args, one.what), _filled(HOWS, one.mend, one.args, one.how)
+
+
+def _filled(table: Mapping[str, str], key: str, values: Mapping[str, Any], instead: str) -> str:
+    try:
+        return _(table[key]) % values
+    except (KeyError, TypeError, ValueError):
+        return instead

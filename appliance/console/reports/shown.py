@@ -1,0 +1,406 @@
+"""A report's document as a page shows it: words for keys, numbers in units, links, acts.
+
+A document is a file. It was ours when it was written; what is not of the expected shape is refused as `Damaged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, tzinfo
+from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import NoReverseMatch, reverse
+from django.utils.dates import WEEKDAYS_ABBR
+from django.utils.functional import Promise
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from .. import time_zones
+from ..template_tags import as_bytes, as_duration, thousands
+from . import drawing, sentences, words
+
+#: What a cell of a table may be, beside the units of tiles.
+NAMES = {"group": "group", "topic": "topic"}
+_SPARK = (200, 34)
+
+
+class Damaged(ValueError):
+    """The document is not one of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A small line. pieces: points of each stretch without a gap. css: its class."""
+
+    pieces: tuple[str, ...]
+    area: str = ""
+    css: str = "a"
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """value, before: in words. where: what it speaks of. trend: the last days, the newest last, in words."""
+
+    title: str
+    value: str
+    before: str
+    where: tuple[SafeString | str, ...]
+    spark: Spark | None
+    trend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """css: "num" for figures."""
+
+    text: SafeString | str
+    css: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """acts: (words, address)."""
+
+    cells: tuple[Cell, ...]
+    acts: tuple[tuple[str | Promise, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """columns: (words, css). left_out: rows that there are besides."""
+
+    key: str
+    title: str
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[Row, ...]
+    left_out: int
+    has_acts: bool
+
+    @property
+    def is_narrow(self) -> bool:
+        """It fits beside a plot."""
+        return len(self.columns) <= 3 and not self.has_acts and len(self.rows) <= 12
+
+    @property
+    def is_long(self) -> bool:
+        """Below a plot it is folded, unless something can be done in it."""
+        return len(self.rows) > 12 and not self.has_acts
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """drawn: None for a file that is gone or not fit to be shown. legend: (class of the swatch, words)."""
+
+    key: str
+    title: str
+    drawn: SafeString | None
+    legend: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Plots and the table that has their numbers."""
+
+    plots: tuple[Plot, ...]
+    table: Table | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """notes: what is missing in the figures, or has to be done. explained: how they are meant. shown, left_out: rows
+    of the first table that are here, and that there are besides."""
+
+    report: str
+    title: str
+    question: str
+    day: str
+    zone: str
+    t0_ms: int
+    tiles: tuple[Tile, ...]
+    sections: tuple[Section, ...]
+    notes: tuple[str, ...]
+    explained: tuple[str, ...]
+    shown: int
+    left_out: int
+
+    @property
+    def day_words(self) -> str:
+        return day_words(self.day)
+
+
+def document(found: dict[str, Any], allows: Callable[[str], bool], svg: Callable[[str], bytes | None]) -> Shown:
+    """The document for somebody. allows: whether a link to this view would work. svg: a file's bytes by its name.
+    Raises Damaged."""
+    try:
+        zone = time_zones.zone(str(found["zone"])) or UTC
+        day = str(found["day"])
+        report = str(found["report"])
+        notes = [(one["key"] in sentences.EXPLAINING, _note(one, zone, day)) for one in found["notes"]]
+        tables = {one["key"]: _table(one, report, zone, day, allows) for one in found["tables"]}
+        plots = [(_plot(one, report, svg), one["table"]) for one in found["plots"]]
+        first = next(iter(tables.values()), None)
+        return Shown(
+            report=report,
+            title=words.title(report),
+            question=words.question(report),
+            day=day,
+            zone=str(found["zone"]),
+            t0_ms=int(found["t0_ms"]),
+            tiles=tuple(_tile(one, report, zone, day) for one in found["tiles"]),
+            sections=tuple(_sections(plots, tables)),
+            notes=tuple(text for explains, text in notes if not explains),
+            explained=tuple(text for explains, text in notes if explains),
+            shown=0 if first is None else len(first.rows),
+            left_out=0 if first is None else first.left_out,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise Damaged(str(error)) from None
+
+
+def _sections(plots: list[tuple[Plot, str]], tables: dict[str, Table]) -> Iterable[Section]:
+    """Plots first, each with the table that has its numbers; then the other tables."""
+    for key in dict.fromkeys(of for _plot, of in plots):
+        yield Section(tuple(plot for plot, of in plots if of == key), tables.get(key))
+    drawn = {of for _plot, of in plots}
+    yield from (Section((), table) for key, table in tables.items() if key not in drawn)
+
+
+# --- tiles
+
+
+def _tile(one: dict[str, Any], report: str, zone: tzinfo, day: str) -> Tile:
+    unit = one["unit"]
+    trend = one.get("trend") or []
+    before = one.get("before")
+    return Tile(
+        title=words.said(words.TILES, one["key"], report),
+        value=value(one["value"], unit, zone, day),
+        before="" if before is None else _("the day before: %(value)s") % {"value": value(before, unit, zone, day)},
+        where=tuple(_place(key, found, unit, zone, day) for key, found in one.get("where") or ()),
+        spark=_spark(trend),
+        trend=" · ".join(value(each, unit, zone, day) for each in trend),
+    )
+
+
+def _place(key: str, found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:
+    """A name as a link, a moment as a time, a figure in the tile's unit."""
+    if key in NAMES:
+        return cell(found, key, zone, day)
+    if not isinstance(found, int):
+        return "" if found is None else str(found)
+    if key == "time_ms":
+        return _time(found, zone, day)
+    text = value(found, unit, zone, day)
+    return str(words.PLACES[key]) % {"value": text} if key in words.PLACES else f"{words.plainly(key)} {text}"
+
+
+def _spark(trend: Sequence[int | None]) -> Spark | None:
+    """The last days as a line that begins at zero; None for fewer than two."""
+    known = [each for each in trend if each is not None]
+    if len(known) < 2:
+        return None
+    width, height = _SPARK
+    top = max(known) or 1
+    step = width / (len(trend) - 1)
+    pieces: list[list[str]] = [[]]
+    for at, each in enumerate(trend):
+        if each is None:
+            pieces.append([])
+        else:
+            pieces[-1].append(f"{at * step:.1f},{height - 2 - (height - 4) * max(0, each) / top:.1f}")
+    area = f"0,{height} {' '.join(pieces[0])} {width},{height}" if len(pieces) == 1 else ""
+    return Spark(tuple(" ".join(piece) for piece in pieces if len(piece) > 1), area)
+
+
+# --- tables
+
+
+def _table(one: dict[str, Any], report: str, zone: tzinfo, day: str, allows: Callable[[str], bool]) -> Table:
+    columns = [(str(key), str(unit)) for key, unit in one["columns"]]
+    titles = [words.said(words.COLUMNS, key, report) for key, _unit in columns]
+    acts = one.get("acts") or ()
+    rows = []
+    for at, found in enumerate(one["rows"]):
+        of_row = next(
+            (str(value) for value, (_key, unit) in zip(found, columns, strict=True) if unit == "unit"), "count"
+        )
+        cells = tuple(
+            Cell(
+                _of_column(key, value, of_row if unit == "in_unit" else unit, zone, day),
+                "num" if is_figure(unit) else "",
+                title,
+            )
+            for value, (key, unit), title in zip(found, columns, titles, strict=True)
+            if unit != "unit"
+        )
+        rows.append(Row(cells, tuple(_acts(acts[at] if at < len(acts) else (), found, columns, allows))))
+    return Table(
+        key=str(one["key"]),
+        title=words.said(words.TABLES, one["key"], report),
+        columns=tuple(
+            (title, "num" if is_figure(unit) else "")
+            for title, (_key, unit) in zip(titles, columns, strict=True)
+            if unit != "unit"
+        ),
+        rows=tuple(rows),
+        left_out=int(one.get("left_out") or 0),
+        has_acts=any(row.acts for row in rows),
+    )
+
+
+def _acts(
+    keys: Iterable[str],
+    row: Sequence[Any],
+    columns: Sequence[tuple[str, str]],
+    allows: Callable[[str], bool],
+) -> Iterable[tuple[str | Promise, str]]:
+    """What can be done about a row, each on a page of its own that asks first. Yields (words, address)."""
+    named = {unit: value for value, (_key, unit) in zip(reversed(row), reversed(columns), strict=True) if value}
+    for key in keys:
+        for act in words.ACTS.get(key, ()):
+            address = _address(act, named) if allows(act.view) else ""
+            if address:
+                yield act.words, address
+                break
+
+
+def _address(act: words.Act, named: dict[str, Any]) -> str:
+    """Where an act is done; "" when the row has no name for it."""
+    name = named.get(act.about, "")
+    if act.about and not (isinstance(name, str) and name):
+        return ""
+    query = {field: text.format(name=words.as_pattern(name)) for field, text in act.query}
+    try:
+        return reverse(act.view, args=[name] if act.in_path else []) + (f"?{urlencode(query)}" if query else "")
+    except NoReverseMatch:
+        return ""
+
+
+def _of_column(key: str, found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:
+    if found is None and key in words.MAY_BE_EMPTY:
+        return "—"
+    if key == "change" and unit == "permille" and isinstance(found, int):
+        return f"{found / 10:+.1f} %".replace("-", "−")
+    return cell(found, unit, zone, day)
+
+
+def is_figure(unit: str) -> bool:
+    return unit not in ("group", "topic", "text", "word", "day", "unit")
+
+
+def cell(found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:
+    """A value as it stands in a table."""
+    if unit in NAMES:
+        return _link(unit, found) if isinstance(found, str) and found else "—"
+    if unit == "word":
+        return words.said(words.VALUES, str(found)) if found not in (None, "") else "—"
+    if unit == "time_ms" and isinstance(found, int):
+        return _time(found, zone, day)
+    if not is_figure(unit):
+        return "—" if found in (None, "") else str(found)
+    return value(found, unit, zone, day)
+
+
+def value(found: Any, unit: str, zone: tzinfo, day: str) -> str:
+    """A figure with its unit; "not known" for None."""
+    if found is None:
+        return _("not known")
+    if not isinstance(found, int):
+        raise Damaged(f"{found!r} is no figure")
+    match unit:
+        case "bytes":
+            return as_bytes(found)
+        case "ms":
+            return span(found)
+        case "permille":
+            return f"{found / 10:.1f} %"
+        case "time_ms":
+            return _clock(found, zone, day)
+    return thousands(found)
+
+
+def span(ms: int) -> str:
+    """`850 ms`, `3.2 s`, `41 min`, `3 h 12 min`: as long as it needs to be."""
+    if 0 < abs(ms) < 1000:
+        return _("%(ms)s ms") % {"ms": ms}
+    if abs(ms) < 10_000 and ms % 1000:
+        return _("%(seconds)s s") % {"seconds": f"{ms / 1000:.1f}"}
+    minutes, left = divmod(ms // 1000, 60)
+    if 0 < minutes < 60 and not left:
+        return _("%(minutes)s min") % {"minutes": minutes}
+    return as_duration(ms / 1000)
+
+
+def _clock(at_ms: int, zone: tzinfo, day: str) -> str:
+    """The hour and minute of a moment of the day, with the date of another one; a day's begin as that day."""
+    moment = datetime.fromtimestamp(at_ms / 1000, zone)
+    if f"{moment:%H:%M}" == "00:00" and f"{moment:%Y-%m-%d}" != day:
+        return f"{moment:%Y-%m-%d}"
+    return f"{moment:%H:%M}" if f"{moment:%Y-%m-%d}" == day else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def _time(at_ms: int, zone: tzinfo, day: str) -> SafeString:
+    moment = datetime.fromtimestamp(at_ms / 1000, zone)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", f"{moment:%Y-%m-%d %H:%M:%S %Z}", _clock(at_ms, zone, day),
+    )  # fmt: skip
+
+
+def _link(view: str, name: str) -> SafeString | str:
+    try:
+        return format_html('<a href="{}">{}</a>', reverse(view, args=[name]), name)
+    except NoReverseMatch:
+        return name
+
+
+# --- plots, notes, days
+
+
+def _plot(one: dict[str, Any], report: str, svg: Callable[[str], bytes | None]) -> Plot:
+    title = words.said(words.PLOTS, one["key"], report)
+    data = svg(str(one["svg"]))
+    drawn = None
+    if data is not None:
+        try:
+            drawn = drawing.markup(data, title)
+        except drawing.NoDrawing:
+            drawn = None
+    legend = tuple(
+        (str(css), words.said(words.VALUES, name, report) if kind == "word" else str(name))
+        for css, kind, name in one.get("legend") or ()
+    )
+    return Plot(str(one["key"]), title, drawn, legend if drawn else ())
+
+
+def _note(one: dict[str, Any], zone: tzinfo, day: str) -> str:
+    """A sentence. Figures are in the unit that their names tell."""
+    values = {}
+    for name, found in one["values"]:
+        if isinstance(found, int):
+            values[name] = value(found, sentences.UNITS.get(name, "count"), zone, day)
+        else:
+            values[name] = "—" if found is None else str(found)
+    return sentences.note(str(one["key"]), values)
+
+
+def day_words(day: str) -> str:
+    """`Fri 2026-11-20`, in the reader's language."""
+    try:
+        return f"{WEEKDAYS_ABBR[date.fromisoformat(day).weekday()]} {day}"
+    except ValueError:
+        return day
+
+
+def csv_header(columns: Iterable[tuple[str, str]]) -> list[str]:
+    """Names of columns with their units, as the CSVs of other pages have them."""
+    ends = {"bytes": "_bytes", "ms": "_ms", "permille": "_permille", "time_ms": "_at_ms"}
+    found = []
+    for key, unit in columns:
+        name, end = key.replace("-", "_"), ends.get(unit, "")
+        found.append(name if name.endswith(end) else name.removesuffix("_at") + end)
+    return found

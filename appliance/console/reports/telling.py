@@ -1,0 +1,117 @@
+"""The digest, told by the alerts' channels: put beside their notices, and sent and tried again as those are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from html import unescape
+from typing import Any
+
+from django.db import transaction
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import strip_tags
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import override
+
+from ...engine.errors import InvalidInput, NotFound
+from ..alert_models import AlertChannel, AlertDelivery
+from ..alerts.acts import teller
+from ..alerts.chat import Notice
+from ..audit import audit
+from ..models import now_ms
+from . import published, shown, words
+from .document_files import DamagedReport
+from .report_settings import settings
+
+logger = logging.getLogger(__name__)
+
+EVENT = "digest"
+#: Rows of what got worse that are named.
+NAMED = 5
+
+
+def tell(day: str) -> int:
+    """Tell the channels that the settings name, each once a day whatever happens; how many are told now."""
+    channels = AlertChannel.objects.filter(name__in=settings().digest_channels)
+    told = AlertDelivery.objects.filter(event=EVENT, notice__subject=day).values_list("channel_id", flat=True)
+    return _put(day, [channel for channel in channels if channel.pk not in set(told)])
+
+
+def send_digest(request: HttpRequest, day: str) -> int:
+    """Tell all of them now, also those that were told. Raises NotFound where there is none of this day, InvalidInput
+    where no channel is chosen."""
+    if published.document(day, "digest") is None:
+        raise NotFound("report", f"digest of {day}")
+    channels = list(AlertChannel.objects.filter(name__in=settings().digest_channels))
+    if not channels:
+        raise InvalidInput("digest_channels", _("Choose a channel first."))
+    count = _put(day, channels)
+    audit(request, "reports.send_digest", day, None, {"channels": sorted(channel.name for channel in channels)})
+    return count
+
+
+@transaction.atomic
+def _put(day: str, channels: Iterable[AlertChannel]) -> int:
+    try:
+        found = published.document(day, "digest")
+    except DamagedReport as error:
+        logger.error("reports: the digest of %s cannot be told: %s", day, error)
+        return 0
+    if found is None:
+        return 0
+    count, at_ms = 0, now_ms()
+    for channel in channels:
+        try:
+            notice = notice_of(found, channel.language)
+        except shown.Damaged as error:
+            logger.error("reports: the digest of %s cannot be told: %s", day, error)
+            return count
+        AlertDelivery.objects.create(
+            channel=channel, channel_name=channel.name, event=EVENT, notice=asdict(notice), created_at_ms=at_ms,
+            next_try_ms=at_ms,
+        )  # fmt: skip
+        count += 1
+    return count
+
+
+def notice_of(document: dict[str, Any], language: str) -> Notice:
+    """What tells of a digest: its tiles, what got worse, what is missing in it. Raises shown.Damaged."""
+    told = teller()
+    with override(language):
+        found = shown.document(document, lambda view: False, lambda name: None)
+        title = f"[{told.installation}] {words.title('digest')}: {found.day_words}"
+        lines = [_line(tile) for tile in found.tiles]
+        worsened = next((one.table for one in found.sections if one.table and one.table.key == "worsened"), None)
+        if worsened is not None and worsened.rows:
+            lines += ["", f"{worsened.title}:"]
+            lines += [_row(row) for row in worsened.rows[:NAMED]]
+        if found.notes:
+            lines += ["", *found.notes]
+        link = told.base + reverse("report", args=[found.day, "digest"]) if told.base else ""
+    begin = datetime.fromtimestamp(found.t0_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return Notice(
+        event=EVENT, alert=None, rule="", figure="", subject=found.day, value=None, above=0, severity="watch",
+        since=begin.replace("+00:00", "Z"), ended=None, installation=told.installation, title=title,
+        text="\n".join(lines), link=link, figures=document.get("figures"),
+    )  # fmt: skip
+
+
+def _plain(text: SafeString | str) -> str:
+    """Without the markup of links and times; what is no markup may look like it."""
+    return unescape(strip_tags(text)).strip() if isinstance(text, SafeString) else text
+
+
+def _line(tile: shown.Tile) -> str:
+    behind = [part for part in (*map(_plain, tile.where), tile.before) if part]
+    return f"{tile.title}: {tile.value}" + (f" ({', '.join(behind)})" if behind else "")
+
+
+def _row(row: shown.Row) -> str:
+    """ "shipping, time over its limit: 0 → 82 min"."""
+    texts = [_plain(cell.text) for cell in row.cells]
+    *names, before, now = texts
+    return f"- {', '.join(one for one in names if one not in ('', '—'))}: {before} → {now}"

@@ -1,0 +1,268 @@
+"""Words of the reports: what stands for the keys in their documents, in the reader's language.
+
+A key may mean another thing in each report: `REPORT.KEY` is looked up before `KEY`. `sentences.py` has what is said in
+whole sentences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from glob import escape
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+Words = dict[str, str | Promise]
+
+#: Report -> (its name, the question that it answers).
+REPORTS: dict[str, tuple[str | Promise, str | Promise]] = {
+    "digest": (_("Morning digest"), _("Did anything go wrong?")),
+    "group-health": (_("Group health"), _("Which consumers fell behind, and when?")),
+    "failures": (_("Dead letters and retries"), _("What fails, where, is it growing, and what expires?")),
+    "latency": (_("Delivery latency"), _("How long from store to the first and to the last delivery?")),
+    "capacity": (_("Capacity and retention"), _("When is the disk full, and is anything deleted before it is read?")),
+    "hygiene": (_("Inventory and hygiene"), _("What can be deleted, and who is outdated?")),
+}
+
+TILES: Words = {
+    "messages": _("Messages received"),
+    "bytes": _("Bytes received"),
+    "worst_behind_ms": _("Furthest behind"),
+    "groups_over_limit": _("Groups over their limit"),
+    "retries": _("Retries"),
+    "dead_letters": _("New dead letters"),
+    "rebalances": _("Rebalances"),
+    "kept_dead_letters": _("Dead letters kept"),
+    "expired": _("Dead letters expired"),
+    "replayed": _("Replayed"),
+    "slowest_p95": _("Slowest group, 95th percentile"),
+    "delivered": _("Messages delivered"),
+    "groups": _("Groups with deliveries"),
+    "full_on": _("Disk full"),
+    "disk_used": _("Disk used"),
+    "stored": _("Stored this day"),
+    "least_margin": _("Oldest unread message, of its retention"),
+    "idle_topics": _("Topics without a new message"),
+    "lonely_groups": _("Groups without a client"),
+    "conflicts": _("Groups with clashing subscriptions"),
+    "leftovers": _("Topics of groups that are gone"),
+}
+#: Of a tile's `where`, when it is neither a name nor a moment by itself.
+PLACES: Words = {
+    "earliest": _("at the earliest %(value)s"),
+    "latest": _("at the latest %(value)s"),
+}
+PLOTS: Words = {
+    "behind": _("Time behind in each hour, 95th percentile"),
+    "where": _("Dead letters by group and topic, and their share of all"),
+    "days": _("Dead letters of the last 14 days"),
+    "depths": _("Retries by how often they had been tried"),
+    "shares": _("Share of messages delivered within a time, by group"),
+    "changes": _("95th percentile against a week before"),
+    "stored": _("Bytes stored each day, by topic"),
+    "disk": _("Disk used, and what is expected"),
+    "margins": _("Age of the oldest unread message, of its retention"),
+    "clients": _("Clients by language and version"),
+}
+TABLES: Words = {
+    "worsened": _("What got worse most"),
+    "groups": _("Groups"),
+    "hours": _("Time behind in each hour, 95th percentile"),
+    "pairs": _("Where dead letters come from"),
+    "days": _("The last 14 days"),
+    "depths": _("Retries by how often they had been tried"),
+    "topics": _("Topics"),
+    "shares": _("Messages delivered within a time"),
+    "changes": _("Against a week before"),
+    "margins": _("Groups and retention"),
+    "topic_days": _("Bytes stored each day, by topic"),
+    "expected": _("Disk used, and what is expected"),
+    "conflicts": _("Clashing subscriptions"),
+    "leftovers": _("Left over from groups that are gone"),
+    "clients": _("Clients by language and version"),
+    "failures.groups": _("Groups that failed"),
+    "latency.groups": _("Delivery times of groups"),
+    "latency.topics": _("Delivery times by group and topic"),
+    "capacity.topics": _("What topics store"),
+    "hygiene.topics": _("Topics without a new message for 30 days"),
+    "hygiene.groups": _("Groups without a client for 7 days"),
+}
+COLUMNS: Words = {
+    "kind": _("Kind"),
+    "what": _("What"),
+    "before": _("The day before"),
+    "now": _("This day"),
+    "group": _("Group"),
+    "topic": _("Topic"),
+    "worst_ms": _("Furthest behind"),
+    "worst_at": _("In the hour from"),
+    "over_ms": _("Over its limit"),
+    "limit_ms": _("Limit"),
+    "hours": _("Hours measured"),
+    "hour": _("Hour"),
+    "p95_ms": _("95th percentile"),
+    "rebalances": _("Rebalances"),
+    "messages": _("Messages"),
+    "dead_letters": _("New dead letters"),
+    "day_before": _("The day before"),
+    "fourteen_days": _("Last 14 days"),
+    "bytes": _("Bytes"),
+    "retries": _("Retries"),
+    "kept": _("Kept now"),
+    "expired": _("Expired"),
+    "replayed": _("Replayed"),
+    "day": _("Day"),
+    "in": _("New that day"),
+    "depth": _("Tries before"),
+    "p50": _("50th percentile"),
+    "p95": _("95th percentile"),
+    "p99": _("99th percentile"),
+    "last_p95": _("Last delivery, 95th percentile"),
+    "longer": _("Longer than a day"),
+    "p95_week_ago": _("A week before"),
+    "change": _("Grown by"),
+    "which": _("Delivery"),
+    "within": _("Within"),
+    "of": _("Of"),
+    "stored": _("Bytes stored"),
+    "share": _("Share"),
+    "own_retention": _("Retention of its own"),
+    "lag": _("Lag"),
+    "oldest_unread": _("Oldest unread message"),
+    "retention": _("Retention"),
+    "margin": _("Age, of retention"),
+    "log": _("Log"),
+    "used": _("Used"),
+    "total": _("Disk"),
+    "low": _("Lowest expected"),
+    "expected": _("Expected"),
+    "high": _("Highest expected"),
+    "since": _("Since"),
+    "sure": _("How it is known"),
+    "days": _("Days"),
+    "days_seen": _("Days looked at"),
+    "language": _("Language"),
+    "version": _("Version"),
+    "clients": _("Clients"),
+    "hygiene.of": _("Group"),
+    "hygiene.messages": _("Messages kept"),
+}
+#: Columns in which a value that is not there is nothing that one would want to know.
+MAY_BE_EMPTY = frozenset(("worst_at", "used", "low", "expected", "high", "own_retention", "log", "total"))
+VALUES: Words = {
+    "behind": _("time behind"),
+    "over_limit": _("time over its limit"),
+    "dead_letters": _("more dead letters"),
+    "retries": _("more retries"),
+    "failures.retries": _("retries"),
+    "fewer_messages": _("fewer messages"),
+    "none_behind": _("none"),
+    "not_measured": _("not measured"),
+    "in": _("new"),
+    "replayed": _("replayed"),
+    "expired": _("expired"),
+    "slower": _("slower"),
+    "faster": _("faster"),
+    "others": _("others"),
+    "used": _("used"),
+    "expected": _("expected"),
+    "band": _("between the least and the most that is expected"),
+    "limit": _("from here on messages are deleted before their time"),
+    "first": _("first"),
+    "last": _("last"),
+    "user": _("user"),
+    "retry": _("retry"),
+    "dead-letter": _("dead letters"),
+    "system": _("system"),
+    "last_message": _("time of its last message"),
+    "at_least": _("no new message since reports are made"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A link to the page where something can be done. about: the kind of name it needs: "group", "topic", "" for
+    none. query: (field, text), in which {name} is the name as a pattern."""
+
+    words: str | Promise
+    view: str
+    about: str
+    query: tuple[tuple[str, str], ...] = ()
+    in_path: bool = True
+
+
+#: Each tried in order: the first that the row has a name for.
+ACTS: dict[str, tuple[Act, ...]] = {
+    "set-alert": (
+        Act(_("Set alert"), "alert_rule_create", "group", (("figure", "lag_minutes"), ("pattern", "{name}")), False),
+    ),
+    "dead-letters": (Act(_("Open dead letters"), "dead_letters", "group"),),
+    "retries": (Act(_("Open retries"), "group_retries", "group"),),
+    "replay": (Act(_("Replay"), "replay_create", "group"),),
+    "archive": (Act(_("Archive"), "archive_create", "group"),),
+    "subscriptions": (Act(_("Compare"), "group", "group", (("tab", "subscriptions"),)),),
+    "clients": (Act(_("Clients"), "group", "group", (("tab", "clients"),)),),
+    "retention": (
+        Act(_("Change retention"), "topic_edit", "topic"),
+        Act(_("Change retention"), "system_config_change", "", (), False),
+    ),
+    "delete-topic": (Act(_("Delete"), "topic_delete", "topic"),),
+    "delete-group": (Act(_("Delete"), "group_delete", "group"),),
+}
+#: Their buttons would lead where the name does.
+LINKED = ("open-group", "open-topic")
+
+#: Steps of a run and of their counting.
+STEPS: Words = {
+    "starting": _("starting"),
+    "reading": _("reading the log"),
+    "counting": _("counting"),
+    "writing": _("keeping the facts"),
+    "reports": _("making the reports"),
+}
+ENGINES: Words = {
+    "auto": _("Spark where it is installed, else plain Python"),
+    "spark": _("Spark"),
+    "python": _("plain Python"),
+    "": _("not decided yet"),
+}
+#: Of a run's record: what it read, and what it ran on.
+INPUTS: Words = {
+    "t0_ms": _("The log's end was taken at"),
+    "from_ms": _("Messages from"),
+    "to_ms": _("Messages until"),
+    "zone": _("Time zone"),
+    "log_begin": _("Log from byte"),
+    "log_end": _("Log to byte"),
+    "queues": _("Queues"),
+    "topics": _("Topics"),
+    "groups": _("Consumer groups"),
+}
+VERSIONS: Words = {
+    "master": _("Spark master"),
+    "rocketbox": "RocketBox", "code": "RocketBox", "python": "Python", "spark": "Spark", "pyspark": "PySpark",
+    "java": "Java", "pandas": "pandas", "pyarrow": "PyArrow", "numpy": "NumPy",
+}  # fmt: skip
+
+
+def title(report: str) -> str:
+    return str(REPORTS[report][0]) if report in REPORTS else plainly(report)
+
+
+def question(report: str) -> str:
+    return str(REPORTS[report][1]) if report in REPORTS else ""
+
+
+def said(table: Words, key: str, report: str = "") -> str:
+    """The words for a key; the key itself, made readable, when a newer run has one that is not known here."""
+    found = table.get(f"{report}.{key}", table.get(key))
+    return plainly(key) if found is None else str(found)
+
+
+def plainly(key: str) -> str:
+    return key.replace("-", " ").replace("_", " ")
+
+
+def as_pattern(name: str) -> str:
+    """A name as a pattern that only it matches."""
+    return escape(name)

@@ -1,0 +1,23 @@
+"""The part of the window that runs of the reports ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .backup_window import BackupWindow
+
+if TYPE_CHECKING:
+    from .report_inputs import ReportInputs
+
+
+class ReportWindow(BackupWindow):
+    """Any thread; works in the caller's, with rests."""
+
+    def report_inputs(self) -> ReportInputs:
+        """What the reports are made of, at one moment. Some seconds at thousands of topics and groups, most of it
+        rests."""
+        return self._running().report_inputs.take()
+
+    def earliest_ms(self) -> int | None:
+        """When the log's first message was stored, ms since 1970; None without one."""
+        return self._running().report_inputs.earliest_ms()

@@ -1,0 +1,77 @@
+"""A day that is counted once more, when less of it is left than there was. PURE.
+
+Logs, deliveries and samples are deleted when they are old. What is counted of a day that is over can only become more
+until then; so where it became less, something went, and the earlier rows are the right ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .tables import (
+    DEAD_LETTERS,
+    DISK,
+    FINDINGS,
+    GROUPS,
+    LAG,
+    LATENCY,
+    QUEUES,
+    RETRIES,
+    TRAFFIC,
+    DayFacts,
+    Row,
+    Table,
+    t0_of,
+)
+
+#: Kind of the finding that tells of it; its place says of what.
+EARLIER = "earlier run"
+DAY_MS = 86_400_000
+
+
+def best_of(before: DayFacts | None, now: Mapping[str, list[Row]], to_ms: int) -> DayFacts:
+    """What the reports are made of. before: of an earlier run. to_ms: the day's end. QUEUES, GROUPS, DISK: now."""
+    found = {name: list(rows) for name, rows in now.items()}
+    if before is None or (t0_of(before) or 0) < to_ms:  # half a day is no measure for the whole
+        return found
+    findings = now[FINDINGS.name]
+    earlier = []
+    if _sum(before, TRAFFIC, "messages") > _sum(now, TRAFFIC, "messages"):
+        for table in (TRAFFIC, RETRIES, DEAD_LETTERS, LATENCY):
+            found[table.name] = before[table.name]
+        findings = before[FINDINGS.name]
+        earlier.append("messages")
+    elif _sum(before, LATENCY, "messages") > _sum(now, LATENCY, "messages"):
+        found[LATENCY.name] = before[LATENCY.name]
+        findings = [row for row in findings if not _of_deliveries(row)]
+        findings += [row for row in before[FINDINGS.name] if _of_deliveries(row)]
+        earlier.append("deliveries")
+    if _sum(before, LAG, "samples") > _sum(now, LAG, "samples"):
+        found[LAG.name] = before[LAG.name]
+        earlier.append("lag")
+    rows = {row for row in findings if row[0] != EARLIER} | {(EARLIER, what, 0, 0) for what in earlier}
+    found[FINDINGS.name] = sorted(rows)
+    return found
+
+
+def to_keep(before: DayFacts | None, best: DayFacts, to_ms: int) -> DayFacts:
+    """What later reports compare themselves with: the queues, the groups and the disk as they were nearest to the day's
+    end."""
+    was, now = (None if before is None else t0_of(before)), t0_of(best)
+    if before is None or was is None or now is None or not to_ms <= was < now:
+        return best
+    return {**best, **{table.name: before[table.name] for table in (QUEUES, GROUPS, DISK)}}
+
+
+def is_late(t0_ms: int, to_ms: int) -> bool:
+    """Whether queues, groups and the disk are those of another day: looked at more than a day behind the day's end."""
+    return t0_ms >= to_ms + DAY_MS
+
+
+def _sum(facts: Mapping[str, list[Row]], table: Table, column: str) -> int:
+    at = [name for name, _ in table.columns].index(column)
+    return sum(int(row[at]) for row in facts[table.name])
+
+
+def _of_deliveries(row: Row) -> bool:
+    return str(row[0]).startswith("deliveries")

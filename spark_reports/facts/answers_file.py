@@ -1,0 +1,90 @@
+"""Answers on their way to executors: one file of numbers that all of them map into memory, and what it holds.
+
+answers.npy   6 rows of longs: first, behind, at_ms, below, doubtful, who; columns by queue, group, first
+answers.json  [[topic, queue id, [[group, begin, end, [codes or null, ...]], ...]], ...]    who: place in the list
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from .delivered import Answers
+
+Longs = npt.NDArray[np.int64]
+NUMBERS, INDEX = "answers.npy", "answers.json"
+_NAMES = ("first", "behind", "at_ms", "below", "doubtful", "who")
+
+
+@dataclass(frozen=True)
+class OfGroup:
+    """A group's answers from one queue, by `first`. highest: the highest `behind` up to each. codes: by `who`, the tag
+    codes that were let through, None for all."""
+
+    group: str
+    first: Longs
+    behind: Longs
+    at_ms: Longs
+    below: Longs
+    doubtful: Longs
+    who: Longs
+    highest: Longs
+    codes: tuple[tuple[int, ...] | None, ...]
+
+    @property
+    def asks_for_codes(self) -> bool:
+        return any(one is not None for one in self.codes)
+
+
+def save(queues: dict[tuple[str, int], Answers], directory: Path) -> None:
+    index, pieces, begin = [], [], 0
+    for (topic, queue_id), answers in sorted(queues.items()):
+        numbers = np.array([np.frombuffer(getattr(answers, name), np.int64) for name in _NAMES])
+        names = sorted({who.group for who in answers.whos})
+        group_of = np.array([names.index(who.group) for who in answers.whos], np.int64)[numbers[5]]
+        order = np.lexsort((numbers[0], group_of))
+        pieces.append(numbers[:, order])
+        ends = begin + np.searchsorted(group_of[order], np.arange(len(names)), side="right")
+        begins = [begin, *ends.tolist()]
+        codes = [who.codes for who in answers.whos]
+        groups = [[*one, codes] for one in zip(names, begins, begins[1:], strict=False)]
+        index.append([topic, queue_id, groups])
+        begin += len(answers)
+    np.save(directory / NUMBERS, np.hstack(pieces) if pieces else np.empty((len(_NAMES), 0), np.int64))
+    (directory / INDEX).write_text(json.dumps(index), encoding="utf-8")
+
+
+class Saved:
+    """What `save` wrote, for one task."""
+
+    def __init__(self, directory: str) -> None:
+        """Raises OSError."""
+        place = Path(directory)
+        self._numbers: Longs = np.load(place / NUMBERS, mmap_mode="r")
+        self._index = {
+            (topic, queue_id): groups
+            for topic, queue_id, groups in json.loads((place / INDEX).read_text(encoding="utf-8"))
+        }
+        self._known: dict[tuple[str, int], tuple[OfGroup, ...]] = {}
+
+    @property
+    def queues(self) -> frozenset[tuple[str, int]]:
+        return frozenset(self._index)
+
+    def of(self, topic: str, queue_id: int) -> tuple[OfGroup, ...]:
+        """By group."""
+        key = topic, queue_id
+        if key not in self._known:
+            self._known[key] = tuple(self._of_group(*one) for one in self._index.get(key, ()))
+        return self._known[key]
+
+    def _of_group(self, group: str, begin: int, end: int, codes: list[list[int] | None]) -> OfGroup:
+        columns = [row[begin:end] for row in self._numbers]
+        highest = np.maximum.accumulate(columns[1])
+        first, behind, at_ms, below, doubtful, who = columns
+        wanted = tuple(None if one is None else tuple(one) for one in codes)
+        return OfGroup(group, first, behind, at_ms, below, doubtful, who, highest, wanted)

@@ -1,0 +1,51 @@
+"""Tables that need no counting: from the snapshot, and LAG from `lag.jsonl` in the run's directory.
+
+lag.jsonl: a JSON object a line, with the table's columns as names. Without the file nothing was measured.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ..run import plan as files
+from ..snapshot import Snapshot
+from .tables import DISK, GROUPS, LAG, QUEUES, DayFacts, Row
+
+
+def rows_from_snapshot(snapshot: Snapshot, run_dir: Path) -> DayFacts:
+    """LAG, QUEUES, GROUPS and DISK. Raises OSError, ValueError when lag.jsonl cannot be read."""
+    return {
+        LAG.name: _lag_rows(run_dir / files.LAG),
+        QUEUES.name: sorted((one.topic, one.queue_id, one.min_offset, one.max_offset) for one in snapshot.queues),
+        GROUPS.name: sorted(
+            (one.name, len(one.clients), _known(one.lag), _known(one.oldest_unread_ms), one.limit_ms)
+            for one in snapshot.groups
+        ),
+        DISK.name: [
+            (
+                snapshot.disk_total,
+                snapshot.disk_free,
+                snapshot.store_bytes,
+                snapshot.log_end - snapshot.log_min,
+                snapshot.retention_ms,
+                snapshot.t0_ms,
+            )
+        ],
+    }
+
+
+def _lag_rows(path: Path) -> list[Row]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    try:
+        found = [json.loads(line) for line in lines]
+        return sorted(tuple(one[name] for name, _ in LAG.columns) for one in found)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read: {error!r}") from None
+
+
+def _known(value: int | None) -> int:
+    return -1 if value is None else value

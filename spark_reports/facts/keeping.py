@@ -1,0 +1,242 @@
+"""Facts of all days on disk: for the reports, and for anybody's own Spark.
+
+    FACTS/TABLE/day=YYYY-MM-DD/facts.parquet   of days that Spark counted: spark.read.parquet("FACTS/traffic") is a
+                                               table with the column `day` besides
+    FACTS/plain/YYYY-MM-DD.jsonl.gz            of days that plain Python counted: [table, row] a line
+    FACTS/.writing/  FACTS/.ready-YYYY-MM-DD/  a day on its way
+
+A day replaces the one that was there. It is written beside and synced; then one rename decides that it counts. What is
+left to be done by then is done by whoever comes next, if need be. One run at a time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from appliance.engine.file_sync import replace_file, sync_data, sync_directory
+
+from .tables import TABLES, TRAFFIC, DayFacts, Row, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
+
+PLAIN, FILE = "plain", "facts.parquet"
+_WRITING, _READY, _SUFFIX = ".writing", ".ready-", ".jsonl.gz"
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z", re.ASCII)
+
+
+def write(facts_dir: Path, day: str, facts: Mapping[str, DataFrame | list[Row]], as_parquet: bool = False) -> None:
+    """All tables of a day, in place of those that there were; as Parquet if one of them is a frame, or if asked for.
+    Raises OSError, and whatever Spark raises while it counts: the old day is whole then."""
+    if _DAY.match(day) is None:
+        raise ValueError(f"{day!r} is no day like 2026-01-31")
+    facts_dir.mkdir(parents=True, exist_ok=True)
+    settle(facts_dir)
+    rows = {name: one for name, one in facts.items() if isinstance(one, list)}
+    if as_parquet or len(rows) < len(facts):
+        _write_parquet(facts_dir, day, facts)
+    else:
+        _write_plain(facts_dir, day, rows)
+
+
+def read(facts_dir: Path, days: Iterable[str]) -> dict[str, DayFacts]:
+    """Those of the days that are there and can be read, all tables of each. Days in Parquet need pyarrow: without it
+    they are not there.
+
+    TRAFFIC is whole for the last of the days only. Of the others it has one row a topic, with queue and hour -1: a
+    broker with a thousand topics has 200,000 rows a day, and trends need none of them."""
+    settle(facts_dir)
+    wanted = sorted(days)
+    found = {}
+    for day in wanted:
+        try:
+            facts = _read_plain(facts_dir, day) or _read_parquet(facts_dir, day)
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            logger.warning("the facts of %s in %s cannot be read: %s", day, facts_dir, error)
+            continue
+        if facts is not None:
+            found[day] = facts if day == wanted[-1] else {**facts, TRAFFIC.name: _by_topic(facts[TRAFFIC.name])}
+    return found
+
+
+def _by_topic(traffic: list[Row]) -> list[Row]:
+    sums: dict[str | int, list[int]] = {}
+    for topic, _, _, *values in traffic:
+        sums[topic] = [int(a) + int(b) for a, b in zip(sums.get(topic, [0] * len(values)), values, strict=True)]
+    return [(topic, -1, -1, *values) for topic, values in sorted(sums.items())]
+
+
+def days(facts_dir: Path) -> list[str]:
+    """All that are kept, oldest first."""
+    found = {name.removesuffix(_SUFFIX) for name in _names(facts_dir / PLAIN) if name.endswith(_SUFFIX)}
+    for table in TABLES:
+        found |= {name.removeprefix("day=") for name in _names(facts_dir / table.name)}
+    return sorted(day for day in found if _DAY.match(day))
+
+
+def prune(facts_dir: Path, keep_days: int, last: str = "9999-12-31") -> list[str]:
+    """Delete all but the newest of the days up to `last`; so many are kept, however old. Later ones are left alone, so
+    that the facts of an old day live until its reports are made. Returns those that went. Raises OSError."""
+    settle(facts_dir)
+    found = [day for day in days(facts_dir) if day <= last]
+    gone = found[:-keep_days] if keep_days > 0 else []
+    for day in gone:
+        _remove_parquet(facts_dir, day)
+        _plain(facts_dir, day).unlink(missing_ok=True)
+    return gone
+
+
+def settle(facts_dir: Path) -> None:
+    """Finish what a run that was killed had begun, or throw it away. Raises OSError."""
+    for name in _names(facts_dir):
+        if name.startswith(_READY) and _DAY.match(day := name.removeprefix(_READY)):
+            _take_in(facts_dir, day)
+    shutil.rmtree(facts_dir / _WRITING, ignore_errors=True)
+    for name in _names(facts_dir / PLAIN):
+        if name.startswith("."):
+            (facts_dir / PLAIN / name).unlink(missing_ok=True)
+        elif name.endswith(_SUFFIX) and _DAY.match(day := name.removesuffix(_SUFFIX)):
+            _remove_parquet(facts_dir, day)
+
+
+# --- Parquet
+
+
+def _write_parquet(facts_dir: Path, day: str, facts: Mapping[str, DataFrame | list[Row]]) -> None:
+    import pyarrow.parquet as pq
+
+    writing = facts_dir / _WRITING
+    writing.mkdir()
+    for table in TABLES:
+        path = writing / table.name
+        pq.write_table(_arrow_table(table, facts[table.name]), path)
+        _sync_file(path)
+    sync_directory(writing)
+    os.rename(writing, facts_dir / f"{_READY}{day}")
+    sync_directory(facts_dir)
+    _take_in(facts_dir, day)
+
+
+def _take_in(facts_dir: Path, day: str) -> None:
+    """Its tables, each to its place."""
+    ready = facts_dir / f"{_READY}{day}"
+    for name in _names(ready):
+        place = _parquet(facts_dir, name, day)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(ready / name, place)
+        sync_directory(place.parent)
+        sync_directory(place.parent.parent)
+    _plain(facts_dir, day).unlink(missing_ok=True)
+    ready.rmdir()
+    sync_directory(facts_dir)
+
+
+def _read_parquet(facts_dir: Path, day: str) -> DayFacts | None:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        return None
+    found: DayFacts = {}
+    for table in TABLES:
+        path = _parquet(facts_dir, table.name, day)
+        if not path.exists():
+            return None
+        names = [name for name, _ in table.columns]
+        columns = pq.ParquetFile(path).read(columns=names).select(names)
+        found[table.name] = list(zip(*map(_values, columns.columns), strict=True))
+    return found
+
+
+def _values(column: pa.ChunkedArray) -> list[str] | list[int]:
+    """Equal texts are one object: most are in many rows."""
+    known: dict[str, str] = {}
+    return [known.setdefault(one, one) if isinstance(one, str) else one for one in column.to_pylist()]
+
+
+def _remove_parquet(facts_dir: Path, day: str) -> None:
+    for table in TABLES:
+        path = _parquet(facts_dir, table.name, day)
+        path.unlink(missing_ok=True)
+        try:
+            path.parent.rmdir()
+        except OSError:
+            pass  # not there, or with something else in it
+
+
+def _arrow_table(table: Table, facts: DataFrame | list[Row]) -> pa.Table:
+    """Sorted by the keys."""
+    import pyarrow as pa
+
+    schema = pa.schema([(name, pa.string() if kind == "string" else pa.int64()) for name, kind in table.columns])
+    if isinstance(facts, list):
+        columns = list(zip(*facts, strict=True)) or [()] * len(schema)
+        return pa.Table.from_arrays([pa.array(*one) for one in zip(columns, schema.types, strict=True)], schema=schema)
+    found = facts.toArrow().cast(schema)
+    return found.sort_by([(name, "ascending") for name in table.keys]) if table.keys else found
+
+
+def _parquet(facts_dir: Path, table: str, day: str) -> Path:
+    return facts_dir / table / f"day={day}" / FILE
+
+
+# --- JSON lines
+
+
+def _write_plain(facts_dir: Path, day: str, facts: DayFacts) -> None:
+    lines = [
+        json.dumps([table.name, row], ensure_ascii=False, separators=(",", ":"))
+        for table in TABLES
+        for row in facts[table.name]
+    ]
+    data = gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
+    (facts_dir / PLAIN).mkdir(exist_ok=True)
+    replace_file(_plain(facts_dir, day), data)
+    _remove_parquet(facts_dir, day)
+
+
+def _read_plain(facts_dir: Path, day: str) -> DayFacts | None:
+    path = _plain(facts_dir, day)
+    if not path.exists():
+        return None
+    found: dict[str, list[Row]] = {table.name: [] for table in TABLES}
+    widths = {table.name: len(table.columns) for table in TABLES}
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        for line in file:
+            name, row = json.loads(line)
+            if len(row) != widths[name]:
+                raise ValueError(f"a row of {name} has {len(row)} values and not {widths[name]}")
+            found[name].append(tuple(row))
+    return found
+
+
+def _plain(facts_dir: Path, day: str) -> Path:
+    return facts_dir / PLAIN / f"{day}{_SUFFIX}"
+
+
+# --- files
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        sync_data(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,118 @@
+"""Frames in, frames out: what Spark counts. Needs pyspark; nothing here reads or writes.
+
+Messages, as `narrow` makes them of the data source's rows, have the columns
+
+    topic, tags, origin string | queue_id, reconsume_times, body_size, size int
+    queue_offset, physical_offset, store_ms bigint | is_copy boolean
+
+origin: RETRY_TOPIC; is_copy: made by a replay of dead letters; both only of %RETRY% and %DLQ% topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from appliance.engine.broker.replay.provenance import REPLAYED
+from appliance.engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from appliance.engine.protocol.properties import RETRY_TOPIC
+
+from .hours import HOUR_MS, Stretch
+from .tables import DEAD_LETTERS, LATENCY, RETRIES, TRAFFIC, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Like `provenance_of`: a number of ten digits at most, above 0.
+_ABOVE_ZERO = "^(?=[0-9]{1,10}\\z)[0-9]*[1-9]"
+_KINDS = {"long": "bigint", "string": "string"}
+#: What `latency` looks at.
+PLACE = ("topic", "queue_id", "queue_offset", "physical_offset", "store_ms", "tags")
+
+
+def narrow(rows: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
+    """Of the data source's rows, what is counted of those stored in [from_ms, to_ms)."""
+    is_failure = _of(RETRY_PREFIX) | _of(DLQ_PREFIX)
+    properties = F.col("properties")
+    is_copy = F.coalesce(properties[REPLAYED].rlike(_ABOVE_ZERO), F.lit(False)) & (F.col("reconsume_times") == 0)
+    return rows.select(
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "physical_offset",
+        F.unix_millis("store_ts").alias("store_ms"),
+        "size",
+        "body_size",
+        "reconsume_times",
+        "tags",
+        F.when(is_failure, F.coalesce(properties[RETRY_TOPIC], F.lit(""))).alias("origin"),
+        F.when(is_failure, is_copy).alias("is_copy"),
+    ).where((F.col("store_ms") >= from_ms) & (F.col("store_ms") < to_ms))
+
+
+def traffic(messages: DataFrame, stretches: Sequence[Stretch]) -> DataFrame:
+    sums = [F.sum("size").alias("bytes"), F.sum("body_size").alias("body_bytes")]
+    return _counted(TRAFFIC, messages.withColumn("hour_ms", hour_ms(stretches)), *sums)
+
+
+def retries(messages: DataFrame, stretches: Sequence[Stretch]) -> DataFrame:
+    named = _failures(messages, RETRY_PREFIX, stretches).withColumn("depth", F.col("reconsume_times"))
+    return _counted(RETRIES, named, F.sum(F.col("is_copy").cast("bigint")).alias("replayed"))
+
+
+def dead_letters(messages: DataFrame, stretches: Sequence[Stretch]) -> DataFrame:
+    return _counted(DEAD_LETTERS, _failures(messages, DLQ_PREFIX, stretches), F.sum("size").alias("bytes"))
+
+
+def latency(messages: DataFrame, answers_dir: str) -> DataFrame:
+    """answers_dir: as `answers_file.save` wrote it; every executor reads it there."""
+    counted = messages.select(*PLACE).mapInArrow(
+        partial(_histograms, answers_dir), "group string, topic string, which string, bucket bigint, messages bigint"
+    )
+    return exact(LATENCY, counted.groupBy(*LATENCY.keys).agg(F.sum("messages").alias("messages")))
+
+
+def _histograms(answers_dir: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In an executor: one batch for each partition."""
+    from .answers_file import Saved
+    from .delivery_times import Histograms, larger
+
+    found = Histograms(Saved(answers_dir))
+    for batch in larger(batches):
+        found.take(batch)
+    yield found.rows()
+
+
+def hour_ms(stretches: Sequence[Stretch]) -> Column:
+    """The begin of the hour of the clock in which a message was stored."""
+    offset = F.lit(stretches[0].offset_ms)
+    for one in stretches[1:]:
+        offset = F.when(F.col("store_ms") >= one.from_ms, F.lit(one.offset_ms)).otherwise(offset)
+    return F.col("store_ms") - F.pmod(F.col("store_ms") + offset, F.lit(HOUR_MS))
+
+
+def exact(table: Table, frame: DataFrame) -> DataFrame:
+    """The table's columns, in its order, of its types."""
+    return frame.select(*(F.col(name).cast(_KINDS[kind]).alias(name) for name, kind in table.columns))
+
+
+def _counted(table: Table, messages: DataFrame, *sums: Column) -> DataFrame:
+    return exact(table, messages.groupBy(*table.keys).agg(F.count("*").alias("messages"), *sums))
+
+
+def _failures(messages: DataFrame, prefix: str, stretches: Sequence[Stretch]) -> DataFrame:
+    """Those of such topics, with their group in place of the topic, which is where they come from."""
+    return (
+        messages.where(_of(prefix))
+        .withColumn("hour_ms", hour_ms(stretches))
+        .withColumn("group", F.substring("topic", len(prefix) + 1, 1 << 20))
+        .withColumn("topic", F.col("origin"))
+    )
+
+
+def _of(prefix: str) -> Column:
+    return F.col("topic").startswith(prefix)

@@ -1,0 +1,365 @@
+"""Whether this machine can run Spark: Python, packages, Java, memory, room for temporary files; and what to do.
+
+Imports nothing but Python's own, so that the broker's process may ask: packages are known by what is installed, and
+Java is asked in a child process.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_JAVA = 17
+#: name -> (the oldest that will do, the first that will not; () for none). pyproject.toml says the same.
+PACKAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "pyspark": ((4, 3), (4, 4)),
+    "pandas": ((2, 2), (3,)),
+    "pyarrow": ((18,), ()),
+    "numpy": ((1, 26), ()),
+}
+#: What a nightly run may take: Java 1 GiB and Python's workers; what Spark spills to disk.
+MEMORY_BYTES = 2 << 30
+ROOM_BYTES = 1 << 30
+
+#: code -> what is missing.
+WHATS: dict[str, str] = {
+    "python_old": "Spark needs Python 3.11 or newer, and this is %(version)s.",
+    "packages_missing": "Spark's Python packages are not installed: %(names)s.",
+    "package_wrong": "%(name)s %(version)s does not fit: reports need %(wanted)s.",
+    "package_broken": "%(name)s is installed with a version that nobody can read: %(version)s.",
+    "java_missing": "There is no Java on this machine; Spark needs Java 17 or newer.",
+    "java_old": "Java %(version)s in %(home)s is too old: Spark needs Java 17 or newer.",
+    "java_home_empty": "JAVA_HOME is %(home)s, where there is no bin/java.",
+    "java_broken": "%(path)s does not say which Java it is: %(reason)s.",
+    "user_unnamed": "User %(uid)s has no name on this machine, and Java starts Spark for nobody without one.",
+    "room_small": "%(place)s, where Spark keeps temporary files, has %(free)s free, and a run may need %(needed)s.",
+    "room_refused": "%(place)s, where Spark keeps temporary files, cannot be written: %(reason)s.",
+    "memory_small": "%(free)s of memory are free, and a run needs %(needed)s.",
+}
+#: code -> how to mend it.
+HOWS: dict[str, str] = {
+    "python": "install a newer Python, remove .venv, and start again",
+    "checkout": "stop this server and start it with script/server --reports, which installs Java and Spark once",
+    "image": "use the image that docker build --target reports makes; it has Java and Spark",
+    "one_file": "the one-file program has no Spark in it: run RocketBox from a checkout, or install it with pip",
+    "pip": "pip install 'rocketbox[console,reports]', and install Java 17 or newer",
+    "java_home": "set JAVA_HOME to the directory of Java 17 or newer, or unset it, and start again",
+    "java": "install Java 17 or newer, and set JAVA_HOME to its directory",
+    "user": "run as a user that has a name, or add a line for this one to /etc/passwd",
+    "room": "make room, or set TMPDIR to a place with more and start again",
+    "right": "make it writable for this user, or set TMPDIR to another place and start again",
+    "memory": "give this machine or container more memory, or stop something",
+}
+#: Where the Dockerfile installs.
+IMAGE = Path("/opt/rocketbox")
+#: For a page that shows one command. way() tells which.
+COMMANDS = {
+    "checkout": "script/server --reports",
+    "image": "docker build --target reports .",
+    "pip": "pip install 'rocketbox[console,reports]'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One thing that keeps Spark from running. code: its line in WHATS. mend: its line in HOWS. args: what goes into
+    the places of both. is_passing: it may be gone in an hour without anybody's doing, as memory that others take."""
+
+    code: str
+    mend: str
+    args: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def what(self) -> str:
+        return WHATS[self.code] % self.args
+
+    @property
+    def how(self) -> str:
+        return HOWS[self.mend] % self.args
+
+    @property
+    def is_passing(self) -> bool:
+        return self.code in ("memory_small", "room_small")
+
+    def __str__(self) -> str:
+        return f"{self.what} -> {self.how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """One that answered. home: what JAVA_HOME has to be. version: as it says, "17.0.15"."""
+
+    home: str
+    version: str
+
+    @property
+    def major(self) -> int:
+        first, *more = (int(number) for number in re.findall(r"\d+", self.version))
+        return more[0] if first == 1 and more else first  # 1.8 is 8
+
+    @property
+    def will_do(self) -> bool:
+        return self.major >= OLDEST_JAVA
+
+
+def what_is_missing(place: Path | None = None, memory_bytes: int = MEMORY_BYTES) -> tuple[Missing, ...]:
+    """All that keeps a run from starting now; () when nothing does. place: where Spark will keep temporary files, else
+    the temporary directory. memory_bytes: what the run will take. Takes 0.1 s the first time, for Java."""
+    found = [*_python(sys.version_info[:3]), *packages(), *java_missing(), *user()]
+    found += room(place or Path(tempfile.gettempdir()))
+    return (*found, *memory(memory_bytes))
+
+
+def is_installed() -> bool:
+    """Whether somebody has set reports up here: PySpark is there. What is missing is worth a warning then, while
+    without it nothing is wrong."""
+    return bool(installed("pyspark"))
+
+
+def environment() -> dict[str, str]:
+    """Variables for a process that starts Spark: the Java that was found, and this Python for the workers."""
+    java = find_java()
+    found = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return found | ({"JAVA_HOME": java.home} if java is not None else {})
+
+
+def way() -> str:
+    """How Spark and Java are added here: a line of HOWS, "checkout", "image", "one_file" or "pip"."""
+    here = Path(__file__)
+    if (here.parents[1] / "script" / "server").exists():
+        return "checkout"
+    if not here.exists():
+        return "one_file"
+    return "image" if Path(sys.prefix) == IMAGE else "pip"
+
+
+# --- Python and its packages
+
+
+def _python(version: Sequence[int]) -> Iterator[Missing]:
+    if tuple(version) < OLDEST_PYTHON:
+        yield Missing("python_old", "python", {"version": ".".join(map(str, version))})
+
+
+def installed(name: str) -> str | None:
+    """The version of a package, without importing it; None where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name) or ""
+    except PackageNotFoundError:
+        return None
+
+
+def packages() -> Iterator[Missing]:
+    versions = {name: installed(name) for name in PACKAGES}
+    absent = [name for name, version in versions.items() if version is None]
+    if absent:
+        yield Missing("packages_missing", way(), {"names": ", ".join(absent)})
+    for name, version in versions.items():
+        if version is None:
+            continue
+        oldest, first_wrong = PACKAGES[name]
+        number = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+        if not number:
+            yield Missing("package_broken", way(), {"name": name, "version": version})
+        elif number < oldest or (first_wrong and number >= first_wrong):
+            yield Missing("package_wrong", way(), {"name": name, "version": version, "wanted": wanted(name)})
+
+
+def wanted(name: str) -> str:
+    """ "4.3 or newer, below 4.4"."""
+    oldest, first_wrong = (".".join(map(str, version)) for version in PACKAGES[name])
+    return f"{oldest} or newer" + (f", below {first_wrong}" if first_wrong else "")
+
+
+# --- Java
+
+
+class _Answers:
+    """What programs said of themselves, for a minute: a page that is looked at again and again starts no Java."""
+
+    KEPT_S = 60.0
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, Java | str]] = {}
+
+    def of(self, program: str) -> Java | str:
+        with self._lock:
+            at, answer = self._known.get(program, (0.0, ""))
+            if not at or time.monotonic() - at > self.KEPT_S:
+                answer = ask_java(program)
+                self._known[program] = (time.monotonic(), answer)
+            return answer
+
+    def forget(self) -> None:
+        with self._lock:
+            self._known.clear()
+
+
+answers = _Answers()
+
+
+def find_java() -> Java | None:
+    """The first that will do: of JAVA_HOME, the PATH, /usr/lib/jvm."""
+    for program in _programs():
+        answer = answers.of(program)
+        if isinstance(answer, Java) and answer.will_do:
+            return answer
+    return None
+
+
+def java_missing() -> Iterator[Missing]:
+    """Nothing where one will do, wherever it is; else what is wrong with the first that was found."""
+    if find_java() is not None:
+        return
+    home = os.environ.get("JAVA_HOME")
+    if home and not (Path(home) / "bin" / "java").exists():
+        yield Missing("java_home_empty", "java_home", {"home": home})
+        return
+    for program in _programs():
+        answer = answers.of(program)
+        if isinstance(answer, Java):
+            yield Missing("java_old", _java_way(), {"version": answer.version, "home": answer.home})
+        else:
+            yield Missing("java_broken", "java", {"path": program, "reason": answer})
+        return
+    yield Missing("java_missing", _java_way())
+
+
+def _java_way() -> str:
+    return way() if way() in ("checkout", "image") else "java"
+
+
+def user() -> Iterator[Missing]:
+    """Containers are run as any number; Hadoop's login, which Spark cannot do without, fails then."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        yield Missing("user_unnamed", "user", {"uid": str(os.geteuid())})
+
+
+def java_home_notice() -> str:
+    """A sentence where JAVA_HOME names none that will do and reports take another one; "" else."""
+    home, java = os.environ.get("JAVA_HOME"), find_java()
+    if not home or java is None:
+        return ""
+    own = answers.of(str(Path(home) / "bin" / "java"))
+    if isinstance(own, Java) and own.will_do:
+        return ""
+    why = f"Java {own.version}" if isinstance(own, Java) else "no Java that runs"
+    return f"JAVA_HOME is {home}, where there is {why}; reports use {java.home}."
+
+
+#: Where systems install it.
+PLACES = Path("/usr/lib/jvm")
+
+
+def _programs() -> Iterator[str]:
+    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    if home and (Path(home) / "bin" / "java").exists():
+        yield str(Path(home) / "bin" / "java")
+    if on_path:
+        yield on_path
+    yield from map(str, sorted(PLACES.glob("*/bin/java")))
+
+
+def ask_java(program: str, seconds: float = 20.0) -> Java | str:
+    """The Java that a program is, or why nobody knows."""
+    try:
+        said = subprocess.run(
+            [program, "-XshowSettings:properties", "-version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it did not answer within {seconds:.0f} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    text = said.stdout.decode("utf-8", "replace")
+    known = dict(re.findall(r"(?m)^ +(java\.home|java\.version) = (.+?)\s*$", text))
+    if said.returncode or len(known) < 2 or not re.search(r"\d", known["java.version"]):
+        lines = text.strip().splitlines()
+        return lines[0][:200] if lines else f"it ended with status {said.returncode} and said nothing"
+    home = known["java.home"]
+    # The runtime inside a Java 8: Spark is told of what holds it.
+    return Java(home.removesuffix("/jre"), known["java.version"])
+
+
+# --- room and memory
+
+
+def room(place: Path, needed: int = ROOM_BYTES) -> Iterator[Missing]:
+    there = place
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    try:
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        yield Missing("room_refused", "right", {"place": str(place), "reason": error.strerror or str(error)})
+        return
+    if not os.access(there, os.W_OK | os.X_OK):
+        reason = "this user has no right to" if there.is_dir() else "it is no directory"
+        yield Missing("room_refused", "right", {"place": str(place), "reason": reason})
+    elif free < needed:
+        yield Missing("room_small", "room", {"place": str(place), "free": size(free), "needed": size(needed)})
+
+
+def memory(needed: int = MEMORY_BYTES) -> Iterator[Missing]:
+    free = free_memory()
+    if free is not None and free < needed:
+        yield Missing("memory_small", "memory", {"free": size(free), "needed": size(needed)})
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Bytes that a new process can have, of the machine and of each control group above this process; None where
+    nobody knows. root: of the file system, for tests."""
+    found = []
+    try:
+        match = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", (root / "proc/meminfo").read_text())
+        if match:
+            found.append(int(match[1]) * 1024)
+        own = re.search(r"(?m)^0::/(.*)$", (root / "proc/self/cgroup").read_text())
+        found += _left_in_groups(root / "sys/fs/cgroup", own[1]) if own else []
+    except OSError:
+        pass
+    return min(found) if found else None
+
+
+def _left_in_groups(top: Path, own: str) -> list[int]:
+    """What each group with a limit has left; pages of files count as free, for the kernel takes them back."""
+    found = []
+    place = top / own
+    while True:
+        try:
+            limit = (place / "memory.max").read_text().strip()
+            used = int((place / "memory.current").read_text())
+            statistics = (place / "memory.stat").read_text()
+        except (OSError, ValueError):
+            limit = "max"
+        if limit != "max":
+            files = re.search(r"(?m)^inactive_file (\d+)$", statistics)
+            found.append(int(limit) - used + (int(files[1]) if files else 0))
+        if place == top or top not in place.parents:
+            return found
+        place = place.parent
+
+
+def size(amount: int) -> str:
+    """ "1.5 GiB"; nothing below a MiB."""
+    return f"{amount / (1 << 30):.1f} GiB" if amount >= 1 << 30 else f"{max(amount, 0) >> 20} MiB"

@@ -1,0 +1,290 @@
+"""R5, capacity: when is the disk full, who fills it, and are messages deleted before they are read?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ..facts.tables import DISK, GROUPS, TRAFFIC, DayFacts
+from . import bars, curves, forecast
+from .days import DAY_MS, MOST_ROWS, View, by_size, day_bounds, kind_by_name, own_group, select
+from .document import Document, Note, Plot, Table, Tile, Value
+from .plots import REST, SERIES
+from .text import day_label, duration, percent, size
+
+REPORT = "capacity"
+#: Days of the plots: of the past, and of what is expected.
+DAYS, AHEAD = forecast.PAST, 28
+#: Rows of the plot of margins.
+MOST_SHOWN = 20
+#: Of the retention: from here on it is worth a look.
+NEAR = 800
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Bytes."""
+
+    total: int
+    used: int
+    log: int
+
+
+def disk_of(facts: DayFacts | None) -> Disk | None:
+    """None where it was not measured."""
+    rows = sorted(select(facts, DISK, "total free log_bytes"))
+    if not rows or rows[-1][0] <= 0:
+        return None
+    total, free, log = rows[-1]
+    return Disk(total, max(0, total - free), log)
+
+
+def stored_by_topic(facts: DayFacts | None) -> Counter[str]:
+    """Bytes of all topics: retries, dead letters and the broker's own fill the disk like the others."""
+    found: Counter[str] = Counter()
+    for topic, count in select(facts, TRAFFIC, "topic bytes"):
+        found[topic] += count
+    return found
+
+
+def make(view: View) -> Document:
+    days = view.last_days(DAYS)
+    stored = {day: stored_by_topic(facts) for day in days if (facts := view.whole(day)) is not None}
+    disks = {day: disk_of(view.in_time(day)) for day in days[:-1]} | {days[-1]: disk_of(view.today)}
+    notes: list[Note] = []
+    if missing := len(days) - len(stored):
+        notes.append(Note("days_missing", (("days", missing), ("of", DAYS))))
+    outlook = _outlook(view, days, stored, disks, notes)
+    margins = _margins(view)
+    sums: Counter[str] = Counter()
+    for found in stored.values():
+        sums.update(found)
+    top = [topic for topic in by_size(sums) if sums[topic]][: len(SERIES)]
+    tables = [_topics(view, sums, stored[days[-1]]), margins, _days(days, stored, disks)]
+    plots = []
+    if top:
+        tables.append(_topic_days(days, stored, top))
+        legend = tuple((css, "topic", topic) for css, topic in zip(SERIES, top, strict=False))
+        others = ((REST, "word", "others"),) if len([topic for topic in sums if sums[topic]]) > len(top) else ()
+        plots.append(Plot("stored", f"{REPORT}-stored.svg", "topic_days", (*legend, *others)))
+    else:
+        notes.append(Note("nothing_stored"))
+    disk = disks[days[-1]]
+    if disk is not None:
+        plots.append(
+            Plot(
+                "disk",
+                f"{REPORT}-disk.svg",
+                "expected",
+                _DISK_LEGEND if outlook.rows else (_DISK_LEGEND[0], _DISK_LEGEND[-1]),
+            )
+        )
+        tables.append(_expected(view, days, disks, outlook))
+    if any(row[4] is not None for row in margins.rows):
+        plots.append(Plot("margins", f"{REPORT}-margins.svg", "margins", _MARGINS_LEGEND))
+    return view.document(
+        REPORT, _tiles(view, disk, stored, margins, outlook), plots, tables, notes,
+        {"limit": outlook.limit, "total": disk.total if disk else None, "retention_ms": view.snapshot.retention_ms},
+    )  # fmt: skip
+
+
+_DISK_LEGEND = (
+    ("b", "word", "used"),
+    ("b dash", "word", "expected"),
+    ("band", "word", "band"),
+    ("limit", "word", "limit"),
+)
+_MARGINS_LEGEND = (("c2", "text", "< 80%"), ("c0", "text", "≥ 80%"), ("worse", "text", "≥ 100%"))
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """rows: (low, middle, high) of days to come. full, earliest, latest: days from now; 0: it is."""
+
+    limit: int | None = None
+    rows: tuple[tuple[int, int, int], ...] = ()
+    full: int | None = None
+    earliest: int | None = None
+    latest: int | None = None
+
+
+def _outlook(
+    view: View, days: list[str], stored: dict[str, Counter[str]], disks: dict[str, Disk | None], notes: list[Note]
+) -> Outlook:
+    """With a note for what it says: "full_on" a day, never, not within the horizon, or too few days to tell."""
+    now = disks[days[-1]]
+    if now is None:
+        notes.append(Note("disk_not_measured"))
+        return Outlook()
+    limit = now.total * view.snapshot.disk_limit_percent // 100
+    # A day that is not over says nothing about how much a day brings.
+    last = 1 if view.unfinished else 0
+    daily = {n - DAYS + 1: stored[day].total() for n, day in enumerate(days[: DAYS - last]) if day in stored}
+    others = {n - DAYS + 1: max(0, disk.used - disk.log) for n, day in enumerate(days) if (disk := disks[day])}
+    least = min(len(daily), len(others))
+    if now.used >= limit:
+        notes.append(Note("full_now", (("percent", view.snapshot.disk_limit_percent),)))
+    if view.late:
+        notes.append(Note("forecast_late"))
+        return Outlook(limit, full=0 if now.used >= limit else None)
+    if least < forecast.LEAST:
+        notes.append(Note("forecast_needs_days", (("have", least), ("need", forecast.LEAST))))
+        return Outlook(limit, full=0 if now.used >= limit else None)
+    past = forecast.Past(
+        daily, others, now.log, Fraction(max(0, view.snapshot.retention_ms), DAY_MS), view.snapshot.log_file_bytes
+    )
+    rows = tuple(forecast.expect(past))
+    if now.used >= limit:
+        return Outlook(limit, rows, 0, 0, 0)
+    lows, middles, highs = ([row[n] for row in rows] for n in range(3))
+    full, earliest, latest = (forecast.first_above(values, limit) for values in (middles, highs, lows))
+    if full is not None:
+        notes.append(Note("full_on", (("day", view.day_before(-full)), ("percent", view.snapshot.disk_limit_percent))))
+    elif earliest is None and forecast.levels_off(past):
+        notes.append(Note("never_full"))
+    else:
+        notes.append(Note("not_full_within", (("days", forecast.HORIZON),)))
+    return Outlook(limit, rows, full, earliest, latest)
+
+
+def _tiles(
+    view: View, disk: Disk | None, stored: dict[str, Counter[str]], margins: Table, outlook: Outlook
+) -> list[Tile]:
+    before = disk_of(view.in_time(view.day_before(1)))
+    yesterday = stored.get(view.day_before(1))
+    worst = next((row for row in margins.rows if row[4] is not None), None)
+
+    def moment(days: int | None) -> int | None:
+        return None if days is None else day_bounds(view.day_before(-days), view.snapshot.zone)[0]
+
+    around = (("earliest", moment(outlook.earliest)), ("latest", moment(outlook.latest)))
+    return [
+        view.tile("full_on", moment(outlook.full), "time_ms", None, around if outlook.earliest else ()),
+        view.tile("disk_used", disk.used * 1000 // disk.total if disk else None, "permille",
+                  before.used * 1000 // before.total if before else None),
+        view.tile("stored", stored[view.snapshot.day].total(), "bytes",
+                  None if yesterday is None else yesterday.total()),
+        view.tile("least_margin", int(worst[4] or 0) if worst else None, "permille", None,
+                  (("group", worst[0]),) if worst else ()),
+    ]  # fmt: skip
+
+
+def _margins(view: View) -> Table:
+    """How much of the retention the oldest unread message of each group has used: from 1000 on it is being deleted."""
+    retention = view.snapshot.retention_ms
+    found = []
+    for group, lag, oldest in select(view.today, GROUPS, "group lag oldest_unread_ms"):
+        if own_group(group):
+            continue
+        # Nothing unread: nothing can be deleted unread.
+        age = max(0, view.snapshot.t0_ms - oldest) if oldest >= 0 else 0 if lag == 0 else None
+        permille = age * 1000 // retention if age is not None and retention > 0 else None
+        found.append((group, lag if lag >= 0 else None, age, retention, permille))
+    found.sort(key=lambda row: (-1 if row[4] is None else -2 - row[4], -(row[1] or 0), row[0]))
+    rows = tuple(found[:MOST_ROWS])
+    acts = tuple(
+        ("retention", "open-group") if row[4] is not None and row[4] >= NEAR else ("open-group",) for row in rows
+    )
+    names = (
+        ("group", "group"),
+        ("lag", "messages"),
+        ("oldest_unread", "ms"),
+        ("retention", "ms"),
+        ("margin", "permille"),
+    )
+    return Table("margins", names, rows, acts, len(found) - len(rows))
+
+
+def _topics(view: View, sums: Counter[str], today: Counter[str]) -> Table:
+    kinds = view.kind_of()
+    of = {topic.name: topic for topic in view.snapshot.topics}
+    names = [topic for topic in by_size(sums) if sums[topic]]
+    total, rows, acts = max(1, sums.total()), [], []
+    for topic in names[:MOST_ROWS]:
+        kind = kinds.get(topic, kind_by_name(topic))
+        own = of[topic].retention_ms if topic in of else None
+        rows.append((topic, kind, today[topic], sums[topic], sums[topic] * 1000 // total, own))
+        acts.append(("open-topic", "retention") if kind == "user" and topic in of else ())
+    columns = (("topic", "topic"), ("kind", "word"), ("stored", "bytes"), ("fourteen_days", "bytes"))
+    return Table(
+        "topics", (*columns, ("share", "permille"), ("own_retention", "ms")), tuple(rows), tuple(acts),
+        len(names) - len(rows),
+    )  # fmt: skip
+
+
+def _days(days: list[str], stored: dict[str, Counter[str]], disks: dict[str, Disk | None]) -> Table:
+    rows = []
+    for day in days:
+        disk = disks[day]
+        log, used, total = (disk.log, disk.used, disk.total) if disk else (None, None, None)
+        rows.append((day, stored[day].total() if day in stored else None, log, used, total))
+    units = (("stored", "bytes"), ("log", "bytes"), ("used", "bytes"), ("total", "bytes"))
+    return Table("days", (("day", "day"), *units), tuple(rows))
+
+
+def _topic_days(days: list[str], stored: dict[str, Counter[str]], top: list[str]) -> Table:
+    """The topics of the plot; a row without a topic is all the others."""
+    rows: list[tuple[Value, ...]] = []
+    for day in days:
+        found = stored.get(day)
+        rows += [(day, topic, None if found is None else found[topic]) for topic in top]
+        rest = None if found is None else found.total() - sum(found[topic] for topic in top)
+        rows.append((day, None, rest))
+    return Table("topic_days", (("day", "day"), ("topic", "topic"), ("stored", "bytes")), tuple(rows))
+
+
+def _expected(view: View, days: list[str], disks: dict[str, Disk | None], outlook: Outlook) -> Table:
+    rows: list[tuple[Value, ...]] = [
+        (day, disk.used if (disk := disks[day]) else None, None, None, None) for day in days
+    ]
+    rows += [(view.day_before(-n), None, *row) for n, row in enumerate(outlook.rows[:AHEAD], 1)]
+    units = (("used", "bytes"), ("low", "bytes"), ("expected", "bytes"), ("high", "bytes"))
+    return Table("expected", (("day", "day"), *units), tuple(rows))
+
+
+def draw(document: Document) -> dict[str, bytes]:
+    rows = {table.key: table.rows for table in document.tables}
+    found = {}
+    for plot in document.plots:
+        if plot.key == "stored":
+            classes = {name: css for css, kind, name in plot.legend if kind == "topic"}
+            found[plot.svg] = bars.columns(_stored_columns(rows["topic_days"], classes), size, 2, gap=0.06)
+        elif plot.key == "disk":
+            past = [(str(row[0]), _number(row[1])) for row in rows["expected"] if row[2] is None]
+            future = [
+                curves.Expected(str(row[0]), int(row[2] or 0), int(row[3] or 0), int(row[4] or 0))
+                for row in rows["expected"] if row[2] is not None
+            ]  # fmt: skip
+            limit, total = document.figures["limit"] or 0, document.figures["total"] or 0
+            found[plot.svg] = curves.forecast(past, future, limit, total)
+        else:
+            shown = [row for row in rows["margins"] if row[4] is not None][:MOST_SHOWN]
+            found[plot.svg] = bars.row_bars([_margin_bar(row) for row in shown], limit=1000)
+    return found
+
+
+def _number(value: Value) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _stored_columns(rows: tuple[tuple[Value, ...], ...], classes: dict[str, str]) -> list[bars.Column]:
+    days: dict[str, list[tuple[str, int, str]]] = {}
+    unknown = set()
+    for day, topic, count in rows:
+        found = days.setdefault(str(day), [])
+        if count is None:
+            unknown.add(str(day))
+        else:
+            name = f"{topic} · " if topic is not None else ""
+            found.append((classes.get(str(topic), REST), int(count), f"{name}{day} · {size(int(count))}"))
+    return [
+        bars.Column(day_label(day), tuple(parts), (), day not in unknown, f"{day} · –") for day, parts in days.items()
+    ]
+
+
+def _margin_bar(row: tuple[Value, ...]) -> bars.Bar:
+    permille = int(row[4] or 0)
+    css = "worse" if permille >= 1000 else "c0" if permille >= NEAR else "c2"
+    # Far above the whole, the bar alone would say nothing about the others.
+    return bars.Bar(str(row[0]), min(permille, 2000), f"{percent(permille)} · {duration(int(row[2] or 0))}", css)

@@ -1,0 +1,150 @@
+"""R1, digest: did anything go wrong on this day? Six figures with their week, and what got worse most.
+
+The six are what a person asks in the morning: did the work arrive (messages, bytes), did it wait (worst behind, groups
+over their limit), did it fail (retries, new dead letters). How far a group was behind is taken rather than the time of
+a delivery: it has a name and an hour, it counts messages that nobody has fetched yet, and it needs no delivery events.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+
+from ..facts.tables import DEAD_LETTERS, FINDINGS, RETRIES, TRAFFIC, DayFacts
+from . import group_health
+from .days import View, for_people, select
+from .document import Document, Note, Table, Value
+from .trends import trend_tile, trends_drawn
+
+#: What is small is not worth a line: growth below this is left out, and it damps growth from nothing.
+FLOORS = {"behind": 60_000, "over_limit": 60_000, "dead_letters": 10, "retries": 100, "fewer_messages": 1000}
+UNITS = {"behind": "ms", "over_limit": "ms"}
+MOST_WORSENED = 5
+#: Findings by which messages of the day may be missing: nobody can say then that fewer were sent.
+FEWER_BY_THEM = {"gap", "corrupt", "log begins"}
+COLUMNS = (
+    ("group", "group"), ("topic", "topic"), ("what", "word"), ("before", "in_unit"), ("now", "in_unit"),
+    ("unit", "unit"),
+)  # fmt: skip
+TILES = (
+    ("messages", "messages"),
+    ("bytes", "bytes"),
+    ("worst_behind_ms", "ms"),
+    ("groups_over_limit", "count"),
+    ("retries", "messages"),
+    ("dead_letters", "messages"),
+)
+
+
+def user_traffic(view: View, facts: DayFacts | None) -> dict[str, tuple[int, int]]:
+    """(messages, bytes) by topic, of topics that people send to."""
+    kinds = view.kind_of()
+    found: dict[str, tuple[int, int]] = {}
+    for topic, messages, size in select(facts, TRAFFIC, "topic messages bytes"):
+        if for_people(topic, kinds):
+            before = found.get(topic, (0, 0))
+            found[topic] = (before[0] + messages, before[1] + size)
+    return found
+
+
+def figures(view: View) -> dict[str, int | None]:
+    """What later digests know of this day."""
+    traffic = user_traffic(view, view.today).values()
+    return {
+        "messages": sum(messages for messages, _ in traffic),
+        "bytes": sum(size for _, size in traffic),
+        **group_health.figures(view.today),
+        "retries": sum(_retries(view.today).values()),
+        "dead_letters": sum(_dead_letters(view.today).values()),
+    }
+
+
+def _retries(facts: DayFacts | None) -> Counter[str]:
+    """By group; copies that a replay made are nobody's failure."""
+    found: Counter[str] = Counter()
+    for group, messages, replayed in select(facts, RETRIES, "group messages replayed"):
+        found[group] += messages - replayed
+    return found
+
+
+def _dead_letters(facts: DayFacts | None) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for group, messages in select(facts, DEAD_LETTERS, "group messages"):
+        found[group] += messages
+    return found
+
+
+def make(view: View) -> Document:
+    now = figures(view)
+    where = {"worst_behind_ms": group_health.where_worst(group_health.health_of(view.today))}
+    tiles = tuple(trend_tile(view, "digest", key, unit, now[key], where.get(key, ())) for key, unit in TILES)
+    notes: list[Note] = []
+    yesterday = view.before(1)
+    if yesterday is None:
+        notes.append(Note("no_day_before", (("day", view.day_before(1)),)))
+    if now["worst_behind_ms"] is None:
+        notes.append(Note("lag_not_measured"))
+    rows = _worsened(view, yesterday) if yesterday is not None else []
+    table = Table(
+        "worsened",
+        COLUMNS,
+        tuple(_row(*found) for found in rows),
+        tuple(_acts(kind, what) for kind, _, what, _, _ in rows),
+    )
+    return view.document("digest", tiles, (), (table,), notes, now)
+
+
+Worse = tuple[str, str, str, int, int]
+
+
+def _worsened(view: View, yesterday: DayFacts) -> list[Worse]:
+    """(kind, name, what, before, now): for each group or topic what grew by the largest factor, the worst first."""
+    best: dict[tuple[str, str], tuple[Fraction, Worse]] = {}
+
+    def consider(kind: str, name: str, what: str, before: int, now: int) -> None:
+        grew = now - before if what != "fewer_messages" else before - now
+        floor = FLOORS[what]
+        if grew < floor:
+            return
+        low, high = sorted((before, now))
+        factor = Fraction(high + floor, low + floor)
+        found = (factor, (kind, name, what, before, now))
+        # The same factor: the first one considered stays.
+        if (kind, name) not in best or factor > best[kind, name][0]:
+            best[kind, name] = found
+
+    health, health_before = group_health.health_of(view.today), group_health.health_of(yesterday)
+    letters, letters_before = _dead_letters(view.today), _dead_letters(yesterday)
+    retries, retries_before = _retries(view.today), _retries(yesterday)
+    for group in sorted({*health, *letters, *retries}):
+        consider("group", group, "dead_letters", letters_before[group], letters[group])
+        consider("group", group, "retries", retries_before[group], retries[group])
+        one, before = health.get(group), health_before.get(group)
+        # A group that nobody measured the day before has not worsened: it is not known.
+        if one and before and one.worst_ms is not None and before.worst_ms is not None:
+            consider("group", group, "behind", before.worst_ms, one.worst_ms)
+            consider("group", group, "over_limit", before.over_ms, one.over_ms)
+    lost = {kind for kind, _ in select(view.today, FINDINGS, "kind count")} & FEWER_BY_THEM
+    if not view.unfinished and not lost:
+        traffic, traffic_before = user_traffic(view, view.today), user_traffic(view, yesterday)
+        for topic in sorted(traffic_before):
+            before_count, count = traffic_before[topic][0], traffic.get(topic, (0, 0))[0]
+            if count * 4 <= before_count:
+                consider("topic", topic, "fewer_messages", before_count, count)
+    order = sorted(best.values(), key=lambda found: (-found[0], found[1]))
+    return [row for _, row in order[:MOST_WORSENED]]
+
+
+def _row(kind: str, name: str, what: str, before: int, now: int) -> tuple[Value, ...]:
+    group, topic = (name, None) if kind == "group" else (None, name)
+    return (group, topic, what, before, now, UNITS.get(what, "messages"))
+
+
+def _acts(kind: str, what: str) -> tuple[str, ...]:
+    if kind == "topic":
+        return ("open-topic",)
+    return ("open-group", {"dead_letters": "dead-letters", "retries": "retries"}.get(what, "set-alert"))
+
+
+def draw(document: Document) -> dict[str, bytes]:
+    return trends_drawn(document)

@@ -1,0 +1,184 @@
+"""R9, hygiene: what can be deleted, whose subscriptions contradict each other, and which clients are old.
+
+Nothing is claimed beyond what was seen. Queues' ends never go back, so a topic whose ends are those of an earlier day
+was not written to in between. A group is looked at once a day; deliveries within a day are a client, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import date
+
+from appliance.engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+
+from ..facts.tables import GROUPS, LATENCY, QUEUES, DayFacts, t0_of
+from . import bars
+from .days import DAY_MS, MOST_ROWS, View, not_told, own_group, select
+from .document import Document, Note, Plot, Table, Value
+
+REPORT = "hygiene"
+#: Days without a write, and without a client.
+IDLE_DAYS, ALONE_DAYS = 30, 7
+#: Rows of the plot of clients.
+MOST_SHOWN = 20
+
+
+def make(view: View) -> Document:
+    topics, unknown = _idle_topics(view)
+    groups = _lonely_groups(view)
+    pairs = sorted((one.name, topic) for one in view.snapshot.groups for topic in one.conflicts)
+    clashing = {group for group, _ in pairs}
+    conflicts: list[tuple[Value, ...]] = [*pairs]
+    leftovers = _leftovers(view)
+    clients = _clients(view)
+    first = min(view.facts)
+    notes = []
+    if unknown:
+        notes.append(Note("topics_not_known_yet", (("topics", unknown), ("day", first), ("need", IDLE_DAYS))))
+    if first > view.day_before(ALONE_DAYS):
+        notes.append(Note("groups_not_known_yet", (("day", first), ("need", ALONE_DAYS))))
+    known = Table(
+        "clients", (("language", "text"), ("version", "text"), ("clients", "count")), *_bounded(clients, ())
+    )  # fmt: skip
+    tables = [
+        _table("topics", (("topic", "topic"), ("since", "time_ms"), ("sure", "word"), ("messages", "messages")), topics,
+               ("delete-topic", "open-topic")),
+        _table("groups", (("group", "group"), ("since", "day"), ("days", "count"), ("days_seen", "count"),
+               ("lag", "messages")), groups, ("delete-group", "open-group")),
+        _table("conflicts", (("group", "group"), ("topic", "topic")), conflicts, ("subscriptions", "clients")),
+        _table("leftovers", (("topic", "topic"), ("kind", "word"), ("of", "text"), ("messages", "messages")), leftovers,
+               ("delete-topic",)),
+        known,
+    ]  # fmt: skip
+    plots = []
+    if clients:
+        plots.append(Plot("clients", f"{REPORT}-clients.svg", "clients"))
+    else:
+        notes.append(Note("no_clients"))
+    tiles = [
+        view.tile("idle_topics", len(topics), "count"),
+        view.tile("lonely_groups", len(groups), "count"),
+        view.tile("conflicts", len(clashing), "count"),
+        view.tile("leftovers", len(leftovers), "count"),
+    ]
+    return view.document(REPORT, tiles, plots, tables, notes)
+
+
+def _table(
+    key: str, columns: tuple[tuple[str, str], ...], rows: list[tuple[Value, ...]], acts: tuple[str, ...]
+) -> Table:
+    return Table(key, columns, *_bounded(rows, acts))
+
+
+def _bounded(
+    rows: list[tuple[Value, ...]], acts: tuple[str, ...]
+) -> tuple[tuple[tuple[Value, ...], ...], tuple[tuple[str, ...], ...], int]:
+    shown = tuple(rows[:MOST_ROWS])
+    return shown, tuple(acts for _ in shown) if acts else (), len(rows) - len(shown)
+
+
+Ends = dict[str, tuple[tuple[int, int], ...]]
+
+
+def _ends(facts: DayFacts) -> tuple[Ends, Counter[str]]:
+    """By topic: the end of each of its queues; messages that it holds."""
+    queues: dict[str, list[tuple[int, int]]] = {}
+    held: Counter[str] = Counter()
+    for topic, queue, low, high in sorted(select(facts, QUEUES, "topic queue_id min_offset max_offset")):
+        queues.setdefault(topic, []).append((queue, high))
+        held[topic] += max(0, high - low)
+    return {topic: tuple(found) for topic, found in queues.items()}, held
+
+
+def _idle_topics(view: View) -> tuple[list[tuple[Value, ...]], int]:
+    """(topic, since, "last_message" or "at_least", messages), the longest idle first; and how many topics without a
+    message may be idle as long, for all that is known."""
+    now, held = _ends(view.today)
+    earlier = [
+        (at_ms, _ends(facts)[0])
+        for day, facts in view.facts.items()
+        if day < view.snapshot.day and (at_ms := t0_of(facts)) is not None
+    ]
+    oldest = view.snapshot.t0_ms - IDLE_DAYS * DAY_MS
+    found: list[tuple[Value, ...]] = []
+    unknown = 0
+    for topic in view.snapshot.topics:
+        if topic.kind != "user":
+            continue
+        since, sure = topic.newest_store_ms, "last_message"
+        if since is None:
+            same = [at_ms for at_ms, ends in earlier if topic.name in now and ends.get(topic.name) == now[topic.name]]
+            since, sure = min(same, default=None), "at_least"
+        if since is not None and since <= oldest:
+            found.append((topic.name, since, sure, held[topic.name]))
+        elif sure == "at_least":
+            unknown += 1
+    return sorted(found, key=lambda row: (row[1], row[0])), unknown
+
+
+def _lonely_groups(view: View) -> list[tuple[Value, ...]]:
+    """(group, first day without a client, days since then, of which so many were looked at, lag)."""
+    days = sorted((day for day in view.facts if day <= view.snapshot.day), reverse=True)
+    lags = dict(select(view.today, GROUPS, "group lag"))
+    alone = {group: view.snapshot.day for group in _alone(view.today) if not own_group(group)}
+    counts = dict.fromkeys(alone, 1)
+    left = set(alone)
+    for day in days[1:]:
+        if view.in_time(day) is None:  # whoever was there when the run looked at last says nothing of that day
+            left -= _fetched(view.facts[day])
+            continue
+        left &= _alone(view.facts[day])
+        for group in left:
+            alone[group] = day
+            counts[group] += 1
+    rows: list[tuple[Value, ...]] = []
+    for group, since in alone.items():
+        passed = (date.fromisoformat(view.snapshot.day) - date.fromisoformat(since)).days
+        if passed >= ALONE_DAYS:
+            rows.append((group, since, passed, counts[group], lags[group] if lags[group] >= 0 else None))
+    return sorted(rows, key=lambda row: (str(row[1]), str(row[0])))
+
+
+def _alone(facts: DayFacts) -> set[str]:
+    """Groups that had no client when they were looked at, and fetched nothing that was stored on the day."""
+    fetched = _fetched(facts)
+    return {group for group, clients in select(facts, GROUPS, "group clients") if not clients and group not in fetched}
+
+
+def _fetched(facts: DayFacts) -> set[str]:
+    return {group for group, messages in select(facts, LATENCY, "group messages") if messages} | not_told(facts)
+
+
+def _leftovers(view: View) -> list[tuple[Value, ...]]:
+    """(topic, "retry" or "dead-letter", of which group or topic that is gone, messages)."""
+    groups = {group.name for group in view.snapshot.groups}
+    topics = {topic.name for topic in view.snapshot.topics}
+    held = _ends(view.today)[1]
+    found: list[tuple[Value, ...]] = []
+    for topic in view.snapshot.topics:
+        prefix = {"retry": RETRY_PREFIX, "dead-letter": DLQ_PREFIX}.get(topic.kind)
+        if prefix is None or not topic.name.startswith(prefix):
+            continue
+        # A consumer of 5.x has a retry topic for each topic that it reads: group+topic.
+        group, plus, of = topic.name.removeprefix(prefix).partition("+")
+        gone = group if group not in groups and not own_group(group) else of if plus and of not in topics else None
+        if gone is not None:
+            found.append((topic.name, topic.kind, gone, held[topic.name]))
+    return sorted(found, key=lambda row: str(row[0]))
+
+
+def _clients(view: View) -> list[tuple[Value, ...]]:
+    """(language, version, clients), the most frequent first. A client that is in several groups is one client."""
+    known = {(one.client_id, one.language, one.version) for group in view.snapshot.groups for one in group.clients}
+    found = Counter((language, version) for _, language, version in known)
+    return [(*kind, found[kind]) for kind in sorted(found, key=lambda kind: (-found[kind], kind))]
+
+
+def draw(document: Document) -> dict[str, bytes]:
+    rows = {table.key: table.rows for table in document.tables}
+    return {
+        plot.svg: bars.row_bars(
+            [bars.count_bar(f"{row[0]} {row[1]}", int(row[2] or 0), "c1") for row in rows["clients"][:MOST_SHOWN]]
+        )
+        for plot in document.plots
+    }

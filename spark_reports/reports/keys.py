@@ -1,0 +1,123 @@
+"""Every key that documents hold, for whoever has the words: the console's are tested to cover them.
+
+A test makes documents of any facts and sees that no other key comes out.
+"""
+
+from __future__ import annotations
+
+#: Units of tiles, and of columns besides.
+TILE_UNITS = ("messages", "bytes", "ms", "count", "permille", "time_ms")
+COLUMN_UNITS = (*TILE_UNITS, "day", "topic", "group", "text", "word", "in_unit", "unit")
+
+TILES = {
+    "digest": ("messages", "bytes", "worst_behind_ms", "groups_over_limit", "retries", "dead_letters"),
+    "group-health": ("groups_over_limit", "worst_behind_ms", "rebalances", "dead_letters"),
+    "failures": ("dead_letters", "retries", "kept_dead_letters", "expired", "replayed"),
+    "latency": ("slowest_p95", "delivered", "groups"),
+    "capacity": ("full_on", "disk_used", "stored", "least_margin"),
+    "hygiene": ("idle_topics", "lonely_groups", "conflicts", "leftovers"),
+}
+#: What a tile's value speaks of; the group is a name, the others are moments.
+WHERE = ("group", "time_ms", "earliest", "latest")
+PLOTS = {
+    "digest": (),
+    "group-health": ("behind",),
+    "failures": ("where", "days", "depths"),
+    "latency": ("shares", "changes"),
+    "capacity": ("stored", "disk", "margins"),
+    "hygiene": ("clients",),
+}
+#: Columns by table, by report.
+TABLES = {
+    "digest": {"worsened": ("group", "topic", "what", "before", "now", "unit")},
+    "group-health": {
+        "groups": ("group", "worst_ms", "worst_at", "over_ms", "limit_ms", "hours", "rebalances", "messages"),
+        "hours": ("group", "hour", "p95_ms"),
+    },
+    "failures": {
+        "pairs": ("group", "topic", "dead_letters", "day_before", "fourteen_days", "bytes", "retries"),
+        "groups": ("group", "dead_letters", "kept", "expired", "replayed", "retries"),
+        "days": ("day", "in", "replayed", "expired"),
+        "depths": ("depth", "retries", "replayed"),
+    },
+    "latency": {
+        "groups": ("group", "messages", "p50", "p95", "p99", "last_p95", "longer", "p95_week_ago", "change"),
+        "topics": ("group", "topic", "messages", "p50", "p95", "p99"),
+        "shares": ("group", "which", "within", "messages", "of"),
+        "changes": ("group", "p95_week_ago", "p95", "change"),
+    },
+    "capacity": {
+        "topics": ("topic", "kind", "stored", "fourteen_days", "share", "own_retention"),
+        "margins": ("group", "lag", "oldest_unread", "retention", "margin"),
+        "days": ("day", "stored", "log", "used", "total"),
+        "topic_days": ("day", "topic", "stored"),
+        "expected": ("day", "used", "low", "expected", "high"),
+    },
+    "hygiene": {
+        "topics": ("topic", "since", "sure", "messages"),
+        "groups": ("group", "since", "days", "days_seen", "lag"),
+        "conflicts": ("group", "topic"),
+        "leftovers": ("topic", "kind", "of", "messages"),
+        "clients": ("language", "version", "clients"),
+    },
+}
+#: In cells of unit "word".
+WORDS = (
+    "behind", "over_limit", "dead_letters", "retries", "fewer_messages",  # what got worse
+    "first", "last",  # delivery
+    "user", "retry", "dead-letter", "system",  # kinds of topics
+    "last_message", "at_least",  # how sure it is since when a topic is idle
+)  # fmt: skip
+#: In legends.
+LEGEND_WORDS = (
+    "none_behind", "not_measured", "in", "replayed", "expired", "retries", "slower", "faster", "others", "used",
+    "expected", "band", "limit",
+)  # fmt: skip
+#: With their values.
+_FOUND = ("places", "first", "count", "bytes")
+NOTES = {
+    "unfinished_day": ("until",),
+    "made_late": ("until",),
+    **dict.fromkeys(
+        (
+            "gap",
+            "corrupt",
+            "deliveries_lost",
+            "deliveries_gap",
+            "deliveries_unknown",
+            "deliveries_begin",
+            "log_begins",
+            "earlier_run",
+        ),
+        _FOUND,
+    ),
+    "finding": ("kind", *_FOUND),
+    "no_day_before": ("day",),
+    "lag_not_measured": (),
+    "groups_left_out": ("shown", "of"),
+    "days_missing": ("days", "of"),
+    "expired_not_known": ("queues",),
+    "replayed_to_groups_only": (),
+    "no_dead_letters": (),
+    "no_retries": (),
+    "percentiles_interpolated": (),
+    "deliveries_not_measured": (),
+    "no_week_before": ("day",),
+    "longer_than_the_last_bound": ("messages", "ms"),
+    "nothing_stored": (),
+    "disk_not_measured": (),
+    "full_now": ("percent",),
+    "full_on": ("day", "percent"),
+    "never_full": (),
+    "forecast_late": (),
+    "not_full_within": ("days",),
+    "forecast_needs_days": ("have", "need"),
+    "topics_not_known_yet": ("topics", "day", "need"),
+    "groups_not_known_yet": ("day", "need"),
+    "no_clients": (),
+}
+#: What can be done about a row: about its group or topic.
+ACTS = (
+    "open-group", "open-topic", "set-alert", "dead-letters", "replay", "archive", "retries", "retention",
+    "delete-topic", "delete-group", "subscriptions", "clients",
+)  # fmt: skip

@@ -1,0 +1,107 @@
+"""Numbers and names as they stand in a plot: signs of units that are the same in every language, and no words."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+#: What stands for a character that cannot be shown, or that would turn the text around it.
+_UNSHOWN = "\ufffd"
+#: Rough widths in px of a text of 11 px, by character; 6.2 for the others.
+_WIDTHS = {**dict.fromkeys(" !'|.,:;iljtfIr()[]", 3.6), **dict.fromkeys("mwMW%@", 9.8)}
+
+
+def visible(text: str) -> str:
+    """Without control characters, halves of surrogates, and marks that change the direction of writing."""
+    return "".join(_UNSHOWN if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Cn", "Co") else one for one in text)
+
+
+def width_of(text: str) -> float:
+    """In px, roughly and rather too wide."""
+    return sum(_WIDTHS.get(one) or _width(one) for one in text)
+
+
+def _width(one: str) -> float:
+    if unicodedata.east_asian_width(one) in "WF":
+        return 11.5
+    return 0.0 if unicodedata.combining(one) else 7.8 if one.isupper() else 6.2
+
+
+def shortened(text: str, px: float) -> str:
+    """Its begin and its end, with a mark between them, where it is wider than px. Names of one team begin alike."""
+    text = visible(text)
+    if width_of(text) <= px:
+        return text
+    keep = len(text) - 1
+    while keep > 2 and width_of(_cut(text, keep)) > px:
+        keep -= max(1, (keep - 40) // 2)
+    return _cut(text, keep)
+
+
+def _cut(text: str, keep: int) -> str:
+    head = (keep + 1) // 2
+    return f"{text[:head]}…{text[len(text) - (keep - head) :]}"
+
+
+def decimal(value: int, over: int) -> str:
+    """value / over with one digit after the point where it is below ten; rounded down: nothing is overstated."""
+    whole, rest = divmod(abs(value), over)
+    digit = rest * 10 // over
+    sign = "-" if value < 0 and (whole or digit) else ""
+    return f"{sign}{whole}.{digit}" if whole < 10 and digit else f"{sign}{whole}"
+
+
+def duration(ms: int) -> str:
+    """850 ms, 12 s, 41 min, 3 h 12 min, 2 d 4 h."""
+    if ms < 1000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{decimal(ms, 1000)} s"
+    minutes = ms // 60_000
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 1440:
+        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+    hours = minutes // 60
+    return f"{hours // 24} d {hours % 24} h" if hours % 24 and hours < 2400 else f"{hours // 24} d"
+
+
+def size(count: int) -> str:
+    """Bytes: 1.5 MiB."""
+    return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"), " ")
+
+
+def short_count(count: int) -> str:
+    """1.2k, 34M."""
+    return _scaled(count, 1000, ("", "k", "M", "G", "T", "P", "E"), "")
+
+
+def _scaled(count: int, base: int, signs: tuple[str, ...], between: str) -> str:
+    step = 0
+    while abs(count) >= base ** (step + 1) and step < len(signs) - 1:
+        step += 1
+    return f"{decimal(count, base**step)}{between}{signs[step]}".rstrip()
+
+
+def long_count(count: int) -> str:
+    """With a thin space between thousands, which is a comma or a point elsewhere."""
+    return f"{count:,}".replace(",", "\u202f")
+
+
+def percent(permille: int) -> str:
+    return f"{decimal(permille, 10)}%"
+
+
+def day_label(day: str) -> str:
+    """Of YYYY-MM-DD: MM-DD."""
+    return day[5:]
+
+
+def hour_labels(hours_ms: list[int], zone: str) -> list[tuple[str, str]]:
+    """For each: ("02", "02:00"), the latter with the offset from UTC on days that have an hour twice."""
+    found = [datetime.fromtimestamp(at / 1000, ZoneInfo(zone)) for at in hours_ms]
+    full = [at.strftime("%H:%M") for at in found]
+    if len(set(full)) < len(full):
+        full = [at.strftime("%H:%M %z") for at in found]
+    return [(at.strftime("%H"), text) for at, text in zip(found, full, strict=True)]

@@ -1,0 +1,77 @@
+"""What can go wrong with a run, each as one sentence with a key, so that it can be said in another language."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+#: key -> the sentence, with places for values as in Python's %.
+SENTENCES = {
+    "spark_missing": "Spark cannot be used here: %(text)s",
+    "spark_not_started": "Spark did not start; the log says why.",
+    "spark_died": "Spark's process ended before it was done; the log may say why. Most often memory ran out.",
+    "killed": "A process of the run was killed (%(signal)s); most often memory ran out.",
+    "crashed": "The run ended by an error of RocketBox's own: %(text)s",
+    "memory": "The run took %(took)d MiB of memory, more than the %(limit)d MiB that it may have, and was ended.",
+    "timeout": "The run was not done after %(minutes)d minutes, and was ended.",
+    "no_space": "There is no space left on the disk of %(place)s.",
+    "disk_low": "The run was ended, since only %(free)d MiB were free on the disk of %(place)s, and the broker needs "
+    "them.",
+    "cancelled": "The run was cancelled.",
+    "broker_ended": "The broker ended while the run went on.",
+    "interrupted": "RocketBox ended while the run went on.",
+    "vanished": "The run's processes were killed; nobody knows by whom. The log may say more.",
+    "store_changed": "The store was changed while it was read: %(text)s",
+    "pandas": "This version of pandas does not fit: %(text)s",
+    "low_memory": "The run was not begun: it needs %(needed)d MiB of free memory, and there are %(free)d.",
+    "low_disk": "The run was not begun: it needs %(needed)d MiB of free disk in %(place)s, and there are %(free)d.",
+    "not_started": "The run could not be started: %(text)s",
+    "data_gone": "The log holds no messages of %(day)s.",
+    "no_broker": "No broker runs here.",
+    "stopped": "RocketBox was stopped while the run went on.",
+}
+
+
+class RunFailed(Exception):
+    """A run cannot go on, for a reason that has a sentence."""
+
+    def __init__(self, why: str, **values: Any) -> None:
+        self.why = why
+        self.values = values
+        super().__init__(sentence(why, values))
+
+
+def sentence(why: str, values: dict[str, Any]) -> str:
+    """In English."""
+    return SENTENCES[why] % values
+
+
+def of_exception(error: BaseException, place: str) -> RunFailed:
+    """What an exception that ended the work means. place: the run's directory, for a full disk."""
+    if isinstance(error, RunFailed):
+        return error
+    text = _text_of(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return RunFailed("no_space", place=place)
+    if isinstance(error, MemoryError):
+        return RunFailed("killed", signal="MemoryError")
+    whole = f"{type(error).__name__}: {error}"
+    if "No space left on device" in whole or "Disk quota exceeded" in whole:
+        return RunFailed("no_space", place=place)
+    if "OutOfMemoryError" in whole or "Java heap space" in whole:
+        return RunFailed("spark_died")
+    if type(error).__name__ in ("Py4JNetworkError", "Py4JError", "ConnectionRefusedError", "ConnectionResetError"):
+        return RunFailed("spark_died")
+    if "JAVA_GATEWAY_EXITED" in whole:
+        return RunFailed("spark_not_started")
+    if type(error).__name__ == "DataLoss" or "failOnDataLoss" in whole:
+        return RunFailed("store_changed", text=text)
+    if isinstance(error, ImportError) and "pandas" in whole.lower():
+        return RunFailed("pandas", text=text)
+    return RunFailed("crashed", text=text)
+
+
+def _text_of(error: BaseException) -> str:
+    """The first line, and no more than a line of it."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:300]

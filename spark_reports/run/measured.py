@@ -1,0 +1,102 @@
+"""Rows of the table LAG, out of what the console measured every 30 seconds (DATA/rocketbox/history.sqlite3).
+
+The console writes its file every few minutes, so of a day that is not over the last ones are missing. What is older
+than seven days the file knows by quarters of an hour only, and no rows are made of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+import zlib
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from appliance.console.history import codes
+from appliance.console.history.file import FINE_MS, HOUR_MS, NAME, HistoryFile
+
+from ..facts.hours import stretches
+from ..facts.tables import LAG, Row
+
+if TYPE_CHECKING:
+    from ..snapshot import Snapshot
+
+_BEHIND, _REBALANCES = "group_lag_ms", "group_rebalances"
+
+
+def write_lag(target: Path, history_dir: Path, snapshot: Snapshot) -> int:
+    """Write lag.jsonl, whole; how many rows. A history that is missing or damaged has none."""
+    rows: list[Row] = []
+    if (history_dir / NAME).exists():
+        try:
+            file = HistoryFile(history_dir, reading=True)
+            try:
+                rows = list(rows_of(file, snapshot))
+            finally:
+                file.close()
+        except (sqlite3.Error, OSError, zlib.error, ValueError, IndexError) as error:
+            print(f"what was measured cannot be read, so nobody knows how far behind groups were: {error}", flush=True)
+            rows = []
+    names = [name for name, _ in LAG.columns]
+    fresh = target.with_name(f".{target.name}")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as out:
+        for row in rows:
+            out.write(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n")
+    os.replace(fresh, target)
+    return len(rows)
+
+
+def rows_of(file: HistoryFile, snapshot: Snapshot) -> Iterator[Row]:
+    """In the order of the table's keys, of the groups that there were at T0. Raises sqlite3.Error."""
+    limits = {group.name: group.limit_ms for group in snapshot.groups}
+    series = {
+        number: (name, label)
+        for number, name, label in file.all_series()
+        if name in (_BEHIND, _REBALANCES) and label in limits
+    }
+    parts = stretches(snapshot.from_ms, snapshot.to_ms, snapshot.zone)
+    begins = [part.from_ms for part in parts]
+    behind: dict[tuple[str, int], list[int]] = defaultdict(list)
+    rebalances: dict[tuple[str, int], float] = defaultdict(float)
+    first, last = snapshot.from_ms // HOUR_MS, (snapshot.to_ms - 1) // HOUR_MS
+    for number, name, label, values in _figures(file, series, first, last):
+        for slot, value in enumerate(values):
+            at_ms = number * HOUR_MS + slot * FINE_MS
+            if value is None or not snapshot.from_ms <= at_ms < snapshot.to_ms:
+                continue
+            place = (label, parts[bisect_right(begins, at_ms) - 1].hour(at_ms))
+            if name == _BEHIND:
+                behind[place].append(round(value))
+            else:
+                rebalances[place] += value
+    for group, hour_ms in sorted(behind.keys() | {place for place, count in rebalances.items() if count}):
+        found = sorted(behind.get((group, hour_ms), []))
+        over = sum(value > limits[group] for value in found) * FINE_MS
+        count = round(rebalances.get((group, hour_ms), 0.0))
+        yield group, hour_ms, len(found), _p95(found), found[-1] if found else -1, over, count
+
+
+def _figures(
+    file: HistoryFile, series: dict[int, tuple[str, str]], first: int, last: int
+) -> Iterator[tuple[int, str, str, list[float | None]]]:
+    """(hour, name, label, a value for each 30 s) of what was measured."""
+    for hour, span in file.spans("fine", first, last).items():
+        zero = [0.0 if taken else None for taken in span.taken]
+        seen = set()
+        for number, data in file.rows("fine", hour):
+            if number in series:
+                seen.add(number)
+                yield hour, *series[number], [codes.decode(code) for code in codes.unpack(data)]
+        for number, (name, label) in series.items():
+            if number not in seen and span.is_zero(number):
+                yield hour, name, label, list(zero)
+
+
+def _p95(values: list[int]) -> int:
+    """By the nearest rank; -1 of nothing. values: sorted."""
+    return values[math.ceil(len(values) * 0.95) - 1] if values else -1

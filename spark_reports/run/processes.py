@@ -1,0 +1,132 @@
+"""Processes of one run: how little they may disturb, how they end, and who they are.
+
+A run's processes share a session, which the keeper leads: the JVM stays in it, and so do Python workers of Spark,
+though their daemon makes a process group of its own. So a session is what is looked at and ended, not a group.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from .plan import MARK
+
+_PR_SET_PDEATHSIG = 1
+#: ioprio_set(2), by machine; it has no name in the C library.
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30, "ppc64le": 273, "s390x": 282}
+_IOPRIO_IDLE = 3 << 13
+_PROC = Path("/proc")
+
+
+class Member(NamedTuple):
+    """A process as /proc tells of it. started: in ticks since the machine's start."""
+
+    pid: int
+    session: int
+    started: int
+    state: str
+
+
+def take_little() -> None:
+    """From here on this process and those that it starts come behind all others, and are the first to go when memory
+    runs out. What the machine does not allow is left out."""
+    with suppress(OSError):
+        os.nice(19)
+    if sys.platform != "linux":
+        return
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None:
+        ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), 1, 0, _IOPRIO_IDLE)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def end_with_parent(number: signal.Signals, parent: int) -> None:
+    """Be sent this signal when the thread that started this process ends, or its process. parent: its pid. Raises
+    SystemExit when it has ended already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+    if os.getppid() != parent:
+        raise SystemExit("the process that started this one has ended")
+
+
+def look_at(pid: int) -> Member | None:
+    """None when there is no such process."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # a program's name may hold anything
+    return Member(pid, int(fields[3]), int(fields[19]), fields[0])
+
+
+def members_of(session: int) -> list[Member]:
+    """Who is in a session now; dead ones that nobody has fetched are left out."""
+    found = []
+    for name in os.listdir(_PROC):
+        if name.isdigit():
+            one = look_at(int(name))
+            if one is not None and one.session == session and one.state not in "ZX":
+                found.append(one)
+    return found
+
+
+def is_marked(pid: int, run_id: str) -> bool:
+    """Whether a process was started as part of this run."""
+    try:
+        environment = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return False
+    return f"{MARK}={run_id}".encode() in environment.split(b"\0")
+
+
+def kill(one: Member) -> None:
+    """SIGKILL to this very process, and to no other that has its number by now."""
+    try:
+        descriptor = os.pidfd_open(one.pid)
+    except (OSError, AttributeError):
+        return
+    try:
+        now = look_at(one.pid)
+        if now is not None and now.started == one.started:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def end_session(session: int, run_id: str, seconds: float = 5.0) -> int:
+    """End all of a run that are in a session, but for this process; how many there were."""
+    deadline = time.monotonic() + seconds
+    ended: set[int] = set()
+    while True:
+        left = [one for one in members_of(session) if one.pid != os.getpid() and is_marked(one.pid, run_id)]
+        for one in left:
+            kill(one)
+            ended.add(one.pid)
+        if not left or time.monotonic() > deadline:
+            return len(ended)
+        time.sleep(0.02)
+
+
+def held_bytes(pid: int) -> int:
+    """Memory that a process has and cannot give back: its share of anonymous and shared pages, swapped ones, too. What
+    it has mapped of files is the page cache's."""
+    names = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
+    try:
+        lines = (_PROC / str(pid) / "smaps_rollup").read_bytes().splitlines()
+        found = [int(line.split()[1]) for line in lines if line.startswith(names)]
+        if found:
+            return sum(found) * 1024
+        lines = (_PROC / str(pid) / "status").read_bytes().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith((b"RssAnon:", b"RssShmem:"))) * 1024
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,106 @@
+"""Spark for one run: small, quiet, and with everything that it writes in the run's scratch. Needs pyspark."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import spark_reports
+
+from .failures import RunFailed
+from .plan import Plan, scratch_as_spark_has_it
+
+
+def settings_of(plan: Plan) -> dict[str, str]:
+    """What a session of a run is told."""
+    scratch = scratch_as_spark_has_it(plan)
+    # What Java writes for monitoring goes to /tmp whatever it is told; the rest is for a small heap beside a broker.
+    java = (
+        f"{_word(f'-Djava.io.tmpdir={scratch}/tmp')} {_word(f'-Duser.home={scratch}')} -Duser.timezone=UTC "
+        "-XX:-UsePerfData -XX:+UseSerialGC -XX:MaxMetaspaceSize=384m -XX:ReservedCodeCacheSize=128m"
+    )
+    return {
+        **(_WITHOUT_LIBRARIES if _refuses_programs(Path(plan.scratch_dir)) else {}),
+        "spark.master": plan.master,
+        "spark.app.name": f"rocketbox reports {plan.run_id}",
+        "spark.driver.memory": f"{plan.driver_mib}m",
+        "spark.driver.extraJavaOptions": java,
+        "spark.sql.warehouse.dir": str(scratch / "spark" / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # Other users of the machine reach the loopback ports, and Spark runs what it is sent. The secret is its own.
+        "spark.authenticate": "true",
+        "spark.port.maxRetries": "64",
+    }
+
+
+#: Ways to compress that are Java alone: libraries are unpacked into the temporary directory and loaded from there.
+_WITHOUT_LIBRARIES = {
+    "spark.sql.parquet.compression.codec": "lz4_raw",
+    "spark.io.compression.codec": "lz4",
+    "spark.shuffle.mapStatus.compression.codec": "lz4",
+}
+
+
+def _refuses_programs(directory: Path) -> bool:
+    """Whether it lies on a disk that is mounted noexec, as data often does."""
+    try:
+        return bool(os.statvfs(directory).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False
+
+
+def _word(text: str) -> str:
+    """One word of Java's options as Spark takes them apart: a data directory may have blanks in its name."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def package(target: Path) -> Path:
+    """What executors elsewhere need of the program, in one zip. Raises OSError."""
+    root = Path(spark_reports.__file__).resolve().parent.parent
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as made:
+        made.write(root / "appliance" / "__init__.py", "appliance/__init__.py")
+        for part in ("appliance/engine", "spark_reports"):
+            for path in sorted((root / part).rglob("*.py")):
+                made.write(path, path.relative_to(root))
+    return target
+
+
+def open_session(plan: Plan) -> tuple[Any, dict[str, str]]:
+    """(the session, versions of what it is made of). Raises RunFailed."""
+    try:
+        from pyspark import SparkConf, __version__
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise RunFailed("spark_missing", text=str(error)) from error
+    settings = settings_of(plan)
+    if not plan.master.startswith("local"):  # executors elsewhere must reach the driver, and have the program
+        for name in ("spark.driver.host", "spark.driver.bindAddress", "spark.authenticate"):
+            del settings[name]
+        settings["spark.submit.pyFiles"] = str(package(Path(plan.scratch_dir) / "rocketbox.zip"))
+    builder = SparkSession.builder.config(conf=SparkConf().setAll(list(settings.items())))
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        if "JAVA_GATEWAY_EXITED" in f"{error}" or isinstance(error, FileNotFoundError):
+            raise RunFailed("spark_not_started") from error
+        raise
+    spark.sparkContext.setLogLevel("WARN")
+    machine: Any = spark.sparkContext._jvm
+    java = machine.java.lang.System.getProperty("java.version")
+    return spark, {"spark": __version__, "java": str(java), "master": plan.master}
+
+
+def close(spark: Any) -> None:
+    """End it; one that is broken is left to the keeper."""
+    try:
+        spark.stop()
+    except Exception as error:
+        print(f"Spark did not stop well: {type(error).__name__}", flush=True)

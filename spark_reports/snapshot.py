@@ -1,0 +1,118 @@
+"""What one run of the reports reads, fixed at one moment, T0: `snapshot.json` in the run's directory.
+
+The same snapshot over the same files gives the same reports, to the byte. Nothing here asks the broker.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from appliance.engine.file_sync import replace_file
+
+NAME = "snapshot.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEnds:
+    """Offsets of a queue at T0: what was published. max_offset is the next one."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """kind: "user", "retry", "dead-letter" or "system". newest_store_ms: when its last message was stored; None for a
+    topic without messages. retention_ms: its own, shorter than the broker's; None for the broker's."""
+
+    name: str
+    kind: str
+    newest_store_ms: int | None = None
+    retention_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """One client of a group. language and version as it said: "JAVA", "V5_3_3"."""
+
+    client_id: str
+    language: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """A consumer group at T0. mode: "clustering", "broadcasting" or "" where nobody knows. lag and oldest_unread_ms
+    (the store time of the oldest message that the group has not consumed) are None where they cannot be known.
+    limit_ms: how far behind it may be. conflicts: topics to which its clients are subscribed differently."""
+
+    name: str
+    mode: str
+    clients: tuple[ClientFacts, ...]
+    lag: int | None
+    oldest_unread_ms: int | None
+    limit_ms: int
+    conflicts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """day: YYYY-MM-DD in the time zone `zone`, which is [from_ms, to_ms); an unfinished day ends at T0.
+
+    log_min, log_end: physical offsets, the first kept byte and the published end. retention_ms: the broker's.
+    disk_total, disk_free, store_bytes: bytes. disk_limit_percent: of the disk in use; from there on files are deleted
+    before their retention is over (`diskSpaceCleanForciblyRatio`). earlier: the digest's figures of earlier days, by
+    day (`reports/digest.py`). log_file_bytes: of each file of the log; 0 where it is not known."""
+
+    t0_ms: int
+    day: str
+    zone: str
+    from_ms: int
+    to_ms: int
+    store_dir: str
+    deliveries_dir: str
+    log_min: int
+    log_end: int
+    retention_ms: int
+    disk_total: int
+    disk_free: int
+    store_bytes: int
+    queues: tuple[QueueEnds, ...] = ()
+    topics: tuple[TopicFacts, ...] = ()
+    groups: tuple[GroupFacts, ...] = ()
+    disk_limit_percent: int = 85
+    earlier: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    log_file_bytes: int = 0
+    format: int = FORMAT
+
+    def save(self, directory: Path) -> None:
+        """Halves of surrogates, which names in other programs' stores may hold, become "?": neither Arrow nor UTF-8
+        knows them. Raises OSError."""
+        text = json.dumps(asdict(self), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        replace_file(directory / NAME, text.encode(errors="replace"), durable=False)
+
+
+def load(directory: Path) -> Snapshot:
+    """Raises OSError, ValueError for a file of another format or shape."""
+    found: dict[str, Any] = json.loads((directory / NAME).read_text(encoding="utf-8"))
+    if found.get("format") != FORMAT:
+        raise ValueError(f"{directory / NAME} has format {found.get('format')}, and this program reads {FORMAT}")
+    found["queues"] = tuple(QueueEnds(**one) for one in found["queues"])
+    found["topics"] = tuple(TopicFacts(**one) for one in found["topics"])
+    found["groups"] = tuple(
+        GroupFacts(
+            **{
+                **one,
+                "clients": tuple(ClientFacts(**client) for client in one["clients"]),
+                "conflicts": tuple(one["conflicts"]),
+            }
+        )
+        for one in found["groups"]
+    )
+    return Snapshot(**found)

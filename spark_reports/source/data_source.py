@@ -1,0 +1,63 @@
+"""What Spark calls: `spark.dataSource.register(RocketBoxDataSource)`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from .options import OptionError, Options, parse
+from .schema import columns, spark_schema
+
+
+class RocketBoxDataSource(DataSource):
+    """Messages of a RocketMQ log as rows: from a store's files, or from brokers."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketbox"
+
+    @cached_property
+    def parsed(self) -> Options:
+        return parse(self.options)
+
+    def schema(self) -> str:
+        return spark_schema(self.parsed.body)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        self._check(schema)
+        if self.parsed.brokers:
+            from .network.reader import NetworkReader
+
+            return NetworkReader(self.parsed)
+        from .files_reader import FilesReader
+
+        return FilesReader(self.parsed)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        self._check(schema)
+        if self.parsed.brokers:
+            from .network.stream import NetworkStreamReader
+
+            return NetworkStreamReader(self.parsed)
+        from .stream import FilesStreamReader
+
+        return FilesStreamReader(self.parsed)
+
+    def _check(self, schema: StructType) -> None:
+        """OptionError when somebody gave a schema of their own: Spark would only say how many columns it has."""
+        ours = columns(self.parsed.body)
+        given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        if given == list(ours):
+            return
+        other = next((one for one, right in zip(given, ours, strict=False) if one != right), None)
+        raise OptionError(
+            "The columns of the data source rocketbox are fixed"
+            + (f", and {' '.join(other)} is not where it should be" if other else f": {len(ours)}, not {len(given)}")
+            + ". Leave the schema out, and take what you need with select()."
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "parsed"}

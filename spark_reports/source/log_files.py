@@ -1,0 +1,164 @@
+"""Files of the log, read as they are. Plain Python: neither numpy nor pyspark.
+
+The driver looks at a store once and hands ranges out; an executor opens the one file that its range is in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.engine.errors import CorruptFile, StartError
+from appliance.engine.protocol.record import (
+    FIXED_BYTES,
+    MAGIC_V1,
+    SIZE_MAGIC,
+    Record,
+    body_length_at,
+    decode_record,
+)
+from appliance.engine.store.log.raw_log import RECORD_MAGICS
+from appliance.engine.store_tools.offline_store import OfflineStore, find_store
+
+from .names import topic_of
+from .options import OptionError
+
+#: Read at a time while looking for the next record.
+WINDOW_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file of the log. start, end: physical offsets of its first byte and of the byte behind its last."""
+
+    path: str
+    start: int
+    end: int
+
+
+class FileGone(Exception):
+    """A log file that was there when the run was planned is not there any more."""
+
+
+def open_store(directory: str) -> OfflineStore:
+    """A data directory or Apache's storePathRootDir; OptionError when there is no store."""
+    for left in (2, 1, 0):
+        try:
+            return find_store(Path(directory))
+        except (StartError, OSError) as error:
+            # A broker may have deleted a file between its name and its size.
+            if not left or not os.path.isdir(directory):
+                raise OptionError(f"The option store: {error}") from None
+    raise AssertionError
+
+
+def files_of(store: OfflineStore) -> list[LogFile]:
+    return [LogFile(str(one.path), one.start, one.end) for one in store.log.segments]
+
+
+def within_times(files: Sequence[LogFile], from_ms: int | None, to_ms: int | None) -> list[LogFile]:
+    """The files that may hold messages stored in [from_ms, to_ms), known from the first record of each.
+
+    Store times do not go back along the log: a file is left out when a later one begins before from_ms, and when it or
+    an earlier one begins at to_ms or behind it.
+    """
+    first, end = 0, len(files)
+    if from_ms is None and to_ms is None:
+        return list(files)
+    for index, file in enumerate(files):
+        store_ms = first_store_ms(file)
+        if store_ms is None:
+            continue
+        if from_ms is not None and store_ms < from_ms:
+            first = index
+        if to_ms is not None and store_ms >= to_ms:
+            end = index
+            break
+    return list(files[first:end])
+
+
+def first_store_ms(file: LogFile) -> int | None:
+    """None when the file does not begin with a record, or has gone."""
+    try:
+        reader = LogReader(file)
+    except FileGone:
+        return None
+    try:
+        record = reader.record_at(file.start, file.end)
+        return None if record is None else record.store_time_ms
+    finally:
+        reader.close()
+
+
+class LogReader:
+    """Bytes and records of one log file. For one task; `close()` when done."""
+
+    def __init__(self, file: LogFile) -> None:
+        """Raises FileGone, OSError."""
+        self.file = file
+        #: Bytes read so far.
+        self.bytes_read = 0
+        try:
+            self._fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise FileGone(f"{file.path} has been deleted") from None
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes from a physical offset; fewer where the file ends."""
+        found = os.pread(self._fd, max(0, min(size, self.file.end - offset)), offset - self.file.start)
+        self.bytes_read += len(found)
+        return found
+
+    def is_cut_off(self, end: int) -> bool:
+        """Whether the file ends before a physical offset."""
+        return os.fstat(self._fd).st_size < end - self.file.start
+
+    def record_at(self, offset: int, end: int) -> Record | None:
+        """The record that begins there, ends by `end`, and says so; its body's CRC is not looked at."""
+        size = self.size_at(offset, end)
+        if size is None:
+            return None
+        try:
+            record = decode_record(self.read(offset, size), check_crc=False)
+        except CorruptFile:
+            return None
+        at_home = record.physical_offset == offset and record.queue_id >= 0 and record.queue_offset >= 0
+        return record if at_home and topic_of(record.topic.encode()) is not None else None
+
+    def size_at(self, offset: int, end: int) -> int | None:
+        """The size of what looks like a record there: its parts fill it. Read in small pieces, for a damaged size may
+        be that of half a file."""
+        head = self.read(offset, FIXED_BYTES + 24)
+        if len(head) < FIXED_BYTES or head[4:8] not in RECORD_MAGICS:
+            return None
+        size, magic = SIZE_MAGIC.unpack_from(head)
+        if not FIXED_BYTES <= size <= end - offset:
+            return None
+        at = body_length_at(head)
+        at += 4 + int.from_bytes(head[at : at + 4], "big", signed=True)
+        width = 1 if magic == MAGIC_V1 else 2
+        if not FIXED_BYTES - 3 <= at < size:
+            return None
+        at += width + int.from_bytes(self.read(offset + at, width), "big")
+        at += 2 + int.from_bytes(self.read(offset + at, 2), "big")
+        return size if at == size else None
+
+    def next_record(self, offset: int, end: int) -> int | None:
+        """Where the first record begins from `offset` on that ends by `end`; None without one."""
+        while offset < end:
+            data = self.read(offset, min(WINDOW_BYTES, end - offset) + 7)
+            if len(data) < FIXED_BYTES:
+                return None
+            at = data.find(RECORD_MAGICS[0][:3], 4)
+            while at >= 0:
+                found = offset + at - 4
+                if data[at : at + 4] in RECORD_MAGICS and self.record_at(found, end) is not None:
+                    return found
+                at = data.find(RECORD_MAGICS[0][:3], at + 1)
+            offset += WINDOW_BYTES
+        return None

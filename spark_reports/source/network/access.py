@@ -1,0 +1,69 @@
+"""What a task must know to talk to the servers. It travels to the executors, so it holds values only, no connection."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+#: RocketMQ's port of name servers, for an address without one.
+NAME_SERVER_PORT = 9876
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A user of the brokers. The secret is in no text of this."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+
+    def sign(self, fields: Mapping[str, str], body: bytes = b"") -> dict[str, str]:
+        """The fields of a request with the signature that brokers check, of 4.9 and of 5.x alike: the values in the
+        order of their names, and the body."""
+        signed = {**fields, "AccessKey": self.access_key}
+        content = "".join(signed[name] for name in sorted(signed)).encode() + body
+        digest = hmac.new(self.secret_key.encode(), content, hashlib.sha1).digest()
+        return {**signed, "Signature": base64.b64encode(digest).decode()}
+
+
+@dataclass(frozen=True)
+class Access:
+    """name_servers: host:port of each, the first that answers is asked. answer_s: how long one answer may take.
+    patience_s: how long a server may be away, in which it is tried again, before the read fails. tls_ca: certificates
+    (PEM) that a server's must come from; "" for what this machine trusts. bytes_per_s: what one task pulls at most; 0
+    is as fast as it goes."""
+
+    name_servers: tuple[str, ...]
+    credentials: Credentials | None = None
+    answer_s: float = 15.0
+    patience_s: float = 60.0
+    tls: bool = False
+    tls_ca: str = ""
+    bytes_per_s: int = 0
+
+
+def addresses(text: str) -> tuple[str, ...]:
+    """ "a:9876;b" -> ("a:9876", "b:9876"). Raises ValueError, whose text says which is wrong."""
+    found = []
+    for piece in text.replace(",", ";").split(";"):
+        address = piece.strip()
+        if address:
+            found.append(_with_port(address))
+    if not found:
+        raise ValueError("brokers names no server; write host:port of a name server, several with ; between them")
+    return tuple(dict.fromkeys(found))
+
+
+def _with_port(address: str) -> str:
+    if address.count(":") > 1 and not address.startswith("["):
+        raise ValueError(f"brokers: {address!r} is no host:port; an IPv6 address is written [::1]:9876")
+    host, colon, port = address.rpartition(":") if not address.endswith("]") else (address, "", "")
+    if not colon:
+        host, port = address, str(NAME_SERVER_PORT)
+    if not host.strip("[]") or any(sign in host for sign in " /@?#"):
+        raise ValueError(f"brokers: {address!r} is no host:port")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        raise ValueError(f"brokers: {address!r} has no port between 1 and 65535")
+    return f"{host}:{port}"

@@ -1,0 +1,64 @@
+"""Options -> what the network part works with: how servers are reached, which queues are meant, which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..options import OptionError, Options
+from ..topics import is_system
+from ..wanted import Wanted
+from .access import Access, Credentials, addresses
+from .routes import NameServers, Route
+
+
+def access_of(options: Options) -> Access:
+    """How the servers are reached. Raises OptionError."""
+    credentials = None
+    if options.access_key is not None and options.secret_key is not None:
+        credentials = Credentials(options.access_key, options.secret_key)
+    try:
+        name_servers = addresses(";".join(options.brokers))
+    except ValueError as error:
+        raise OptionError(f"The option {error}.") from None
+    return Access(
+        name_servers,
+        credentials,
+        tls=options.use_tls,
+        tls_ca=_authorities(options.tls_ca_file),
+        bytes_per_s=options.max_bytes_per_second or 0,
+    )
+
+
+def rows_of(options: Options, from_ms: int | None, to_ms: int | None) -> Wanted:
+    """Which of the pulled messages become rows: queues and offsets are chosen by what is pulled."""
+    return Wanted(None, True, from_ms=from_ms, to_ms=to_ms, body=options.body)
+
+
+def route_of(
+    access: Access, options: Options, must_be_there: bool = True, has_topic: Callable[[str], bool] | None = None
+) -> Route:
+    """The queues of the topics that were asked for: of all that users have, where none was. must_be_there: a topic that
+    was asked for and is not there is an error. has_topic: which of them are enough."""
+    name_servers = NameServers(access)
+    topics = list(options.topics)
+    if not topics:
+        topics = name_servers.topics()
+        if not options.include_system:
+            own = name_servers.names_of_brokers()
+            topics = [topic for topic in topics if topic not in own and not is_system(topic)]
+    if has_topic is not None:
+        topics = [topic for topic in topics if has_topic(topic)]
+    return name_servers.routes(topics, must_be_there and bool(options.topics))
+
+
+def _authorities(path: str | None) -> str:
+    if not path:
+        return ""
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"The option tlsCaFile: {path} cannot be read: {error}.") from None
+    if "BEGIN CERTIFICATE" not in text:
+        raise OptionError(f"The option tlsCaFile: {path} holds no certificate in PEM.")
+    return text

@@ -1,0 +1,118 @@
+"""Queue offsets -> the ranges that one task reads. The same offsets make the same plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from ..options import EARLIEST, LATEST
+from .offsets import OffsetReader, Offsets
+from .pulls import Range
+from .routes import Addresses, Queue
+
+#: Of one queue's messages, where nobody says how many: some 300 MB at 1 KiB each, some seconds of reading.
+ROWS_PER_PARTITION = 250_000
+#: Queues with less than this are read together by one task: a task costs some 10 ms even when there is nothing to do.
+_FEW_ROWS = 10_000
+
+#: Topic -> queue id -> offset; -2 the first, -1 behind the last. Topic "" and queue -1 stand for any.
+Asked = Mapping[str, Mapping[int, int]]
+
+
+def between(
+    reader: OffsetReader,
+    queues: Iterable[Queue],
+    start: Asked,
+    end: Asked,
+    from_ms: int | None,
+    to_ms: int | None,
+    from_offset: int | None = None,
+    to_offset: int | None = None,
+) -> dict[Queue, tuple[int, int]]:
+    """Of each queue with anything to read: the offsets [start, end). from_offset, to_offset: bounds for any queue."""
+    queues = list(queues)
+    first, behind = reader.first(queues), reader.end(queues)
+    starts = _resolved(queues, start, first, behind, first)
+    ends = _resolved(queues, end, first, behind, behind)
+    ends = {queue: min(offset, behind[queue]) for queue, offset in ends.items()}
+    if from_ms is not None:
+        starts = _later(starts, reader.not_before(queues, from_ms))
+    if to_ms is not None:
+        later = reader.not_after(queues, to_ms)
+        ends = {queue: min(offset, later[queue]) for queue, offset in ends.items()}
+    if from_offset is not None:
+        starts = {queue: max(offset, from_offset) for queue, offset in starts.items()}
+    if to_offset is not None:
+        ends = {queue: min(offset, to_offset) for queue, offset in ends.items()}
+    return {queue: (starts[queue], ends[queue]) for queue in queues if starts[queue] < ends[queue]}
+
+
+def starts(reader: OffsetReader, queues: Iterable[Queue], start: Asked, from_ms: int | None) -> Offsets:
+    """Of each queue: where reading begins."""
+    queues = list(queues)
+    first, behind = reader.first(queues), reader.end(queues)
+    found = _resolved(queues, start, first, behind, first)
+    return found if from_ms is None else _later(found, reader.not_before(queues, from_ms))
+
+
+def share(backlog: Mapping[Queue, int], most_rows: int) -> dict[Queue, int]:
+    """How many of `most_rows` each queue may give, in proportion to what waits in it."""
+    total = sum(backlog.values())
+    if total <= most_rows:
+        return dict(backlog)
+    found = {queue: waiting * most_rows // total for queue, waiting in backlog.items()}
+    left = most_rows - sum(found.values())
+    for queue in sorted(backlog, key=lambda queue: (found[queue] - backlog[queue], queue)):
+        if left and found[queue] < backlog[queue]:
+            found[queue] += 1
+            left -= 1
+    return found
+
+
+def _resolved(queues: Iterable[Queue], asked: Asked, first: Offsets, behind: Offsets, otherwise: Offsets) -> Offsets:
+    """Of each queue: the offset that was asked for, or of `otherwise`."""
+    found = {}
+    for queue in queues:
+        offset = asked.get(queue.topic, {}).get(queue.queue_id, asked.get("", {}).get(-1))
+        if offset is None:
+            found[queue] = otherwise[queue]
+        elif offset == EARLIEST:
+            found[queue] = first[queue]
+        elif offset == LATEST:
+            found[queue] = behind[queue]
+        else:
+            found[queue] = offset
+    return found
+
+
+def _later(offsets: Offsets, others: Offsets) -> Offsets:
+    return {queue: max(offset, others[queue]) for queue, offset in offsets.items()}
+
+
+def tasks(
+    wanted: Mapping[Queue, tuple[int, int]], brokers: Mapping[str, Addresses], most_rows: int | None
+) -> list[tuple[Range, ...]]:
+    """What each task reads: a part of one queue of `most_rows` at most, or several whole queues with few messages of
+    one broker."""
+    most = most_rows or ROWS_PER_PARTITION
+    few = min(most, _FEW_ROWS)
+    found: list[tuple[Range, ...]] = []
+    together: list[Range] = []
+    rows = 0
+    for queue in sorted(wanted):
+        start, end = wanted[queue]
+        servers = brokers[queue.broker]
+        if end - start > few:
+            # Parts of one size, so that no task is left with a handful.
+            parts = -(-(end - start) // most)
+            cuts = [start + (end - start) * part // parts for part in range(parts + 1)]
+            found += [(Range(queue, low, high, servers),) for low, high in pairwise(cuts)]
+            continue
+        if together and (together[0].queue.broker != queue.broker or rows + end - start > few):
+            found.append(tuple(together))
+            together, rows = [], 0
+        together.append(Range(queue, start, end, servers))
+        rows += end - start
+    if together:
+        found.append(tuple(together))
+    return found

@@ -1,0 +1,168 @@
+"""Which brokers and queues a topic has, as the name servers say. They are asked in turn; the first answer counts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from appliance.engine.protocol.codes import RequestCode, ResponseCode
+from appliance.engine.protocol.names import PERM_READ
+
+from .access import Access
+from .connection import Answer, Connection, refused
+from .errors import Garbled, NetworkError, Refused, Unreachable
+
+#: Apache's writer of JSON leaves numbers bare where they are keys.
+_BARE_KEY = re.compile(r"([{,])\s*(-?\d+)\s*:")
+
+
+class Queue(NamedTuple):
+    """One queue of a topic; its offsets count on this broker only."""
+
+    broker: str
+    topic: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}, queue {self.queue_id} of {self.broker}"
+
+
+#: Of one broker's name: address of each of its servers, the master first.
+Addresses = tuple[str, ...]
+
+
+class Route(NamedTuple):
+    """queues: those that may be read, in order. brokers: name -> where it is found. masters: address of the master of
+    each broker that has one."""
+
+    queues: tuple[Queue, ...]
+    brokers: dict[str, Addresses]
+    masters: frozenset[str]
+
+
+class NameServers:
+    """Asks name servers. Connections last as long as one call."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def routes(self, topics: Iterable[str], must_be_there: bool = True) -> Route:
+        """The routes of several topics in one. A topic that is not there or must not be read raises Refused, or is left
+        out."""
+        queues: list[Queue] = []
+        brokers: dict[str, Addresses] = {}
+        masters: set[str] = set()
+        unseen = list(dict.fromkeys(topics))
+        why: list[NetworkError] = []
+        for address in self._access.name_servers:
+            still: list[str] = []
+            try:
+                with Connection(address, self._access) as connection:
+                    for topic in unseen:
+                        try:
+                            route = _route(connection, topic)
+                        except Refused as error:
+                            why.append(error)
+                            still.append(topic)
+                        else:
+                            queues += route.queues
+                            brokers |= route.brokers
+                            masters |= route.masters
+            except Unreachable as error:
+                # Topics asked before it broke are asked again of the next; their answers are the same.
+                why.append(error)
+                still = unseen
+            unseen = still
+            if not unseen:
+                break
+        unreachable = why and all(isinstance(error, Unreachable) for error in why)
+        if unseen and (must_be_there or unreachable):
+            raise _none(why)
+        return Route(tuple(dict.fromkeys(queues)), brokers, frozenset(masters))
+
+    def topics(self) -> list[str]:
+        """All topics, in order, system topics too."""
+        answer = self._first(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "the list of topics")
+        return sorted({str(topic) for topic in answer.get("topicList") or ()})
+
+    def servers_of(self, broker: str) -> Addresses:
+        """Where a broker is found, the master first; empty when no name server knows it."""
+        table = self._first(RequestCode.GET_BROKER_CLUSTER_INFO, "the list of brokers").get("brokerAddrTable") or {}
+        try:
+            return _in_order(table[broker]["brokerAddrs"]) if broker in table else ()
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return ()
+
+    def names_of_brokers(self) -> set[str]:
+        """The names of brokers and clusters: each of them is a topic, too."""
+        answer = self._first(RequestCode.GET_BROKER_CLUSTER_INFO, "the list of brokers")
+        return {*(answer.get("brokerAddrTable") or ()), *(answer.get("clusterAddrTable") or ())}
+
+    def _first(self, code: int, what: str) -> dict[str, Any]:
+        why: list[NetworkError] = []
+        for address in self._access.name_servers:
+            try:
+                with Connection(address, self._access) as connection:
+                    answer = connection.ask(code)
+                    if answer.code != ResponseCode.SUCCESS:
+                        raise refused(address, what, answer)
+                    return _json(address, answer)
+            except NetworkError as error:
+                why.append(error)
+        raise _none(why)
+
+
+def _route(connection: Connection, topic: str) -> Route:
+    address = connection.address
+    fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+    answer = connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        raise Refused(f"{address} knows no topic {topic}", answer.code)
+    if answer.code != ResponseCode.SUCCESS:
+        raise refused(address, f"the route of {topic}", answer)
+    body = _json(address, answer)
+    try:
+        brokers, masters = {}, set()
+        for data in body["brokerDatas"]:
+            if data["brokerAddrs"]:
+                brokers[str(data["brokerName"])] = _in_order(data["brokerAddrs"])
+                masters |= {str(where) for number, where in data["brokerAddrs"].items() if int(number) == 0}
+        found = [(str(q["brokerName"]), int(q["perm"]), int(q["readQueueNums"])) for q in body["queueDatas"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Garbled(f"{address} sent a route of {topic} that is none: {type(error).__name__} {error}") from None
+    readable = [(name, count) for name, perm, count in found if perm & PERM_READ and name in brokers]
+    if found and not readable:
+        raise Refused(f"{address} says that topic {topic} must not be read", ResponseCode.NO_PERMISSION)
+    queues = [Queue(name, topic, queue_id) for name, count in sorted(readable) for queue_id in range(count)]
+    return Route(tuple(queues), brokers, frozenset(masters))
+
+
+def _in_order(addresses: dict[str, str]) -> Addresses:
+    return tuple(str(addresses[number]) for number in sorted(addresses, key=int))
+
+
+def _json(address: str, answer: Answer) -> dict[str, Any]:
+    try:
+        text = bytes(answer.body).decode()
+        try:
+            body = json.loads(text)
+        except ValueError:
+            body = json.loads(_BARE_KEY.sub(r'\1"\2":', text))
+        if isinstance(body, dict):
+            return body
+    except (ValueError, RecursionError):
+        pass
+    raise Garbled(f"{address} sent an answer that is no JSON object: {bytes(answer.body[:40])!r}")
+
+
+def _none(why: list[NetworkError]) -> NetworkError:
+    """One error of several servers'. A refusal says more than that a server is away."""
+    refusals = [error for error in why if isinstance(error, Refused)]
+    if refusals and len({error.code for error in refusals}) == 1:
+        return refusals[0]
+    if len(why) == 1:
+        return why[0]
+    text = "; ".join(dict.fromkeys(str(error) for error in why))
+    return Unreachable(f"no name server can be used: {text}")

@@ -1,0 +1,123 @@
+"""Reads brokers as a stream. Where it is, is Spark's to keep, in its checkpoint; brokers know nothing of it.
+
+An offset is `{broker: {topic: {queue: next offset}}}`. Queues and topics that come later are read from their first
+message. A broker that is away and not routed any more is passed over until it is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from ..findings import DataLoss
+from ..options import OptionError, Options
+from .asked import access_of, route_of, rows_of
+from .brokers import patiently
+from .offsets import OffsetReader, Offsets
+from .plan import share, starts, tasks
+from .routes import NameServers, Queue, Route
+from .task import NetworkPartition, Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: As Spark keeps it.
+Place = dict[str, dict[str, dict[str, int]]]
+
+
+class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Pickles: it travels to the executors with each task."""
+
+    def __init__(self, options: Options) -> None:
+        if options.ending_offsets:
+            raise OptionError("The option endingOffsets is for batches: a stream has no end.")
+        self._options = options
+        self._access = access_of(options)
+        self._rows = rows_of(options, options.from_ms, options.to_ms)
+        self._task = Task(self._access, options.fail_on_data_loss, options.findings)
+        #: What there was when a run over what is available began; None for a stream that goes on.
+        self._target: Offsets | None = None
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.max_rows_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def initialOffset(self) -> Place:
+        route = route_of(self._access, self._options)
+        reader = OffsetReader(self._access, route.brokers)
+        return place(starts(reader, route.queues, self._options.starting_offsets, self._options.from_ms))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        reader, route = self._look()
+        self._target = reader.end(route.queues)
+
+    def latestOffset(self, start: Place, limit: ReadLimit) -> Place:
+        done = offsets_of(start)
+        reader, route = self._look()
+        done |= reader.first(queue for queue in route.queues if queue not in done)
+        ends = self._ends(reader, route, done)
+        backlog = {queue: ends[queue] - done[queue] for queue in ends if ends[queue] > done[queue]}
+        if isinstance(limit, ReadMaxRows):
+            backlog = share(backlog, max(1, limit.max_rows))
+        return place(done | {queue: done[queue] + rows for queue, rows in backlog.items()})
+
+    def reportLatestOffset(self) -> Place:
+        reader, route = self._look()
+        return place(reader.end(route.queues))
+
+    def partitions(self, start: Place, end: Place) -> list[InputPartition]:
+        done, ends = offsets_of(start), offsets_of(end)
+        new = [queue for queue in ends if queue not in done]
+        if new:
+            reader, _ = self._look()
+            done |= reader.first(new)
+        found = {queue: (done[queue], to) for queue, to in ends.items() if done[queue] < to}
+        topics = sorted({queue.topic for queue in found})
+        names = NameServers(self._access)
+        known = patiently(self._access, lambda: names.routes(topics, must_be_there=False)).brokers if found else {}
+        # A broker that has gone meanwhile is waited for by the task.
+        brokers = {queue.broker: known.get(queue.broker, ()) for queue in found}
+        ranges = tasks(found, brokers, self._options.max_rows_per_partition)
+        return [NetworkPartition(of_task, self._rows) for of_task in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._task.read(partition)
+
+    def _look(self) -> tuple[OffsetReader, Route]:
+        """What there is now. Name servers may be away for a while, and so may topics: they have been there."""
+        route = patiently(self._access, lambda: route_of(self._access, self._options, must_be_there=False))
+        return OffsetReader(self._access, route.brokers), route
+
+    def _ends(self, reader: OffsetReader, route: Route, done: Offsets) -> Offsets:
+        """How far it can be read now, in this run."""
+        ends = reader.end(route.queues)
+        for queue, behind in ends.items():
+            # A slave may be behind its master, and catches up.
+            if behind < done[queue] and reader.answered[queue.broker] in route.masters and self._task.fails:
+                raise DataLoss(
+                    f"{reader.answered[queue.broker]} ends {queue} at offset {behind}, and it was read to "
+                    f"{done[queue]} already: the topic was made anew, or the broker lost its newest messages"
+                )
+        if self._target is None:
+            return ends
+        return {queue: min(behind, self._target[queue]) for queue, behind in ends.items() if queue in self._target}
+
+
+def place(offsets: Offsets) -> Place:
+    """In order, so that the same offsets are the same text."""
+    found: Place = {}
+    for queue in sorted(offsets):
+        found.setdefault(queue.broker, {}).setdefault(queue.topic, {})[str(queue.queue_id)] = offsets[queue]
+    return found
+
+
+def offsets_of(found: Place) -> Offsets:
+    return {
+        Queue(broker, topic, int(queue_id)): offset
+        for broker, topics in found.items()
+        for topic, queues in topics.items()
+        for queue_id, offset in queues.items()
+    }

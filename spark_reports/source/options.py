@@ -1,0 +1,234 @@
+"""The options of the data source, parsed and checked in one place.
+
+    spark.read.format("rocketbox").option("store", "/data").option("topic", "orders,refunds").load()
+
+Spark takes names of options in any case; so do we.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from difflib import get_close_matches
+
+EARLIEST, LATEST = -2, -1
+
+#: Every option as people write it.
+NAMES = (
+    "store", "brokers", "accessKey", "secretKey", "useTls", "tlsCaFile", "maxBytesPerSecond", "topic",
+    "from", "to", "startingOffsets", "endingOffsets", "columns",
+    "includeSystem", "failOnDataLoss", "maxRowsPerPartition", "maxRowsPerTrigger", "until", "findings",
+)  # fmt: skip
+_BY_LOWER = {name.lower(): name for name in NAMES}
+#: What Spark itself adds: `load(DIR)` is the option `path`.
+_ALIASES = {"path": "store"}
+_MAX_MS = 253_402_300_799_999  # the end of the year 9999
+_MAX_ROWS = 1 << 40
+
+#: Topic -> queue id -> offset, EARLIEST or LATEST.
+Offsets = dict[str, dict[int, int]]
+
+
+class OptionError(ValueError):
+    """An option is unknown, missing or wrong. `str(error)` is one complete sentence."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options that are right on their own; pickles. Times in ms since 1970; to_ms itself is not included.
+
+    store: a data directory or Apache's storePathRootDir, or None. brokers: host:port of name servers, empty without.
+    topics: empty means all that include_system allows. until: physical end of what is read; None for the end of the
+    log. use_tls, tls_ca_file, max_bytes_per_second: of connections to brokers; the last one for each task. findings: a
+    directory for counts of what could not be read, or None.
+    """
+
+    store: str | None = None
+    brokers: tuple[str, ...] = ()
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    use_tls: bool = False
+    tls_ca_file: str | None = None
+    max_bytes_per_second: int | None = None
+    topics: tuple[str, ...] = ()
+    from_ms: int | None = None
+    to_ms: int | None = None
+    starting_offsets: Offsets = field(default_factory=dict)
+    ending_offsets: Offsets = field(default_factory=dict)
+    body: bool = False
+    include_system: bool = False
+    fail_on_data_loss: bool = True
+    max_rows_per_partition: int | None = None
+    max_rows_per_trigger: int | None = None
+    until: int | None = None
+    findings: str | None = None
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """Raises OptionError."""
+    values: dict[str, str] = {}
+    if "provider" in given:  # Spark would read the table without its options
+        raise OptionError(
+            "Spark's catalogue does not keep the options of a table of rocketbox. A view has them: "
+            "CREATE TEMPORARY VIEW messages USING rocketbox OPTIONS (store '/var/lib/rocketbox')."
+        )
+    for written, value in given.items():
+        name = _BY_LOWER.get(_ALIASES.get(written.lower(), written).lower())
+        if name is None:
+            raise OptionError(_unknown(written))
+        if name in values and values[name] != str(value):
+            raise OptionError(f"The option {name} is given twice: {values[name]!r} and {value!r}.")
+        values[name] = str(value)
+    store = _directory(values)
+    brokers = _words(values.get("brokers", ""))
+    if (store is None) == (not brokers):
+        raise OptionError(
+            "One of the options store (a directory) and brokers (host:port of name servers) must be given, "
+            + ("not both." if store else "for example .option('store', '/var/lib/rocketbox').")
+        )
+    if ("accessKey" in values) != ("secretKey" in values):
+        raise OptionError("The options accessKey and secretKey belong together.")
+    topics = tuple(dict.fromkeys(_words(values.get("topic", ""))))
+    if "topic" in values and not topics:
+        raise OptionError("The option topic is empty: leave it out to read all topics.")
+    from_ms, to_ms = _time("from", values), _time("to", values)
+    if from_ms is not None and to_ms is not None and from_ms > to_ms:
+        raise OptionError(f"The option from ({values['from']}) is later than the option to ({values['to']}).")
+    starting, ending = _offsets("startingOffsets", values), _offsets("endingOffsets", values)
+    for name, offsets in (("startingOffsets", starting), ("endingOffsets", ending)):
+        for topic in offsets:
+            if topic and topics and topic not in topics:
+                raise OptionError(f"The option {name} names the topic {topic}, which the option topic does not.")
+    return Options(
+        store=store,
+        brokers=brokers,
+        access_key=values.get("accessKey"),
+        secret_key=values.get("secretKey"),
+        use_tls=_flag("useTls", values, False),
+        tls_ca_file=values.get("tlsCaFile") or None,
+        max_bytes_per_second=_rows("maxBytesPerSecond", values, "bytes"),
+        topics=topics,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        starting_offsets=starting,
+        ending_offsets=ending,
+        body=_choice("columns", values, {"meta": False, "body": True}, False),
+        include_system=_flag("includeSystem", values, False),
+        fail_on_data_loss=_flag("failOnDataLoss", values, True),
+        max_rows_per_partition=_rows("maxRowsPerPartition", values),
+        max_rows_per_trigger=_rows("maxRowsPerTrigger", values),
+        until=_until(values),
+        findings=values.get("findings") or None,
+    )
+
+
+def _unknown(written: str) -> str:
+    near = get_close_matches(written.lower(), _BY_LOWER, n=1, cutoff=0.5)
+    hint = f"did you mean {_BY_LOWER[near[0]]}?" if near else f"there are {', '.join(NAMES)}."
+    return f"The data source rocketbox has no option {written}: {hint}"
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for part in text.replace(";", ",").split(",") if (word := part.strip()))
+
+
+def _directory(values: Mapping[str, str]) -> str | None:
+    """A path; Spark's people also write file:///data."""
+    text = values.get("store", "")
+    scheme, colon, path = text.partition(":")
+    if not colon or "/" in scheme or not path.startswith("/"):
+        return text or None
+    if scheme.lower() == "file":
+        return "/" + path.lstrip("/")
+    if path.startswith("//"):
+        raise OptionError(f"The option store is a directory of this machine's, not {text!r}.")
+    return text
+
+
+def _choice(name: str, values: Mapping[str, str], choices: Mapping[str, bool], default: bool) -> bool:
+    if name not in values:
+        return default
+    found = choices.get(values[name].strip().lower())
+    if found is None:
+        near = get_close_matches(values[name].lower(), choices, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise OptionError(f"The option {name} is {' or '.join(choices)}, not {values[name]!r}.{hint}")
+    return found
+
+
+def _flag(name: str, values: Mapping[str, str], default: bool) -> bool:
+    return _choice(name, values, {"true": True, "false": False}, default)
+
+
+def _rows(name: str, values: Mapping[str, str], what: str = "rows") -> int | None:
+    if name not in values:
+        return None
+    text = values[name].strip()
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= _MAX_ROWS):
+        raise OptionError(f"The option {name} is a number of {what} from 1 on, not {values[name]!r}.")
+    return int(text)
+
+
+def _time(name: str, values: Mapping[str, str]) -> int | None:
+    """ISO 8601, UTC where it names no zone, or ms since 1970."""
+    if name not in values:
+        return None
+    text = values[name].strip()
+    found = -1
+    if text.isascii() and text.isdigit():
+        found = int(text) if len(text) <= 15 else -1
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+            moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+            # Whole ms, rounded up: a message of the ms before lies before that moment.
+            seconds = moment - datetime(1970, 1, 1, tzinfo=UTC)
+            found = -((-(seconds.days * 86_400 + seconds.seconds) * 1_000_000 - seconds.microseconds) // 1000)
+        except (ValueError, OverflowError):
+            pass
+    if not 0 <= found <= _MAX_MS:
+        raise OptionError(
+            f"The option {name} is a time like 2026-01-31T12:00:00Z, or ms since 1970, not {values[name]!r}."
+        )
+    return found
+
+
+def _offsets(name: str, values: Mapping[str, str]) -> Offsets:
+    """{"topic": {"0": 12}}, or earliest or latest for all queues, which is the default of start and end."""
+    text = values.get(name, "").strip()
+    default, other = ("earliest", "latest") if name == "startingOffsets" else ("latest", "earliest")
+    if text in ("", default):
+        return {}
+    wrong = OptionError(
+        f'The option {name} is earliest, latest or JSON like {{"orders": {{"0": 12, "1": {LATEST}}}}} '
+        f"({EARLIEST} earliest, {LATEST} latest), not {values.get(name)!r}."
+    )
+    if text == other:
+        return {"": {-1: LATEST if other == "latest" else EARLIEST}}
+    try:
+        found = json.loads(text)
+        offsets = {topic: {int(queue): offset for queue, offset in queues.items()} for topic, queues in found.items()}
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        raise wrong from None
+    for queues in offsets.values():
+        for queue, offset in queues.items():
+            if not 0 <= queue < 1 << 31 or type(offset) is not int or not EARLIEST <= offset < 1 << 63:
+                raise wrong
+    return offsets
+
+
+def _until(values: Mapping[str, str]) -> int | None:
+    """The physical end: a number, or JSON with `log_end`, as snapshots have it."""
+    text = values.get("until", "").strip()
+    if not text:
+        return None
+    try:
+        found = json.loads(text)
+        end = found["log_end"] if isinstance(found, dict) else found
+    except (ValueError, KeyError, RecursionError):
+        end = None
+    if type(end) is not int or not 0 <= end < 1 << 63:
+        raise OptionError(f'The option until is a physical offset, or JSON like {{"log_end": 123}}, not {text!r}.')
+    return end

@@ -1,0 +1,279 @@
+"""Which bytes of the log are read, in which partitions. Runs in the driver.
+
+    file 1           | file 2           | file 3 ....... end |
+    [ range )[ range | [ range )[ range | [ range )[ range   )      each begins and ends where a record begins
+
+Ranges begin at messages that queue entries name. (Looking for records by their magic number could be led astray: a
+body may hold what looks like one.) Where the wanted topics are a small part of a file, its partition is a list of
+their messages instead, taken from the same entries. The same store and options give the same partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from pyspark.sql.datasource import InputPartition
+
+from .findings import GAP, Ledger
+from .log_files import FileGone, LogFile, LogReader, within_times
+from .options import EARLIEST, LATEST, Options
+from .queue_entries import Queue
+from .store_view import StoreView
+from .wanted import Wanted
+
+#: A partition reads about this much: enough to be worth a task, and few enough that the last one is not waited for.
+LEAST_BYTES, MOST_BYTES = 8 << 20, 128 << 20
+#: Into how many a store is cut that is small enough.
+PARTS = 16
+#: Messages are read one by one where that is less than this share of reading all; each costs at least a page.
+SMALL_SHARE = 4
+PAGE_BYTES = 4096
+#: Messages of a partition that is a list of them.
+MOST_PLACES = 100_000
+#: So many queues, those with the most messages, are asked for a message near to where a file is to be cut.
+_ASKED = 8
+
+
+@dataclass(frozen=True)
+class FilePartition:
+    """[begin, end): physical offsets in one file. places: (physical offset, size) of the messages to read, 16 bytes
+    each, or None for all there are."""
+
+    file: LogFile
+    begin: int
+    end: int
+    places: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.begin:020d}-{self.end:020d}{'' if self.places is None else '-places'}"
+
+
+class WantedPartition(InputPartition):
+    """What Spark hands to a task."""
+
+    def __init__(self, part: FilePartition, wanted: Wanted) -> None:
+        self.part = part
+        self.wanted = wanted
+
+
+def wanted_of(options: Options, view: StoreView | None = None) -> Wanted:
+    """view: by which `latest` is known; without it, offsets that are none are left out."""
+    return Wanted(
+        topics=frozenset(options.topics) or None,
+        system=options.include_system,
+        from_ms=options.from_ms,
+        to_ms=options.to_ms,
+        starts=_bounds(options.starting_offsets, view, LATEST),
+        ends=_bounds(options.ending_offsets, view, EARLIEST),
+        body=options.body,
+    )
+
+
+def _bounds(offsets: dict[str, dict[int, int]], view: StoreView | None, other: int) -> dict[tuple[str, int], int]:
+    """other: which of EARLIEST and LATEST is not the default on this side."""
+    found: dict[tuple[str, int], int] = {}
+    queues = {queue.key: queue for queue in view.queues} if view else {}
+    for topic, of_topic in offsets.items():
+        for queue_id, offset in of_topic.items():
+            queue = queues.get((topic, queue_id))
+            if offset >= 0:
+                found[topic, queue_id] = offset
+            elif offset == other:
+                found[topic, queue_id] = 0 if queue is None else queue.end if other == LATEST else queue.first
+    return found
+
+
+class Plan:
+    """Partitions over one view of a store."""
+
+    def __init__(self, view: StoreView, options: Options, ledger: Ledger) -> None:
+        """ledger: told of files that are missing. Raises DataLoss then, if that was asked for."""
+        self._view = view
+        self._options = options
+        self._ledger = ledger
+
+    def partitions(self, wanted: Wanted) -> list[FilePartition]:
+        """wanted: by options and filters. Between the offsets of the options."""
+        options, view = self._options, self._view
+        begin, end = view.begin, view.end if options.until is None else options.until
+        if LATEST in options.starting_offsets.get("", {}).values():
+            begin = end
+        if EARLIEST in options.ending_offsets.get("", {}).values():
+            end = begin
+        self._check_starts(wanted)
+        return self.between(begin, end, wanted)
+
+    def _check_starts(self, wanted: Wanted) -> None:
+        for queue in self._view.queues:
+            start = wanted.starts.get(queue.key)
+            if start is not None and start < queue.first:
+                text = f"{queue.topic}, queue {queue.queue_id}: the messages {start} to {queue.first - 1} were deleted"
+                self._ledger.add(GAP, start, queue.first, text, f"{queue.topic}-{queue.queue_id}")
+
+    def between(self, begin: int, end: int, wanted: Wanted) -> list[FilePartition]:
+        """Partitions of the log between two physical offsets at which records begin."""
+        files = self._files(begin, end)
+        times = within_times(files, wanted.from_ms, wanted.to_ms)
+        self._tell_of_gaps(times, begin, end, whole=len(times) == len(files))
+        chosen = self._chosen(wanted)
+        total = sum(min(file.end, end) - max(file.start, begin) for file in times)
+        step = min(max(total // PARTS, LEAST_BYTES), MOST_BYTES)
+        found: list[FilePartition] = []
+        for file in times:
+            found += self._of_file(file, max(file.start, begin), min(file.end, end), wanted, chosen, step)
+        return found
+
+    def _files(self, begin: int, end: int) -> list[LogFile]:
+        return [file for file in self._view.files if file.start < end and file.end > begin]
+
+    def _tell_of_gaps(self, files: Sequence[LogFile], begin: int, end: int, whole: bool) -> None:
+        """Files that are missing between those that are read; before and behind them where times leave none out."""
+        at = begin if whole or not files else files[0].start
+        for file in files:
+            if at < file.start:
+                self._ledger.add(GAP, at, file.start, f"The log has no file for [{at}, {file.start})")
+            at = file.end
+        if whole and at < end:
+            self._ledger.add(GAP, at, end, f"The log ends at {at}, and {end} was asked for")
+
+    # --- by queue entries
+
+    def _chosen(self, wanted: Wanted) -> _Chosen | None:
+        """Where the wanted messages are, if entries tell; None when all has to be read.
+
+        A topic may have been deleted and made again: then the log has messages that no queue names. Ours remembers
+        which topics were deleted. Of others only an entry of a message in front of the log's first byte shows that a
+        topic's queues have always been; without one all in front of its first message is read.
+        """
+        view = self._view
+        is_all = wanted.topics is None and wanted.queue_ids is None
+        if not view.queues or (is_all and wanted.from_offset is None and wanted.to_offset is None):
+            return None
+        by_topic: dict[str, list[Queue]] = {}
+        for queue in self._queues(wanted):
+            by_topic.setdefault(queue.topic, []).append(queue)
+        if wanted.topics is None:
+            if not view.is_ours or view.deleted:
+                return None
+        elif any(not view.was_never_deleted(topic) for topic in wanted.topics if topic not in by_topic):
+            return None
+        known_from = 0
+        for topic, queues in by_topic.items():
+            begins_anew = view.was_never_deleted(topic) and not any(queue.first for queue in queues)
+            if not begins_anew and not any(queue.is_known_below for queue in queues):
+                known_from = max(known_from, min(queue.begins for queue in queues))
+        return _Chosen([queue for queues in by_topic.values() for queue in queues], known_from)
+
+    def _queues(self, wanted: Wanted) -> list[Queue]:
+        return [
+            queue
+            for queue in self._view.queues
+            if wanted.has_topic(queue.topic) and (wanted.queue_ids is None or queue.queue_id in wanted.queue_ids)
+        ]
+
+    def _of_file(
+        self, file: LogFile, begin: int, end: int, wanted: Wanted, chosen: _Chosen | None, step: int
+    ) -> list[FilePartition]:
+        known = (max(begin, chosen.known_from), min(end, self._view.settled)) if chosen else (0, 0)
+        if chosen is None or known[0] >= known[1]:
+            return self._ranges(file, begin, end, wanted, step)
+        places = self._places(chosen, wanted, *known)
+        if places is None:
+            return self._ranges(file, begin, end, wanted, step)
+        found = self._ranges(file, begin, known[0], wanted, step)
+        most = min(self._options.max_rows_per_partition or MOST_PLACES, MOST_PLACES)
+        for at in range(0, len(places), most):
+            part = places[at : at + most]
+            behind = int(part[-1, 0] + part[-1, 1])
+            found.append(FilePartition(file, int(part[0, 0]), behind, part.tobytes()))
+        return found + self._ranges(file, known[1], end, wanted, step)
+
+    def _places(self, chosen: _Chosen, wanted: Wanted, begin: int, end: int) -> np.ndarray | None:
+        """(physical offset, size) of the wanted messages in [begin, end), ascending; None when it is less work to read
+        all of it."""
+        most = (end - begin) // SMALL_SHARE
+        spans, count = [], 0
+        for queue in chosen.queues:
+            first, last = self._span(queue, wanted, begin, end)
+            if first < last:
+                spans.append((queue, first, last))
+                count += last - first
+        if count * PAGE_BYTES > most:
+            return None
+        found = [np.stack(self._view.entries.places(queue, first, last), 1) for queue, first, last in spans]
+        places = np.concatenate([np.zeros((0, 2), np.int64), *found])
+        places = places[(places[:, 0] >= begin) & (places[:, 0] + places[:, 1] <= end)]
+        if np.maximum(places[:, 1], PAGE_BYTES).sum() > most:
+            return None
+        return places[np.argsort(places[:, 0], kind="stable")]
+
+    def _span(self, queue: Queue, wanted: Wanted, begin: int, end: int) -> tuple[int, int]:
+        """Queue offsets of the wanted messages of a queue in [begin, end)."""
+        entries = self._view.entries
+        first, last = entries.offset_at(queue, begin), entries.offset_at(queue, end)
+        highest = [one for one in (wanted.to_offset, wanted.ends.get(queue.key)) if one is not None]
+        return max(first, wanted.from_offset or 0, wanted.starts.get(queue.key, 0)), min([last, *highest])
+
+    # --- by ranges
+
+    def _ranges(self, file: LogFile, begin: int, end: int, wanted: Wanted, step: int) -> list[FilePartition]:
+        if begin >= end:
+            return []
+        cuts = [begin, *self._cuts(file, begin, end, wanted, step), end]
+        return [FilePartition(file, low, high) for low, high in pairwise(cuts)]
+
+    def _cuts(self, file: LogFile, begin: int, end: int, wanted: Wanted, step: int) -> list[int]:
+        """Where records begin, ascending, within (begin, end): about `step` bytes apart, and with no more wanted
+        messages between two of them than one partition may have."""
+        asked = sorted(self._view.queues, key=lambda queue: queue.first - queue.end)[:_ASKED]
+        cuts = set()
+        for target in range(begin + step, end - step // 2, step):
+            near = [self._next(queue, target) for queue in asked]
+            cut = min((one for one in near if begin < one < end), default=end)
+            cuts.add(cut)
+        most = self._options.max_rows_per_partition
+        if most is not None:
+            cuts |= set(self._cuts_by_rows(begin, end, wanted, most, cuts))
+        cuts.discard(end)
+        try:
+            reader = LogReader(file)
+        except FileGone:
+            return []  # the task will say so
+        try:
+            return sorted(cut for cut in cuts if reader.record_at(cut, end) is not None)
+        finally:
+            reader.close()
+
+    def _next(self, queue: Queue, physical: int) -> int:
+        entries = self._view.entries
+        return entries.physical_of(queue, entries.offset_at(queue, physical)) if physical < queue.ends else queue.ends
+
+    def _cuts_by_rows(self, begin: int, end: int, wanted: Wanted, most: int, cuts: Iterable[int]) -> list[int]:
+        places = self.message_places(begin, end, wanted)
+        found, low = [], begin
+        for high in [*sorted(cuts), end]:
+            first, last = np.searchsorted(places, [low, high])
+            found += places[first:last][most::most].tolist()
+            low = high
+        return found
+
+    def message_places(self, begin: int, end: int, wanted: Wanted) -> np.ndarray:
+        """Physical offsets of messages in [begin, end) of wanted queues, ascending, and of all that have no entry yet.
+        Messages without an entry for ever, which no client sends, are not among them."""
+        view = self._view
+        spans = [(queue, *self._span(queue, wanted, begin, end)) for queue in self._queues(wanted)]
+        found = [view.entries.places(queue, first, last)[0] for queue, first, last in spans]
+        tail = np.array([one for one in view.tail if begin <= one < end], np.int64)
+        return np.sort(np.concatenate([tail, *found]))
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """queues: whose entries name all wanted messages at known_from and behind it, up to the settled end."""
+
+    queues: list[Queue]
+    known_from: int

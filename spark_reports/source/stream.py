@@ -1,0 +1,153 @@
+"""Reads a store's files as a stream, while a broker may be writing them.
+
+An offset is a physical offset of the log at which a record begins or will: {"position": 1234}. A batch is the log
+between two of them, so that a query that starts again from its checkpoint reads the same bytes: each message once.
+`starts` goes along where the first batch had to find out where queues ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from . import findings
+from .findings import Ledger
+from .log_files import within_times
+from .options import LATEST, OptionError, Options
+from .plan import Plan, WantedPartition, wanted_of
+from .store_view import StoreView
+from .wanted import Wanted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: How much of the log is looked at first for as many messages as one batch may have; twice as much each time after.
+WINDOW_BYTES = 64 << 20
+
+Offset = dict[str, Any]
+
+
+class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One in the driver, for as long as the query runs; and one in each task."""
+
+    def __init__(self, options: Options) -> None:
+        """Raises OptionError."""
+        if options.ending_offsets:
+            raise OptionError("The option endingOffsets is for batches: a stream has no end.")
+        self._options = options
+        #: With the trigger AvailableNow, where the log ended when the query started.
+        self._target: int | None = None
+
+    def initialOffset(self) -> Offset:
+        options, view = self._options, self._view()
+        try:
+            end = self._end(view)
+            position = view.begin
+            if LATEST in options.starting_offsets.get("", {}).values():
+                position = end
+            elif options.from_ms is not None:
+                files = within_times([file for file in view.files if file.start < end], options.from_ms, None)
+                position = files[0].start if files else end
+            offset: Offset = {"position": position}
+            starts: dict[str, dict[str, int]] = {}
+            for (topic, queue_id), start in wanted_of(options, view).starts.items():
+                starts.setdefault(topic, {})[str(queue_id)] = start
+            return {**offset, "starts": starts} if starts else offset
+        finally:
+            view.close()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Raises DataLoss when the log ends before `start` and will not come back."""
+        view = self._view()
+        try:
+            position, end = start["position"], self._end(view)
+            if end < position:
+                if not view.is_open or position > view.files_end:
+                    # It was another log, or it lost its end with the power.
+                    ledger = self._ledger()
+                    ledger.add(findings.GAP, end, position, f"The log ends at {end}, the stream was at {position}")
+                    self._write(f"plan-back-{end:020d}-{position:020d}", ledger)
+                    return {**start, "position": end}
+                end = position  # a broker that has just started: its queues are not written yet
+            if self._target is not None:
+                end = max(position, min(end, self._target))
+            if isinstance(limit, ReadMaxRows):
+                end = self._end_of_rows(view, start, end, limit.max_rows)
+            return {**start, "position": end}
+        finally:
+            view.close()
+
+    def _end_of_rows(self, view: StoreView, start: Offset, end: int, most: int) -> int:
+        """Where no more than `most` wanted messages lie in front of, and at least one does if there is one."""
+        plan, wanted = self._plan(view), self._wanted(start)
+        low, window, count = start["position"], WINDOW_BYTES, 0
+        while low < end:
+            high = min(low + window, end)
+            places = plan.message_places(low, high, wanted)
+            if count + len(places) > most:
+                return int(places[most - count])
+            count += len(places)
+            low, window = high, window * 2
+        return end
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.max_rows_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        view = self._view()
+        try:
+            self._target = self._end(view)
+        finally:
+            view.close()
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Raises DataLoss."""
+        begin, behind = start["position"], end["position"]
+        if begin >= behind:
+            return []
+        wanted = self._wanted(start)
+        view = self._view()
+        try:
+            ledger = self._ledger()
+            found = self._plan(view, ledger).between(begin, behind, wanted)
+        finally:
+            view.close()
+        self._write(f"plan-{begin:020d}-{behind:020d}", ledger)
+        return [WantedPartition(one, wanted) for one in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from .file_task import FileTask
+
+        if isinstance(partition, WantedPartition):
+            task = FileTask(partition.part, partition.wanted, self._options.fail_on_data_loss)
+            yield from task.batches(self._options.findings)
+
+    def _view(self) -> StoreView:
+        return StoreView(self._options.store or "")
+
+    def _end(self, view: StoreView) -> int:
+        """A reader passes only what is published: see StoreView."""
+        return view.end if self._options.until is None else min(view.end, self._options.until)
+
+    def _plan(self, view: StoreView, ledger: Ledger | None = None) -> Plan:
+        return Plan(view, self._options, ledger or self._ledger())
+
+    def _write(self, name: str, ledger: Ledger) -> None:
+        if self._options.findings is not None and ledger.found:
+            findings.write(self._options.findings, name, ledger.found, 0, 0)
+
+    def _ledger(self) -> Ledger:
+        return Ledger(self._options.fail_on_data_loss)
+
+    def _wanted(self, start: Offset) -> Wanted:
+        starts = {
+            (topic, int(queue_id)): offset
+            for topic, queues in start.get("starts", {}).items()
+            for queue_id, offset in queues.items()
+        }
+        return replace(wanted_of(self._options), starts=starts)

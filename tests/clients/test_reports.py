@@ -1,0 +1,58 @@
+"""Official clients at work, and the reports of their day: made by Spark, and by plain Python from the same snapshot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_reports.reports.document import REPORTS
+from tests.clients.agents import Agent
+from tests.clients.conftest import create_topic, wait_for_clients
+from tests.clients.messages import Message, rich
+from tests.spark_reports.run.again import make_again, reports_of
+from tests.support.report_box import Box
+
+pytestmark = [pytest.mark.own, pytest.mark.parametrize("agent", ["java-5.3.3"], indirect=True)]
+
+
+def test_six_reports_of_official_clients(agent: Agent, tmp_path: Path) -> None:
+    box = Box(tmp_path)
+    server = box.server
+    try:
+        create_topic(agent, server, "orders", queues=4)
+        messages = rich(200, seed=7)
+        with (
+            agent.producer(server.namesrv, group="shop") as producer,
+            agent.push(server.namesrv, "orders", "billing") as billing,
+            agent.push(server.namesrv, "orders", "shipping", fail=-1, max_reconsume=0) as shipping,
+        ):
+            producer.send("orders", messages)
+            producer.send("orders", [Message(b"late", "paid", ("k",))])
+            billing.wait_for(201, 60)
+            shipping.wait_for(201, 60)
+            letters = lambda: box.ask("GET", "/groups/shipping")["dead_letters"] == 201  # noqa: E731
+            wait_for_clients(letters, "the dead letters", 60)
+            box.settings(engine="spark", master="local[2]")
+            found = box.ended(run := box.start_run())
+        assert (found["state"], found["error"], found["engine"]) == ("done", "", "spark"), box.log(run)
+        day = found["day"]
+        made = {report: box.ask("GET", f"/reports/days/{day}/{report}") for report in REPORTS}
+        figures = made["digest"]["figures"]
+        assert (figures["messages"], figures["dead_letters"]) == (201, 201)
+        groups = {row[0] for table in made["latency"]["tables"] for row in table["rows"]}
+        assert {"billing", "shipping"} <= groups, "deliveries to both"
+        failing = [table for table in made["failures"]["tables"] if table["rows"]]
+        assert "shipping" in str(failing)
+        print({name: (len(one["tiles"]), len(one["tables"]), len(one["plots"])) for name, one in made.items()})
+        print(found["steps"], found["versions"], found["rows"])
+
+        folder = box.reports / "runs" / run
+        for engine in ("spark", "python"):
+            (tmp_path / engine).mkdir()
+            outcome, again = make_again(folder, tmp_path / engine, engine=engine)
+            assert outcome.ok, outcome.error
+            assert reports_of(again) == reports_of(folder), engine
+        assert {name for name in reports_of(folder) if name.endswith(".svg")}
+    finally:
+        server.kill()

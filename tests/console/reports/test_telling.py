@@ -1,0 +1,125 @@
+"""The digest on its way to people: by a receiver that really listens, once a day."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from appliance import runtime
+from appliance.console import reports
+from appliance.console.alert_models import AlertChannel, AlertDelivery
+from appliance.console.alerts.watch import AlertSender
+from appliance.console.reports import records
+from appliance.console.reports.report_settings import ReportSettings
+from appliance.console.reports.telling import tell
+from appliance.engine.errors import InvalidInput, NotFound
+from tests.console.conftest import pretend_running
+from tests.support.receivers import http_receiver, mail_server
+from tests.support.report_days import DAY, documents
+
+
+@pytest.fixture
+def digest(broker, people):
+    """The digest of a day, as a run leaves it."""
+    place = records.directory() / "days" / DAY
+    place.mkdir(parents=True)
+    for document, _ in documents():
+        (place / f"{document.report}.json").write_bytes(document.to_json())
+
+
+@pytest.fixture
+def told(digest, request_of):
+    """A receiver of the digest, and what it got."""
+    with http_receiver() as receiver:
+        AlertChannel.objects.create(name="ops", kind="webhook", address=receiver.url(), secret="s3cret-of-ours")
+        AlertChannel.objects.create(name="other", kind="webhook", address=receiver.url("/other"))
+        reports.save_settings(request_of("admin"), ReportSettings(digest_channels=("ops",)))
+        yield receiver
+
+
+def send_all(tries: int = 1) -> None:
+    """As the alerts' thread does it, without its waits."""
+    sender = AlertSender()
+    for _ in range(tries):
+        due = max(AlertDelivery.objects.values_list("next_try_ms", flat=True), default=0)
+        while sender.send_next(due):
+            pass
+
+
+def test_a_webhook_gets_text_and_figures_once_a_day(told):
+    assert tell(DAY) == 1
+    send_all()
+    (received,) = told.received
+    body = json.loads(received.body)
+    assert (body["event"], body["subject"], body["figures"]) == ("digest", DAY, {"messages": 41_200_000})
+    assert body["title"] == "[broker-a] Morning digest: Fri 2026-03-20"
+    assert "Messages received: 41\u202f200\u202f000 (the day before: 40\u202f000\u202f000)" in body["text"]
+    assert "Furthest behind: 41 min (shipping, 10:20, the day before: 1 min)" in body["text"]
+    assert "<" not in body["text"]
+    assert body["link"] == ""
+    assert received.headers["x-rocketbox-signature"].startswith("sha256=")
+    assert tell(DAY) == 0, "it was told"
+    send_all()
+    assert len(told.received) == 1
+
+
+def test_links_lead_where_people_reach_the_console(told):
+    pretend_running(runtime.running().engine, public_url="https://mq.example.org/box")
+    tell(DAY)
+    send_all()
+    link = json.loads(told.received[0].body)["link"]
+    assert link.startswith("https://mq.example.org")
+    assert link.endswith(f"/reports/{DAY}/digest/")
+
+
+def test_a_receiver_that_is_ill_is_tried_again_as_alerts_are(told):
+    told.answers[:] = [(500, b"ill"), (500, b"ill"), (200, b"ok")]
+    tell(DAY)
+    send_all(3)
+    assert len(told.received) == 3
+    delivery = AlertDelivery.objects.get()
+    assert (delivery.state, delivery.tries) == ("sent", 3)
+
+
+def test_a_person_may_have_it_sent_once_more(told, request_of):
+    tell(DAY)
+    assert reports.send_digest(request_of("admin"), DAY) == 1
+    send_all()
+    assert len(told.received) == 2
+    with pytest.raises(NotFound):
+        reports.send_digest(request_of("admin"), "2026-03-21")
+    reports.save_settings(request_of("admin"), ReportSettings())
+    with pytest.raises(InvalidInput):
+        reports.send_digest(request_of("admin"), DAY)
+
+
+def test_a_mail_in_the_language_of_the_channel(digest, request_of):
+    with mail_server() as server:
+        mail = {"host": "127.0.0.1", "port": server.port, "security": "none", "sender": "a@example.org",
+                "recipients": ["b@example.org"]}  # fmt: skip
+        AlertChannel.objects.create(name="post", kind="mail", mail=mail, language="zh-hans")
+        reports.save_settings(request_of("admin"), ReportSettings(digest_channels=("post",)))
+        tell(DAY)
+        send_all()
+        ((recipients, text),) = server.mails
+    assert recipients == ["b@example.org"]
+    assert DAY in text
+
+
+def test_names_that_look_like_markup_arrive_as_they_are(broker, people, request_of):
+    place = records.directory() / "days" / DAY
+    place.mkdir(parents=True)
+    name = "<b>&amp;%s</b>"
+    document = documents(groups=(name,))[0][0]
+    (place / "digest.json").write_bytes(document.to_json())
+    AlertChannel.objects.create(name="ops", kind="slack", address="http://127.0.0.1:9/x")
+    reports.save_settings(request_of("admin"), ReportSettings(digest_channels=("ops",)))
+    assert tell(DAY) == 1
+    assert f"({name}, 10:20" in AlertDelivery.objects.get().notice["text"]
+
+
+def test_a_damaged_digest_is_told_to_nobody(told, caplog):
+    (records.directory() / "days" / DAY / "digest.json").write_text('{"report": "digest"}')
+    assert tell(DAY) == 0
+    assert "cannot be told" in caplog.text

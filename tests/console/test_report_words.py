@@ -1,0 +1,64 @@
+"""Every key of a report has its words, and what the console repeats is what the others say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from appliance.console.reports import sentences, words
+from spark_reports import machine
+from spark_reports.reports import keys
+from spark_reports.run import failures
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (sentences.FAILURES, failures.SENTENCES),
+        (sentences.WHATS, machine.WHATS),
+        (sentences.HOWS, machine.HOWS),
+    ],
+)
+def test_the_sentences_of_others_are_repeated_for_the_catalogue(ours, theirs):
+    assert ours == theirs
+
+
+def test_a_key_that_a_newer_run_has_is_readable():
+    assert words.said(words.TILES, "slowest_of-all") == "slowest of all"
+    assert sentences.note("some_thing", {"topic": "x"}) == "some thing: topic: x"
+
+
+def test_a_name_is_only_its_own_pattern():
+    assert words.as_pattern("a*[b]") == "a[*][[]b]"
+
+
+def _without_words(table: words.Words, wanted: set[str], report: str = "") -> set[str]:
+    return {key for key in wanted if key not in table and f"{report}.{key}" not in table}
+
+
+def test_every_key_of_a_report_has_its_words():
+    assert set(words.REPORTS) == set(keys.TILES)
+    for report, tiles in keys.TILES.items():
+        assert not _without_words(words.TILES, set(tiles), report)
+        assert not _without_words(words.PLOTS, set(keys.PLOTS[report]), report)
+        assert not _without_words(words.TABLES, set(keys.TABLES[report]), report)
+        columns = {key for table in keys.TABLES[report].values() for key in table} - {"unit"}
+        assert not _without_words(words.COLUMNS, columns, report)
+    assert not _without_words(words.VALUES, {*keys.WORDS, *keys.LEGEND_WORDS})
+    assert set(keys.WHERE) <= {"group", "topic", "time_ms", *words.PLACES}
+    assert set(keys.ACTS) == {*words.ACTS, *words.LINKED}
+
+
+@pytest.mark.parametrize("key", keys.NOTES)
+def test_every_note_is_a_sentence_of_the_values_that_it_has(key):
+    assert set(re.findall(r"%\((\w+)\)s", sentences.NOTES[key])) <= set(keys.NOTES[key])
+    assert sentences.note(key, dict.fromkeys(keys.NOTES[key], "7")).endswith(".")
+
+
+def test_no_words_are_left_of_keys_that_are_gone():
+    columns = {key for tables in keys.TABLES.values() for table in tables.values() for key in table}
+    assert {key.rpartition(".")[2] for key in words.COLUMNS} <= columns
+    assert {key.rpartition(".")[2] for key in words.VALUES} <= {*keys.WORDS, *keys.LEGEND_WORDS}
+    assert set(sentences.NOTES) == set(keys.NOTES)
+    assert set(keys.NOTES) >= sentences.EXPLAINING

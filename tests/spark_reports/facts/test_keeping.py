@@ -1,0 +1,162 @@
+"""Days of facts are kept whole: written beside, renamed, read again, deleted."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+
+import pytest
+
+from spark_reports.facts import keeping
+from spark_reports.facts.tables import TABLES, DayFacts
+
+DAY = "2026-01-31"
+pa = pytest.importorskip("pyarrow")
+
+
+class Frame:
+    """As much of a DataFrame as is used."""
+
+    def __init__(self, table, rows) -> None:
+        self._names, self._rows = [name for name, _ in table.columns], rows
+
+    def toArrow(self):
+        columns = list(zip(*self._rows, strict=True)) or [()] * len(self._names)
+        return pa.table({name: list(values) for name, values in zip(self._names, columns, strict=True)})
+
+
+def facts_of(value: int) -> DayFacts:
+    """Rows that tell them from others; names that are odd."""
+    return {
+        table.name: [
+            tuple(f'%"{n},\x01ü{row}' if kind == "string" else value + row for n, (_, kind) in enumerate(table.columns))
+            for row in range(2 if table.keys else 1)
+        ]
+        for table in TABLES
+    }
+
+
+def frames_of(value: int):
+    """As Spark's: most tables are frames."""
+    facts = facts_of(value)
+    return {
+        table.name: Frame(table, facts[table.name][::-1]) if table.name != "disk" else facts["disk"] for table in TABLES
+    }
+
+
+@pytest.mark.parametrize("make", [facts_of, frames_of])
+def test_what_is_written_is_read(make, tmp_path):
+    keeping.write(tmp_path / "facts", DAY, make(1))
+    assert keeping.read(tmp_path / "facts", ["2026-01-30", DAY]) == {DAY: facts_of(1)}
+    assert keeping.days(tmp_path / "facts") == [DAY]
+
+
+@pytest.mark.parametrize("old", [facts_of, frames_of])
+@pytest.mark.parametrize("new", [facts_of, frames_of])
+def test_a_day_replaces_the_one_that_was_there(old, new, tmp_path):
+    keeping.write(tmp_path, DAY, old(1))
+    keeping.write(tmp_path, DAY, new(2))
+    assert keeping.read(tmp_path, [DAY]) == {DAY: facts_of(2)}
+    parquet = sorted(tmp_path.glob("*/day=*/*"))
+    assert len(parquet) == (len(TABLES) if new is frames_of else 0), "what a user's Spark reads is not the old day"
+
+
+@pytest.mark.parametrize("old", [facts_of, frames_of])
+@pytest.mark.parametrize("new", [facts_of, frames_of])
+def test_killed_at_any_moment_there_is_one_whole_day(old, new, tmp_path, monkeypatch):
+    seen = set()
+    for stop in count():
+        place = tmp_path / str(stop)
+        keeping.write(place, DAY, old(1))
+        with monkeypatch.context() as patch:
+            calls = dying_at(stop, patch)
+            try:
+                keeping.write(place, DAY, new(2))
+            except Killed:
+                pass
+        found = keeping.read(place, [DAY])
+        assert found in ({DAY: facts_of(1)}, {DAY: facts_of(2)})
+        seen.add(found[DAY]["disk"][0][0])
+        assert not [name for name in os.listdir(place) if name.startswith(".")]
+        again = keeping.read(place, [DAY])
+        assert again == found
+        if calls() <= stop:
+            break
+    assert stop > 5
+    assert seen == {1, 2}
+
+
+class Killed(BaseException):
+    pass
+
+
+def dying_at(stop: int, patch: pytest.MonkeyPatch):
+    """All that changes a directory fails from the call number `stop` on."""
+    number = count()
+    called = [0]
+
+    def dying(function):
+        def call(*args, **options):
+            called[0] = next(number) + 1
+            if called[0] > stop:
+                raise Killed
+            return function(*args, **options)
+
+        return call
+
+    for name in ("rename", "replace", "mkdir", "fsync", "fdatasync", "unlink", "rmdir"):
+        patch.setattr(os, name, dying(getattr(os, name)))
+    return lambda: called[0]
+
+
+@pytest.mark.parametrize("make", [facts_of, frames_of])
+def test_traffic_is_by_topic_but_of_the_last_day(make, tmp_path):
+    for day in ("2026-01-30", DAY):
+        keeping.write(tmp_path, day, make(10))
+    found = keeping.read(tmp_path, [DAY, "2026-01-30"])
+    assert found[DAY] == facts_of(10)
+    first, second = facts_of(10)["traffic"]
+    assert found["2026-01-30"] == {
+        **facts_of(10),
+        "traffic": [(one[0], -1, -1, *one[3:]) for one in (first, second)],
+    }
+    keeping.write(tmp_path, "2026-01-30", {**make(10), "traffic": [("T", 0, 5, 1, 2, 3), ("T", 1, 6, 10, 20, 30)]})
+    assert keeping.read(tmp_path, ["2026-01-30", DAY])["2026-01-30"]["traffic"] == [("T", -1, -1, 11, 22, 33)]
+
+
+def test_what_is_damaged_is_not_there(tmp_path, caplog):
+    keeping.write(tmp_path, DAY, facts_of(1))
+    keeping.write(tmp_path, "2026-02-01", frames_of(1))
+    keeping.write(tmp_path, "2026-02-02", facts_of(2))
+    path = tmp_path / "plain" / f"{DAY}.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    (tmp_path / "traffic" / "day=2026-02-01" / "facts.parquet").write_bytes(b"PAR1")
+    assert list(keeping.read(tmp_path, [DAY, "2026-02-01", "2026-02-02"])) == ["2026-02-02"]
+    assert len(caplog.messages) == 2
+
+
+def test_the_newest_days_are_kept(tmp_path):
+    for day in range(1, 6):
+        keeping.write(tmp_path, f"2026-01-0{day}", (facts_of if day % 2 else frames_of)(day))
+    (tmp_path / "plain" / "mine.txt").write_text("")
+    assert keeping.prune(tmp_path, 2, "2026-01-01") == []
+    assert keeping.prune(tmp_path, 2, "2026-01-03") == ["2026-01-01"], "later ones do not push out the day in hand"
+    assert keeping.prune(tmp_path, 2) == ["2026-01-02", "2026-01-03"]
+    assert keeping.days(tmp_path) == ["2026-01-04", "2026-01-05"]
+    assert keeping.prune(tmp_path, 2) == keeping.prune(tmp_path, 0) == []
+    assert (tmp_path / "plain" / "mine.txt").exists()
+
+
+def test_no_day_no_facts(tmp_path):
+    assert keeping.read(tmp_path / "none", [DAY]) == {}
+    assert keeping.days(tmp_path / "none") == keeping.prune(tmp_path / "none", 3) == []
+    with pytest.raises(ValueError, match="no day"):
+        keeping.write(tmp_path, "../../etc", facts_of(1))
+
+
+def test_a_users_own_spark_reads_them(tmp_path, spark):
+    keeping.write(tmp_path, DAY, frames_of(1))
+    keeping.write(tmp_path, "2026-02-01", frames_of(5))
+    frame = spark.read.parquet(str(tmp_path / "queues"))
+    found = {(str(row["day"]), row["queue_id"]) for row in frame.collect()}
+    assert found == {(DAY, 1), (DAY, 2), ("2026-02-01", 5), ("2026-02-01", 6)}

@@ -1,0 +1,59 @@
+"""`spark.read.format("rocketbox")` with brokers: rows, plans and errors as people meet them."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+from spark_reports import RocketBoxDataSource
+from tests.support.apache import free_port
+
+SECRET = "nobody-may-see-this"
+
+
+@pytest.fixture
+def rocketbox(spark):
+    spark.dataSource.register(RocketBoxDataSource)
+    return spark.read.format("rocketbox")
+
+
+def test_brokers_give_the_rows_that_the_files_give(rocketbox, engine, tmp_path):
+    for queue in range(4):
+        engine.put("Orders", *[b"%d-%d" % (queue, number) for number in range(100)], queue=queue)
+    engine.put("Other", b"one", properties="TAGS\x01paid\x02KEYS\x01a b\x02")
+    over = rocketbox.options(brokers=engine.engine.namesrv_address, columns="body").load()
+    files = rocketbox.options(brokers="", store=str(tmp_path), columns="body").load()
+    order = ["topic", "queue_id", "queue_offset"]
+    assert over.schema == files.schema
+    # Maps cannot be compared in Spark.
+    assert over.count() == 401
+    assert over.orderBy(*order).toArrow() == files.orderBy(*order).toArrow()
+
+
+def test_the_secret_is_in_no_plan_and_no_error(rocketbox, spark, engine, capsys):
+    engine.put("Orders", b"one")
+    options = {"brokers": engine.engine.namesrv_address, "accessKey": "reader", "secretKey": SECRET}
+    rows = rocketbox.options(**options, topic="Orders").load()
+    assert rows.count() == 1
+    rows.explain(mode="extended")
+    rows.where("queue_id = 0").explain(mode="formatted")
+    assert "rocketbox" in capsys.readouterr().out.lower()
+    plans = rows._jdf.queryExecution().toString()
+    assert SECRET not in plans
+    with pytest.raises(PySparkException) as failed:
+        spark.read.format("rocketbox").options(**options, topic="Nowhere").load().count()
+    assert SECRET not in str(failed.value)
+    assert "knows no topic Nowhere" in str(failed.value)
+    assert SECRET not in capsys.readouterr().out
+
+
+def test_a_server_that_is_not_there_is_named(rocketbox):
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(PySparkException, match=f"{address} cannot be reached: Connection refused"):
+        rocketbox.options(brokers=address, topic="Orders").load().count()
+
+
+def test_an_empty_topic_has_no_rows(rocketbox, engine):
+    engine.put("Orders", b"one")
+    namesrv = engine.engine.namesrv_address
+    assert rocketbox.options(brokers=namesrv, topic="Orders", startingOffsets="latest").load().count() == 0

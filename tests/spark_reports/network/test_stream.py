@@ -1,0 +1,176 @@
+"""Streams over brokers: where they begin, how far a step goes, what comes meanwhile, and restarts of either side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from spark_reports import RocketBoxDataSource
+from spark_reports.source.findings import DataLoss
+from spark_reports.source.network.plan import share
+from spark_reports.source.network.routes import Queue
+from spark_reports.source.network.stream import NetworkStreamReader, offsets_of, place
+from spark_reports.source.options import OptionError, parse
+from tests.spark_reports.network.servers import one_queue
+from tests.support.directories import shared_directory
+from tests.support.peer import Peer, send_fields
+from tests.support.server import Server
+from tests.support.waiting import wait_for
+
+
+def stream(name_servers: str, **options: Any) -> NetworkStreamReader:
+    given = {"brokers": name_servers, **{name.rstrip("_"): str(value) for name, value in options.items()}}
+    return NetworkStreamReader(parse(given))
+
+
+def rows_of(reader: NetworkStreamReader, start: dict, end: dict) -> list[tuple[str, int, int]]:
+    batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+    columns = ("topic", "queue_id", "queue_offset")
+    return [tuple(row[name] for name in columns) for batch in batches for row in batch.to_pylist()]
+
+
+def put(broker: str, topic: str, *bodies: str, queue: int = 0) -> None:
+    peer = Peer(broker)
+    try:
+        for body in bodies:
+            assert peer.ask(310, send_fields(topic, queue), body.encode()).code == 0
+    finally:
+        peer.close()
+
+
+def test_steps_share_what_they_may_read():
+    queues = [Queue("b", "t", number) for number in range(4)]
+    for most in (1, 2, 3, 7, 100, 1109, 1110, 5000):
+        backlog = dict(zip(queues, (1000, 100, 10, 0), strict=True))
+        found = share(backlog, most)
+        assert sum(found.values()) == min(most, 1110)
+        assert all(0 <= found[queue] <= backlog[queue] for queue in queues)
+    assert share(dict(zip(queues, (1000, 100, 10, 0), strict=True)), 111) == dict(
+        zip(queues, (100, 10, 1, 0), strict=True)
+    )
+
+
+def test_a_place_is_the_same_text_for_the_same_offsets():
+    one = {Queue("b", "t", 10): 1, Queue("a", "u", 2): 2, Queue("b", "t", 9): 3}
+    assert json.dumps(place(one)) == '{"a": {"u": {"2": 2}}, "b": {"t": {"9": 3, "10": 1}}}'
+    assert offsets_of(json.loads(json.dumps(place(one)))) == one
+
+
+def test_steps_are_no_longer_than_allowed_and_end_at_what_was_there():
+    with one_queue(end=100) as (script, server):
+        reader = stream(server.address, topic="Orders", maxRowsPerTrigger=30)
+        assert reader.getDefaultReadLimit() == ReadMaxRows(30)
+        reader.prepareForTriggerAvailableNow()
+        script.end = 150
+        at, seen, steps = reader.initialOffset(), [], 0
+        while (then := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
+            found = rows_of(reader, at, then)
+            assert len(found) <= 30
+            assert found == rows_of(reader, at, then), "read again, it is the same"
+            seen += found
+            at, steps = then, steps + 1
+        assert seen == [("Orders", 0, offset) for offset in range(100)]
+        assert steps == 4
+        assert reader.partitions(at, at) == []
+        # The next run goes on from there.
+        reader = stream(server.address, topic="Orders")
+        assert reader.getDefaultReadLimit() == ReadAllAvailable()
+        assert rows_of(reader, at, reader.latestOffset(at, ReadAllAvailable())) == [
+            ("Orders", 0, offset) for offset in range(100, 150)
+        ]
+
+
+def test_where_it_begins():
+    with one_queue(first=20, end=100) as (_, server):
+
+        def begins(**options: Any) -> Any:
+            return stream(server.address, topic="Orders", **options).initialOffset()["broker-a"]["Orders"]["0"]
+
+        assert begins() == 20
+        assert begins(startingOffsets="latest") == 100
+        assert begins(startingOffsets='{"Orders":{"0":55}}') == 55
+        with pytest.raises(OptionError, match="endingOffsets is for batches"):
+            stream(server.address, topic="Orders", endingOffsets='{"Orders":{"0":55}}')
+
+
+def test_a_queue_that_is_shorter_than_what_was_read_is_a_loss():
+    with one_queue(end=100) as (script, server):
+        reader = stream(server.address, topic="Orders")
+        at = place({Queue("broker-a", "Orders", 0): 200})
+        with pytest.raises(DataLoss, match="ends Orders, queue 0 of broker-a at offset 100, and it was read to 200"):
+            reader.latestOffset(at, ReadAllAvailable())
+        assert stream(server.address, topic="Orders", failOnDataLoss="false").latestOffset(at, ReadAllAvailable()) == at
+        # A slave that is behind catches up.
+        script.addresses = {"1": server.address}
+        assert reader.latestOffset(at, ReadAllAvailable()) == at
+
+
+def test_a_broker_that_is_not_routed_any_more_keeps_its_place():
+    with one_queue(end=100) as (_, server):
+        at = {"broker-a": {"Orders": {"0": 100}}, "broker-b": {"Orders": {"0": 7}}}
+        assert stream(server.address, topic="Orders").latestOffset(at, ReadAllAvailable()) == at
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with Server(shared_directory(request, "server") / "data") as running:
+        yield running
+
+
+def run(spark, server: Server, into: Path, **options: Any) -> list[Any]:
+    """One run over what is available; the rows of all runs into that directory so far."""
+    rows = spark.readStream.format("rocketbox").options(brokers=server.namesrv, **options).load()
+    query = (
+        rows.writeStream.format("parquet")
+        .option("checkpointLocation", str(into / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(into / "rows"))
+    )
+    assert query.awaitTermination(120)
+    assert query.exception() is None
+    columns = ("topic", "queue_id", "queue_offset")
+    return sorted(tuple(row) for row in spark.read.parquet(str(into / "rows")).select(*columns).collect())
+
+
+def test_runs_over_what_is_available_read_each_message_once(spark, server, tmp_path):
+    """Also when the broker was restarted in between, queues and topics came, and a step is small."""
+    spark.dataSource.register(RocketBoxDataSource)
+    options = {"maxRowsPerTrigger": "40"}
+    for queue in range(2):
+        put(server.broker, "First", *map(str, range(50)), queue=queue)
+    expected = [("First", queue, offset) for queue in range(2) for offset in range(50)]
+    assert run(spark, server, tmp_path, **options) == expected
+    assert run(spark, server, tmp_path, **options) == expected
+    server.stop()
+    server.restart()
+    put(server.broker, "First", "more", queue=0)
+    put(server.broker, "First", "new", "new", queue=3)
+    put(server.broker, "Second", *map(str, range(5)))
+    expected += [("First", 0, 50), ("First", 3, 0), ("First", 3, 1), *(("Second", 0, offset) for offset in range(5))]
+    assert run(spark, server, tmp_path, **options) == sorted(expected)
+
+
+def test_a_stream_goes_on_while_the_broker_is_killed_and_comes_back(spark, server, tmp_path):
+    spark.dataSource.register(RocketBoxDataSource)
+    put(server.broker, "Going", *map(str, range(20)))
+    rows = spark.readStream.format("rocketbox").options(brokers=server.namesrv, topic="Going").load()
+    query = rows.writeStream.format("memory").queryName("going").trigger(processingTime="300 milliseconds").start()
+    try:
+
+        def seen() -> list[int]:
+            return sorted(row.queue_offset for row in spark.sql("SELECT queue_offset FROM going").collect())
+
+        wait_for(lambda: seen() == list(range(20)), "the first messages", 60, every=0.2)
+        server.kill()
+        server.restart()
+        put(server.broker, "Going", *map(str, range(20)))
+        wait_for(lambda: len(seen()) >= 40, "those behind the restart", 60, every=0.2)
+        assert seen() == list(range(40))
+        assert query.isActive
+    finally:
+        query.stop()

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_reports import reports
+from spark_reports.reports.days import HOUR_MS, day_bounds
+from spark_reports.snapshot import TopicFacts
+
+from .made import DAY, MINUTE, empty_facts, snapshot_of
+
+BEFORE = "2026-11-19"
+BEGIN = day_bounds(DAY, "UTC")[0]
+
+
+def digest(facts, before=None, **values):
+    days = {DAY: empty_facts(**facts)}
+    if before is not None:
+        days[BEFORE] = empty_facts(**before)
+    return reports.make(snapshot_of(**values), days)[0]
+
+
+def worsened(facts, before, **values):
+    return digest(facts, before, **values).tables[0].rows
+
+
+def lag(group: str, worst_ms: int, over_ms: int = 0):
+    return (group, BEGIN, 120, worst_ms, worst_ms, over_ms, 0)
+
+
+def test_the_whole_document():
+    facts = {
+        "traffic": [
+            ("orders", 0, BEGIN, 10, 1000, 700), ("orders", 1, BEGIN, 5, 500, 400), ("%RETRY%g", 0, BEGIN, 4, 400, 1),
+            ("%DLQ%g", 0, BEGIN, 3, 300, 1), ("rmq_sys_wheel_timer", 0, BEGIN, 9, 9, 1), ("inner", 0, BEGIN, 8, 80, 1),
+        ],
+        "retries": [("g", "orders", 1, BEGIN, 4, 1)],
+        "dead_letters": [("g", "orders", BEGIN, 3, 300)],
+        "lag": [("g", BEGIN, 120, 5 * MINUTE, 9 * MINUTE, 60_000, 2), ("h", BEGIN, 120, 0, 0, 0, 0)],
+        "groups": [("g", 1, 7, BEGIN, 300_000)],
+        "findings": [("gap", "00000000000000000000", 1, 100), ("gap", "00000000001073741824", 2, 28)],
+    }  # fmt: skip
+    earlier = {
+        BEFORE: {"messages": 12, "dead_letters": None},
+        "2026-11-15": {"messages": 9},
+        "2026-11-13": {"messages": 1},
+    }
+    document = digest(facts, topics=(TopicFacts("inner", "system"),), earlier=earlier)
+    found = json.loads(document.to_json())
+    assert found == {
+        "report": "digest",
+        "day": DAY,
+        "zone": "UTC",
+        "t0_ms": BEGIN + 26 * HOUR_MS,
+        "format": 1,
+        "plots": [],
+        "figures": {
+            "messages": 15, "bytes": 1500, "worst_behind_ms": 540_000, "groups_over_limit": 1, "rebalances": 2,
+            "retries": 3, "dead_letters": 3,
+        },
+        "notes": [
+            {
+                "key": "gap",
+                "values": [["places", 2], ["first", "00000000000000000000"], ["count", 3], ["bytes", 128]],
+            },
+            {"key": "no_day_before", "values": [["day", BEFORE]]},
+        ],
+        "tables": [
+            {
+                "key": "worsened", "left_out": 0, "rows": [], "acts": [],
+                "columns": [["group", "group"], ["topic", "topic"], ["what", "word"], ["before", "in_unit"],
+                            ["now", "in_unit"], ["unit", "unit"]],
+            }
+        ],
+        "tiles": [
+            {"key": "messages", "value": 15, "unit": "messages", "before": 12, "where": [],
+             "trend": [None, 9, None, None, None, 12, 15], "svg": "digest-trend-messages.svg"},
+            {"key": "bytes", "value": 1500, "unit": "bytes", "before": None, "where": [],
+             "trend": [None] * 6 + [1500], "svg": ""},
+            {"key": "worst_behind_ms", "value": 540_000, "unit": "ms", "before": None,
+             "where": [["group", "g"], ["time_ms", BEGIN]], "trend": [None] * 6 + [540_000], "svg": ""},
+            {"key": "groups_over_limit", "value": 1, "unit": "count", "before": None, "where": [],
+             "trend": [None] * 6 + [1], "svg": ""},
+            {"key": "retries", "value": 3, "unit": "messages", "before": None, "where": [],
+             "trend": [None] * 6 + [3], "svg": ""},
+            {"key": "dead_letters", "value": 3, "unit": "messages", "before": None, "where": [],
+             "trend": [None] * 6 + [3], "svg": ""},
+        ],
+    }  # fmt: skip
+
+
+def test_a_quiet_day_is_noughts_and_what_was_not_measured_is_not_nought():
+    document = digest({}, {})
+    assert [tile.value for tile in document.tiles] == [0, 0, None, None, 0, 0]
+    assert [note.key for note in document.notes] == ["lag_not_measured"]
+    assert document.tables[0].rows == ()
+
+
+def test_nobody_behind_has_no_where():
+    document = digest({"lag": [lag("g", 0)]}, {})
+    assert (document.tiles[2].value, document.tiles[2].where) == (0, ())
+
+
+def test_an_hour_without_samples_is_not_measured():
+    document = digest({"lag": [("g", BEGIN, 0, -1, -1, 0, 4)]}, {})
+    assert document.figures["worst_behind_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "row"),
+    [
+        ({"lag": [lag("g", 10 * MINUTE)]}, {"lag": [lag("g", MINUTE)]}, ("g", None, "behind", 60_000, 600_000, "ms")),
+        ({"lag": [lag("g", 9, 70_000)]}, {"lag": [lag("g", 9)]}, ("g", None, "over_limit", 0, 70_000, "ms")),
+        ({"dead_letters": [("g", "t", BEGIN, 10, 1)]}, {}, ("g", None, "dead_letters", 0, 10, "messages")),
+        ({"retries": [("g", "t", 1, BEGIN, 150, 50)]}, {}, ("g", None, "retries", 0, 100, "messages")),
+        (
+            {"traffic": [("t", 0, BEGIN, 500, 1, 1)]},
+            {"traffic": [("t", 0, BEGIN, 2000, 1, 1)]},
+            (None, "t", "fewer_messages", 2000, 500, "messages"),
+        ),
+        ({}, {"traffic": [("t", 0, BEGIN, 1000, 1, 1)]}, (None, "t", "fewer_messages", 1000, 0, "messages")),
+    ],
+)  # fmt: skip
+def test_what_got_worse(now, before, row):
+    assert worsened(now, before) == (row,)
+    assert worsened(before, now) == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "before"),
+    [
+        ({"lag": [lag("g", 10 * MINUTE)]}, {}),  # nobody knows how it was
+        ({"lag": [lag("g", 89_000)]}, {"lag": [lag("g", 30_000)]}),
+        ({"dead_letters": [("g", "t", BEGIN, 9, 1)]}, {}),
+        ({"retries": [("g", "t", 1, BEGIN, 150, 51)]}, {}),  # copies of a replay are nobody's failure
+        ({"traffic": [("t", 0, BEGIN, 501, 1, 1)]}, {"traffic": [("t", 0, BEGIN, 2000, 1, 1)]}),
+        ({"traffic": [("t", 0, BEGIN, 9000, 1, 1)]}, {"traffic": [("t", 0, BEGIN, 1, 1, 1)]}),  # more work is no harm
+        ({}, {"traffic": [("%RETRY%g", 0, BEGIN, 9000, 1, 1)]}),
+    ],
+)
+def test_what_did_not(now, before):
+    assert worsened(now, before) == ()
+
+
+def test_fewer_messages_are_not_told_of_a_day_that_is_not_over():
+    document = digest({}, {"traffic": [("t", 0, BEGIN, 5000, 1, 1)]}, to_ms=BEGIN + HOUR_MS, t0_ms=BEGIN + HOUR_MS)
+    assert document.tables[0].rows == ()
+    assert document.notes[0].key == "unfinished_day"
+    assert document.notes[0].values == (("until", BEGIN + HOUR_MS),)
+
+
+def test_five_at_most_the_largest_growth_first_and_each_group_once():
+    now = {
+        "dead_letters": [(f"g{n}", "t", BEGIN, 20 * n, 1) for n in range(1, 8)],
+        "retries": [("g1", "t", 1, BEGIN, 9000, 0)],
+    }
+    rows = worsened(now, {"dead_letters": [("g7", "t", BEGIN, 100, 1)]})
+    assert [(row[0], row[2], row[4]) for row in rows] == [
+        ("g1", "retries", 9000), ("g6", "dead_letters", 120), ("g5", "dead_letters", 100), ("g4", "dead_letters", 80),
+        ("g3", "dead_letters", 60),
+    ]  # fmt: skip
+
+
+def test_each_row_has_what_can_be_done_about_it():
+    now = {
+        "dead_letters": [("g", "t", BEGIN, 99, 1)],
+        "retries": [("r", "t", 1, BEGIN, 900, 0)],
+        "lag": [lag("b", 600_000)],
+    }
+    table = digest(now, {"lag": [lag("b", 0)], "traffic": [("t", 0, BEGIN, 5000, 1, 1)]}).tables[0]
+    acts = {row[0] or row[1]: acts for row, acts in zip(table.rows, table.acts, strict=True)}
+    assert acts == {
+        "g": ("open-group", "dead-letters"), "r": ("open-group", "retries"), "b": ("open-group", "set-alert"),
+        "t": ("open-topic",),
+    }  # fmt: skip

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_reports import reports
+from spark_reports.facts.tables import LATENCY_BOUNDS_MS
+from spark_reports.reports.latency import percentile
+
+from .checks import check
+from .made import DAY, empty_facts, snapshot_of
+
+WEEK_AGO = "2026-11-13"
+
+
+def latency(rows, week_ago=None):
+    days = {DAY: empty_facts(latency=rows)}
+    if week_ago is not None:
+        days[WEEK_AGO] = empty_facts(latency=week_ago)
+    return reports.make(snapshot_of(), days)[3]
+
+
+def table(document, key: str):
+    return next(table for table in document.tables if table.key == key)
+
+
+def buckets(**counts: int) -> list[int]:
+    """By bound, as b100=5; more=: longer than all."""
+    bounds = [*LATENCY_BOUNDS_MS, "more"]
+    found = [0] * len(bounds)
+    for name, count in counts.items():
+        found[bounds.index(name if name == "more" else int(name[1:]))] = count
+    return found
+
+
+@pytest.mark.parametrize(
+    ("counts", "permille", "ms"),
+    [
+        ({}, 500, None),
+        ({"b100": 10}, 500, 75),  # half way from 50 to 100
+        ({"b100": 10}, 990, 100),
+        ({"b1": 1}, 500, 1),
+        ({"b1": 50, "b1000": 50}, 500, 1),
+        ({"b1": 50, "b1000": 50}, 510, 510),  # the first of fifty between 500 and 1000
+        ({"b1": 95, "more": 5}, 950, 1),
+        ({"b1": 94, "more": 6}, 950, None),
+        ({"b86400000": 3}, 999, 86_400_000),
+    ],
+)
+def test_percentiles_on_a_straight_line_through_their_bucket(counts, permille, ms):
+    assert percentile(buckets(**counts), permille) == ms
+
+
+def test_the_whole_document():
+    bucket = LATENCY_BOUNDS_MS.index
+    rows = [
+        ("fast", "t", "first", bucket(10), 90), ("fast", "u", "first", bucket(20), 10),
+        ("fast", "t", "last", bucket(10), 90), ("fast", "u", "last", bucket(20), 10),
+        ("slow", "t", "first", bucket(1000), 60), ("slow", "t", "first", 22, 40), ("slow", "t", "last", 22, 100),
+        ("fast", "%RETRY%fast", "first", 0, 999), ("CID_RMQ_SYS_TRANS", "t", "first", 0, 5),
+    ]  # fmt: skip
+    document = latency(rows, [("fast", "t", "first", bucket(5), 40)])
+    check(document)
+    found = json.loads(document.to_json())
+    assert {name["key"]: name["rows"] for name in found["tables"] if name["key"] != "shares"} == {
+        "groups": [
+            ["slow", 100, 917, None, None, None, 40, None, None],
+            ["fast", 100, 8, 15, 19, 15, 0, 5, 2000],
+        ],
+        "topics": [
+            ["slow", "t", 100, 917, None, None], ["fast", "u", 10, 15, 20, 20], ["fast", "t", 90, 8, 10, 10],
+        ],
+        "changes": [["fast", 5, 15, 2000]],
+    }  # fmt: skip
+    shares = table(document, "shares").rows
+    assert len(shares) == 4 * len(LATENCY_BOUNDS_MS)
+    assert ("slow", "first", 1000, 60, 100) in shares
+    assert ("slow", "first", 86_400_000, 60, 100) in shares
+    assert ("slow", "last", 86_400_000, 0, 100) in shares
+    assert [(tile["key"], tile["value"], tile["where"]) for tile in found["tiles"]] == [
+        ("slowest_p95", None, [["group", "slow"]]), ("delivered", 200, []), ("groups", 2, []),
+    ]  # fmt: skip
+    assert {note["key"]: note["values"] for note in found["notes"]} == {
+        "percentiles_interpolated": [], "longer_than_the_last_bound": [["messages", 40], ["ms", 86_400_000]],
+    }  # fmt: skip
+    shares_svg = reports.svg_files(document)["latency-shares.svg"].decode()
+    # "fast" was delivered once each: its last deliveries are its first ones.
+    assert shares_svg.count("<polyline") == 3
+    assert shares_svg.count("dash") == 1
+    assert "5 ms → 15 ms" in reports.svg_files(document)["latency-changes.svg"].decode()
+
+
+@pytest.mark.parametrize(("now", "then"), [(19, 100), (100, 19)])
+def test_a_few_messages_say_nothing_about_a_change(now: int, then: int):
+    document = latency([("g", "t", "first", 5, now)], [("g", "t", "first", 3, then)])
+    assert table(document, "groups").rows[0][-2:] == (10, None)
+    assert [plot.key for plot in document.plots] == ["shares"]
+
+
+def test_without_the_same_weekday_before_there_is_no_change():
+    document = latency([("g", "t", "first", 5, 100)])
+    assert ("no_week_before", (("day", WEEK_AGO),)) in [(note.key, note.values) for note in document.notes]
+
+
+def test_six_curves_of_the_slowest_and_the_rest_counted():
+    document = latency([(f"g{n:02}", "t", "first", n, 100) for n in range(20)] + [("few", "t", "first", 21, 1)])
+    assert [name for _, _, name in document.plots[0].legend] == ["g19", "g18", "g17", "g16", "g15", "g14"]
+    assert table(document, "groups").rows[0][0] == "few"
+    assert {note.key: note.values for note in document.notes}["groups_left_out"] == (("shown", 6), ("of", 21))
+
+
+def test_nothing_measured_is_no_plot_and_a_note():
+    document = latency([])
+    assert document.plots == ()
+    assert "deliveries_not_measured" in {note.key for note in document.notes}

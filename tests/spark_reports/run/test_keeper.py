@@ -1,0 +1,252 @@
+"""The keeper of a run, with workers that misbehave in every way there is: really started, really killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_reports.run import keeper, processes
+from spark_reports.run import plan as files
+from spark_reports.run.plan import MARK, Outcome, Plan
+from tests.support.server import ROOT
+from tests.support.waiting import wait_for
+
+RUN = "20260101-000000-0000abcd"
+
+#: A worker that has a child of its own, which leaves its process group and ignores what it can: as Spark's daemon does.
+WITH_CHILD = """
+import os, signal, subprocess, sys, time
+from spark_reports.run.processes import end_with_parent
+end_with_parent(signal.SIGKILL, os.getppid())
+child = subprocess.Popen([sys.executable, "-c", '''
+import os, signal, time
+os.setpgid(0, 0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+open("child-is-there", "w").close()
+time.sleep(600)
+'''])
+open("file-of-spark", "w").write("x" * 1000)
+while not os.path.exists("child-is-there"):
+    time.sleep(0.01)
+open(os.path.join(os.environ["DIRECTORY"], "begun"), "w").write(str(child.pid))
+"""
+SLEEPS = WITH_CHILD + "time.sleep(600)"
+
+
+class Kept:
+    """A keeper in a process of its own, and the worker that a test gives it."""
+
+    def __init__(
+        self, directory: Path, worker: str, *, parent: int | None = None, first: str = "", **plan: object
+    ) -> None:
+        self.directory = directory
+        directory.mkdir()
+        self.scratch = directory.parent / f"scratch-{RUN}"
+        values = {"engine": "python", "master": "local[1]", "driver_mib": 512, "facts_dir": "", "timeout_s": 60}
+        files.write(directory / files.PLAN, Plan(RUN, scratch_dir=str(self.scratch), **(values | plan)))
+        code = (
+            f"import sys; from pathlib import Path; from spark_reports.run.keeper import main; {first}\n"
+            f"main(Path({str(directory)!r}), {parent or os.getpid()}, [sys.executable, '-c', {worker!r}])"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], cwd=ROOT, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), MARK: RUN, "DIRECTORY": str(directory)},
+        )  # fmt: skip
+
+    def begun(self) -> int:
+        """Wait until the worker has its child; the child's pid."""
+        place = self.directory / "begun"
+        return int(wait_for(lambda: place.exists() and place.read_text(), "the worker begins", 30))
+
+    def outcome(self, seconds: float = 30) -> Outcome:
+        self.process.wait(seconds)
+        found = files.read(self.directory / files.OUTCOME, Outcome)
+        assert found is not None
+        return found
+
+    def left(self) -> list[processes.Member]:
+        return processes.members_of(self.process.pid)
+
+    def close(self) -> None:
+        for one in self.left():
+            processes.kill(one)
+        self.process.wait(10)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    made: list[Kept] = []
+
+    def make(worker: str, **options: object) -> Kept:
+        made.append(Kept(tmp_path / "run", worker, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def is_clean(run: Kept) -> bool:
+    return not run.left() and not run.scratch.exists()
+
+
+def test_a_worker_that_says_how_it_went(kept):
+    run = kept(
+        "import os; from pathlib import Path; from spark_reports.run import plan\n"
+        "plan.write(Path(os.environ['DIRECTORY']) / plan.OUTCOME, plan.Outcome(True, rows=7))"
+    )
+    found = run.outcome()
+    assert (found.ok, found.rows, found.error) == (True, 7, "")
+    assert is_clean(run)
+
+
+def test_it_takes_little(kept):
+    run = kept(
+        "import os, subprocess\n"
+        "out = [os.nice(0), open('/proc/self/oom_score_adj').read().strip(), os.environ.get('TMPDIR')]\n"
+        "out.append(subprocess.run(['ionice', '-p', str(os.getpid())], capture_output=True).stdout)\n"
+        "open(os.path.join(os.environ['DIRECTORY'], 'said'), 'w').write(repr(out))"
+    )
+    run.outcome()
+    nice, adjusted, temporary, idle = eval((run.directory / "said").read_text())
+    assert (nice, adjusted, idle) == (19, "1000", b"idle\n")
+    assert Path(temporary).is_relative_to(run.scratch)
+
+
+def test_memory_of_all_processes_together_is_bounded(kept):
+    run = kept(
+        "import subprocess, sys, time\n"
+        "hold = 'x = bytearray(80 << 20); import time; time.sleep(600)'\n"
+        "some = [subprocess.Popen([sys.executable, '-c', hold]) for _ in range(2)]; time.sleep(600)",
+        memory_mib=130,
+    )
+    found = run.outcome()
+    assert found.why == "memory"
+    assert "more than the 130 MiB" in found.error
+    assert found.peak_mib > 130
+    assert is_clean(run)
+
+
+def test_time_is_bounded(kept):
+    run = kept(SLEEPS, timeout_s=2)
+    assert run.outcome().error == "The run was not done after 1 minutes, and was ended."
+    assert is_clean(run)
+
+
+def test_its_log_is_bounded(kept):
+    run = kept(
+        "import sys, time\n"
+        "for n in range(200_000): print(n, 'x' * 100, file=sys.stderr)\n"
+        "sys.stderr.flush(); time.sleep(4); print('the end', file=sys.stderr)",
+        first="import os; log = os.open(os.environ['DIRECTORY'] + '/log', os.O_WRONLY | os.O_CREAT | os.O_APPEND);"
+        "os.dup2(log, 1); os.dup2(log, 2)",
+    )
+    run.outcome(60)
+    text = (run.directory / files.LOG).read_text()
+    assert len(text) < 2 << 20
+    first, *_, last = (line for line in text.splitlines() if "x" not in line)
+    assert first.endswith("bytes before this were left out]")
+    assert "199999 xxx" in text
+    assert "the end" in text
+    assert last
+
+
+def test_cancelled(kept):
+    run = kept(SLEEPS)
+    run.begun()
+    run.process.send_signal(signal.SIGTERM)
+    found = run.outcome()
+    assert (found.cancelled, found.why, found.ok) == (True, "cancelled", False)
+    assert is_clean(run)
+
+
+def test_a_worker_that_is_killed_leaves_nothing(kept):
+    run = kept(WITH_CHILD + "os.kill(os.getpid(), signal.SIGKILL)")
+    found = run.outcome()
+    assert "SIGKILL" in found.error
+    assert is_clean(run)
+
+
+def test_a_worker_that_says_nothing_has_failed(kept):
+    run = kept("pass")
+    found = run.outcome()
+    assert (found.ok, found.why) == (False, "crashed")
+
+
+def test_the_run_ends_before_the_disk_is_full(kept):
+    run = kept(SLEEPS, first="import spark_reports.run.keeper as k; k.LEAST_FREE_MIB = 1 << 40")
+    found = run.outcome()
+    assert found.why == "disk_low"
+    assert "MiB were free on the disk of" in found.error
+    assert is_clean(run)
+
+
+def test_when_the_keeper_is_killed_its_worker_goes_and_the_sweep_takes_the_rest(kept, tmp_path):
+    run = kept(SLEEPS)
+    child = run.begun()
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    try:
+        run.process.kill()
+        run.process.wait()
+        wait_for(lambda: {one.pid for one in run.left()} == {child}, "the worker ends with its keeper")
+        assert run.scratch.exists()
+        assert keeper.sweep(run.directory, RUN) == 1
+        assert is_clean(run)
+        assert stranger.poll() is None
+        assert keeper.sweep(run.directory, RUN) == 0
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_sweep_ends_nobody_who_was_given_the_number_since(kept, tmp_path):
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    try:
+        directory = tmp_path / "old"
+        directory.mkdir()
+        for started in (0, processes.look_at(stranger.pid).started):
+            (directory / files.PROCESS).write_text(f"{stranger.pid} {started}\n")
+            assert keeper.sweep(directory, RUN) == 0
+        (directory / files.PROCESS).write_text("no numbers")
+        assert keeper.sweep(directory, RUN) == 0
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_when_the_broker_dies_all_of_it_ends(tmp_path):
+    """A process stands in for the broker, is killed, and takes keeper, worker and the worker's child along."""
+    broker = (
+        "import os, sys, time; sys.path[:0] = [sys.argv[1]]\n"
+        "from pathlib import Path; from tests.spark_reports.run.test_keeper import Kept, SLEEPS\n"
+        "run = Kept(Path(sys.argv[2]), SLEEPS); print(run.process.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", broker, str(ROOT), str(tmp_path / "run")], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    session = int(parent.stdout.readline())
+    wait_for((tmp_path / "run" / "begun").exists, "the worker begins", 30)
+    assert len(processes.members_of(session)) == 3
+    begun = time.monotonic()
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not processes.members_of(session), "all of it ends", 10)
+    assert time.monotonic() - begun < 5
+    wait_for(lambda: not (tmp_path / f"scratch-{RUN}").exists(), "its files go")
+    found = wait_for(lambda: files.read(tmp_path / "run" / files.OUTCOME, Outcome), "it says why")
+    assert found.why == "broker_ended"
+    parent.stdout.close()
+
+
+def test_a_keeper_whose_parent_has_gone_begins_nothing(kept):
+    run = kept("open('/dev/null')", parent=1)
+    assert run.process.wait(30) != 0
+    assert not (run.directory / files.OUTCOME).exists()

@@ -1,0 +1,120 @@
+"""How far behind groups were, out of the console's history: rows of LAG as whole tables."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from appliance.console.history.file import DAY_MS, FINE_MS, HOUR_MS, NAME
+from appliance.console.history.recorder import Recorder
+from appliance.engine.clock import FakeClock
+from appliance.engine.window.measurements import Measurement
+from spark_reports.run.measured import write_lag
+from spark_reports.snapshot import GroupFacts, Snapshot
+
+#: A day in UTC.
+DAY = 1_800_000_000_000 // DAY_MS * DAY_MS
+MINUTE_MS = 60_000
+
+
+class Restless(FakeClock):
+    def wait(self, gate, seconds):
+        return False
+
+
+def snapshot_of(*groups: str, zone: str = "UTC", from_ms: int = DAY, to_ms: int = DAY + DAY_MS, limit_ms=MINUTE_MS):
+    return Snapshot(
+        t0_ms=to_ms, day="2027-01-15", zone=zone, from_ms=from_ms, to_ms=to_ms, store_dir="", deliveries_dir="",
+        log_min=0, log_end=0, retention_ms=0, disk_total=0, disk_free=0, store_bytes=0,
+        groups=tuple(GroupFacts(name, "", (), None, None, limit_ms) for name in groups),
+    )  # fmt: skip
+
+
+def measure(directory: Path, samples: list[tuple[int, dict[str, tuple[float | None, float | None]]]]) -> None:
+    """samples: (when, group -> (ms behind, rebalances))."""
+    now: dict[str, tuple[float | None, float | None]] = {}
+    clock = Restless(samples[0][0])
+
+    def figures():
+        for group, (behind, rebalances) in now.items():
+            yield [
+                Measurement("group_lag_ms", group, behind),
+                Measurement("group_rebalances", group, rebalances),
+                Measurement("group_lag", group, 1),
+            ]
+
+    recorder = Recorder(directory, figures, clock)
+    recorder._open()
+    for at_ms, values in samples:
+        now.clear()
+        now.update(values)
+        recorder.sample(at_ms)
+    recorder._close()
+
+
+def rows(directory: Path, snapshot: Snapshot) -> list[tuple]:
+    write_lag(directory / "lag.jsonl", directory, snapshot)
+    lines = (directory / "lag.jsonl").read_text().splitlines()
+    return [tuple(json.loads(line).values()) for line in lines]
+
+
+def test_samples_of_an_hour_become_a_row(tmp_path):
+    behind = [0.0] * 18 + [90_000.0, 120_000.0]
+    measure(
+        tmp_path,
+        [
+            *((DAY + n * FINE_MS, {"billing": (value, 0.0), "other": (1.0, 1.0)}) for n, value in enumerate(behind)),
+            (DAY + HOUR_MS, {"billing": (60_000.0, 2.0)}),
+            (DAY + HOUR_MS + FINE_MS, {"billing": (None, 3.0)}),
+            (DAY + DAY_MS, {"billing": (5.0, 5.0)}),
+        ],
+    )
+    assert rows(tmp_path, snapshot_of("billing")) == [
+        ("billing", DAY, 20, 89_990, 120_000, 2 * FINE_MS, 0),
+        ("billing", DAY + HOUR_MS, 1, 60_000, 60_000, 0, 5),
+    ]
+
+
+def test_a_group_that_was_never_behind_has_rows_too(tmp_path):
+    measure(tmp_path, [(DAY + n * FINE_MS, {"billing": (0.0, 0.0)}) for n in range(3)])
+    assert rows(tmp_path, snapshot_of("billing", "unknown")) == [("billing", DAY, 3, 0, 0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("zone", "from_ms", "hours"),
+    [
+        # Half hours of the clock begin in the middle of those of UTC.
+        ("Asia/Kolkata", DAY - 19_800_000, [DAY - 1_800_000, DAY + 1_800_000]),
+        ("UTC", DAY, [DAY, DAY + HOUR_MS]),
+    ],
+)
+def test_hours_are_those_of_the_clock_in_the_zone(tmp_path, zone, from_ms, hours):
+    measure(tmp_path, [(DAY, {"b": (1.0, 0.0)}), (DAY + HOUR_MS, {"b": (2.0, 0.0)})])
+    snapshot = snapshot_of("b", zone=zone, from_ms=from_ms, to_ms=from_ms + DAY_MS)
+    assert [(row[1], row[4]) for row in rows(tmp_path, snapshot)] == [(hours[0], 1), (hours[1], 2)]
+
+
+def test_without_a_history_or_with_a_damaged_one_there_are_no_rows(tmp_path, capsys):
+    assert rows(tmp_path, snapshot_of("billing")) == []
+    (tmp_path / NAME).write_bytes(b"no database" * 1000)
+    assert rows(tmp_path, snapshot_of("billing")) == []
+    assert "cannot be read" in capsys.readouterr().out
+
+
+def test_a_history_of_which_one_row_is_damaged(tmp_path, capsys):
+    measure(tmp_path, [(DAY, {"billing": (1000.0, None)})])
+    with sqlite3.connect(tmp_path / NAME) as db:
+        assert db.execute("UPDATE fine SET data = x'0102'").rowcount
+    db.close()
+    assert rows(tmp_path, snapshot_of("billing")) == []
+    assert "cannot be read" in capsys.readouterr().out
+
+
+def test_what_the_run_imports_of_the_console_knows_no_django():
+    code = "import spark_reports.run.measured, sys; sys.exit('django' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -1,0 +1,23 @@
+"""What a run tells Spark."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from spark_reports.run.plan import Plan
+from spark_reports.run.session import settings_of
+
+
+@pytest.mark.parametrize("scratch", ["/data/scratch", "/my data/ü", '/a "b" \\ c/d'])
+def test_a_data_directory_may_have_any_name(scratch):
+    """Spark takes Java's options apart as a shell does: a blank made a class name of what followed."""
+    values: dict[str, Any] = {field.name: 1 for field in fields(Plan)}
+    plan = Plan(**values | {"scratch_dir": scratch, "run_id": "1", "master": "local[2]"})
+    words = shlex.split(settings_of(plan)["spark.driver.extraJavaOptions"])
+    assert f"-Djava.io.tmpdir={scratch}/tmp" in words
+    assert f"-Duser.home={scratch}" in words
+    assert all(word.startswith("-") for word in words)

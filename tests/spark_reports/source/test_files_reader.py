@@ -1,0 +1,312 @@
+"""What is read of a store's files, in which partitions, and what is not read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+
+from appliance.engine.store.disk import Disk
+from appliance.engine.store.retention.deleted_topics import DeletedTopics
+from appliance.engine.store_tools.offline_store import find_store
+from spark_reports.source import plan
+from spark_reports.source.findings import DataLoss, Finding
+from spark_reports.source.options import OptionError
+from tests.spark_reports.source.stores import SEGMENT, START_MS, STEP_MS, Read, fill, log_paths, read, stopped
+from tests.support.directories import shared_directory
+from tests.support.offline import change
+from tests.support.store import StoreUnderTest
+
+
+@pytest.fixture(scope="module")
+def kept(request):
+    """A store of eleven files that no test changes: 1491 messages of two topics, and 9 of a third among them."""
+    return stopped(shared_directory(request, "kept") / "data", 1500, ("orders", "refunds"), rare=9)
+
+
+@pytest.fixture
+def own(kept, tmp_path):
+    """A copy that a test may harm."""
+    return shutil.copytree(kept, tmp_path / "data", ignore=shutil.ignore_patterns("findings"))
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(plan, "LEAST_BYTES", 8 << 10)
+    monkeypatch.setattr(plan, "MOST_BYTES", 16 << 10)
+
+
+def test_all_messages_come_once(kept, small_parts):
+    whole = read(kept)
+    assert len(whole.partitions) > 3 * len(log_paths(kept))
+    assert [row["physical_offset"] for row in whole.rows] == sorted(row["physical_offset"] for row in whole.rows)
+    assert len(whole.rows) == 1500
+    assert len(set(whole.numbers)) == 1500
+    assert whole.found == []
+
+
+def test_a_store_may_be_named_in_three_ways(kept):
+    counts = [len(read(kept).rows), len(read(kept, store=kept / "store").rows)]
+    assert counts == [1500, 1500]
+    with pytest.raises(OptionError, match="no directory"):
+        read(kept, store=kept / "nowhere")
+    with pytest.raises(OptionError, match="no directory commitlog"):
+        read(kept, store=kept / "rocketbox")
+
+
+@pytest.mark.parametrize("most", [1, 7, 100])
+def test_no_partition_has_more_rows_than_it_may(kept, most):
+    found = read(kept, maxRowsPerPartition=most, topic="orders,rare")
+    sizes = [sum(batch.num_rows for batch in batches) for batches in found.batches]
+    assert max(sizes) <= most
+    assert sum(sizes) == sum(row["topic"] != "refunds" for row in read(kept).rows)
+
+
+def test_a_rare_topic_is_read_by_its_entries(kept):
+    whole, rare = read(kept), read(kept, topic="rare")
+    assert rare.rows == [row for row in whole.rows if row["topic"] == "rare"]
+    assert len(rare.rows) == 9
+    assert rare.bytes_read < whole.bytes_read / 50
+    # One that is most of the log is not.
+    assert read(kept, topic="orders").bytes_read == whole.bytes_read
+
+
+def test_a_topic_without_messages_costs_nothing(kept):
+    none = read(kept, topic="nothing")
+    assert (none.rows, none.bytes_read) == ([], 0)
+
+
+def at(number: float) -> datetime:
+    """When message `number` was stored."""
+    return datetime.fromtimestamp(START_MS / 1000, UTC) + timedelta(milliseconds=STEP_MS * (number + 1))
+
+
+def test_times_leave_files_out(kept):
+    whole = read(kept)
+    found = read(kept, from_=at(700).isoformat(), to=START_MS + STEP_MS * 801)
+    assert found.rows == whole.rows[700:800]
+    assert found.bytes_read <= 3 * SEGMENT < whole.bytes_read
+
+
+def test_offsets_of_queues_are_bounds(kept):
+    whole = read(kept)
+    found = read(
+        kept, topic="orders", startingOffsets='{"orders": {"0": 10, "1": -1}}', endingOffsets='{"orders": {"0": 12}}'
+    )
+    kept_rows = [
+        row
+        for row in whole.rows
+        if row["topic"] == "orders"
+        and (row["queue_id"] == 2 or (row["queue_id"] == 0 and row["queue_offset"] in (10, 11)))
+    ]
+    assert found.rows == kept_rows
+    assert read(kept, startingOffsets="latest").rows == []
+    assert read(kept, endingOffsets="earliest").rows == []
+
+
+MICRO = timedelta(microseconds=1)
+FILTERS = {
+    "topic": ([EqualTo(("topic",), "rare")], lambda row: row["topic"] == "rare"),
+    "topics": ([In(("topic",), ("rare", "none"))], lambda row: row["topic"] == "rare"),
+    "no such topic": ([EqualTo(("topic",), "none")], lambda row: False),
+    "queue": (
+        [EqualTo(("queue_id",), 0), EqualTo(("topic",), "rare")],
+        lambda row: row["topic"] == "rare" and row["queue_id"] == 0,
+    ),
+    "offsets": (
+        [EqualTo(("topic",), "orders"), GreaterThan(("queue_offset",), 10), LessThanOrEqual(("queue_offset",), 12)],
+        lambda row: row["topic"] == "orders" and row["queue_offset"] in (11, 12),
+    ),
+    "times": (
+        [GreaterThan(("store_ts",), at(700)), LessThan(("store_ts",), at(710))],
+        lambda row: at(700) < row["store_ts"] < at(710),
+    ),
+    "finer times": (
+        [
+            GreaterThanOrEqual(("store_ts",), at(700) + timedelta(microseconds=1)),
+            LessThanOrEqual(("store_ts",), at(710)),
+        ],
+        lambda row: at(700) < row["store_ts"] <= at(710),
+    ),
+    "one time": ([EqualTo(("store_ts",), at(5))], lambda row: row["store_ts"] == at(5)),
+    "others": (
+        [StringStartsWith(("topic",), "ra"), IsNotNull(("topic",)), Not(EqualTo(("topic",), "orders"))],
+        lambda row: row["topic"] == "rare",
+    ),
+    "bodies": ([GreaterThan(("body_size",), 400)], lambda row: row["body_size"] > 400),
+}
+#: Those that say nothing about where messages are.
+ALL_IS_READ = ("others", "bodies")
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_read_less_and_find_the_same(kept, name, small_parts):
+    filters, passes = FILTERS[name]
+    whole, found = read(kept), read(kept, filters)
+    assert [row for row in found.rows if passes(row)] == [row for row in whole.rows if passes(row)]
+    if name in ALL_IS_READ:
+        assert found.bytes_read == whole.bytes_read
+    else:
+        assert found.bytes_read < whole.bytes_read / 3
+
+
+def test_a_filter_does_not_bring_system_topics_in(tmp_path):
+    under = StoreUnderTest(tmp_path / "data").open()
+    fill(under, 30, ("orders", "rmq_sys_wheel_timer"))
+    under.stop()
+    assert read(tmp_path / "data", [EqualTo(("topic",), "rmq_sys_wheel_timer")]).rows == []
+    assert len(read(tmp_path / "data", topic="rmq_sys_wheel_timer").rows) == 15
+    assert len(read(tmp_path / "data", includeSystem=True).rows) == 30
+
+
+@pytest.mark.parametrize("whose", ["ours", "another's"])
+def test_what_a_deleted_topic_left_in_the_log_is_found_in_every_way(tmp_path, whose):
+    """Its queues know nothing of that; ours remembers that there may be something."""
+    data = stopped(tmp_path / "data", 400, rare=6)
+    shutil.rmtree(data / "store" / "consumequeue" / "rare")
+    if whose == "ours":
+        store = find_store(data)
+        DeletedTopics(store.paths, Disk()).remember("rare", store.log.end, 0)
+        store.close()
+    else:
+        shutil.rmtree(data / "rocketbox")
+    named = [row for row in read(data).rows if row["topic"] == "rare"]
+    assert len(named) == 6
+    assert [row for row in read(data, [EqualTo(("topic",), "rare")]).rows if row["topic"] == "rare"] == named
+    assert read(data, topic="rare").rows == named
+    assert read(data, [EqualTo(("queue_id",), 7)]).bytes_read == read(data).bytes_read
+
+
+# --- what cannot be read
+
+
+def test_a_file_that_goes_during_the_run_is_a_gap(own):
+    whole = read(own)
+    planned = Read(own, failOnDataLoss=False)
+    log_paths(own)[0].unlink()
+    planned.run()
+    assert planned.found == [Finding("gap", 0, SEGMENT)]
+    assert planned.rows == [row for row in whole.rows if row["physical_offset"] >= SEGMENT]
+    planned = Read(own)
+    log_paths(own)[0].unlink()
+    with pytest.raises(DataLoss, match=r"has been deleted\. With the option failOnDataLoss=false"):
+        planned.run()
+
+
+def test_a_file_that_is_missing_in_between_is_a_gap(own):
+    log_paths(own)[2].unlink()
+    with pytest.raises(DataLoss, match="no file for"):
+        read(own)
+    assert read(own, failOnDataLoss=False).found == [Finding("gap", 2 * SEGMENT, 3 * SEGMENT)]
+
+
+def test_what_was_snapped_and_is_gone_is_a_gap(own):
+    end = (len(log_paths(own)) + 1) * SEGMENT
+    with pytest.raises(DataLoss, match="The log ends at"):
+        read(own, until=end)
+    found = read(own, until=end, failOnDataLoss=False)
+    assert sum(one.end - one.begin for one in found.found) == end - max(
+        r["physical_offset"] + r["size"] for r in found.rows
+    )
+
+
+def test_a_file_that_is_cut_off_is_a_gap(own):
+    whole = read(own)
+    planned = Read(own, failOnDataLoss=False)
+    cut = whole.rows[40]["physical_offset"] + 10
+    os.truncate(log_paths(own)[0], cut)
+    planned.run()
+    assert planned.found == [Finding("gap", whole.rows[40]["physical_offset"], SEGMENT)]
+    assert planned.rows == [
+        r for r in whole.rows if r["physical_offset"] + r["size"] <= cut or r["physical_offset"] >= SEGMENT
+    ]
+
+
+@pytest.mark.parametrize(
+    "harm", [(4, b"\0\0\0\0"), (0, b"\0\1\0\0"), (0, b"\0\0\0\x60"), (28, b"\1"), (12, b"\xff"), (84, b"\x7f")]
+)
+def test_a_damaged_record_is_counted_and_its_neighbours_are_read(own, harm, small_parts):
+    whole = read(own)
+    victim = whole.rows[41]
+    change(log_paths(own)[0], victim["physical_offset"] + harm[0], harm[1])
+    with pytest.raises(DataLoss, match=f"damaged at {victim['physical_offset']}"):
+        read(own)
+    found = read(own, failOnDataLoss=False)
+    assert found.found == [Finding("corrupt", victim["physical_offset"], victim["physical_offset"] + victim["size"])]
+    assert found.rows == [row for row in whole.rows if row is not victim]
+
+
+def test_a_body_that_changed_is_counted_where_bodies_are_read(own):
+    whole = read(own, columns="body")
+    victim = whole.rows[41]
+    change(log_paths(own)[0], victim["physical_offset"] + 100, b"!")
+    assert len(read(own).rows) == 1500
+    found = read(own, columns="body", failOnDataLoss=False)
+    assert found.found == [Finding("corrupt", victim["physical_offset"], victim["physical_offset"] + victim["size"])]
+    assert found.rows == [row for row in whole.rows if row is not victim]
+
+
+def test_a_damaged_message_of_a_rare_topic_is_counted(own):
+    victim = read(own, topic="rare").rows[3]
+    path = log_paths(own)[victim["physical_offset"] // SEGMENT]
+    change(path, victim["physical_offset"] % SEGMENT + 4, b"\0\0\0\0")
+    found = read(own, topic="rare", failOnDataLoss=False)
+    assert len(found.rows) == 8
+    assert found.found == [Finding("corrupt", victim["physical_offset"], victim["physical_offset"] + victim["size"])]
+
+
+def test_a_start_that_was_deleted_is_a_gap(own):
+    log_paths(own)[0].unlink()
+    first = min(row["queue_offset"] for row in read(own, topic="orders").rows if row["queue_id"] == 0)
+    assert first > 3
+    with pytest.raises(DataLoss, match=f"messages 3 to {first - 1} were deleted"):
+        read(own, topic="orders", startingOffsets='{"orders": {"0": 3}}')
+    found = read(own, topic="orders", startingOffsets='{"orders": {"0": 3}}', failOnDataLoss=False)
+    assert found.found == [Finding("gap", 3, first, "orders-0")]
+
+
+# --- a store that is being written
+
+
+def test_a_long_record_is_read_whole(tmp_path):
+    under = StoreUnderTest(tmp_path / "data", segment_bytes=32 << 20).open()
+    bodies = [b"a" * 10, b"b" * (12 << 20), b"c" * 20]
+    for body in bodies:
+        under.put("orders", 0, body)
+        under.tick()
+    under.stop()
+    assert [row["body"] for row in read(tmp_path / "data", columns="body").rows] == bodies
+
+
+def test_a_killed_store_ends_behind_its_last_whole_record(tmp_path):
+    under = StoreUnderTest(tmp_path / "data").open()
+    fill(under, 50)
+    under.die()
+    assert len(read(tmp_path / "data").rows) == 50
+
+
+def test_a_store_without_queues_is_read_by_its_log(own):
+    whole = read(own)
+    shutil.rmtree(own / "store" / "consumequeue")
+    shutil.rmtree(own / "rocketbox")
+    assert read(own).rows == whole.rows
+
+
+def test_until_is_where_it_ends(kept):
+    whole = read(kept)
+    found = read(kept, until=json.dumps({"log_end": whole.rows[500]["physical_offset"]}))
+    assert found.rows == whole.rows[:500]

@@ -1,0 +1,104 @@
+"""Stores that Apache wrote, read by Spark: every message of the manifest, every column."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from spark_reports.source.findings import bytes_read
+from spark_reports.source.topics import is_system
+from tests.spark_reports.source.stores import rows_of
+from tests.support.golden import extract_store, store_manifest, store_names
+
+
+def _at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
+
+
+def expected_rows(manifest: dict[str, Any], system: bool) -> list[dict[str, Any]]:
+    """What the manifest says of each message, in the columns' words."""
+    return [
+        {
+            "topic": one["topic"],
+            "queue_id": one["queueId"],
+            "queue_offset": one["queueOffset"],
+            "msg_id": one["properties"].get("UNIQ_KEY", one["msgId"]),
+            "keys": one["properties"].get("KEYS"),
+            "tags": one["properties"].get("TAGS"),
+            "born_ts": _at(one["bornTimestamp"]),
+            "store_ts": _at(one["storeTimestamp"]),
+            "reconsume_times": one["reconsumeTimes"],
+            "body_size": one["bodyLength"],
+            "size": one["size"],
+            "flag": one["flag"],
+            "sys_flag": one["sysFlag"],
+            "physical_offset": one["offset"],
+            "properties": one["properties"],
+        }
+        for one in manifest["messages"]
+        if system or not is_system(one["topic"])
+    ]
+
+
+@pytest.mark.parametrize(("version", "name"), store_names())
+def test_a_store_of_apaches_is_read_whole(read, tmp_path, version, name):
+    extract_store(version, name, tmp_path)
+    manifest = store_manifest(version, name)
+    assert manifest["messages"]
+
+    rows = rows_of(read(store=tmp_path / "store", includeSystem=True))
+
+    assert rows == expected_rows(manifest, system=True)
+
+
+@pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
+def test_what_the_broker_keeps_for_itself_is_left_out(read, tmp_path, version):
+    extract_store(version, "mixed", tmp_path)
+    manifest = store_manifest(version, "mixed")
+
+    rows = rows_of(read(store=tmp_path / "store"))
+
+    assert rows == expected_rows(manifest, system=False)
+    assert 0 < len(rows) < len(manifest["messages"])
+    assert {row["topic"][:5] for row in rows} == {"Store"}
+    assert len(rows_of(read(store=tmp_path / "store", topic="%DLQ%CG_Store"))) == 4
+
+
+@pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
+def test_bodies_are_decompressed(read, tmp_path, version):
+    extract_store(version, "mixed", tmp_path)
+    manifest = {one["offset"]: one for one in store_manifest(version, "mixed")["messages"]}
+
+    rows = rows_of(read(store=tmp_path, columns="body"))
+
+    assert {row["body_encoding"] for row in rows} == {None}
+    for row in rows:
+        if not row["sys_flag"] & 1:
+            assert hashlib.sha256(row["body"]).hexdigest() == manifest[row["physical_offset"]]["bodySha256"]
+    zipped = [row["body"] for row in rows if row["topic"] == "StoreZip"]
+    assert len(zipped) == 6
+    assert all(len(set(body)) < 64 and len(body) > 4096 for body in zipped), [body[:50] for body in zipped]
+
+
+@pytest.mark.parametrize("pushed", ["true", "false"])
+def test_filters_are_pushed_where_spark_pushes_them_and_not_needed(read, own_settings, tmp_path, pushed):
+    extract_store("5.3.3", "mixed", tmp_path)
+    own_settings.conf.set("spark.sql.python.filterPushdown.enabled", pushed)
+
+    frame = read(store=tmp_path / "store", findings=tmp_path / "findings").where("topic = 'StoreTx' and queue_id > 0")
+    rows = rows_of(frame)
+
+    manifest = store_manifest("5.3.3", "mixed")
+    assert rows == [row for row in expected_rows(manifest, system=True) if row["topic"] == "StoreTx"]
+    read_bytes = bytes_read(tmp_path / "findings")
+    end = manifest["commitLog"]["maxOffset"]
+    assert read_bytes > end / 2 if pushed == "false" else read_bytes > 0
+
+
+def test_a_typo_in_an_option_is_said_with_the_nearest_one(read, tmp_path):
+    with pytest.raises(Exception, match="no option toppic: did you mean topic") as caught:
+        read(store=tmp_path, toppic="orders").count()
+    assert "OptionError" in str(caught.value)

@@ -1,0 +1,120 @@
+"""Options: what they mean, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from spark_reports.source.options import OptionError, Options, parse
+
+
+def test_defaults():
+    assert parse({"store": "/data"}) == Options(store="/data")
+    assert parse({"path": "/data"}) == Options(store="/data")
+
+
+def test_all_together_in_any_case():
+    found = parse(
+        {
+            "STORE": "/data", "Topic": "orders, refunds,orders", "from": "2026-01-31T12:00:00Z", "to": "1900000000000",
+            "startingoffsets": '{"orders": {"0": 12, "1": -1}}', "endingOffsets": '{"refunds": {"3": 9}}',
+            "columns": "BODY", "includesystem": "true", "failOnDataLoss": "False", "maxRowsPerPartition": "10",
+            "maxRowsPerTrigger": "20", "until": '{"log_end": 77}', "findings": "/tmp/found",
+        }
+    )  # fmt: skip
+    assert found == Options(
+        store="/data",
+        topics=("orders", "refunds"),
+        from_ms=1_769_860_800_000,
+        to_ms=1_900_000_000_000,
+        starting_offsets={"orders": {0: 12, 1: -1}},
+        ending_offsets={"refunds": {3: 9}},
+        body=True,
+        include_system=True,
+        fail_on_data_loss=False,
+        max_rows_per_partition=10,
+        max_rows_per_trigger=20,
+        until=77,
+        findings="/tmp/found",
+    )
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("0", 0),
+        ("1769860800001", 1_769_860_800_001),
+        ("2026-01-31", 1_769_817_600_000),
+        ("2026-01-31T12:00:00", 1_769_860_800_000),
+        ("2026-01-31T13:00:00+01:00", 1_769_860_800_000),
+        ("2026-01-31T12:00:00.0005Z", 1_769_860_800_001),
+        ("2026-01-31T12:00:00.999999Z", 1_769_860_801_000),
+    ],
+)
+def test_times(text, ms):
+    assert parse({"store": "/data", "from": text}).from_ms == ms
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "One of the options store"),
+        ({"store": "/data", "brokers": "localhost:9876"}, "not both"),
+        ({"store": "/data", "toppic": "a"}, "did you mean topic?"),
+        ({"store": "/data", "startingOffset": "a"}, "did you mean startingOffsets?"),
+        ({"store": "/data", "zzzzzzzz": "a"}, "there are store, brokers"),
+        ({"store": "/data", "path": "/other"}, "given twice"),
+        ({"store": "/data", "columns": "bodies"}, "meta or body, not 'bodies'. Did you mean body?"),
+        ({"store": "/data", "failOnDataLoss": "no"}, "true or false"),
+        ({"store": "/data", "maxRowsPerPartition": "0"}, "from 1 on"),
+        ({"store": "/data", "maxRowsPerTrigger": "-5"}, "from 1 on"),
+        ({"store": "/data", "maxRowsPerTrigger": "9" * 30}, "from 1 on"),
+        ({"store": "/data", "from": "yesterday"}, "a time like 2026-01-31T12:00:00Z"),
+        ({"store": "/data", "to": "-1"}, "a time like"),
+        ({"store": "/data", "to": "9" * 15}, "a time like"),
+        ({"store": "/data", "from": "2", "to": "1"}, "later than the option to"),
+        ({"store": "/data", "topic": " , "}, "is empty"),
+        ({"store": "/data", "startingOffsets": "soon"}, "earliest, latest or JSON"),
+        ({"store": "/data", "startingOffsets": '{"a": {"0": -3}}'}, "earliest, latest or JSON"),
+        ({"store": "/data", "startingOffsets": '{"a": {"0": true}}'}, "earliest, latest or JSON"),
+        ({"store": "/data", "startingOffsets": '{"a": {"x": 1}}'}, "earliest, latest or JSON"),
+        ({"store": "/data", "endingOffsets": "[1]"}, "latest or JSON"),
+        ({"store": "/data", "endingOffsets": "[" * 100_000}, "latest or JSON"),
+        ({"store": "/data", "topic": "a", "endingOffsets": '{"b": {"0": 1}}'}, "which the option topic does not"),
+        ({"store": "/data", "until": '{"end": 1}'}, "a physical offset"),
+        ({"store": "/data", "until": "true"}, "a physical offset"),
+        ({"brokers": "localhost:9876", "accessKey": "a"}, "belong together"),
+    ],
+)
+def test_wrong_ones_are_said_in_a_sentence(given, said):
+    with pytest.raises(OptionError) as caught:
+        parse(given)
+    assert said in str(caught.value)
+    assert str(caught.value)[-1] in ".?"
+
+
+def test_a_secret_is_not_shown():
+    found = parse({"brokers": "localhost:9876", "accessKey": "reader", "secretKey": "much too secret"})
+    assert found.secret_key == "much too secret"
+    assert "much too secret" not in repr(found)
+
+
+def test_a_store_may_be_written_as_spark_writes_paths():
+    assert parse({"store": "file:///data/a b"}).store == "/data/a b"
+    assert parse({"path": "file:/data"}).store == "/data"
+    assert parse({"store": "a:b/c"}).store == "a:b/c"
+    with pytest.raises(OptionError, match="a directory of this machine's, not 's3://bucket/data'"):
+        parse({"store": "s3://bucket/data"})
+
+
+def test_what_offsets_may_be_is_told_whole():
+    for name in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(OptionError, match="is earliest, latest or JSON"):
+            parse({"store": "/data", name: "newest"})
+
+
+def test_a_table_of_the_catalogue_is_refused_with_what_to_do():
+    with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW"):
+        parse({"store": "/data", "option.store": "/data", "provider": "rocketbox", "owner": "ada"})

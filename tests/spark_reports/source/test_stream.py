@@ -1,0 +1,233 @@
+"""The stream over files: what its offsets mean, without Spark; and with it, queries that stop and start again."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from spark_reports.source.findings import DataLoss
+from spark_reports.source.options import OptionError, parse
+from spark_reports.source.stream import FilesStreamReader
+from tests.spark_reports.source.stores import fill, log_paths, read, stopped
+from tests.support.directories import shared_directory
+from tests.support.store import StoreUnderTest
+
+
+def stream(directory, **options) -> FilesStreamReader:
+    return FilesStreamReader(parse({"store": str(directory), **{name: str(value) for name, value in options.items()}}))
+
+
+def rows_between(reader: FilesStreamReader, start, end) -> list[dict]:
+    found = []
+    for partition in pickle.loads(pickle.dumps(reader.partitions(start, end))):
+        for batch in pickle.loads(pickle.dumps(reader)).read(partition):
+            found += batch.to_pylist()
+    return found
+
+
+def drained(reader: FilesStreamReader, offset=None) -> tuple[list[list[dict]], dict]:
+    """(the batches of a query that reads all there is, its last offset)."""
+    offset = reader.initialOffset() if offset is None else offset
+    batches = []
+    while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        batches.append(rows_between(reader, offset, end))
+        assert len(batches) < 10_000
+        offset = end
+    return batches, offset
+
+
+@pytest.fixture(scope="module")
+def kept(request):
+    return stopped(shared_directory(request, "kept") / "data", 600, ("orders", "refunds"), rare=6)
+
+
+@pytest.mark.parametrize("most", [1, 50, 599, 600, 10_000])
+def test_batches_have_as_many_rows_as_they_may_and_all_come_once(kept, most):
+    batches, _ = drained(stream(kept, maxRowsPerTrigger=most))
+    assert [len(batch) for batch in batches] == [most] * (600 // most) + [600 % most] * (600 % most > 0)
+    assert list(chain.from_iterable(batches)) == read(kept).rows
+
+
+def test_only_wanted_messages_count(kept):
+    batches, _ = drained(stream(kept, maxRowsPerTrigger=4, topic="rare"))
+    assert [len(batch) for batch in batches] == [4, 2]
+
+
+def test_all_that_is_available_is_read_whatever_the_limit_of_the_options(kept):
+    reader = stream(kept, maxRowsPerTrigger=4)
+    start = reader.initialOffset()
+    assert len(rows_between(reader, start, reader.latestOffset(start, ReadAllAvailable()))) == 600
+
+
+def test_a_batch_is_read_again_as_it_was(kept):
+    reader = stream(kept)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(123))
+    assert rows_between(reader, start, end) == rows_between(stream(kept), start, end)
+
+
+def test_it_begins_where_it_is_told(kept):
+    whole = read(kept).rows
+    assert drained(stream(kept, startingOffsets="latest"))[0] == []
+    (batch,), _ = drained(stream(kept, startingOffsets='{"orders": {"0": 90}}', topic="orders"))
+    assert [row["queue_offset"] for row in batch if row["queue_id"] == 0] == list(range(90, len([
+        row for row in whole if row["topic"] == "orders" and row["queue_id"] == 0
+    ])))  # fmt: skip
+    middle = whole[300]["store_ts"]
+    (batch,), _ = drained(stream(kept, **{"from": middle.isoformat()}))
+    assert batch == whole[300:]
+
+
+def test_latest_of_a_queue_is_found_out_once(tmp_path):
+    under = StoreUnderTest(tmp_path / "data").open()
+    fill(under, 30)
+    under.wait_recovery_position()
+    reader = stream(tmp_path / "data", startingOffsets='{"orders": {"0": -1}}')
+    start = reader.initialOffset()
+    assert start["starts"] == {"orders": {"0": 10}}
+    fill(under, 30)
+    under.stop()
+    batches, _ = drained(stream(tmp_path / "data", startingOffsets='{"orders": {"0": -1}}'), start)
+    assert sum(len(batch) for batch in batches) == 20 + 30
+
+
+def test_now_is_when_the_query_started(tmp_path):
+    under = StoreUnderTest(tmp_path / "data").open()
+    fill(under, 50)
+    under.stop()
+    reader = stream(tmp_path / "data", maxRowsPerTrigger=20)
+    reader.prepareForTriggerAvailableNow()
+    under.open()
+    fill(under, 50)
+    under.stop()
+    batches, offset = drained(reader)
+    assert [len(batch) for batch in batches] == [20, 20, 10]
+    batches, _ = drained(stream(tmp_path / "data"), offset)
+    assert [len(batch) for batch in batches] == [50]
+
+
+def test_a_log_that_lost_its_end_is_said(tmp_path):
+    under = StoreUnderTest(tmp_path / "data").open()
+    fill(under, 50)
+    under.stop()
+    _, offset = drained(stream(tmp_path / "data"))
+    shutil.rmtree(tmp_path / "data")
+    stopped(tmp_path / "data", 20)
+    with pytest.raises(DataLoss, match="the stream was at"):
+        stream(tmp_path / "data").latestOffset(offset, ReadAllAvailable())
+    end = stream(tmp_path / "data", failOnDataLoss="false").latestOffset(offset, ReadAllAvailable())
+    assert end["position"] < offset["position"]
+
+
+def test_messages_that_were_deleted_before_they_were_read_are_said(tmp_path, kept):
+    data = shutil.copytree(kept, tmp_path / "data")
+    start = stream(data).initialOffset()
+    log_paths(data)[0].unlink()
+    end = stream(data).latestOffset(start, ReadAllAvailable())
+    with pytest.raises(DataLoss, match="no file for"):
+        stream(data).partitions(start, end)
+    found = rows_between(stream(data, failOnDataLoss="false"), start, end)
+    assert found == [row for row in read(kept).rows if row["physical_offset"] >= 64 * 1024]
+
+
+def test_a_stream_has_no_end():
+    with pytest.raises(OptionError, match="endingOffsets"):
+        stream("/nowhere", endingOffsets='{"orders": {"0": 1}}')
+
+
+# --- while it is written
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from tests.spark_reports.source.stores import fill
+from tests.support.store import StoreUnderTest
+under = StoreUnderTest(Path(sys.argv[1]), synchronous=sys.argv[2] == "sync").open()
+print("open", flush=True)
+for number in range(200):
+    fill(under, 20, ("orders", "refunds"))
+    time.sleep(0.01)
+if sys.argv[3] == "stop":
+    under.stop()
+else:
+    print("written", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("flush", "way"), [("async", "stop"), ("sync", "stop"), ("async", "kill")])
+def test_a_store_that_is_being_written_is_read_once_and_whole(tmp_path, flush, way):
+    data = tmp_path / "data"
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-c", WRITER, str(data), flush, way]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as writer:
+        try:
+            assert writer.stdout.readline() == "open\n"
+            reader = stream(data, maxRowsPerTrigger=700)
+            offset = reader.initialOffset()
+            batches, while_open = [], 0
+            while writer.poll() is None:
+                more, offset = drained(reader, offset)
+                batches += more
+                while_open += len(more)
+                if way == "kill" and while_open > 5:
+                    writer.send_signal(signal.SIGKILL)
+                    writer.wait()
+        finally:
+            writer.kill()
+    more, _ = drained(reader, offset)
+    rows = list(chain.from_iterable(batches + more))
+    assert while_open > 3, "it was read while it was written"
+    assert rows == read(data).rows
+    assert len(rows) == 4000 if way == "stop" else len(rows) > 100
+    assert len({row["physical_offset"] for row in rows}) == len(rows)
+
+
+# --- with Spark
+
+
+def run(spark, source, directory, name, **options):
+    """One query over all that is there; its checkpoint and its output stay in the directory."""
+    query = (
+        source.selectExpr("topic", "queue_id", "queue_offset", "physical_offset")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(directory / f"{name}-checkpoint"))
+        .option("path", str(directory / name))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120), "AvailableNow has an end"
+    return query
+
+
+def test_a_query_goes_on_from_its_checkpoint(spark, tmp_path):
+    from spark_reports import RocketBoxDataSource
+
+    spark.dataSource.register(RocketBoxDataSource)
+    data = tmp_path / "data"
+    under = StoreUnderTest(data).open()
+    fill(under, 250)
+    under.stop()
+
+    def once():
+        reader = spark.readStream.format("rocketbox").option("store", str(data)).option("maxRowsPerTrigger", "100")
+        query = run(spark, reader.load(), tmp_path, "out")
+        return [batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]]
+
+    assert once() == [100, 100, 50]
+    assert once() == []
+    under.open()
+    fill(under, 120)
+    under.stop()
+    assert once() == [100, 20]
+    places = [row.physical_offset for row in spark.read.parquet(str(tmp_path / "out")).collect()]
+    assert len(places) == 370
+    assert sorted(places) == [row["physical_offset"] for row in read(data).rows]

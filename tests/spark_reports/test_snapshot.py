@@ -1,0 +1,15 @@
+"""The file between the console and a run."""
+
+from __future__ import annotations
+
+from spark_reports import snapshot as snapshots
+from spark_reports.snapshot import GroupFacts, Snapshot
+
+
+def test_a_name_that_is_no_text_ends_no_run(tmp_path):
+    """JSON of another program's store can say "\\ud800"; a page cannot, nor a table of facts."""
+    group = GroupFacts("billing-\ud800-ü", "", (), None, None, 1)
+    made = Snapshot(1, "2026-01-31", "UTC", 0, 1, "/store", "", 0, 0, 1, 1, 1, 1, groups=(group,))
+    made.save(tmp_path)
+    (found,) = snapshots.load(tmp_path).groups
+    assert found.name == "billing-?-ü"
