@@ -1,0 +1,51 @@
+"""The store for leadership: three calls that decide, two that inform. Back ends: `stores/`.
+
+Called by the thread `failover` alone; every call is bounded by the store's time-out and tries each endpoint.
+"""
+
+from __future__ import annotations
+
+from typing import NewType, Protocol
+
+from ..errors import RocketBoxError
+
+#: Of one key, opaque: compared for equality only.
+Revision = NewType("Revision", str)
+
+
+class StoreUnavailable(RocketBoxError):
+    """No answer, or none that can be believed. Of a swap: nobody knows whether it was done."""
+
+
+class SwapConflict(RocketBoxError):
+    """The key is not at the expected revision. value: None where there is no key."""
+
+    def __init__(self, value: bytes | None, revision: Revision) -> None:
+        super().__init__("the key was changed by somebody else")
+        self.value = value
+        self.revision = revision
+
+
+class LeaderStore(Protocol):
+    def read(self, key: str) -> tuple[bytes | None, Revision]:
+        """Linearizable. None where there is no key. Raises StoreUnavailable."""
+
+    def swap(self, key: str, value: bytes, expected: Revision | None) -> Revision:
+        """Write if the key is at `expected`; None: if there is no key. The new revision.
+
+        Raises SwapConflict (definitely not done), StoreUnavailable (unknown).
+        """
+
+    def wait(self, key: str, seen: Revision, timeout_s: float) -> None:
+        """Return when the key is no longer at `seen`, or after the time; early is allowed. Raises nothing."""
+
+    def put(self, key: str, value: bytes) -> None:
+        """Write, whatever is there. Raises StoreUnavailable."""
+
+    def list(self, prefix: str) -> dict[str, bytes]:
+        """Key -> value below `prefix` (which ends with "/"). Raises StoreUnavailable."""
+
+    def identity(self) -> str:
+        """The cluster that answers. Raises StoreUnavailable."""
+
+    def close(self) -> None: ...

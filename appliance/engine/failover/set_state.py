@@ -1,0 +1,113 @@
+"""The state of a broker set: what its one key in the leader store holds, as JSON.
+
+PREFIX/SET/state          SetState: the only thing that decides who leads
+PREFIX/SET/member/UUID    Announcement: for people and for ranks of candidates, never for safety
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from ..errors import CorruptFile
+
+FORMAT = 1
+_T = TypeVar("_T", "SetState", "Announcement")
+#: A key is a few hundred bytes; what is longer is not ours.
+MAX_BYTES = 64 * 1024
+#: Elections that the key remembers, for people.
+MAX_ELECTIONS = 10
+
+
+class EpochStart(NamedTuple):
+    """An epoch, and the physical offset at which its leader's log stood when it began."""
+
+    epoch: int
+    start: int
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """uuid: of the store. slot: its brokerId while it is a slave. addr, ha: "host:port" of its main and HA port."""
+
+    uuid: str
+    slot: int
+    addr: str
+    ha: str
+
+
+class Election(msgspec.Struct, frozen=True, omit_defaults=True):
+    """For people. wall_ms: by the clock of the one that won. lost_bound: of a forced one, bytes that may be lost."""
+
+    epoch: int
+    uuid: str
+    start: int
+    wall_ms: int
+    why: str
+    lost_bound: int = -1
+
+
+class SetState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """leader: None between a resignation and the next election. isr: uuids of the stores that hold all that was
+    acknowledged. floor: an offset known to be acknowledged. beat: grows while a leader lives. nonce: of the last swap,
+    so that its writer knows it again. successor: uuid that a planned switch names."""
+
+    v: int = FORMAT
+    set: str
+    epoch: int
+    leader: Leader | None
+    isr: tuple[str, ...]
+    floor: int = 0
+    beat: int = 0
+    nonce: str
+    successor: str = ""
+    elections: tuple[Election, ...] = ()
+
+
+class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a member says of itself, every few seconds."""
+
+    v: int = FORMAT
+    uuid: str
+    slot: int
+    addr: str
+    ha: str
+    version: str
+    role: str
+    seen: int
+    log_end: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    wall_ms: int = 0
+
+
+def encode(value: SetState | Announcement) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def decode_state(data: bytes) -> SetState:
+    """Raises CorruptFile when it is not a state that this program understands."""
+    state = _decode(data, _STATES)
+    if state.epoch < 1 or state.floor < 0 or state.beat < 0 or len(set(state.isr)) != len(state.isr) or not state.isr:
+        raise CorruptFile("the set's state in the leader store contradicts itself")
+    return state
+
+
+def decode_announcement(data: bytes) -> Announcement:
+    """Raises CorruptFile."""
+    return _decode(data, _ANNOUNCEMENTS)
+
+
+_STATES = msgspec.json.Decoder(SetState)
+_ANNOUNCEMENTS = msgspec.json.Decoder(Announcement)
+
+
+def _decode(data: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+    if len(data) > MAX_BYTES:
+        raise CorruptFile(f"{len(data)} bytes in the leader store are not a broker set's")
+    try:
+        value = decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptFile(f"what the leader store holds is not a broker set's: {error}") from None
+    if value.v != FORMAT:
+        raise CorruptFile(f"the leader store holds format {value.v}; this program reads {FORMAT}")
+    return value
