@@ -277,6 +277,7 @@ SENTENCES: dict[str, str] = {
     "slave_follows": gettext_noop("This broker is a slave and copies its master at %(address)s."),
     "slave_alone": gettext_noop("This broker is a slave and does not follow its master: %(reason)s."),
     "slave_changes": gettext_noop("This broker is a slave: what it has comes from its master, and is changed there."),
+    "no_set": gettext_noop("This broker is in no set with fail-over: haStore is not set."),
     "slaves_behind": gettext_noop("Sends are refused: %(reason)s."),
     "no_namesrv": gettext_noop("This broker is not registered with any name server: clients cannot find it."),
     "disk_roomy": gettext_noop("%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used)."),

@@ -40,6 +40,7 @@ TEMPLATES: dict[str, str] = {
     "slave_follows": "This broker is a slave and copies its master at %(address)s.",
     "slave_alone": "This broker is a slave and does not follow its master: %(reason)s.",
     "slave_changes": "This broker is a slave: what it has comes from its master, and is changed there.",
+    "no_set": "This broker is in no set with fail-over: haStore is not set.",
     "slaves_behind": "Sends are refused: %(reason)s.",
     "no_namesrv": "This broker is not registered with any name server: clients cannot find it.",
     "disk_roomy": "%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used).",
