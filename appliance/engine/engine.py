@@ -107,9 +107,8 @@ class Engine:
             self.namesrv.start()
         if self.broker is not None:
             self.broker.start()
-            if self.namesrv_address is not None and not self.broker.registration.wait_registered(
-                self._own_namesrv(), 5.0
-            ):
+            own = self._own_namesrv() if self.namesrv_address is not None else None
+            if own in self.broker.registration.status and not self.broker.registration.wait_registered(own, 5.0):
                 logger.warning("engine: the own name server did not take the registration yet")
         self.window.start(self.broker, self.namesrv, self._pools)
         logger.info("engine: running broker=%s namesrv=%s", self.broker_address, self.namesrv_address)
@@ -178,8 +177,11 @@ class Engine:
         return Dispatcher(self._pools, (wire_gate, *self._gates), self._clock)
 
     def _own_namesrv(self) -> str:
-        """Where this process reaches its own name server: the bind address, not the advertised one."""
+        """Where this process reaches its own name server: as namesrvAddr names it to all, or else at the bind address,
+        not the advertised one."""
         assert self.namesrv_address is not None
+        if self.namesrv_address in self.config.broker.namesrv_addrs:
+            return self.namesrv_address
         return join_host_port(local_host(self.config.bind), split_host_port(self.namesrv_address)[1])
 
     def _listen_broker(self, sockets: list[socket.socket]) -> tuple[socket.socket, socket.socket]:
