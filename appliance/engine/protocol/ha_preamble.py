@@ -135,6 +135,11 @@ class Opening:
         #: What came behind the preamble.
         self.rest = b""
 
+    @property
+    def begun(self) -> bool:
+        """Whether a part of one has come."""
+        return bool(self._data)
+
     def feed(self, data: bytes) -> Preamble | None:
         """The preamble once it is whole. Raises FrameError as soon as it cannot become one."""
         self._data = data = self._data + data

@@ -92,12 +92,15 @@ def test_half_of_one_is_none_and_a_changed_one_is_refused(said, data):
         opening.feed(b"\x80" + b"\0" * (1 << 16))
 
 
+def feed_all(opening: Opening, *pieces: bytes) -> None:
+    for piece in pieces:
+        opening.feed(piece)
+
+
 @given(st.binary(min_size=1, max_size=300))
 def test_garbage_is_refused_or_waits_within_bounds(data):
-    opening = Opening()
     with pytest.raises(FrameError):
-        opening.feed(data)
-        opening.feed(bytes(1 << 16))
+        feed_all(Opening(), data, bytes(1 << 16))
 
 
 def raw(payload: bytes, size: int | None = None, version: int = 1) -> bytes:
