@@ -128,7 +128,9 @@ class SimulatedMember:
                 read = yield from world.store.read(self)
                 unread = read is None
             now = self.clock()
-            self.memory, acts = decide(self.memory, now, self._sight(now, read, unread, swapped), world.rules[self.uuid])
+            self.memory, acts = decide(
+                self.memory, now, self._sight(now, read, unread, swapped), world.rules[self.uuid]
+            )
             self.deadline = release_until(self.memory, world.rules[self.uuid])
             world.decided(self, acts)
             swapped = None
@@ -240,7 +242,7 @@ class SimulatedMember:
                 raise DiskError
             self.role, self.leads, self.published = "leader", act.epoch, 0
             self.told = self.awaited = act.awaited
-            self.links, self.drained, self.draining = {}, None, False
+            self.links, self.drained, self.draining, self.closed_at = {}, None, False, -1
         elif kind is d.Fence:
             self._fence()
             yield 0.01

@@ -75,9 +75,7 @@ class World:
     def run(self, member: SimulatedMember, steps: Steps) -> None:
         self._push(self.now + 0.001, member, member.life, steps)
 
-    def _push(
-        self, at: float, member: SimulatedMember | None, life: int, what: Steps | Callable[[], object]
-    ) -> None:
+    def _push(self, at: float, member: SimulatedMember | None, life: int, what: Steps | Callable[[], object]) -> None:
         self._number += 1
         heapq.heappush(self._events, (at, self._number, member, life, what))
 
