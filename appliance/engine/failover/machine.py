@@ -92,8 +92,10 @@ def pause(memory: Memory, now: float, rules: Rules) -> float:
 
 def release_until(memory: Memory, rules: Rules) -> float:
     """Up to when this leader may acknowledge: for an asynchronous set. Others may be elected after it."""
-    reign = memory.reign
+    reign, pending = memory.reign, memory.pending
     if reign is None:
+        return -math.inf
+    if not rules.synchronous and pending is not None and pending.swap.purpose == "resign":
         return -math.inf
     if rules.synchronous or not awaited_by(memory, rules.uuid):
         return math.inf
@@ -386,7 +388,7 @@ def _campaign(
     assert m.run_at is not None
     if now < m.run_at:
         return m, ()
-    if s.closed_at < 0:
+    if s.closed_at != s.health.end:
         return m, (CloseStream(),)
     before = key.state
     known = [s.seen, before.epoch if before is not None else 0]
