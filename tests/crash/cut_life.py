@@ -12,10 +12,13 @@ from pathlib import Path
 from appliance.engine.failover.member_files import MemberFiles, Place
 from appliance.engine.failover.set_state import EpochStart
 from appliance.engine.failover.truncation import LeaderLog, StoreCut
+from appliance.engine.store.checkpoint import RecoveryPosition, RecoveryPositionFile
+from appliance.engine.store.index.index_file import HEADER, IndexHeader
 from appliance.engine.store.paths import StorePaths
+from appliance.engine.store.queues.consume_queue import ENTRY
 from tests.crash.crashes import Crashes, nothing
 from tests.crash.life import GONE, Expected, Recovered, Violation
-from tests.crash.recording_disk import Image
+from tests.crash.recording_disk import Image, RecordingDisk
 from tests.crash.replayer import MODES, CrashedDisk, fingerprint
 from tests.crash.services_life import ServicesLife
 
@@ -31,13 +34,18 @@ class CutLife(ServicesLife):
 
     #: Whether it begins with an empty disk.
     first = False
+    #: Where the log was cut; -1: it is not known.
+    point = -1
 
     def open(self) -> None:
         self.disk.make_directory(PATHS.own)
         self.members = MemberFiles(PATHS, self.disk, "set", HERE)
         if self.first:
             self.members.adopt_epochs(OWN)
-        self.cutter().finish()
+        #: Whether a cut was finished just now: no recovery has mended anything behind it.
+        self.finished = self.cutter().finish()
+        if self.finished and self.was_cut and self.point >= 0:
+            judge_files(self.disk, self.point)
         super().open()
 
     def cutter(self) -> StoreCut:
@@ -59,6 +67,8 @@ class CutLife(ServicesLife):
         cutter.begin(point, LeaderLog("leader", 3, LEADERS, point), "a test")
         self.noted_at = len(self.disk.record)
         cutter.finish()
+        if self.was_cut:
+            judge_files(self.disk, self.point)
 
 
 class Cuts(Crashes):
@@ -66,6 +76,8 @@ class Cuts(Crashes):
 
     def __init__(self) -> None:
         super().__init__(nothing, CutLife)
+        #: Of each cut below a recovery position: whether there was one behind it, too.
+        self.positions: list[bool] = []
 
     def closed(self, seed: str, synchronous: bool, steps: int) -> Image:
         """A store that was stopped, killed, or whose machine lost its power."""
@@ -115,8 +127,12 @@ class Cuts(Crashes):
         chance: random.Random,
     ) -> None:
         life = self._life(seed, image, synchronous)
+        life.point = point
+        had = position_of(life.disk)
         try:
             life.cut(point + within)
+            if had is not None and had.offset > point > before.log_begin:
+                self.positions.append(position_of(life.disk) is not None)
         except Exception as error:
             raise Violation(f"{error!r} (life {seed}, the cut)") from error
         crashed = CrashedDisk(image, life.disk.kinds)
@@ -142,6 +158,7 @@ class Cuts(Crashes):
         self.seen.add(seen)
         self.recoveries += 1
         following = self._life(f"{life.seed}/{index}{mode[0]}", image, life.settings.synchronous)
+        following.point = point
         try:
             following.open()
             done = following.was_cut or following.was_set_aside
@@ -190,6 +207,43 @@ def judge_gone(life: CutLife, point: int) -> None:
     for file in store.index.files:
         if file.count > 1 and file.end_offset >= point:
             raise Violation(f"the index names {file.end_offset}")
+
+
+def position_of(disk: RecordingDisk) -> RecoveryPosition | None:
+    file = RecoveryPositionFile(PATHS.recovery_position, disk)
+    file.close()
+    return file.position
+
+
+def judge_files(disk: RecordingDisk, point: int) -> None:
+    """What the cut itself has left, before a start looks at it."""
+
+    def files(directory: Path) -> list[tuple[Path, bytes]]:
+        if not disk.is_directory(directory):
+            return []
+        found = []
+        for name in disk.names(directory):
+            path = directory / name
+            if disk.is_directory(path):
+                found += files(path)
+            else:
+                found.append((path, bytes(disk.files[disk._node(path)])))
+        return found
+
+    for path, data in files(PATHS.consume_queues):
+        for physical, size, _ in ENTRY.iter_unpack(data[: len(data) // ENTRY.size * ENTRY.size]):
+            if size > 0 and physical >= point:
+                raise Violation(f"{path} names {physical}, {point} was asked for")
+    for path, data in files(PATHS.index):
+        header = IndexHeader(*HEADER.unpack(data[: HEADER.size]))
+        if header.next_number > 1 and header.end_offset >= point:
+            raise Violation(f"{path} names {header.end_offset}, {point} was asked for")
+    for path, _ in files(PATHS.own / "blocks"):
+        if path.name.isdigit() and int(path.name) + 4096 > point:
+            raise Violation(f"{path} is the seal of a file that was cut")
+    position = position_of(disk)
+    if position is not None and position.offset > point:
+        raise Violation(f"the recovery position is {position.offset}, {point} was asked for")
 
 
 def judge_aside(life: CutLife, image: Image, found: Recovered) -> None:

@@ -125,6 +125,10 @@ class _QueueCut:
             logger.warning("cut: %s; the queues will be rebuilt", reason)
             if saved.durable >= 0:
                 saved.withdraw(min(saved.durable, self._point))
+            self._queues.clear()
+            for topic, queue_id in self._queues.on_disk():
+                self._inspector.load(topic, queue_id, self._point)
+            self._cut_queues()
             return None
         self._cut_queues()
         position = saved.position
