@@ -97,6 +97,7 @@ def _check_election(swap: Swap, after: Memory, s: Sight, r: Rules) -> None:
     _hold(after.reign is None and s.role != "leader", "I1: a leader asks for another epoch")
     _hold(state.isr == (r.uuid,) and state.leader == s.me, "I1: elected is another than the candidate")
     _hold(s.closed_at == s.health.end, "I3: a log grew after its stream was closed")
+    _hold(s.health.kept >= s.closed_at, "I3: a candidate's log is not on the disk")
     _hold(state.epoch > s.seen, "I5: an epoch that was seen is asked for again")
     if swap.forced or key is None:
         return

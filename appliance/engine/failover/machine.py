@@ -203,16 +203,18 @@ def _rule(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> _Turn:
         return m, (Await(told),)
     if m.pending is not None:
         return m._replace(why="the leader store does not answer"), _again(m, m.pending, now)
-    if reign.orphaned:
-        return m._replace(why="the key is gone or was restored: adopt"), ()
     wish = s.wish
+    if reign.orphaned:
+        why = "the key is gone or was restored: adopt"
+        return m._replace(why=why), (Answer(wish.kind == "resign", why),) if wish is not None else ()
+    refusal = _refusal(wish.uuid, state, live, r) if wish is not None and wish.kind == "switch" else ""
+    if s.drained is not None:
+        # There is no way back: who was told to refuse messages does not lead on.
+        return _resign(m, state, s, "" if wish is None or refusal else wish.uuid)
     if wish is not None:
-        refusal = _refusal(wish.uuid, state, live, r) if wish.kind == "switch" else ""
         if refusal or wish.kind in ("adopt", "force"):
             return m, (Answer(not refusal, refusal or f"this member leads epoch {state.epoch}"),)
-        if s.drained is None:
-            return m, (Drain(r.drain),)
-        return _resign(m, state, s, wish.uuid)
+        return m, (Drain(r.drain),)
     ill = not s.health.electable or (m.down_since is not None and now - m.down_since > r.elect_after / 2)
     if ill and any(uuid in live for uuid in state.isr):
         return _resign(m, state, s, "")
@@ -388,7 +390,7 @@ def _campaign(
     assert m.run_at is not None
     if now < m.run_at:
         return m, ()
-    if s.closed_at != s.health.end:
+    if s.closed_at != s.health.end or s.health.kept < s.closed_at:
         return m, (CloseStream(),)
     before = key.state
     known = [s.seen, before.epoch if before is not None else 0]

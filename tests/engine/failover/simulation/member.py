@@ -233,9 +233,10 @@ class SimulatedMember:
                 self.awaited = act.awaited
         elif kind is d.CloseStream:
             if world.sabotage != "stream stays open":
+                self.following = ("", 0)
                 self._drop_link()
             yield from self._sync()
-            self.closed_at, self.following = len(self.log), ("", 0)
+            self.closed_at = len(self.log)
         elif kind is d.Lead:
             yield rng.uniform(0.02, 0.3)
             if self.broken:
