@@ -41,6 +41,9 @@ class Watcher(Protocol):
     def on_event(self, mask: int) -> None: ...
 
 
+def _nothing() -> None: ...
+
+
 class Timer:
     """One entry of the timer heap; `cancel()` on the loop's thread only."""
 
@@ -53,6 +56,7 @@ class Timer:
 
     def cancel(self) -> None:
         self.cancelled = True
+        self.callback = _nothing  # the entry stays until it is due; what it would have called need not
 
 
 class EventLoop(ServiceThread, LoopState):
