@@ -161,7 +161,7 @@ class Layout:
             machine.kill()
         if kind is not None:
             for machine in self.machines:
-                if machine.log_path.exists():
+                if machine.file.suffix != ".yml" and machine.log_path.exists():
                     print(f"--- {machine.log_path.name}\n{machine.said()}")
 
 

@@ -1,8 +1,8 @@
 """Puts a member of a set together: its files, its brokers, the store for leadership, and the thread that decides.
 
-    made      before the broker is built: the member's files; a cut that was begun is finished
-    begin     when the engine runs, with a fenced broker: from here on the thread `failover` says what it is
-    resign    first of all at a stop: somebody else leads as soon as they know
+made      before the broker is built: the member's files; a cut that was begun is finished
+begin     when the engine runs, with a fenced broker: from here on the thread `failover` says what it is
+resign    first of all at a stop: somebody else leads as soon as they know
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..seat import Seat
 from ..store.disk import Disk
+from ..store.dispatch import parse_delay_levels
 from ..store.paths import StorePaths
 from ..window.options import Options
 from .brokers import BrokersSettings, OwnBrokers
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 #: A stop waits so long for the members that are in sync to have all, and for the store.
 RESIGN_S = 4.0
+_CUT_DESCRIPTORS = 64
 
 
 class Membership:
@@ -55,8 +57,12 @@ class Membership:
         try:
             disk.make_directory(own)
             self.files = MemberFiles(paths, disk, self.settings.set, place_of(config.data_dir))
-            self._cut = StoreCut(paths, disk, own_store_settings(config), self.files, clock.wall_ms)
+            levels = parse_delay_levels(config.store.message_delay_level)
+            settings = own_store_settings(config.broker, config.store, levels, _CUT_DESCRIPTORS)
+            self._cut = StoreCut(paths, disk, settings, self.files, clock.wall_ms)
             self._cut.finish()
+        except ValueError as error:
+            raise StartError(f"{error}.") from None
         except OSError as error:
             raise StartError(f"The log cannot be cut where its set went on without it: {error}.") from None
         # Set by begin().
@@ -86,7 +92,13 @@ class Membership:
             ha_socket,
             self.files,
             self._cut,
-            BrokersSettings(settings.set, settings.synchronous, settings.disk_stall_s, settings.on_promote),
+            BrokersSettings(
+                settings.set,
+                settings.synchronous,
+                settings.disk_stall_s,
+                settings.min_in_sync,
+                settings.on_promote,
+            ),
             lambda: self._options.config,
             clock,
         )
@@ -102,8 +114,7 @@ class Membership:
             clock,
         )
         brokers.on_higher_epoch = service.met_epoch
-        if not settings.synchronous:
-            brokers.may_release = lambda: clock.steady() < service.release_until
+        brokers.release_until = lambda: service.release_until
         self.brokers, self.service = brokers, service
         service.start()
 
