@@ -149,6 +149,9 @@ class Engine:
         assert self.ha_socket is not None
         assert self.broker_address is not None
         assert self.ha_address is not None
+        from .window.own_replica_set import OwnReplicaSet
+
+        self.window.take_set(OwnReplicaSet(membership, self.options, self.broker_address, self.ha_address))
         membership.begin(self.seat, self.loop, self.server, self.ha_socket, self.broker_address, self.ha_address)
 
     def _build(self, sockets: list[socket.socket]) -> None:

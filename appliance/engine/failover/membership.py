@@ -11,10 +11,9 @@ import logging
 import socket
 
 from ... import __version__
-from ..broker.broker import own_store_settings
+from ..broker.broker import RunningOptions, own_store_settings
 from ..broker.role import Kind, Role
 from ..clock import Clock
-from ..config import EngineConfig
 from ..errors import StartError
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
@@ -22,7 +21,6 @@ from ..seat import Seat
 from ..store.disk import Disk
 from ..store.dispatch import parse_delay_levels
 from ..store.paths import StorePaths
-from ..window.options import Options
 from .brokers import BrokersSettings, OwnBrokers
 from .decision import Rules, Wish
 from .member_files import MemberFiles, place_of
@@ -42,7 +40,7 @@ _CUT_DESCRIPTORS = 64
 class Membership:
     """Made on the main thread, before the store is opened."""
 
-    def __init__(self, options: Options, clock: Clock) -> None:
+    def __init__(self, options: RunningOptions, clock: Clock) -> None:
         """Raises StartError when the member's files cannot be used, or a cut cannot be finished."""
         config = options.config
         own = config.data_dir / "rocketbox"

@@ -63,7 +63,7 @@ class ProcessWindow:
         self._set: ReplicaSet | None = None
 
     def take_set(self, replica_set: ReplicaSet) -> None:
-        """The engine of a member calls it before `start`."""
+        """The engine of a member calls it when it begins to be one."""
         self._set = replica_set
 
     def start(self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
