@@ -274,9 +274,11 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
     kind = s.wish.kind if s.wish is not None else ""
     if kind == "resign":
         return m._replace(run_at=None), (Answer(True, "this member does not lead"),)
+    if not s.me.slot:
+        return m._replace(role="fenced", why="it has no slot in the leader store yet"), ()
     frozen = _frozen(m, key, s, r)
     if frozen:
-        if kind == "adopt":
+        if kind == "adopt" and s.cluster == m.cluster:
             return _campaign(m, now, s, r, key, 0.0, "adopted", forced=True)
         m = m._replace(role="frozen", why=frozen, run_at=None)
         return m, (Answer(False, frozen),) if kind else ()
@@ -310,7 +312,7 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
 def _frozen(m: Memory, key: Read, s: Sight, r: Rules) -> str:
     """Why the key cannot be believed, so that only the operator may go on; "": it can."""
     if m.cluster and s.cluster and s.cluster != m.cluster:
-        return "another leader store answers than before"
+        return "another leader store answers than before: start this member again to adopt it"
     if key.absent:
         return "the set's key is gone from the leader store" if s.epoch or s.seen else ""
     if key.state is None or key.state.set != r.set:
