@@ -26,7 +26,7 @@ from .decision import Rules, Wish
 from .member_files import MemberFiles, place_of
 from .service import FailoverService
 from .settings import member_settings, store_settings
-from .stores import open_store
+from .stores import open_store, tidy
 from .stores.access import Access
 from .truncation import StoreCut
 
@@ -100,8 +100,9 @@ class Membership:
             lambda: self._options.config,
             clock,
         )
+        store = open_store(self._options.config.store.ha_store, self._access())
         service = FailoverService(
-            open_store(self._options.config.store.ha_store, self._access()),
+            store,
             self.store_settings.root,
             self.files,
             brokers,
@@ -110,6 +111,7 @@ class Membership:
             ha_address,
             __version__,
             clock,
+            lambda: tidy(store, self.store_settings.compact),
         )
         brokers.on_higher_epoch = service.met_epoch
         brokers.release_until = lambda: service.release_until

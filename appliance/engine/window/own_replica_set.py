@@ -11,7 +11,7 @@ from ..failover.decision import Answer, Wish
 from ..failover.membership import Membership
 from ..failover.parts import MemberReport
 from ..failover.quarantine import kept_tails
-from ..failover.service import Status
+from ..failover.service import SetStatus
 from ..failover.set_state import Announcement, SetState
 from .options import Options
 from .replica_set import ElectionView, MemberView, QuarantineFile, SetView
@@ -37,7 +37,7 @@ class OwnReplicaSet:
         self._address = address
         self._ha_address = ha_address
 
-    def _status(self) -> Status:
+    def _status(self) -> SetStatus:
         service = self._membership.service
         if service is None:
             raise Unavailable(say("set_begins"))
@@ -72,7 +72,7 @@ class OwnReplicaSet:
             settings=self._settings(),
         )
 
-    def _members(self, status: Status, state: SetState | None) -> tuple[MemberView, ...]:
+    def _members(self, status: SetStatus, state: SetState | None) -> tuple[MemberView, ...]:
         own = self._membership.files.uuid
         leader = state.leader.uuid if state is not None and state.leader is not None else ""
         in_sync = state.isr if state is not None else ()
@@ -87,7 +87,7 @@ class OwnReplicaSet:
     def _member(
         self,
         uuid: str,
-        status: Status,
+        status: SetStatus,
         said: Announcement | None,
         reports: dict[str, MemberReport] | None,
         is_leader: bool,
@@ -217,7 +217,7 @@ def _role(role: str) -> str:
     return {"in-sync": "follower", "follower": "follower", "stranger": "follower", "": "unknown"}.get(role, role)
 
 
-def _lag_ms(status: Status, report: MemberReport | None, behind: int | None) -> int | None:
+def _lag_ms(status: SetStatus, report: MemberReport | None, behind: int | None) -> int | None:
     if report is None:
         return None
     return round(max(0.0, status.at - report.moved_at) * 1000) if behind else 0
