@@ -59,7 +59,8 @@ NO_STREAM = StreamStatus("", 0, 0.0, False, -1, False, -1, "no leader is followe
 
 class BrokersSettings(NamedTuple):
     """set_name: haSet. synchronous: whether a leader publishes only what all it awaits keep. stall_s: haDiskStall.
-    min_in_sync: minInSyncReplicas, of a synchronous leader, which counts. on_promote: haOnPromote, a program and its arguments."""
+    min_in_sync: minInSyncReplicas, of a synchronous leader, which counts. on_promote: haOnPromote, a program and its
+    arguments."""
 
     set_name: str
     synchronous: bool
