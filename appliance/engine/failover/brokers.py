@@ -49,6 +49,8 @@ TICK_S, STILL_S = 0.2, 1.0
 CLOSE_S, KEEP_S = 5.0, 10.0
 #: What was told of damage is looked up so often.
 LOOK_S = 10.0
+#: A broker that could not be built is tried again so often, as a fenced one.
+MEND_S = 2.0
 #: A leader that hands its office over has its producers wait so long for the next one, before they are refused.
 HAND_OVER_S = 3.0
 #: Kinds of findings that say that bytes of the log are not what they were.
@@ -123,6 +125,7 @@ class OwnBrokers:
 
     def health(self) -> LogHealth:
         self._tidy()
+        self._mend()
         broker = self._seat.broker
         if broker is None:
             return LogHealth(0, 0, 0, False, self._seat.why_empty or "there is no broker", self._loop_moves())
@@ -413,6 +416,16 @@ class OwnBrokers:
             self._changed_at = None
             self._seat.forget_old()
             gc.collect()
+
+    def _mend(self) -> None:
+        """Nobody sits there, since a broker could not be built: try one that is fenced, now and then."""
+        if self._seat.broker is not None or self._clock.monotonic() - (self._changed_at or -MEND_S) < MEND_S:
+            return
+        why = self._seat.why_empty
+        try:
+            self._change(Role(Kind.FENCED, self._files.slot, why=why), lambda broker: None)
+        except (RocketBoxError, OSError) as error:
+            logger.debug("failover: still no broker: %s", error)
 
     def _on_loop(self, job: Callable[[], object]) -> None:
         end = self._clock.monotonic() + CLOSE_S

@@ -12,6 +12,7 @@ import pytest
 from appliance.engine import seat as seat_module
 from appliance.engine.broker.role import Kind, Role
 from appliance.engine.errors import StartError, Unavailable
+from appliance.engine.failover import brokers as brokers_module
 from tests.support.engine import RunningEngine, pull_fields, records, send_fields
 from tests.support.members_of_set import Member, wait_for_same_log
 from tests.support.waiting import wait_for
@@ -217,24 +218,42 @@ def test_a_broker_that_cannot_be_built_leaves_a_seat_that_says_why(members, monk
     one.brokers.lead(2, frozenset())
     assert peer.ask(SEND, send_fields("Orders"), b"c").code == 0
     assert bodies(peer) == [b"a", b"c"]
-    assert one.running.window.topic("Orders").messages == 2
+    assert one.running.window.topic("Orders").row.messages == 2
 
 
 def test_one_that_fails_halfway_closes_what_it_opened(members, monkeypatch):
     one, _ = members
     one.lead(1)
-    monkeypatch.setattr(
-        "appliance.engine.broker.broker.Broker._build_services",
-        lambda self, server: (_ for _ in ()).throw(OSError(5, "x")),
-    )
     before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
-    for _ in range(3):
-        with pytest.raises(OSError):
-            one.lead(2)
-    assert len(os.listdir("/proc/self/fd")) <= before
-    assert threading.active_count() <= threads
-    monkeypatch.undo()
+
+    def fail(*_):
+        raise OSError(5, "the disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("appliance.engine.broker.broker.Broker._build_services", fail)
+        for _ in range(5):
+            with pytest.raises(OSError, match="the disk"):
+                one.brokers.lead(2, frozenset())
+        assert len(os.listdir("/proc/self/fd")) <= before
+        assert threading.active_count() <= threads
     one.brokers.lead(2, frozenset())
+    one.running.put("Orders", b"a")
+
+
+def test_an_empty_seat_is_taken_again_by_itself(members, monkeypatch):
+    one, _ = members
+    one.lead(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(brokers_module, "MEND_S", 0.0)
+        patch.setattr(seat_module.Seat, "_build", lambda self, role: (_ for _ in ()).throw(OSError(5, "the disk")))
+        with pytest.raises(OSError, match="the disk"):
+            one.brokers.lead(2, frozenset())
+        assert "the disk" in one.brokers.health().why_not
+        patch.undo()
+        patch.setattr(brokers_module, "MEND_S", 0.0)
+        assert one.brokers.health().electable
+    assert one.brokers.role == "fenced"
+    one.lead(2)
     one.running.put("Orders", b"a")
 
 
@@ -267,6 +286,6 @@ def test_fifty_changes_leave_no_memory_threads_or_descriptors_behind(tmp_path):
         assert after[1] <= before[1] + 2
         assert after[2] <= before[2] + 1
         assert after[0] <= before[0] + 16 * 1024, "a broker takes more than 2 MiB: fifty of them would show"
-        assert running.window.topic("Orders").messages == 71
+        assert running.window.topic("Orders").row.messages == 71
     finally:
         running.stop()
