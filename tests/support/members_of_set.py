@@ -105,7 +105,13 @@ class Member:
         wait_for(runs, f"the stream of epoch {epoch} ({self.brokers.stream().why})", seconds)
 
     def await_only(self, *others: Member) -> None:
+        """And wait until they keep all that was published without them: before, they may not lead."""
         self.brokers.await_members(frozenset(one.files.uuid for one in others))
+        published = self.store.published
+        wait_for(
+            lambda: sum(report.durable >= published for report in self.brokers.members()) >= len(others),
+            "the others to come up with what is published",
+        )
 
     def hang_up(self) -> None:
         self.running.hang_up()
