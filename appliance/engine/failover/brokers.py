@@ -25,7 +25,7 @@ from ..clock import Clock
 from ..config import EngineConfig, parse_networks
 from ..errors import RocketBoxError
 from ..loop_calls import run_on_loop
-from ..remoting.event_loop import EventLoop
+from ..remoting.event_loop import EventLoop, Timer
 from ..remoting.server import RemotingServer
 from ..replication.acknowledged import ConfirmedPosition
 from ..replication.bound_follower import BoundFollower
@@ -116,6 +116,8 @@ class OwnBrokers:
         self._changed_at: float | None = None
         if seat.broker is not None:
             self._left_clean = seat.broker.store.files.left_clean
+        # Owned by remoting-io.
+        self._handing_over: Timer | None = None
         loop.call_soon(self._begin_ticks)
 
     def _begin_ticks(self) -> None:
@@ -297,6 +299,7 @@ class OwnBrokers:
         self._change(role, attach, before_sends=lambda broker: self._program.start(epoch))
         self._position = made[0]
         self.role = "leader"
+        self._loop.call_soon(self._let_producers_go)
 
     def _new_server(self, broker: Broker, position: InSyncPosition) -> ReplicationServer:
         store, config = broker.store, self._config().store
@@ -342,8 +345,7 @@ class OwnBrokers:
         if broker is None or position is None:
             return False
         store = broker.store
-        self._on_loop(lambda: self._server.hold_producers(True, "hand over"))
-        self._on_loop(lambda: self._loop.call_later(HAND_OVER_S, self._let_producers_go))
+        self._on_loop(self._begin_hand_over)
         self._on_loop(lambda: store.log.refuse("this broker hands its office over", "hand over"))
 
         def all_have_all() -> bool:
@@ -353,7 +355,16 @@ class OwnBrokers:
         self._drained = wait_until(all_have_all, deadline_s, self._clock)
         return self._drained
 
+    def _begin_hand_over(self) -> None:
+        self._let_producers_go()
+        self._server.hold_producers(True, "hand over")
+        self._handing_over = self._loop.call_later(HAND_OVER_S, self._let_producers_go)
+
     def _let_producers_go(self) -> None:
+        """On remoting-io."""
+        if self._handing_over is not None:
+            self._handing_over.cancel()
+            self._handing_over = None
         self._server.hold_producers(False, "hand over")
 
     def fence(self, why: str) -> None:
