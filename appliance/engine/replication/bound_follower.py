@@ -88,6 +88,8 @@ class BoundFollower(ServiceThread):
         self._why = "no connection was made yet"
         #: Whether this log was seen to be the leader's.
         self.agrees = False
+        #: What the leader said of its log the last time: a cut needs its list.
+        self.answer: Answer | None = None
 
     @property
     def status(self) -> StreamStatus:
@@ -228,6 +230,7 @@ class BoundFollower(ServiceThread):
             raise CannotFollow(f"it refuses this member: {answer.text}")
         if not isinstance(answer, Answer) or (answer.uuid, answer.epoch) != (self._leader.uuid, self._epoch):
             raise CannotFollow(f"it is not {self._leader.uuid} in epoch {self._epoch}: {answer}")
+        self.answer = answer
         return answer, opening.rest
 
     def _compare(self, answer: Answer) -> int | None:

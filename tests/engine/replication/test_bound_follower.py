@@ -15,7 +15,7 @@ from appliance.engine.replication import bound_follower
 from tests.engine.replication.test_bad_masters import PlayedMaster
 from tests.support.apache import free_port
 from tests.support.bound import FollowerBox, LeaderBox, epochs_of
-from tests.support.engine import RunningEngine, send_fields
+from tests.support.engine import RunningEngine, send_fields, start_engine
 from tests.support.set_of_brokers import FILE, SMALL, log_of, wait_same
 from tests.support.waiting import wait_for
 
@@ -157,12 +157,13 @@ def diverge(boxes, tmp_path) -> tuple[LeaderBox, FollowerBox]:
     leader.lead(1)
     fill(leader, 20)
     leader.end_epoch()
+    leader.running.hang_up()
     leader.running.engine.stop()
     shutil.copytree(tmp_path / "leader" / "store", tmp_path / "follower" / "store")
     old = boxes[0]("follower")
     fill(old, 7)
     old.running.engine.stop()
-    leader.running.restart()
+    leader.running.engine = start_engine(leader.running.data_dir, **leader.running.options)
     follower = boxes[1]("follower")
     return leader, follower
 
@@ -449,13 +450,8 @@ def test_an_epoch_that_is_over_is_not_followed(boxes, played):
     follower.files.see(2)
     sock.close()
     wait_for(lambda: "is not the newest" in stream.status.why, "it to say so")
-    played.server.settimeout(1.2)
-    said: set[bytes] = set()
-    try:
-        while True:
-            said.add(played.accept().recv(8))
-    except TimeoutError:
-        assert said <= {b""}  # it only looked whether somebody is there
+    # It only looks whether somebody is there, and says nothing.
+    assert [played.accept().recv(8) for _ in range(3)] == [b""] * 3
 
 
 def test_a_silent_leader_is_heard_of_no_more_and_left_later(boxes, played, monkeypatch):
