@@ -73,7 +73,7 @@ def consistent_point(
 
 def _with_ends(epochs: Sequence[EpochStart], log_end: int) -> list[tuple[EpochStart, int]]:
     ends = [min(one.start, log_end) for one in epochs[1:]] + [log_end]
-    return list(zip(epochs, ends, strict=True))
+    return list(zip(epochs, ends, strict=False))
 
 
 class StoreCut:
