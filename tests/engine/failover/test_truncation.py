@@ -89,7 +89,7 @@ def test_the_tail_is_cut_kept_and_replaced(member, killed):
     stem = f"diverged-2-{places[70]:020d}-{end:020d}"
     assert member.quarantine == {f"{stem}.log", f"{stem}.json"}
     (kept,) = kept_tails(member.paths.quarantine, member.box.disk)
-    assert (kept.begin, kept.end, kept.records, kept.topics, kept.leader) == (
+    assert (kept.tail.begin, kept.tail.end, kept.records, kept.topics, kept.leader) == (
         places[70], end, 30, {"T": 30}, "leader",
     )  # fmt: skip
     assert (kept.own_epochs, kept.leaders_epochs) == (((1, 0), (2, 100)), LEADERS)
@@ -124,7 +124,7 @@ def test_messages_that_were_cut_off_are_read_in_pages(member):
     member.cut(places[10])
     (kept,) = kept_tails(member.paths.quarantine, member.box.disk)
     assert kept.topics == {"A": 15, "B": 15}
-    found, at, pages = [], kept.begin, 0
+    found, at, pages = [], kept.tail.begin, 0
     while at >= 0:
         page = read_page(kept, member.box.disk, at, 7)
         assert len(page.messages) == 7 or page.next < 0
@@ -138,7 +138,7 @@ def test_messages_that_were_cut_off_are_read_in_pages(member):
     assert read_record(kept, member.box.disk, places[12]).body.startswith(b"12:")
     assert read_record(kept, member.box.disk, places[12] + 1) is None
     assert read_record(kept, member.box.disk, places[9]) is None
-    assert read_record(kept, member.box.disk, kept.end) is None
+    assert read_record(kept, member.box.disk, kept.tail.end) is None
 
 
 def test_damage_in_what_was_kept_costs_no_other_message(member):
@@ -146,12 +146,12 @@ def test_damage_in_what_was_kept_costs_no_other_message(member):
     member.box.stop()
     member.cut(places[10])
     (kept,) = kept_tails(member.paths.quarantine, member.box.disk)
-    with kept.path.open("r+b") as file:
-        file.seek(places[20] - kept.begin + 60)
+    with kept.tail.path.open("r+b") as file:
+        file.seek(places[20] - kept.tail.begin + 60)
         file.write(b"\xff" * 80)
-        file.seek(places[25] - kept.begin + 2000)
+        file.seek(places[25] - kept.tail.begin + 2000)
         file.write(b"x" * 7 + b"y")
-    found = read_page(kept, member.box.disk, kept.begin, 1000)
+    found = read_page(kept, member.box.disk, kept.tail.begin, 1000)
     assert [one.offset for one in found.messages] == [
         place for number, place in enumerate(places) if number >= 10 and number not in (20, 25)
     ]
@@ -166,8 +166,8 @@ def test_a_tail_of_several_files_is_kept_in_one_piece(tmp_path):
     member.cut(places[9])
     (kept,) = kept_tails(member.paths.quarantine, member.box.disk)
     assert kept.records == 21
-    assert [one.offset for one in read_page(kept, member.box.disk, kept.begin, 100).messages] == places[9:]
-    assert kept.path.stat().st_size == kept.end - kept.begin
+    assert [one.offset for one in read_page(kept, member.box.disk, kept.tail.begin, 100).messages] == places[9:]
+    assert kept.tail.path.stat().st_size == kept.tail.end - kept.tail.begin
     left = sorted(path.name for path in member.paths.commit_log.iterdir())
     assert left == files[: places[9] // 4096 + 1]
     member.start()
@@ -336,6 +336,15 @@ def test_queues_that_were_being_rebuilt_are_rebuilt_again(member):
     assert numbers(member.bodies()) == list(range(70))
 
 
+def test_without_a_leaders_list_the_own_one_is_cut(member):
+    places = [member.put(number) for number in range(10)]
+    member.files.begin_epoch(5, places[8])
+    member.box.stop()
+    member.cutter.begin(places[5], LeaderLog("leader", 6, (), -1), "a test")
+    assert member.cutter.finish()
+    assert member.files.epochs == (EpochStart(1, 0), EpochStart(2, 100))
+
+
 def test_the_json_is_what_the_page_says(member):
     places = [member.put(number) for number in range(10)]
     member.box.stop()
@@ -359,5 +368,5 @@ def test_a_large_tail_is_streamed(tmp_path):
     member.cut(first + 200)
     (kept,) = kept_tails(member.paths.quarantine, member.box.disk)
     assert kept.records == 1999
-    assert kept.end - kept.begin > 190 << 20
+    assert kept.tail.end - kept.tail.begin > 190 << 20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
