@@ -16,6 +16,8 @@ import uuid
 from appliance.engine.failover.leader_store import Revision, StoreReplaced, StoreUnavailable, SwapConflict
 
 NO_KEY = Revision("0")
+#: As ZooKeeper's; etcd takes half as much again.
+MAX_VALUE_BYTES = 1024 * 1024
 
 
 class MemoryCluster:
@@ -39,6 +41,8 @@ class MemoryCluster:
 
     def write(self, key: str, value: bytes) -> Revision:
         """With `changed` held."""
+        if len(value) > MAX_VALUE_BYTES:
+            raise StoreUnavailable("the value is too large")
         self.revision += 1
         revision = Revision(str(self.revision))
         self.keys[key] = (value, revision)
