@@ -12,7 +12,8 @@ from ..loop_calls import run_on_loop
 from ..protocol.codes import ResponseCode
 from ..remoting.event_loop import EventLoop
 from ..replication.acknowledged import ReplicatedPosition
-from ..replication.follower import Follower, FollowerSettings, Master
+from ..replication.follower import Follower, Master
+from ..replication.log_copy import CopySettings
 from ..replication.master import ReplicationServer
 from ..replication.roles import slaves_needed
 from ..replication.slave_link import LinkSettings
@@ -107,7 +108,7 @@ class SlaveSide:
             loop.call_soon,
             self.master,
             registration.register_all,
-            FollowerSettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
+            CopySettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
             clock,
         )
         self.sync = SlaveSync(
