@@ -126,11 +126,11 @@ class OwnReplicaSet:
             return ()
         return tuple(
             QuarantineFile(
-                name=one.path.name,
-                bytes=one.end - one.begin,
+                name=one.tail.path.name,
+                bytes=one.tail.end - one.tail.begin,
                 epoch=one.epoch,
-                from_offset=one.begin,
-                to_offset=one.end,
+                from_offset=one.tail.begin,
+                to_offset=one.tail.end,
                 at_ms=one.cut_ms,
                 records=one.records,
                 topics=tuple(sorted(one.topics))[:MOST_TOPICS],
