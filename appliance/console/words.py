@@ -483,6 +483,7 @@ SENTENCES: dict[str, str] = {
     "consumption_off": gettext_noop("Its clients get no messages while consumption is switched off."),
     "template_missing": gettext_noop("The template topic TBW102 is created as well."),
     "no_broker": gettext_noop("No broker is running in this process."),
+    "role_changes": gettext_noop("This broker is changing its role; ask again in a moment."),
     "no_name_server": gettext_noop("No name server is running in this process."),
     "too_busy": gettext_noop("The broker is stopping or too busy; try again."),
     "not_done_in_time": gettext_noop("It was not done within %(seconds)d s; it may still happen."),

@@ -52,7 +52,11 @@ class ProcessWindow:
         self._log = LogRing()
         self._system = SystemView(options, addresses)
         # Set by start().
-        self._checks = Checks(loop, wire_audit, addresses, options.config.bind)
+        self._process_checks = self._checks = Checks(loop, wire_audit, addresses, options.config.bind)
+        #: The sentence that says why no broker can be asked.
+        self._without: str = "no_broker"
+        #: Frames of the overview that were told, of brokers that ended.
+        self._live_before = 0
         self._namesrv: NameServer | None = None
         self._parts: BrokerParts | None = None
 
@@ -62,11 +66,23 @@ class ProcessWindow:
         self._log.install()
         self._namesrv = namesrv
         if broker is not None:
-            from .broker_parts import build  # a name server alone needs none of it
+            self.broker_there(broker, namesrv, pools)
 
-            self._parts, self._checks = build(
-                broker, namesrv, pools, self._server, self._options, self._system, self._checks
-            )
+    def broker_there(self, broker: Broker, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
+        """A broker serves: ask that one from now on."""
+        from .broker_parts import build  # a name server alone needs none of it
+
+        before = self._live_before
+        self._parts, self._checks = build(
+            broker, namesrv, pools, self._server, self._options, self._system, self._process_checks, before
+        )
+
+    def broker_gone(self) -> None:
+        """It ends, and another one takes its place: nobody is asked until then."""
+        parts, self._parts, self._checks = self._parts, None, self._process_checks
+        self._without = "role_changes"
+        if parts is not None:
+            self._live_before = parts.live.number
 
     def stop(self) -> None:
         """Keep no more log lines; the engine calls it before it stops anything."""
@@ -75,7 +91,7 @@ class ProcessWindow:
     def _running(self) -> BrokerParts:
         parts = self._parts
         if parts is None:
-            raise Unavailable(say("no_broker"))
+            raise Unavailable(say(self._without))
         return parts
 
     def _changing(self) -> BrokerParts:

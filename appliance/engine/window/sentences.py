@@ -205,6 +205,7 @@ TEMPLATES: dict[str, str] = {
     "template_missing": "The template topic TBW102 is created as well.",
     # refusals
     "no_broker": "No broker is running in this process.",
+    "role_changes": "This broker is changing its role; ask again in a moment.",
     "no_name_server": "No name server is running in this process.",
     "too_busy": "The broker is stopping or too busy; try again.",
     "not_done_in_time": "It was not done within %(seconds)d s; it may still happen.",
