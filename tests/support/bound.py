@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -190,9 +191,10 @@ class PlayedMember(PlayedSlave):
         self.receive(max(0, size))
         return offset, size
 
-    def take_to(self, end: int) -> None:
+    def take_to(self, end: int, seconds: float = 20) -> None:
         """Frames until one ends at `end`; the rest is skipped."""
-        at = -1
+        at, deadline = -1, time.monotonic() + seconds
         while at != end:
+            assert time.monotonic() < deadline, f"frames up to {at}, not {end}"
             offset, size = self.header()
             at = offset + size if size > 0 else at

@@ -106,6 +106,8 @@ class OwnBrokers:
         self.role = "fenced"
         self._followed: BoundFollower | None = None
         self._tables: LeadersTables | None = None
+        #: So far the log had come when this follower's tables were last taken over; -1: nobody knows.
+        self._tables_end = -1
         self._confirmed: ConfirmedPosition | None = None
         self._position: InSyncPosition | None = None
         self._drained = False
@@ -193,7 +195,7 @@ class OwnBrokers:
             confirmed.begin(broker.store.log.written)
 
         self._change(role, attach, offline)
-        self._confirmed = confirmed
+        self._confirmed, self._tables_end = confirmed, -1
         self.role = "follower"
 
     def _watermark_moved(self) -> None:
@@ -244,6 +246,7 @@ class OwnBrokers:
             raise RocketBoxError("the stream does not end")
         if tables is not None:
             tables.stop(CLOSE_S)
+            self._tables_end = max(self._tables_end, tables.whole_to)
         self._followed = self._tables = None
         broker = self._seat.broker
         if broker is not None and followed is not None:
@@ -273,8 +276,8 @@ class OwnBrokers:
 
     def lead(self, epoch: int, awaited: frozenset[str]) -> None:
         self._end_relay()
-        tables_end = self._tables.whole_to if self._tables is not None else -1
         self._stop_following()
+        tables_end = self._tables_end
         self._forget_role()
         made: list[InSyncPosition] = []
 

@@ -12,7 +12,7 @@ import logging
 import random
 import threading
 import uuid as uuids
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ..clock import SYSTEM, Clock
@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 #: A member says what it is, and looks what the others say, so often.
 ANNOUNCE_S = 3.0
+#: The store's history is looked after so often.
+TIDY_S = 3600.0
 #: After a turn that failed. A member without a stream looks more often than one that has one.
 _AFTER_FAILURE_S, _WITHOUT_STREAM_S = 0.25, 0.1
 #: The same acts as in the turn before.
@@ -104,14 +106,18 @@ class FailoverService(ServiceThread):
         ha: str,
         version: str,
         clock: Clock = SYSTEM,
+        tidy: Callable[[], None] = lambda: None,
     ) -> None:
-        """root: of the set's keys in the store, without a "/" at its end. addr, ha: "host:port" as others are told."""
+        """root: of the set's keys in the store, without a "/" at its end. addr, ha: "host:port" as others are told.
+        tidy: looks after the store, each hour."""
         super().__init__("failover", clock)
         # Constant after construction.
-        self._store, self._files, self._brokers, self._rules = store, files, brokers, rules
+        self._store, self._files, self._brokers = store, files, brokers
         self._root, self._key = root, f"{root}/state"
         self._addr, self._ha, self._version = addr, ha, version
+        self._tidy = tidy
         # This thread's.
+        self._rules = rules
         self._memory = Memory()
         self._swapped: Swapped | None = None
         self._closed_at = -1
@@ -121,6 +127,7 @@ class FailoverService(ServiceThread):
         self._cluster = ""
         self._announced: dict[str, Announcement] = {}
         self._announced_at = -ANNOUNCE_S
+        self._tidied_at = -TIDY_S
         self._store_ok, self._store_why, self._read_at = False, "it was not asked yet", 0.0
         self._won = 0
         self._last_acts: tuple[Act, ...] = ()
@@ -191,6 +198,8 @@ class FailoverService(ServiceThread):
         now, wish = self.clock.steady(), self._wish
         sight = self._sight(read, unread, wish)
         before = self._memory
+        if sight.me.uuid != self._rules.uuid:  # its store was set aside: it is another member now
+            self._rules = self._rules._replace(uuid=sight.me.uuid)
         self._memory, acts = decide(before, now, sight, self._rules)
         self._swapped = None
         self.release_until = release_until(self._memory, self._rules)
@@ -392,6 +401,9 @@ class FailoverService(ServiceThread):
                 continue
             announced[one.uuid] = one
         self._announced = announced
+        if self.clock.steady() - self._tidied_at >= TIDY_S:
+            self._tidied_at = self.clock.steady()
+            self._tidy()
 
     def _take_slot(self) -> None:
         """The first that nobody has; one whose taking was not answered is found again as the own. Raises

@@ -86,12 +86,10 @@ class BoundFollower(ServiceThread):
         self._stranger = False
         self._confirm = -1
         self._why = "no connection was made yet"
-        #: What the leader last said of its log.
+        #: What the leader last said of its log: a cut needs its list.
         self.answer: Answer | None = None
         #: Whether this log was seen to be the leader's.
         self.agrees = False
-        #: What the leader said of its log the last time: a cut needs its list.
-        self.answer: Answer | None = None
 
     @property
     def status(self) -> StreamStatus:

@@ -19,8 +19,9 @@ from ..wire_audit import WireAudit
 from .checks import Checks
 from .log_ring import LogRing
 from .options import Options
+from .replica_set import ReplicaSet, SetView
 from .sentences import say
-from .snapshots import Check
+from .snapshots import Change, Check
 from .system import Addresses, SystemView
 from .system_snapshots import Configuration, LogLine, SystemInfo
 
@@ -59,6 +60,11 @@ class ProcessWindow:
         self._live_before = 0
         self._namesrv: NameServer | None = None
         self._parts: BrokerParts | None = None
+        self._set: ReplicaSet | None = None
+
+    def take_set(self, replica_set: ReplicaSet) -> None:
+        """The engine of a member calls it when it begins to be one."""
+        self._set = replica_set
 
     def start(self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
         """The engine calls it when everything runs. broker, namesrv: of the roles that run."""
@@ -158,6 +164,37 @@ class ProcessWindow:
     def health(self) -> dict[str, dict[str, object]]:
         """Check -> {"ok": bool, "detail": text}, for supervisors; details are for the operator only."""
         return self._health()
+
+    # --- the set of brokers
+
+    def replica_set(self) -> SetView | None:
+        """The set with fail-over that this broker is a member of, as it sees it now; None without haStore. Cheap, and
+        asks nobody: what was heard last is told."""
+        return None if self._set is None else self._set.view()
+
+    def switch_leader(self, to: str = "", *, dry_run: bool = False, by: str = "") -> Change:
+        """Have another member lead: nothing acknowledged is lost, sends meanwhile are passed on. On the leader only.
+
+        to: uuid or slot of a member in sync; "": whoever is first. Returns when the other one leads, or leadership is
+        given up and nobody has taken it in 10 s. NotFound (member), Conflict (this one does not lead; the other is not
+        in sync; there is no other), Unavailable (no set; the store does not answer; not drained in time: this one leads
+        on).
+        """
+        return self._member().switch(to, dry_run, by)
+
+    def adopt_set(self, uuid: str, confirm: str, *, dry_run: bool = False, by: str = "") -> Change:
+        """Have a member lead whose log nobody can vouch for: after the store was wiped or restored, or when the only
+        members in sync are gone for good. What others acknowledged and it does not hold is lost; `warnings` say how
+        much that may be. confirm: the set's name.
+
+        On the member itself. NotFound (member), InvalidInput (confirm), Conflict (a leader lives), Unavailable.
+        """
+        return self._member().adopt(uuid, confirm, dry_run, by)
+
+    def _member(self) -> ReplicaSet:
+        if self._set is None:
+            raise Unavailable(say("no_set"))
+        return self._set
 
     def log_lines(self, level: str = "DEBUG", q: str = "", after: int = 0, limit: int = 200) -> tuple[LogLine, ...]:
         """The newest lines of this process's log that match, oldest first.
