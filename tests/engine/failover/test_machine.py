@@ -252,16 +252,6 @@ def test_an_unknown_swap_is_repeated_as_it_was_and_nothing_else_is_done():
     assert memory.reign.sent_at == NOW
 
 
-def test_a_swap_that_was_unknown_once_stays_unknown():
-    memory, (swap,) = decide(silent(), NOW, sight(closed_at=100), RULES)
-    forgotten = decide(memory, NOW, sight(closed_at=-1, swapped=Swapped("unsent", NOW)), RULES)[0]
-    assert forgotten.pending is None
-    memory, _ = decide(memory, NOW, sight(closed_at=100, swapped=Swapped("unknown", NOW), read=None), RULES)
-    memory, _ = decide(memory, NOW, sight(closed_at=100, swapped=Swapped("unsent", NOW), read=None), RULES)
-    assert memory.pending is not None
-    assert memory.pending.swap is swap
-
-
 def test_who_adopts_goes_above_every_epoch_that_anybody_saw():
     gone = Read(None, Revision("0"), NOW, True)
     seen = sight(read=gone, closed_at=100, wish=Wish("adopt"), others={"other": Other(7, 100)})
