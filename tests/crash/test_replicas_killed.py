@@ -33,9 +33,7 @@ def run_replicas(name, count, faults=False, sabotage=None):
     return seen, recoveries
 
 
-@pytest.mark.parametrize(
-    ("faults", "seeds", "floor"), [(False, 3, 1000), (True, 1, 700)], ids=["sound", "faulty disk"]
-)
+@pytest.mark.parametrize(("faults", "seeds", "floor"), [(False, 3, 1000), (True, 1, 700)], ids=["sound", "faulty disk"])
 def test_a_copy_is_a_beginning_of_the_masters_log(faults, seeds, floor, record_testsuite_property):
     seen, recoveries = run_replicas("replica", seeds * TIMES, faults)
     print(f"replicas: {len(seen)} distinct images, {recoveries} recoveries")
