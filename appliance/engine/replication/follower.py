@@ -34,6 +34,8 @@ ASK_MS = 3000
 #: A master that cannot be followed is tried again so often; the wait doubles from the first to the last.
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 5.0
 _RECEIVE_BYTES = 1 << 20
+#: A rate that is older is not told: nothing has come since.
+_PACE_KNOWN_S = 3.0
 #: How long nothing is read while the disk is behind.
 _PRESSURE_S = 0.01
 
@@ -52,11 +54,17 @@ class FollowerSettings(NamedTuple):
 
 class FollowerStatus(NamedTuple):
     """following: the master's HA address, "" while there is none. end: so far the log is kept here. why_not: what went
-    wrong the last time, "" when all is well."""
+    wrong the last time, "" when all is well. since_s: how long it is followed, or has not been; None: not since the
+    start. heard_s, said_s: since the master said something, or was told something; None: never. bytes_per_s: how fast
+    the log grows here."""
 
     following: str
     end: int
     why_not: str
+    since_s: float | None = None
+    heard_s: float | None = None
+    said_s: float | None = None
+    bytes_per_s: float = 0.0
 
 
 class _CannotFollow(Exception):
@@ -98,10 +106,29 @@ class Follower(ServiceThread):
         self._doubt = ""
         self._reported = -1
         self._said_at = 0.0
+        # The same, for status; by the monotonic clock, None: never. _pace: since when, where the log ended then, and
+        # its bytes a second before.
+        self._since: float | None = None
+        self._heard_at: float | None = None
+        self._pace = (0.0, 0, 0.0)
 
     @property
     def status(self) -> FollowerStatus:
-        return FollowerStatus(self._following, self._store.kept(), self._why_not)
+        now = self.clock.monotonic()
+
+        def ago(at: float | None) -> float | None:
+            return None if at is None else max(0.0, now - at)
+
+        pace = self._pace
+        return FollowerStatus(
+            self._following,
+            self._store.kept(),
+            self._why_not,
+            ago(self._since),
+            ago(self._heard_at),
+            ago(self._said_at or None),
+            pace[2] if self._following and now - pace[0] < _PACE_KNOWN_S else 0.0,
+        )
 
     def log_kept(self) -> None:
         """What was appended is kept now: the master may be told. Any thread."""
@@ -153,10 +180,12 @@ class Follower(ServiceThread):
             sock.setblocking(False)
             logger.info("replication: following master=%s from=%d", master.ha_address, self._store.log.written)
             self._following = master.ha_address
+            self._since, self._pace = self.clock.monotonic(), (self.clock.monotonic(), self._store.log.written, 0.0)
             self._tell(master, self._doubt)
             self._copy(sock)
         finally:
-            self._following = ""
+            if self._following:
+                self._following, self._since = "", self.clock.monotonic()
             sock.close()
 
     def _is_empty(self) -> bool:
@@ -222,7 +251,7 @@ class Follower(ServiceThread):
             if size == 0:
                 raise _CannotFollow("it closed the connection")
             if size is not None:
-                heard_at = now
+                heard_at = self._heard_at = now
                 for offset, data in frames.feed(view[:size]):
                     if same < end:
                         known = min(len(data), end - same)
@@ -242,6 +271,9 @@ class Follower(ServiceThread):
                     self._append(piece)
             elif now - heard_at > self._settings.silence_s:
                 raise _CannotFollow(f"nothing was heard of it for {self._settings.silence_s:g} s")
+            if now - self._pace[0] >= 1.0:
+                end_now = store.log.written
+                self._pace = (now, end_now, max(0, end_now - self._pace[1]) / (now - self._pace[0]))
             kept = 0 if empty else store.kept()
             if same < end:
                 kept = min(kept, same)

@@ -40,12 +40,14 @@ class LinkSettings(NamedTuple):
 
 class LinkStatus(NamedTuple):
     """What can be seen of a slave. acknowledged: so far it holds the log, -1 before it said anything. sent: so far the
-    kernel took it."""
+    kernel took it. heard_s: seconds since it last said anything. bytes_per_s: how fast it is sent the log."""
 
     peer: str
     acknowledged: int
     sent: int
     connected_s: float
+    heard_s: float = 0.0
+    bytes_per_s: float = 0.0
 
 
 class _Ended(Exception):
@@ -84,6 +86,8 @@ class SlaveLink(ServiceThread):
         # Written by this thread, read by anyone.
         self.acknowledged = -1
         self.sent = -1
+        #: Why it is not served any further; "" while it is.
+        self.ended = ""
         self._connected_at = clock.monotonic()
         # True while the thread is about to sleep; whoever grows the log wakes it once.
         self._sleeps = False
@@ -109,7 +113,8 @@ class SlaveLink(ServiceThread):
 
     @property
     def status(self) -> LinkStatus:
-        return LinkStatus(self.peer, self.acknowledged, self.sent, self.clock.monotonic() - self._connected_at)
+        now = self.clock.monotonic()
+        return LinkStatus(self.peer, self.acknowledged, self.sent, now - self._connected_at, now - self._heard_at)
 
     # --- this thread
 
@@ -127,6 +132,7 @@ class SlaveLink(ServiceThread):
         except OSError as error:
             reason = error.strerror or str(error)
         finally:
+            self.ended = reason
             self._let_go()
             for sock in (self._sock, self._wake_in, self._wake_out):
                 sock.close()
