@@ -276,6 +276,22 @@ SENTENCES: dict[str, str] = {
     ),
     "slave_follows": gettext_noop("This broker is a slave and copies its master at %(address)s."),
     "slave_alone": gettext_noop("This broker is a slave and does not follow its master: %(reason)s."),
+    "slave_changes_at": gettext_noop(
+        "This broker is a slave: what it has comes from its master at %(address)s, and is changed there."
+    ),
+    "slave_lags": gettext_noop("The slave at %(address)s is %(late_span)s behind: %(size)d bytes."),
+    "slave_lags_far": gettext_noop("The slave at %(address)s is %(size)d bytes behind: it does not count as in sync."),
+    "slave_gone": gettext_noop("The slave at %(address)s is gone since %(since_at_ms)s."),
+    "slave_behind": gettext_noop("This slave is %(late_span)s behind its master at %(address)s: %(size)d bytes."),
+    "slaves_missing": gettext_noop(
+        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for slaves, and too few follow. "
+        "Needed: %(needed)d, connected: %(count)d."
+    ),
+    "slaves_follow": gettext_noop("Slaves that follow this broker: %(count)d."),
+    "slaves_none": gettext_noop("No slave follows this broker."),
+    "slave_silent": gettext_noop("The slave has not said yet how far it is."),
+    "master_not_asked": gettext_noop("The master has not been asked yet how far it is."),
+    "lag_before_start": gettext_noop("It is longer than this broker has looked."),
     "slave_changes": gettext_noop("This broker is a slave: what it has comes from its master, and is changed there."),
     "slaves_behind": gettext_noop("Sends are refused: %(reason)s."),
     "no_namesrv": gettext_noop("This broker is not registered with any name server: clients cannot find it."),

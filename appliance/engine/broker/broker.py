@@ -90,6 +90,7 @@ from .sending.retry_policy import RetryPolicy
 from .sending.send_back import SendBackPath
 from .sending.send_back_counts import SendBackCounts
 from .sending.send_path import SendPath
+from .slave_requests import refuse_changes
 from .stats import SAMPLE_S, BrokerStats
 from .timers.apache_files import checkpoint_answer, read_checkpoint
 from .timers.claims import Claims
@@ -206,6 +207,7 @@ class Broker:
         self._loop = loop
         self._clock = clock
         self.address = network.address
+        self.ha_address = network.ha_address
         self._pools = pools
         self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold", clock=clock))
         self._filter_pool = pools.setdefault("pull-filter", WorkerPool("pull-filter", clock=clock))
@@ -722,6 +724,8 @@ class Broker:
         """Fill the main port's table; returns the VIP port's, which serves no pulls."""
         for processor in self._processors:
             processor.register(dispatcher)
+        if self.follower is not None:
+            refuse_changes(dispatcher, self.follower.master_address)
         return dispatcher.without(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
     def start(self) -> None:

@@ -132,6 +132,11 @@ class SlaveSide:
         ha_address = self._ha_address or ha_address
         return Master(address, ha_address) if ha_address else None
 
+    def master_address(self) -> str:
+        """Where clients reach the master, "" while nobody has told."""
+        found = self.master()
+        return found.address if found is not None else ""
+
     def start(self) -> None:
         self.follower.start()
         self.sync.start()

@@ -42,6 +42,7 @@ from .offset_commands import OffsetCommands
 from .options import OptionCommands, Options
 from .overview import OverviewView, Standing
 from .replay_jobs import ReplayCommands
+from .replication import ReplicationView
 from .report_inputs import ReportInputsView
 from .retention import RetentionPart
 from .search import SearchViews
@@ -65,6 +66,7 @@ class BrokerParts:
     """What EngineAdmin asks, part by part. No part is handed this."""
 
     is_slave: bool
+    replication: ReplicationView
     sampler: Sampler
     charts: Charts
     measurements: Measurements
@@ -152,33 +154,40 @@ def build(
     )
     messages = MessageViews(topics, store, sampler.index, stories)
     dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
-    checks = process_checks.including(_checks(broker, options))
+    replication = ReplicationView(
+        store, options, broker.replication, broker.follower, broker.replicated, broker.ha_address
+    )
+    checks = process_checks.including(_checks(broker, options, replication))
     disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
     traffic = TrafficFigures(store, broker.pull, server, sampler)
     stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
-    needs = Needs(sampler, stuck, store, topics, groups, measures, lag_times, disk, options)
+    needs = Needs(sampler, stuck, store, topics, groups, measures, lag_times, disk, options, replication)
     standing = Standing(lag, group_views, clients, checks, needs)
     live = LiveFrames(BrokerSource(traffic, standing, disk))
     sampler.after_sample.append(live.refresh)
 
     def metrics() -> dict[str, float]:
-        return broker_metrics(
-            store,
-            topics,
-            groups,
-            broker.pull,
-            broker.deliver_delayed,
-            broker.send_backs,
-            broker.send_path,
-            broker.delivery_events,
-            transactions.counts,
-            broker.check_transactions.clock.wall_ms,
-            broker.deliver_timers,
-            broker.roll_timers,
+        return (
+            broker_metrics(
+                store,
+                topics,
+                groups,
+                broker.pull,
+                broker.deliver_delayed,
+                broker.send_backs,
+                broker.send_path,
+                broker.delivery_events,
+                transactions.counts,
+                broker.check_transactions.clock.wall_ms,
+                broker.deliver_timers,
+                broker.roll_timers,
+            )
+            | replication.metrics()
         )
 
     parts = BrokerParts(
         is_slave=broker.follower is not None,
+        replication=replication,
         sampler=sampler,
         charts=Charts(sampler, topics),
         measurements=Measurements(
@@ -276,6 +285,7 @@ def build(
                 metrics()
                 | {"broker_permission": options.config.broker.broker_permission, "wall_ms": time.time() * 1000}
             ),
+            replication,
         ),
         system=lambda: system.snapshot(store, broker.registration),
     )
@@ -310,7 +320,7 @@ def _transactions(broker: Broker) -> TransactionViews:
     )
 
 
-def _checks(broker: Broker, options: Options) -> BrokerChecks:
+def _checks(broker: Broker, options: Options, replication: ReplicationView) -> BrokerChecks:
     tables: dict[str, Failing] = {
         "topics": broker.topics,
         "groups": broker.groups,
@@ -330,7 +340,7 @@ def _checks(broker: Broker, options: Options) -> BrokerChecks:
         broker.replays,
         broker.check_transactions,
         broker.transaction_records,
-        (lambda slave: lambda: slave.follower.status)(broker.follower) if broker.follower is not None else None,
+        replication,
     )
 
 

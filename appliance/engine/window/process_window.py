@@ -82,7 +82,8 @@ class ProcessWindow:
         """For what changes something: on a slave it would be undone at the next look at the master, or never done."""
         parts = self._running()
         if parts.is_slave:
-            raise Unavailable(say("slave_changes"))
+            address = parts.replication.master_address()
+            raise Unavailable(say("slave_changes_at", address=address) if address else say("slave_changes"))
         return parts
 
     def metrics(self) -> dict[str, float]:

@@ -39,6 +39,22 @@ TEMPLATES: dict[str, str] = {
     "namesrv_lost": "The last registration with name server %(address)s failed; its clients may not find this broker.",
     "slave_follows": "This broker is a slave and copies its master at %(address)s.",
     "slave_alone": "This broker is a slave and does not follow its master: %(reason)s.",
+    "slave_changes_at": (
+        "This broker is a slave: what it has comes from its master at %(address)s, and is changed there."
+    ),
+    "slave_lags": "The slave at %(address)s is %(late_span)s behind: %(size)d bytes.",
+    "slave_lags_far": "The slave at %(address)s is %(size)d bytes behind: it does not count as in sync.",
+    "slave_gone": "The slave at %(address)s is gone since %(since_at_ms)s.",
+    "slave_behind": "This slave is %(late_span)s behind its master at %(address)s: %(size)d bytes.",
+    "slaves_missing": (
+        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for slaves, and too few follow. "
+        "Needed: %(needed)d, connected: %(count)d."
+    ),
+    "slaves_follow": "Slaves that follow this broker: %(count)d.",
+    "slaves_none": "No slave follows this broker.",
+    "slave_silent": "The slave has not said yet how far it is.",
+    "master_not_asked": "The master has not been asked yet how far it is.",
+    "lag_before_start": "It is longer than this broker has looked.",
     "slave_changes": "This broker is a slave: what it has comes from its master, and is changed there.",
     "slaves_behind": "Sends are refused: %(reason)s.",
     "no_namesrv": "This broker is not registered with any name server: clients cannot find it.",
