@@ -132,6 +132,8 @@ PAGES: dict[str, list[str]] = {
     "message_export": ["/messages/export/", "/messages/export/?topic=orders&filter=tag+%3D+%27a%27"],
     "message_import": ["/messages/import/", "/messages/import/?topic=orders"],
     "search": ["/search/", "/search/?q=second", "/search/?q=no-such-key", "/search/?q=text-1&topic=orders"],
+    "replication": ["/replication/"],
+    "replication_now": ["/replication/now/"],
     "system": ["/system/"],
     "system_checks": ["/system/checks/"],
     "system_config": ["/system/config/", "/system/config/?q=flush"],
@@ -222,6 +224,7 @@ FRAGMENTS = {
     "group_reset_progress",
     "job_progress",
     "needs_panel",
+    "replication_now",
     "replay_progress",
     "report_run_progress",
 }
@@ -266,6 +269,7 @@ OPERATIONS: dict[str, list[str]] = {
     "jobs/<job>": ["/jobs/{job}"],
     # That of no file is a test of its own.
     "jobs/<job>/files/<name>": [],
+    "replication": ["/replication"],
     "system": ["/system"],
     "system/checks": ["/system/checks"],
     "system/config": ["/system/config"],

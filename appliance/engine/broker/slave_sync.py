@@ -92,9 +92,7 @@ class SlaveSync(ServiceThread):
             try:
                 step(address)
             except (RemotingError, FrameError, RefusedRequest, msgspec.ValidationError, OSError, ValueError) as error:
-                failure = (
-                    f"{step.__name__.removeprefix('_take_').removeprefix('_look_at_')}: {error or type(error).__name__}"
-                )
+                failure = f"{step.__name__.rpartition('_')[2]}: {error or type(error).__name__}"
                 if isinstance(error, RemotingError):
                     break
         if failure is not None and failure != self.failure:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..broker.replication import SlaveSide, is_in_sync
+from ..host_port import host_of
 from ..replication.acknowledged import ReplicatedPosition
 from ..replication.master import ReplicationServer
 from ..replication.slave_link import LinkStatus
@@ -178,9 +179,9 @@ class ReplicationView:
         for row in self._slaves(self._store.kept()):
             late = row.behind_ms is None and row.acknowledged is not None
             if not row.in_sync and row.acknowledged is not None:
-                yield s.Need("act", "system", row.address, _lag("slave_lags_far", row.address, row))
+                yield s.Need("act", "system", host_of(row.address), _lag("slave_lags_far", row.address, row))
             elif (row.behind_ms or 0) >= self.limits.lag_ms or (late and row.behind_bytes):
-                yield s.Need("watch", "system", row.address, _lag("slave_lags", row.address, row))
+                yield s.Need("watch", "system", host_of(row.address), _lag("slave_lags", row.address, row))
         now_ms = time.time() * 1000
         for one in server.seen.gone():
             if now_ms - one.at_ms >= self.limits.gone_ms:
