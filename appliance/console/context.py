@@ -59,11 +59,14 @@ def console(request: HttpRequest) -> dict[str, object]:
     """user, can, menu, version, languages (code, own name, whether it is the present one)."""
     user = getattr(request, "user", None) or AnonymousUser()
     match = request.resolver_match
+    can = Permissions(user)
     current = translation.get_language()
     return {
         "user": user,
-        "can": Permissions(user),
-        "menu": SimpleLazyObject(lambda: menu(user, match.view_name if match else "")),
+        "can": can,
+        "menu": SimpleLazyObject(
+            lambda: [one for one in menu(user, match.view_name if match else "") if can[str(one["view"])]]
+        ),
         "version": __version__,
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],
         # As late as the page writes its notices: by then its view has read what it knows.
