@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 
-#: Looks that are kept. When there are more, every second one of the older half goes: the older, the coarser.
+#: Looks that are kept. When there are more they are thinned, so that two are this part of their age apart.
 MOST_LOOKS = 2048
+_COARSE = 1 / 64
 
 
 class LogClock:
@@ -29,8 +30,18 @@ class LogClock:
             self._ends.append(end)
             self._times.append(now)
             if len(self._ends) > MOST_LOOKS:
-                del self._ends[1 : MOST_LOOKS // 2 : 2]
-                del self._times[1 : MOST_LOOKS // 2 : 2]
+                self._thin(now)
+
+    def _thin(self, now: float) -> None:
+        """Keep the first, the last, and of the others so many that a delay is told to a part of itself."""
+        kept = [len(self._times) - 1]
+        for place in range(len(self._times) - 2, 0, -1):
+            later = self._times[kept[-1]]
+            if later - self._times[place] >= (now - later) * _COARSE:
+                kept.append(place)
+        kept = [0, *reversed(kept[: MOST_LOOKS // 2])]
+        self._ends = [self._ends[place] for place in kept]
+        self._times = [self._times[place] for place in kept]
 
     def behind_s(self, offset: int, now: float) -> float | None:
         """For how long the log has gone beyond `offset`, to a look's precision; 0 when it has not.

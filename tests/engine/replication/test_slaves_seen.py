@@ -36,7 +36,7 @@ def test_many_looks_are_thinned_and_old_delays_get_coarser():
     for late in (1, 10, 100, 1000, looks // 2):
         behind = log.behind_s((looks - 1 - late) * 10, float(looks - 1))
         assert behind is not None
-        assert (late - 1) * 0.5 <= behind < late, late
+        assert (late - 1) * 0.9 <= behind < late, late
 
 
 def test_a_log_that_was_cut_is_looked_at_anew():
