@@ -94,6 +94,7 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 NAMESAKES = {
     "clients/agents.py:Client": "an official client",
     "crash/settled_life.py:Waiting": "the tests' own clock, which is compared itself",
+    "spark_reports/run/test_counted_again.py:Runs": "runs of reports over a store that is really written",
     "spark_reports/facts/made.py:MadeDeliveries": "a ring that is really written",
     "clients/full_house.py:FullHouse": "a real broker with official clients",
     "support/apache.py:ApacheRocketMQ": "a real broker and name server",
