@@ -65,7 +65,7 @@ class ReplicationView:
             log_begin=self._store.log.min_offset,
             log_end=end,
             listens=self._ha_address if self._server is not None else None,
-            allowed=tuple(one.strip() for one in config.store.ha_slave_addresses.split(";") if one.strip()),
+            allowed=tuple(config.store.ha_slave_addresses.replace(";", " ").replace(",", " ").split()),
             waiting=self._waiting(slaves),
             refused=self._store.log.refused_by("slaves"),
             slaves=slaves,
