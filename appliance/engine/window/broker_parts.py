@@ -111,8 +111,9 @@ def build(
     options: Options,
     system: SystemView,
     process_checks: Checks,
+    frames_before: int = 0,
 ) -> tuple[BrokerParts, Checks]:
-    """The parts, and the checks that include the broker's."""
+    """The parts, and the checks that include the broker's. frames_before: of other brokers of this process."""
     store, topics, groups = broker.store, broker.topics, broker.groups
     pool = AdminPool(pools[POOL])
     sampler = broker.sampler
@@ -163,7 +164,7 @@ def build(
     stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
     needs = Needs(sampler, stuck, store, topics, groups, measures, lag_times, disk, options, replication)
     standing = Standing(lag, group_views, clients, checks, needs)
-    live = LiveFrames(BrokerSource(traffic, standing, disk))
+    live = LiveFrames(BrokerSource(traffic, standing, disk), frames_before)
     sampler.after_sample.append(live.refresh)
 
     def metrics() -> dict[str, float]:
@@ -186,7 +187,7 @@ def build(
         )
 
     parts = BrokerParts(
-        is_slave=broker.follower is not None,
+        is_slave=not broker.role.appends,
         replication=replication,
         sampler=sampler,
         charts=Charts(sampler, topics),

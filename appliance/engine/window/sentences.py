@@ -56,6 +56,7 @@ TEMPLATES: dict[str, str] = {
     "master_not_asked": "The master has not been asked yet how far it is.",
     "lag_before_start": "It is longer than this broker has looked.",
     "slave_changes": "This broker is a slave: what it has comes from its master, and is changed there.",
+    "no_set": "This broker is in no set with fail-over: haStore is not set.",
     "slaves_behind": "Sends are refused: %(reason)s.",
     "no_namesrv": "This broker is not registered with any name server: clients cannot find it.",
     "disk_roomy": "%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used).",
@@ -221,6 +222,7 @@ TEMPLATES: dict[str, str] = {
     "template_missing": "The template topic TBW102 is created as well.",
     # refusals
     "no_broker": "No broker is running in this process.",
+    "role_changes": "This broker is changing its role; ask again in a moment.",
     "no_name_server": "No name server is running in this process.",
     "too_busy": "The broker is stopping or too busy; try again.",
     "not_done_in_time": "It was not done within %(seconds)d s; it may still happen.",
