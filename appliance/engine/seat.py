@@ -24,7 +24,7 @@ from .protocol.codes import RequestCode, ResponseCode
 from .protocol.command import RemotingCommand
 from .remoting.connection import Connection
 from .remoting.dispatcher import Dispatcher, Meanwhile, WorkerPool
-from .remoting.event_loop import EventLoop
+from .remoting.event_loop import EventLoop, Timer
 from .remoting.server import RemotingServer
 from .wire_gate import Act
 
@@ -106,6 +106,8 @@ class Seat:
         self._clients: ClientManager | None = None
         #: Those that ended a moment ago, and when.
         self._left: deque[tuple[Broker, float]] = deque()
+        # Owned by remoting-io.
+        self._let_in_at: Timer | None = None
         # Replaced whole.
         #: Main port's and VIP port's.
         self.ports: tuple[Dispatcher, Dispatcher] = self._meanwhile
@@ -201,7 +203,7 @@ class Seat:
                 meanwhile.paused = True
             self._server.serve_by(dict(zip(ports, self._meanwhile, strict=True)))
             self._server.update_reading()
-            self._loop.call_later(HOLD_S, lambda: self._let_in(ports))
+            self._let_in_at = self._loop.call_later(HOLD_S, lambda: self._let_in(ports))
 
         self._on_loop(hold)
         self.ports = self._meanwhile
@@ -209,7 +211,7 @@ class Seat:
             self._close(old)
             self._clients = old.clients
             self.broker = None
-        self._forget_old()
+        self._forget_some(MOST_LEFT)
 
     def _let_in(self, waited_for: tuple[Dispatcher, Dispatcher]) -> None:
         """On remoting-io: it takes long, so who waits is told."""
@@ -252,9 +254,13 @@ class Seat:
                 logger.warning("seat: the pool %s still works for a broker that ends", name)
         self._settle()
 
-    def _forget_old(self) -> None:
-        """Let brokers go that nobody reads from any more."""
-        while self._left and (len(self._left) > MOST_LEFT or self._clock.monotonic() - self._left[0][1] > READERS_S):
+    def forget_old(self) -> None:
+        """Let brokers go that nobody reads from any more; some time after a change."""
+        with self._changing:
+            self._forget_some(MOST_LEFT)
+
+    def _forget_some(self, most: int) -> None:
+        while self._left and (len(self._left) > most or self._clock.monotonic() - self._left[0][1] > READERS_S):
             self._left.popleft()[0].forget()
 
     def _sit(self, broker: Broker, before_sends: Callable[[Broker], None]) -> None:
@@ -272,6 +278,8 @@ class Seat:
                 broker.clients.take_over(clients)
             for meanwhile in self._meanwhile:
                 meanwhile.paused = False
+            if self._let_in_at is not None:
+                self._let_in_at.cancel()
             self.ports = ports
             self._server.serve_by(dict(zip(self._meanwhile, ports, strict=True)))
 

@@ -29,6 +29,7 @@ from ..remoting.server import RemotingServer
 from ..replication.acknowledged import ReplicatedPosition
 from ..replication.master import ReplicationServer
 from ..replication.roles import slaves_needed
+from ..service_thread import ServiceThread
 from ..store.disk import Disk
 from ..store.dispatch import parse_delay_levels
 from ..store.message_store import MessageStore, StoreSettings
@@ -82,7 +83,7 @@ from .processors.transaction import TransactionProcessor
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
 from .replay.service import ReplayService
-from .replication import NoAdmission, SlaveSide, ha_status, master_side, refuse_pulls, slave_wait
+from .replication import NOT_CONFIRMED, NoAdmission, SlaveSide, ha_status, master_side, refuse_pulls, slave_wait
 from .role import HURRY_S, Kind, Role, role_of
 from .sampler import Sampler
 from .sending.admission import SendAdmission
@@ -228,6 +229,8 @@ class Broker:
         self._filter_pool = pools.setdefault("pull-filter", WorkerPool("pull-filter", clock=clock))
         # Replaced whole by _take_options(), on the thread of the pool "admin".
         self._config = options.config
+        #: Of a member: those that bring its log and its tables; its role sets and starts them.
+        self.member_threads: tuple[ServiceThread, ...] = ()
         # Owned by remoting-io.
         self._timers: list[Timer] = []
         # Set once, by any thread.
@@ -281,6 +284,11 @@ class Broker:
         """Raises RefusedRequest while nobody may be told what is stored here."""
         if (refusal := self.pull.refused) is not None:
             raise refusal
+
+    @property
+    def waits_for_confirmation(self) -> bool:
+        """Whether a follower shows nothing yet, and would."""
+        return self.pull.refused is NOT_CONFIRMED
 
     def open_reads(self) -> None:
         """A follower's: its leader has confirmed all that it held when it began."""
@@ -868,6 +876,7 @@ class Broker:
         if self.follower is not None:
             self.follower.stop()
         working = (
+            *self.member_threads,
             self.sampler,
             self.replays,
             self.deliver_delayed,
@@ -876,6 +885,8 @@ class Broker:
         )
         for thread in working:  # all at once, then one after the other
             thread.request_stop()
+        for thread in self.member_threads:
+            thread.stop(2.0)
         self.sampler.stop(2.0)
         self.replays.stop(2.0)
         self.deliver_delayed.stop(2.0)

@@ -129,6 +129,7 @@ class RemotingServer(ServerState):
         self.reading_paused = False
         #: Back-pressure: connections that send messages wait, all others are served.
         self.producers_held = False
+        self._holders: set[str] = set()
         #: Connections that wait -> since when.
         self.held_back: dict[Connection, float] = {}
         #: How many bytes one read takes at most; 0: as many as fit the buffer.
@@ -268,10 +269,15 @@ class RemotingServer(ServerState):
                 except Exception:
                     conn.fail()
 
-    def hold_producers(self, held: bool) -> None:
+    def hold_producers(self, held: bool, by: str = "store") -> None:
         """Back-pressure, while too many bytes wait for their sync (D6): a connection that sends a message waits, with
-        everything it sent behind that message. Consumers, heartbeats and the name server go on."""
-        self.producers_held = held
+        everything it sent behind that message. Consumers, heartbeats and the name server go on. by: who wants that;
+        they go on when nobody does."""
+        if held:
+            self._holders.add(by)
+        else:
+            self._holders.discard(by)
+        held = self.producers_held = bool(self._holders)
         self._bound_reads()
         if not held:
             # Not at once: the caller may be in the middle of a tick's end, or of another peer's frames.

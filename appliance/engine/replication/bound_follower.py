@@ -84,6 +84,8 @@ class BoundFollower(ServiceThread):
         self._stranger = False
         self._confirm = -1
         self._why = "no connection was made yet"
+        #: What the leader last said of its log.
+        self.answer: Answer | None = None
         #: Whether this log was seen to be the leader's.
         self.agrees = False
 
@@ -230,6 +232,7 @@ class BoundFollower(ServiceThread):
 
     def _compare(self, answer: Answer) -> int | None:
         """From where to compare and copy; None when this log cannot follow as it is, which is reported."""
+        self.answer = answer
         store, home = self._store, self._home
         if home.is_empty():
             return store.log.written

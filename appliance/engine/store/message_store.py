@@ -230,6 +230,12 @@ class MessageStore(Appender):
         """(syncs of the log since the start, seconds they took in all)."""
         return self._flush.sync_times
 
+    @property
+    def sync_age(self) -> float:
+        """For how many seconds the log's sync has been under way; 0.0 while there is none. Any thread."""
+        since = self._flush.syncing_since
+        return self._monotonic() - since if since else 0.0
+
     def start(self) -> None:
         """Start the flush threads; the event loop runs by now."""
         self._flush.start()
