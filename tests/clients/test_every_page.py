@@ -176,6 +176,9 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     "login_oidc_back": ("/login/oidc/back/", 404),
     # A link that nobody made.
     "set_password": ("/password/no-such/", 404),
+    # This broker is in no set.
+    "set_switch": ("/replication/switch/", 503),
+    "set_adopt": ("/replication/adopt/", 503),
     "set_time_zone": ("/account/time-zone/", 405),
     "second_factor_off": ("/account/second-factor/off/", 405),
     "session_end": ("/account/sessions/end/", 405),
@@ -270,6 +273,8 @@ OPERATIONS: dict[str, list[str]] = {
     # That of no file is a test of its own.
     "jobs/<job>/files/<name>": [],
     "replication": ["/replication"],
+    # That of a member of a set is a test of its own.
+    "replication/set": [],
     "system": ["/system"],
     "system/checks": ["/system/checks"],
     "system/config": ["/system/config"],

@@ -1,8 +1,8 @@
 """Puts a member of a set together: its files, its brokers, the store for leadership, and the thread that decides.
 
-    made      before the broker is built: the member's files; a cut that was begun is finished
-    begin     when the engine runs, with a fenced broker: from here on the thread `failover` says what it is
-    resign    first of all at a stop: somebody else leads as soon as they know
+made      before the broker is built: the member's files; a cut that was begun is finished
+begin     when the engine runs, with a fenced broker: from here on the thread `failover` says what it is
+resign    first of all at a stop: somebody else leads as soon as they know
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ from .offset_commands import OffsetCommands
 from .options import OptionCommands, Options
 from .overview import OverviewView, Standing
 from .replay_jobs import ReplayCommands
+from .replica_set import ReplicaSet
 from .replication import ReplicationView
 from .report_inputs import ReportInputsView
 from .retention import RetentionPart
@@ -112,6 +113,7 @@ def build(
     system: SystemView,
     process_checks: Checks,
     frames_before: int = 0,
+    replica_set: ReplicaSet | None = None,
 ) -> tuple[BrokerParts, Checks]:
     """The parts, and the checks that include the broker's. frames_before: of other brokers of this process."""
     store, topics, groups = broker.store, broker.topics, broker.groups
@@ -156,7 +158,7 @@ def build(
     messages = MessageViews(topics, store, sampler.index, stories)
     dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
     replication = ReplicationView(
-        store, options, broker.replication, broker.follower, broker.replicated, broker.ha_address
+        store, options, broker.replication, broker.follower, broker.replicated, broker.ha_address, replica_set
     )
     checks = process_checks.including(_checks(broker, options, replication))
     disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)

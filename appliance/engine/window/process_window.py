@@ -21,6 +21,7 @@ from .log_ring import LogRing
 from .options import Options
 from .replica_set import ReplicaSet, SetView
 from .sentences import say
+from .set_judgement import set_checks, set_metrics
 from .snapshots import Change, Check
 from .system import Addresses, SystemView
 from .system_snapshots import Configuration, LogLine, SystemInfo
@@ -80,7 +81,7 @@ class ProcessWindow:
 
         before = self._live_before
         self._parts, self._checks = build(
-            broker, namesrv, pools, self._server, self._options, self._system, self._process_checks, before
+            broker, namesrv, pools, self._server, self._options, self._system, self._process_checks, before, self._set
         )
 
     def broker_gone(self) -> None:
@@ -103,6 +104,11 @@ class ProcessWindow:
     def _changing(self) -> BrokerParts:
         """For what changes something: on a slave it would be undone at the next look at the master, or never done."""
         parts = self._running()
+        if parts.is_slave and self._set is not None:
+            view = self._set.view()
+            address = "" if view.leader == view.uuid else view.leader_addr
+            code = "follower_changes" if address else "follower_changes_nowhere"
+            raise Unavailable(say(code, address=address) if address else say(code))
         if parts.is_slave:
             address = parts.replication.master_address()
             raise Unavailable(say("slave_changes_at", address=address) if address else say("slave_changes"))
@@ -115,6 +121,8 @@ class ProcessWindow:
         numbers[f'hot_path_info{{twin="{CHOICE.name}"}}'] = 1
         if self._parts is not None:
             numbers |= self._parts.metrics()
+        if self._set is not None:
+            numbers |= set_metrics(self._set.view())
         if self._namesrv is not None:
             routes = self._namesrv.routes
             numbers |= {"namesrv_topics": routes.topic_count, "namesrv_brokers": routes.broker_count}
@@ -160,7 +168,8 @@ class ProcessWindow:
 
     def checks(self) -> tuple[Check, ...]:
         """Every health check as a sentence with a level."""
-        return self._checks.all()
+        found = self._checks.all()
+        return found if self._set is None else (*found, *set_checks(self._set.view()))
 
     def health(self) -> dict[str, dict[str, object]]:
         """Check -> {"ok": bool, "detail": text}, for supervisors; details are for the operator only."""

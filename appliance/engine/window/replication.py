@@ -15,7 +15,9 @@ from ..store.message_store import MessageStore
 from . import replication_snapshots as r
 from . import snapshots as s
 from .options import Options
+from .replica_set import ReplicaSet
 from .sentences import Sentence, say
+from .set_judgement import set_checks, set_needs
 
 
 class Limits(NamedTuple):
@@ -38,9 +40,10 @@ class ReplicationView:
         slave: SlaveSide | None,
         replicated: ReplicatedPosition | None,
         ha_address: str,
+        replica_set: ReplicaSet | None = None,
     ) -> None:
         """server: of a master that takes slaves; slave: of a slave. replicated: of a master that waits for slaves.
-        ha_address: where slaves connect, as name servers are told."""
+        ha_address: where slaves connect, as name servers are told. replica_set: of a member of a set that fails over."""
         # Constant after construction.
         self._store = store
         self._options = options
@@ -48,6 +51,7 @@ class ReplicationView:
         self._slave = slave
         self._replicated = replicated
         self._ha_address = ha_address
+        self._set = replica_set
         #: A test has a shorter patience.
         self.limits = Limits()
 
@@ -103,6 +107,7 @@ class ReplicationView:
             bytes_per_s=one.bytes_per_s,
             connected_ms=int(one.connected_s * 1000),
             heard_ms=int(one.heard_s * 1000),
+            member=one.member,
         )
 
     def _waiting(self, slaves: tuple[r.SlaveRow, ...]) -> r.Waiting | None:
@@ -149,7 +154,10 @@ class ReplicationView:
     # --- what of it is well, and what needs somebody
 
     def checks(self) -> list[s.Check]:
-        """Whether a slave follows, and a master's slaves do; nothing where there is neither."""
+        """Whether a slave follows, and a master's slaves do; nothing where there is neither. Those of a set are made
+        where there is one without a broker, too."""
+        if self._set is not None:
+            return []
         refused = self._store.log.refused_by("slaves")
         if refused is not None:
             return [_check("failed", say("slaves_behind", reason=refused))]
@@ -171,6 +179,13 @@ class ReplicationView:
 
     def needs(self) -> Iterator[s.Need]:
         """What the checks do not tell."""
+        if self._set is not None:
+            view = self._set.view()
+            yield from set_needs(view)
+            for one in set_checks(view):
+                if one.level == "failed":
+                    yield s.Need("act", "system", one.name, one.sentence)
+            return
         if self._slave is not None:
             yield from self._need_of_slave()
         server = self._server

@@ -11,7 +11,7 @@ from .sentences import Sentence
 class SlaveRow:
     """A slave that is connected. address: its end of the connection. acknowledged: so far it has the log, None before
     it said anything; sent: so far it was sent. behind_ms: for how long the log has gone beyond what it has. heard_ms:
-    since it last said anything."""
+    since it last said anything. member: its uuid, where it is one of this broker's set; "" for an observer."""
 
     address: str
     acknowledged: int | None
@@ -23,6 +23,7 @@ class SlaveRow:
     bytes_per_s: float
     connected_ms: int
     heard_ms: int
+    member: str
 
 
 @dataclass(frozen=True, slots=True)

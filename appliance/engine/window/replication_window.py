@@ -23,5 +23,9 @@ class ReplicationWindow(ReportWindow):
         return self._parts is not None and self._parts.is_slave
 
     def master_address(self) -> str | None:
-        """Where clients reach the master of this slave; None on a master, and while nobody has told."""
+        """Where clients reach the master of this slave, or the leader of its set; None on a master, and while nobody
+        has told."""
+        if self._set is not None:
+            view = self._set.view()
+            return None if view.leader in ("", view.uuid) else view.leader_addr
         return self._parts.replication.master_address() if self._parts is not None else None

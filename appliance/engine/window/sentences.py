@@ -55,6 +55,28 @@ TEMPLATES: dict[str, str] = {
     "slave_silent": "The slave has not said yet how far it is.",
     "master_not_asked": "The master has not been asked yet how far it is.",
     "lag_before_start": "It is longer than this broker has looked.",
+    "set_store_answers": "The store that decides who leads answers: %(store)s.",
+    "set_store_silent": "The store that decides who leads does not answer: %(store)s. Nobody can be elected meanwhile.",
+    "set_leads": "This broker leads its set in epoch %(epoch)d.",
+    "set_follows": "This broker follows the leader of its set at %(address)s in epoch %(epoch)d.",
+    "set_no_leader": "The set %(set)s has no leader: sends are refused until one is elected.",
+    "set_fenced": "This broker is fenced: it neither leads nor follows.",
+    "set_frozen": (
+        "This broker is frozen: what the store says does not fit what it knows. Find out why, then adopt the set."
+    ),
+    "set_too_few": (
+        "Sends are refused: minInSyncReplicas is %(needed)d, and members that have all messages: %(count)d."
+    ),
+    "set_one_copy": "Acknowledged messages are on this broker only: no other member of the set is in sync.",
+    "set_copies": "Members that have every acknowledged message: %(count)d.",
+    "set_member_lost": "The member at %(address)s does not follow.",
+    "set_member_lost_since": "The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s.",
+    "set_quarantined": (
+        "Messages were cut from this broker's log, and are kept: %(messages)d in %(count)d files. Look which of them "
+        "were promised to somebody."
+    ),
+    "follower_changes": "This broker follows %(address)s, which leads the set: changes are made there.",
+    "follower_changes_nowhere": "This broker does not lead its set, and no leader is known: nothing can be changed now.",
     "slave_changes": "This broker is a slave: what it has comes from its master, and is changed there.",
     "no_set": "This broker is in no set with fail-over: haStore is not set.",
     "slaves_behind": "Sends are refused: %(reason)s.",
