@@ -32,6 +32,7 @@ from tests.support.dead_letters import make_group, put_dead_letters
 from tests.support.direct_consumers import answering_member
 from tests.support.engine import RunningEngine
 from tests.support.halves import set_aside
+from tests.support.made_set import MadeSet, member_of
 from tests.support.members import Member
 
 from .conftest import NAMES, Caller, answer_of, problem_of
@@ -287,8 +288,28 @@ REPORTS = {
     "at": "02:00", "zone": "UTC", "engine": "auto", "master": "local[2]", "driver_mib": 1024, "memory_mib": 2048,
     "timeout_min": 60, "keep_days": 35, "limit_minutes": 5, "limits": "", "step": "apply",
 }  # fmt: skip
+
+
+def _in_a_set(act: Callable[[], Any]) -> Any:
+    """Do it while this broker is a member of one."""
+    with member_of(runtime.window(), MadeSet()):
+        return act()
+
+
 SILENCE = {"pattern": "orders-*", "hours": 2, "reason": "deploy"}
 ACTS = {
+    "POST api/v1/replication/set/switch": Act(
+        lambda client, name: _in_a_set(
+            lambda: client.post(reverse("set_switch"), {"to": "uuid-of-the-other", "step": "apply"})
+        ),
+        lambda caller, name: _in_a_set(lambda: caller.post("/replication/set/switch", {"to": "uuid-of-the-other"})),
+    ),
+    "POST api/v1/replication/set/adoption": Act(
+        lambda client, name: _in_a_set(lambda: client.post(reverse("set_adopt"), {"name": "orders-set"})),
+        lambda caller, name: _in_a_set(
+            lambda: caller.post("/replication/set/adoption", {"uuid": "uuid-of-this-one", "confirm": "orders-set"})
+        ),
+    ),
     "POST api/v1/tokens": Act(
         lambda client, name: client.post(reverse("token_create"), {"name": name, "role": "viewer"}),
         lambda caller, name: caller.post("/tokens", {"name": name}),
@@ -721,6 +742,7 @@ def test_both_halves_leave_the_same_line_in_the_audit_log(person, running, name,
 
 FAILING = {
     "POST api/v1/messages/<path:ref>/deliveries": "consume_directly",
+    "POST api/v1/replication/set/switch": "switch_leader",
     "POST api/v1/topics": "create_topic",
     "PATCH api/v1/topics/<topic>": "edit_topic",
     "POST api/v1/groups": "create_group",
