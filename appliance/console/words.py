@@ -321,13 +321,13 @@ SENTENCES: dict[str, str] = {
     "set_member_lost_since": gettext_noop(
         "The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s."
     ),
-    "set_quarantined": gettext_noop(
-        "Messages were cut from this broker's log, and are kept: %(messages)d in %(count)d files. Look which of "
-        "them were promised to somebody."
-    ),
     "follower_changes": gettext_noop("This broker follows %(address)s, which leads the set: changes are made there."),
+    "set_quarantined": gettext_noop(
+        "Messages that were cut from this broker's log, and are kept: %(messages)d, in files: %(count)d. Look "
+        "which of them were promised to somebody."
+    ),
     "follower_changes_nowhere": gettext_noop(
-        "This broker does not lead its set, and no leader is known: nothing can be changed now."
+        "This broker does not lead its set, and no leader is known: nothing can be changed."
     ),
     "slave_changes": gettext_noop("This broker is a slave: what it has comes from its master, and is changed there."),
     "no_set": gettext_noop("This broker is in no set with fail-over: haStore is not set."),

@@ -43,7 +43,7 @@ class ReplicationView:
         replica_set: ReplicaSet | None = None,
     ) -> None:
         """server: of a master that takes slaves; slave: of a slave. replicated: of a master that waits for slaves.
-        ha_address: where slaves connect, as name servers are told. replica_set: of a member of a set that fails over."""
+        ha_address: where slaves connect, as name servers are told. replica_set: of a member of a set."""
         # Constant after construction.
         self._store = store
         self._options = options

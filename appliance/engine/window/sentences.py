@@ -72,11 +72,11 @@ TEMPLATES: dict[str, str] = {
     "set_member_lost": "The member at %(address)s does not follow.",
     "set_member_lost_since": "The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s.",
     "set_quarantined": (
-        "Messages were cut from this broker's log, and are kept: %(messages)d in %(count)d files. Look which of them "
-        "were promised to somebody."
+        "Messages that were cut from this broker's log, and are kept: %(messages)d, in files: %(count)d. Look which of "
+        "them were promised to somebody."
     ),
     "follower_changes": "This broker follows %(address)s, which leads the set: changes are made there.",
-    "follower_changes_nowhere": "This broker does not lead its set, and no leader is known: nothing can be changed now.",
+    "follower_changes_nowhere": "This broker does not lead its set, and no leader is known: nothing can be changed.",
     "slave_changes": "This broker is a slave: what it has comes from its master, and is changed there.",
     "no_set": "This broker is in no set with fail-over: haStore is not set.",
     "slaves_behind": "Sends are refused: %(reason)s.",
