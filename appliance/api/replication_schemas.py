@@ -185,6 +185,35 @@ class SetOut(Out):
         return [{"name": one[0], "value": one[1]} if isinstance(one, tuple) else one for one in value]
 
 
+class KeptMessageOut(Out):
+    """One message that was cut off. offset: where it lay in the log. keys, unique_key, tags: "" without."""
+
+    offset: int
+    size: int
+    topic: Text
+    queue_id: int
+    queue_offset: int
+    keys: Text
+    unique_key: Text
+    tags: Text
+    store_time_ms: int
+    born_time_ms: int
+
+
+class QuarantinePageOut(Out):
+    """next_offset: send it as `offset` for the next page; null on the last page."""
+
+    name: Text
+    epoch: int
+    from_offset: int
+    to_offset: int
+    records: int
+    reason: Text
+    cut_at_ms: int
+    messages: list[KeptMessageOut]
+    next_offset: int | None
+
+
 class SwitchIn(In):
     """to: uuid or slot of a member in sync; "": whoever is first."""
 

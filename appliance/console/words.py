@@ -329,6 +329,11 @@ SENTENCES: dict[str, str] = {
     "follower_changes_nowhere": gettext_noop(
         "This broker does not lead its set, and no leader is known: nothing can be changed."
     ),
+    "quarantine_unreadable": gettext_noop("The file cannot be read: %(reason)s."),
+    "quarantine_of_the_broker": gettext_noop("%(topic)s is the broker's own: what was stored there is not sent again."),
+    "quarantine_refused": gettext_noop("The leader refuses it: %(reason)s."),
+    "quarantine_nowhere": gettext_noop("No leader is known: there is nobody to send it to."),
+    "leader_silent": gettext_noop("The leader at %(address)s does not take it now: %(reason)s."),
     "slave_changes": gettext_noop("This broker is a slave: what it has comes from its master, and is changed there."),
     "no_set": gettext_noop("This broker is in no set with fail-over: haStore is not set."),
     "slaves_behind": gettext_noop("Sends are refused: %(reason)s."),

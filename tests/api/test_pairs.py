@@ -32,7 +32,7 @@ from tests.support.dead_letters import make_group, put_dead_letters
 from tests.support.direct_consumers import answering_member
 from tests.support.engine import RunningEngine
 from tests.support.halves import set_aside
-from tests.support.made_set import MadeSet, member_of
+from tests.support.made_set import MadeSet, cut_tail, member_of
 from tests.support.members import Member
 
 from .conftest import NAMES, Caller, answer_of, problem_of
@@ -64,6 +64,8 @@ PAGE_OF = {
     "GET api/v1/jobs/<job>/files/<name>": "job_file",
     "GET api/v1/replication": "replication",
     "GET api/v1/replication/set": "replication",
+    "GET api/v1/replication/quarantine/<name>": "quarantine",
+    "POST api/v1/replication/quarantine/<name>/sends": "quarantine_send",
     "POST api/v1/replication/set/switch": "set_switch",
     "POST api/v1/replication/set/adoption": "set_adopt",
     "GET api/v1/system": "system",
@@ -290,6 +292,11 @@ REPORTS = {
 }  # fmt: skip
 
 
+def _cut_tail() -> str:
+    """The name of a file with messages that were cut from the log."""
+    return cut_tail(RunningEngine.of(runtime.running().engine))
+
+
 def _in_a_set(act: Callable[[], Any]) -> Any:
     """Do it while this broker is a member of one."""
     with member_of(runtime.window(), MadeSet()):
@@ -298,6 +305,10 @@ def _in_a_set(act: Callable[[], Any]) -> Any:
 
 SILENCE = {"pattern": "orders-*", "hours": 2, "reason": "deploy"}
 ACTS = {
+    "POST api/v1/replication/quarantine/<name>/sends": Act(
+        lambda client, name: client.post(reverse("quarantine_send", args=[_cut_tail()])),
+        lambda caller, name: caller.post(f"/replication/quarantine/{_cut_tail()}/sends", None),
+    ),
     "POST api/v1/replication/set/switch": Act(
         lambda client, name: _in_a_set(
             lambda: client.post(reverse("set_switch"), {"to": "uuid-of-the-other", "step": "apply"})

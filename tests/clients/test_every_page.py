@@ -179,6 +179,8 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     # This broker is in no set.
     "set_switch": ("/replication/switch/", 503),
     "set_adopt": ("/replication/adopt/", 503),
+    "quarantine": ("/replication/quarantine/no-such/", 404),
+    "quarantine_send": ("/replication/quarantine/no-such/send/", 405),
     "set_time_zone": ("/account/time-zone/", 405),
     "second_factor_off": ("/account/second-factor/off/", 405),
     "session_end": ("/account/sessions/end/", 405),
@@ -275,6 +277,8 @@ OPERATIONS: dict[str, list[str]] = {
     "replication": ["/replication"],
     # That of a member of a set is a test of its own.
     "replication/set": [],
+    # Nothing was ever cut here.
+    "replication/quarantine/<name>": [],
     "system": ["/system"],
     "system/checks": ["/system/checks"],
     "system/config": ["/system/config"],

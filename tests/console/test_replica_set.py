@@ -7,11 +7,15 @@ from dataclasses import replace
 import pytest
 
 from appliance import runtime
+from appliance.console import jobs
+from appliance.console.jobs import runner
 from appliance.console.models import AuditEntry
 from appliance.engine.errors import Unavailable
 from appliance.engine.window.sentences import say
 from tests.console.conftest import age_login
-from tests.support.made_set import HERE, OTHER, MadeSet, cut_file, following, leading, member, member_of
+from tests.support.directories import shared_directory
+from tests.support.engine import RunningEngine
+from tests.support.made_set import HERE, OTHER, MadeSet, cut_file, cut_tail, following, leading, member, member_of
 
 pytestmark = pytest.mark.django_db
 
@@ -194,5 +198,100 @@ def test_a_member_that_does_not_lead_sends_changes_to_the_leader(broker, made):
         with pytest.raises(Unavailable, match="no leader is known"):
             broker.create_topic("New")
         assert broker.master_address() is None
+    finally:
+        object.__setattr__(broker._parts, "is_slave", False)
+
+
+# --- what was cut off
+
+
+@pytest.fixture
+def running(broker):
+    found = RunningEngine.of(runtime.running().engine)
+    yield found
+    found.hang_up()
+
+
+UNIQUE = "UNIQ_KEY\x01{id}\x02KEYS\x01order-{n}\x02TAGS\x01a\x02WAIT\x01true\x02"
+
+
+def test_what_was_cut_off_can_be_read_page_by_page_without_bodies(client_as, running, broker):
+    name = cut_tail(running, "CutPages", 3)
+    viewer = client_as("viewer")
+    page = text_of(viewer, f"/replication/quarantine/{name}/")
+    assert page.count("CutPages") == 3
+    assert "cut " not in page.replace("cut from", "")
+    assert "another leads epoch 7" in page
+    assert "Send 3 messages again" not in page
+    assert "Send 3 messages again" in text_of(client_as("operator"), f"/replication/quarantine/{name}/")
+    first = viewer.get(f"/api/v1/replication/quarantine/{name}?limit=2").json()
+    assert (len(first["messages"]), first["records"]) == (2, 3)
+    rest = viewer.get(f"/api/v1/replication/quarantine/{name}?limit=2&offset={first['next_offset']}").json()
+    assert (len(rest["messages"]), rest["next_offset"]) == (1, None)
+    for wrong in ("no-such", "..%2F..%2Fstore", "diverged-1-2-3.log"):
+        assert viewer.get(f"/replication/quarantine/{wrong}/").status_code == 404, wrong
+
+
+@pytest.fixture(scope="module")
+def _other(request):
+    found = RunningEngine(shared_directory(request, "leader"))
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def leader(_other, made):
+    """Another broker, which leads the set by now."""
+    made.seen = following(leader_addr=_other.engine.broker_address)
+    return _other
+
+
+def test_what_the_leader_lacks_is_sent_again_and_what_it_has_is_not(running, broker, leader):
+    name = cut_tail(running, "CutThere", 1, properties=UNIQUE.format(id="0A" * 16, n=1), queue=2)
+    assert [one.outcome for one in broker.send_quarantined(name, by="ada")[0]] == ["sent"]
+    found = leader.window
+    [row] = found.messages("CutThere", limit=5).rows
+    assert (row.unique_id, row.keys, row.tags, row.queue_id) == ("0A" * 16, ("order-1",), "a", 2)
+    assert found.message_bytes(row.offset_id) == broker.message_bytes(f"CutThere/2/{row.queue_offset}")
+    [one], rest = broker.send_quarantined(name, by="ada")
+    assert (one.outcome, one.unique_id, rest) == ("there", "0A" * 16, None)
+    assert found.messages("CutThere", limit=5).total == 1
+
+
+def test_a_job_sends_all_of_a_file_and_counts_what_became_of_them(client_as, running, broker, leader):
+    name = cut_tail(running, "CutJob", 120)
+    answer = client_as("operator").post(f"/replication/quarantine/{name}/send/")
+    assert answer.status_code == 302
+    [line] = AuditEntry.objects.all()
+    assert line.target == name
+    assert runner.run_waiting() == 1
+    job = jobs.board().get(answer.headers["Location"].split("/")[2])
+    assert (job.state, job.counts) == ("done", {"sent": 120, "there": 0, "left_out": 0, "failed": 0})
+    assert leader.window.messages("CutJob", limit=500).total == 120
+    assert job.id in text_of(client_as("operator"), f"/replication/quarantine/{name}/")
+
+
+def test_halves_are_not_sent_again_and_delayed_ones_wait_again(running, broker, leader):
+    name = cut_tail(running, "CutDelayed", 1, properties="DELAY\x015\x02UNIQ_KEY\x01" + "0B" * 16 + "\x02")
+    [one], _ = broker.send_quarantined(name)
+    assert one.topic == "SCHEDULE_TOPIC_XXXX"
+    assert one.outcome == "sent"
+    [row] = leader.window.waiting().rows
+    assert (row.level, row.topic) == (5, "CutDelayed")
+    half = cut_tail(running, "CutHalf", 1, properties="TRAN_MSG\x01true\x02PGROUP\x01PG\x02", f=4)
+    [one], _ = broker.send_quarantined(half)
+    assert (one.outcome, one.why.code) == ("left_out", "quarantine_of_the_broker")
+
+
+def test_nothing_is_sent_while_nobody_leads(running, broker, made):
+    name = cut_tail(running, "CutAlone", 1)
+    made.seen = following(leader="", leader_addr="")
+    object.__setattr__(broker._parts, "is_slave", True)
+    try:
+        with pytest.raises(Unavailable, match="No leader is known"):
+            broker.send_quarantined(name)
+        made.seen = following(leader_addr="127.0.0.1:1")
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+            broker.send_quarantined(name)
     finally:
         object.__setattr__(broker._parts, "is_slave", False)

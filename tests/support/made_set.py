@@ -9,11 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from appliance.engine.errors import Conflict, InvalidInput
+from appliance.engine.failover.quarantine import keep
+from appliance.engine.store.log.raw_log import RawLog
 from appliance.engine.window import EngineAdmin
 from appliance.engine.window.changes import preview
 from appliance.engine.window.replica_set import ElectionView, MemberView, QuarantineFile, SetView
 from appliance.engine.window.sentences import say
 from appliance.engine.window.snapshots import Change
+from tests.support.engine import RunningEngine
+from tests.support.waiting import wait_for
 
 HERE, OTHER, THIRD = "uuid-of-this-one", "uuid-of-the-other", "uuid-of-the-third"
 
@@ -96,6 +100,20 @@ class MadeSet:
             return change
         self.asked.append((act, about, by))
         return replace(change, applied=True)
+
+
+def cut_tail(running: RunningEngine, topic: str = "CutTail", count: int = 2, **sent: Any) -> str:
+    """Send some messages, and keep a copy of their bytes as if they had been cut off; the file's name."""
+    store = running.engine.broker.store
+    wait_for(lambda: store.published == store.log.written, "what was sent before to be published")
+    begin = store.log.written
+    running.put(topic, *(f"cut {begin} {number}".encode() for number in range(count)), **sent)
+    wait_for(lambda: store.published == store.log.written, "these to be published")
+    facts = {"own_epochs": [[6, 0]], "leaders_epochs": [[7, 0]], "leader": THIRD, "reason": "another leads epoch 7"}
+    return keep(
+        RawLog(store.log, store.disk), store.disk, store.paths.quarantine, 6, begin, store.log.written,
+        store.log.segment_bytes, facts | {"cut_ms": int(time.time() * 1000)},
+    ).name  # fmt: skip
 
 
 @contextmanager

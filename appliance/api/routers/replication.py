@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Router
+from ninja import Path, Query, Router
 
 from ... import runtime
+from ...console.jobs import quarantine_send as sending
 from ...engine.errors import Unavailable
 from .. import auth
 from ..changes import DryRun, by, make_change
-from ..replication_schemas import AdoptIn, ReplicationOut, SetOut, SwitchIn
+from ..job_answers import IdempotencyKey, accepted
+from ..job_schemas import JobOut
+from ..replication_schemas import AdoptIn, QuarantinePageOut, ReplicationOut, SetOut, SwitchIn
 from ..schemas import ChangeOut
 
 router = Router(tags=["replication"])
@@ -26,6 +29,7 @@ def replication(request: HttpRequest) -> Any:
 @router.get("/replication/set", response=SetOut)
 def replication_set(request: HttpRequest) -> Any:
     """The set with fail-over that this broker is a member of, as it sees it. 503 without one."""
+    auth.require_all_names(request)
     view = runtime.window().replica_set()
     if view is None:
         raise Unavailable("This broker is in no set with fail-over: haStore is not set.")
@@ -53,3 +57,25 @@ def adopt_set(request: HttpRequest, response: HttpResponse, body: AdoptIn, dry_r
         request, response, "set.adopt", body.confirm,
         lambda: runtime.window().adopt_set(body.uuid, body.confirm, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
+
+
+Name = Path(..., max_length=128, description="Of a file in `quarantine` of GET /replication/set.")
+
+
+@router.get("/replication/quarantine/{name}", response=QuarantinePageOut)
+def quarantine(
+    request: HttpRequest,
+    name: str = Name,
+    offset: int | None = Query(None, ge=0, description="Where the page begins: `next_offset` of the one before."),
+    limit: int = Query(50, ge=1, le=500),
+) -> Any:
+    """Messages that were cut from this broker's log, in its order, without bodies."""
+    auth.require_all_names(request)
+    return runtime.window().quarantined(name, offset=offset, limit=limit)
+
+
+@router.post("/replication/quarantine/{name}/sends", response={202: JobOut})
+def send_quarantined(request: HttpRequest, idempotency_key: IdempotencyKey, name: str = Name) -> HttpResponse:
+    """Send all of a file again, to whoever leads now, as a job; what the leader has already is left out."""
+    auth.require_all_names(request)
+    return accepted(request, idempotency_key, lambda: sending.start(request, name))

@@ -9,15 +9,17 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ... import runtime
 from ...engine.errors import Blocked, Conflict, InvalidInput, NotFound, Unavailable
 from ...engine.host_port import bracketed, host_of
+from .. import jobs
 from ..audit import audit
+from ..jobs import quarantine_send as sending
 from ..recent_login import recent_login_required
 from .changes import before_and_after, failure_audited, is_final
-from .window import asks_the_engine, refusal_text
+from .window import PAGE_SIZE, asks_the_engine, refusal_text
 
 if TYPE_CHECKING:
     from ...engine.window.replica_set import SetView
@@ -95,6 +97,28 @@ def set_adopt(request: HttpRequest) -> HttpResponse:
     audit(request, "set.adopt", view.set, before, after | {"warnings": [str(one) for one in done.warnings]})
     messages.success(request, _("This broker leads the set now."))
     return redirect("replication")
+
+
+@require_safe
+@asks_the_engine
+def quarantine(request: HttpRequest, name: str) -> HttpResponse:
+    """What one file holds that was cut from this log: a page of messages, without bodies."""
+    text = request.GET.get("offset", "")
+    offset = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    page = runtime.window().quarantined(name, offset=offset, limit=PAGE_SIZE)
+    running = [job for job in jobs.seen(request.user, sending.NAME) if job.target == name][:5]
+    return render(request, "replication/quarantine.html", {"page": page, "name": name, "sent": running})
+
+
+@require_POST
+@asks_the_engine
+def quarantine_send(request: HttpRequest, name: str) -> HttpResponse:
+    """Send all of a file again, as a job."""
+    try:
+        return redirect("job", sending.start(request, name).id)
+    except Conflict as error:
+        messages.warning(request, refusal_text(error))
+        return redirect("quarantine", name)
 
 
 def _set_here() -> SetView:

@@ -41,6 +41,7 @@ from .needs import Needs
 from .offset_commands import OffsetCommands
 from .options import OptionCommands, Options
 from .overview import OverviewView, Standing
+from .quarantine import Quarantine
 from .replay_jobs import ReplayCommands
 from .replica_set import ReplicaSet
 from .replication import ReplicationView
@@ -68,6 +69,7 @@ class BrokerParts:
 
     is_slave: bool
     replication: ReplicationView
+    quarantine: Quarantine
     sampler: Sampler
     charts: Charts
     measurements: Measurements
@@ -191,6 +193,7 @@ def build(
     parts = BrokerParts(
         is_slave=not broker.role.appends,
         replication=replication,
+        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.deliver_delayed.clock),
         sampler=sampler,
         charts=Charts(sampler, topics),
         measurements=Measurements(

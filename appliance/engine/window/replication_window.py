@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from ..errors import Unavailable
 from .report_window import ReportWindow
+from .sentences import say
 
 if TYPE_CHECKING:
+    from .quarantine import QuarantinePage, SentAgain
     from .replication_snapshots import Replication
+
+logger = logging.getLogger(__name__)
 
 
 class ReplicationWindow(ReportWindow):
@@ -16,6 +22,31 @@ class ReplicationWindow(ReportWindow):
     def replication(self) -> Replication:
         """Who follows this broker, or whom it follows, as it is now."""
         return self._running().replication.snapshot()
+
+    def quarantined(self, name: str, *, offset: int | None = None, limit: int = 50) -> QuarantinePage:
+        """Messages that were cut from this broker's log and are kept in a file, of which `replica_set().quarantine` has
+        the names. No bodies.
+
+        offset: of the log, where the page begins; None: at the first. limit: 1 to 500. NotFound (file), InvalidInput,
+        Unavailable (it cannot be read).
+        """
+        return self._running().quarantine.page(name, offset, limit)
+
+    def send_quarantined(
+        self, name: str, *, offset: int | None = None, limit: int = 50, by: str = ""
+    ) -> tuple[list[SentAgain], int | None]:
+        """Send some of them again, to whoever leads now: (what became of each, where the next ones begin; None behind
+        the last). What the leader has already, by its unique id, is left where it is: asking again sends nothing twice.
+
+        Errors as `quarantined`; Unavailable also when nobody leads, or the leader takes nothing now.
+        """
+        parts = self._running()
+        address = self.master_address() or (None if parts.is_slave else self.addresses().broker)
+        if address is None:
+            raise Unavailable(say("quarantine_nowhere"))
+        if offset is None:
+            logger.info("admin: quarantined messages sent again file=%s to=%s by=%s", name, address, by)
+        return parts.quarantine.send(name, offset, limit, address)
 
     @property
     def is_slave(self) -> bool:

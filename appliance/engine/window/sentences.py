@@ -75,6 +75,11 @@ TEMPLATES: dict[str, str] = {
         "Messages that were cut from this broker's log, and are kept: %(messages)d, in files: %(count)d. Look which of "
         "them were promised to somebody."
     ),
+    "quarantine_unreadable": "The file cannot be read: %(reason)s.",
+    "quarantine_of_the_broker": "%(topic)s is the broker's own: what was stored there is not sent again.",
+    "quarantine_refused": "The leader refuses it: %(reason)s.",
+    "quarantine_nowhere": "No leader is known: there is nobody to send it to.",
+    "leader_silent": "The leader at %(address)s does not take it now: %(reason)s.",
     "follower_changes": "This broker follows %(address)s, which leads the set: changes are made there.",
     "follower_changes_nowhere": "This broker does not lead its set, and no leader is known: nothing can be changed.",
     "slave_changes": "This broker is a slave: what it has comes from its master, and is changed there.",
