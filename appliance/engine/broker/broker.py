@@ -827,6 +827,13 @@ class Broker:
         self.send_answers.take_trace(trace_on)
         self.send.take_options()
 
+    def _who_changes(self) -> str:
+        """Whom to ask for what this broker does not change."""
+        if self.follower is None:
+            return self.role.no_sends
+        address = self.follower.master_address()
+        return f"ask its master, {address}" if address else "no name server has told where its master is"
+
     def wire_acts(self) -> dict[int, Act]:
         """How each administrative request looks in the audit log."""
         return broker_acts(self.topics, self.groups, self.offsets, lambda: broker_properties(self._config))
@@ -835,8 +842,8 @@ class Broker:
         """Fill the main port's table; returns the VIP port's, which serves no pulls."""
         for processor in self._processors:
             processor.register(dispatcher)
-        if self.follower is not None:
-            refuse_changes(dispatcher, self.follower.master_address)
+        if not self.role.appends:
+            refuse_changes(dispatcher, self._who_changes)
         return dispatcher.without(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
     def start(self) -> None:

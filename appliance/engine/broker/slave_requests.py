@@ -28,13 +28,11 @@ REFUSED = (
 )
 
 
-def refuse_changes(dispatcher: Dispatcher, master: Callable[[], str]) -> None:
-    """Put these in the place of their handlers. master: its address, "" while nobody has told it."""
+def refuse_changes(dispatcher: Dispatcher, where: Callable[[], str]) -> None:
+    """Put these in the place of their handlers. where: what to do instead, in words."""
 
     def remark() -> str:
-        address = master()
-        where = f"ask the master, {address}" if address else "ask the master; no name server has told where it is"
-        return f"this broker is a slave: what it has comes from its master, and is changed there; {where}"
+        return f"what this broker has comes from another one, and is changed there: {where()}"
 
     def refuse(request: RemotingCommand, conn: Connection) -> NoReturn:
         raise RefusedRequest(ResponseCode.NO_PERMISSION, remark())

@@ -104,15 +104,14 @@ class ProcessWindow:
     def _changing(self) -> BrokerParts:
         """For what changes something: on a slave it would be undone at the next look at the master, or never done."""
         parts = self._running()
-        if parts.is_slave and self._set is not None:
+        if not parts.is_slave:
+            return parts
+        if self._set is not None:
             view = self._set.view()
-            address = "" if view.leader == view.uuid else view.leader_addr
-            code = "follower_changes" if address else "follower_changes_nowhere"
-            raise Unavailable(say(code, address=address) if address else say(code))
-        if parts.is_slave:
-            address = parts.replication.master_address()
-            raise Unavailable(say("slave_changes_at", address=address) if address else say("slave_changes"))
-        return parts
+            leader = "" if view.leader == view.uuid else view.leader_addr
+            raise Unavailable(say("follower_changes", address=leader) if leader else say("follower_changes_nowhere"))
+        address = parts.replication.master_address()
+        raise Unavailable(say("slave_changes_at", address=address) if address else say("slave_changes"))
 
     def metrics(self) -> dict[str, float]:
         """Plain numbers by name; names, with labels, are what /metrics shows behind `rocketbox_`. Totals count from the

@@ -182,9 +182,9 @@ class ReplicationView:
         if self._set is not None:
             view = self._set.view()
             yield from set_needs(view)
-            for one in set_checks(view):
-                if one.level == "failed":
-                    yield s.Need("act", "system", one.name, one.sentence)
+            for check in set_checks(view):
+                if check.level == "failed":
+                    yield s.Need("act", "system", check.name, check.sentence)
             return
         if self._slave is not None:
             yield from self._need_of_slave()
