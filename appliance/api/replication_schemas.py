@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import Field, field_validator
-
-from .schemas import In, Out, SentenceOut, Text
+from .schemas import Out, SentenceOut, Text
 
 
 class SlaveOut(Out):
@@ -98,93 +96,6 @@ class ReplicationOut(Out):
     master: FollowedMasterOut | None
 
 
-class MemberOut(Out):
-    """One member of the set. slot: its brokerId while it does not lead; 0: none yet. in_sync: it holds all that was
-    acknowledged, and may be elected. connected, lag_bytes, lag_ms: null where only the leader knows. heard_at_ms: when
-    it announced itself last, by its own clock. last_epoch: the newest in its list, 0 for none."""
-
-    uuid: str
-    slot: int
-    addr: str
-    ha_addr: str
-    version: Text
-    role: Literal["leader", "follower", "fenced", "frozen", "unknown"]
-    in_sync: bool
-    is_leader: bool
-    is_here: bool
-    connected: bool | None
-    log_end: int | None
-    lag_bytes: int | None
-    lag_ms: int | None
-    last_epoch: int
-    heard_at_ms: int | None
-
-
-class ElectionOut(Out):
-    """start: where its epoch begins in the log. lost_bound: bytes that a forced one may have lost, null when nothing
-    was."""
-
-    epoch: int
-    uuid: str
-    start: int
-    at_ms: int
-    why: Text
-    lost_bound: int | None
-
-
-class QuarantineFileOut(Out):
-    """Bytes that this member cut from its log. records, topics: what they hold; null when that is not known."""
-
-    name: Text
-    bytes: int
-    epoch: int
-    from_offset: int
-    to_offset: int
-    at_ms: int
-    records: int | None
-    topics: list[Text]
-    reason: Text
-
-
-class SettingPairOut(Out):
-    """One setting of sets, by its RocketMQ-like name."""
-
-    name: str
-    value: Text
-
-
-class SetOut(Out):
-    """The set, seen from this member. leader: uuid, "" while there is none. role: this member's; role_why: why it
-    neither leads nor follows. floor: an offset known to be acknowledged. confirm: published up to here. min_in_sync:
-    sends are refused while fewer are in sync. synchronous: an acknowledgement waits for all in sync. elections: the
-    newest first."""
-
-    set: str
-    store: str
-    store_ok: bool
-    store_why: SentenceOut | None
-    epoch: int
-    leader: str
-    leader_addr: str
-    role: Literal["leader", "follower", "fenced", "frozen"]
-    role_why: SentenceOut | None
-    uuid: str
-    slot: int
-    synchronous: bool
-    min_in_sync: int
-    floor: int
-    confirm: int | None
-    members: list[MemberOut]
-    elections: list[ElectionOut]
-    quarantine: list[QuarantineFileOut]
-    settings: list[SettingPairOut]
-
-    @field_validator("settings", mode="before")
-    @classmethod
-    def _as_pairs(cls, value: Any) -> Any:
-        return [{"name": one[0], "value": one[1]} if isinstance(one, tuple) else one for one in value]
-
-
 class KeptMessageOut(Out):
     """One message that was cut off. offset: where it lay in the log. keys, unique_key, tags: "" without."""
 
@@ -212,16 +123,3 @@ class QuarantinePageOut(Out):
     cut_at_ms: int
     messages: list[KeptMessageOut]
     next_offset: int | None
-
-
-class SwitchIn(In):
-    """to: uuid or slot of a member in sync; "": whoever is first."""
-
-    to: Annotated[str, Field(max_length=64)] = ""
-
-
-class AdoptIn(In):
-    """uuid: this member's. confirm: the set's name."""
-
-    uuid: Annotated[str, Field(min_length=1, max_length=64)]
-    confirm: Annotated[str, Field(min_length=1, max_length=255)]

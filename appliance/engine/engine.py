@@ -34,6 +34,7 @@ from .wire_gate import Act, WireGate
 if TYPE_CHECKING:
     from .broker.broker import Broker
     from .broker.role import Role
+    from .failover.membership import Membership
     from .namesrv.namesrv import NameServer
     from .seat import Seat
 
@@ -76,6 +77,7 @@ class Engine:
         self.wire_audit = WireAudit(config.data_dir / "rocketbox", self._clock, stem=stem)
         self._gates = gates
         self._role = role
+        self._membership: Membership | None = None
         #: The socket of the HA port of a member, whatever its role.
         self.ha_socket: socket.socket | None = None
         #: As name servers are told.
@@ -139,7 +141,18 @@ class Engine:
             if self.broker.role.is_told and own in registration.status and not registration.wait_registered(own, 5.0):
                 logger.warning("engine: the own name server did not take the registration yet")
         self.window.start(self.broker, self.namesrv, self._pools)
+        if self._membership is not None:
+            self._begin_membership(self._membership)
         logger.info("engine: running broker=%s namesrv=%s", self.broker_address, self.namesrv_address)
+
+    def _begin_membership(self, membership: Membership) -> None:
+        assert self.ha_socket is not None
+        assert self.broker_address is not None
+        assert self.ha_address is not None
+        from .window.own_replica_set import OwnReplicaSet
+
+        self.window.take_set(OwnReplicaSet(membership, self.options, self.broker_address, self.ha_address))
+        membership.begin(self.seat, self.loop, self.server, self.ha_socket, self.broker_address, self.ha_address)
 
     def _build(self, sockets: list[socket.socket]) -> None:
         config = self.config
@@ -155,6 +168,8 @@ class Engine:
             self.broker_address = join_host_port(advertised, port)
             self._check_disk()
             tighten_at_start(config.data_dir / "rocketbox")
+            if config.store.ha_store:
+                self._join_set()
             ha_port, ha_socket = self._listen_for_slaves(port, sockets)
             self._build_broker(main, vip, join_host_port(advertised, ha_port), ha_socket)
         else:
@@ -168,6 +183,14 @@ class Engine:
             self.server.listen(namesrv_socket, dispatcher)
             if self.broker is not None:
                 self._tell_directly(self.broker)
+
+    def _join_set(self) -> None:
+        """This broker is a member of a set: it comes up fenced, and begins to be something when the engine runs."""
+        from .failover.membership import Membership
+
+        self._membership = Membership(self.options, self._clock)
+        self._role = self._membership.first_role
+        self.resign = self._membership.resign
 
     def _tell_directly(self, broker: Broker) -> None:
         if self.namesrv is not None:

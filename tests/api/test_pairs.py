@@ -67,7 +67,7 @@ PAGE_OF = {
     "GET api/v1/replication/quarantine/<name>": "quarantine",
     "POST api/v1/replication/quarantine/<name>/sends": "quarantine_send",
     "POST api/v1/replication/set/switch": "set_switch",
-    "POST api/v1/replication/set/adoption": "set_adopt",
+    "POST api/v1/replication/set/adopt": "set_adopt",
     "GET api/v1/system": "system",
     "GET api/v1/system/retention": "system",
     "POST api/v1/system/retention/clean": "system_clean",
@@ -315,10 +315,10 @@ ACTS = {
         ),
         lambda caller, name: _in_a_set(lambda: caller.post("/replication/set/switch", {"to": "uuid-of-the-other"})),
     ),
-    "POST api/v1/replication/set/adoption": Act(
+    "POST api/v1/replication/set/adopt": Act(
         lambda client, name: _in_a_set(lambda: client.post(reverse("set_adopt"), {"name": "orders-set"})),
         lambda caller, name: _in_a_set(
-            lambda: caller.post("/replication/set/adoption", {"uuid": "uuid-of-this-one", "confirm": "orders-set"})
+            lambda: caller.post("/replication/set/adopt", {"uuid": "uuid-of-this-one", "confirm": "orders-set"})
         ),
     ),
     "POST api/v1/tokens": Act(

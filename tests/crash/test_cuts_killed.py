@@ -5,10 +5,7 @@ import os
 
 import pytest
 
-from appliance.engine.failover import truncation
-from appliance.engine.store import tail_cut
 from tests.crash.cut_life import Cuts
-from tests.crash.life import Violation
 
 TIMES = 15 if os.environ.get("ROCKETBOX_TORTURE") else 1
 STEPS = 25

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -43,6 +44,7 @@ class Machine:
         self.ready: dict[str, Any] = {}
         self._ready_file = self.data_dir.with_name(f"{self.data_dir.name}.ready")
         self._arguments = arguments
+        self._environment = dict(layout.environment)
         self._process: subprocess.Popen[bytes] | None = None
 
     def launch(self) -> None:
@@ -63,7 +65,7 @@ class Machine:
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
-                env=clean | ROOMY | SMALL,
+                env=clean | ROOMY | SMALL | self._environment,
                 preexec_fn=_die_with_parent,
             )
 
@@ -84,14 +86,22 @@ class Machine:
         return self._process is not None and self._process.poll() is None
 
     def signal(self, number: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
+        """To the process that has the broker: with a console it is another one than the first."""
+        os.kill(int(self.ready["pid"]), number)
 
     def kill(self) -> None:
-        if self._process is not None:
+        """All processes, at once."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGSTOP)  # it would start another one instead
+            if self.ready.get("pid") not in (None, self._process.pid):
+                with suppress(ProcessLookupError):
+                    self.signal(signal.SIGKILL)
             self._process.kill()
-            self._process.wait()
-            self._process = None
+        self._process.wait()
+        self._process = None
+        self.ready = {}
 
     def stop(self) -> None:
         """SIGTERM; ServerError unless it exits 0 in time."""
@@ -104,6 +114,7 @@ class Machine:
             self.kill()
             raise ServerError(f"{self.file.name} did not end in time:\n{self.said()}") from None
         self._process = None
+        self.ready = {}
         if status != 0 and self.file.suffix != ".yml":
             raise ServerError(f"{self.file.name} exited {status}:\n{self.said()}")
 
@@ -118,6 +129,8 @@ class Layout:
         self.name = name
         self.directory = directory
         self.machines: list[Machine] = []
+        #: More settings, of machines that are started from now on.
+        self.environment: dict[str, str] = {}
         #: Tests run side by side, and every layout has the same ports.
         self._net = f"127.{1 + os.getpid() % 250}.{1 + time.monotonic_ns() // 1_000_000 % 250}."
 
@@ -161,7 +174,7 @@ class Layout:
             machine.kill()
         if kind is not None:
             for machine in self.machines:
-                if machine.log_path.exists():
+                if machine.file.suffix != ".yml" and machine.log_path.exists():
                     print(f"--- {machine.log_path.name}\n{machine.said()}")
 
 

@@ -16,6 +16,8 @@ import uuid
 from appliance.engine.failover.leader_store import Revision, StoreReplaced, StoreUnavailable, SwapConflict
 
 NO_KEY = Revision("0")
+#: As ZooKeeper's; etcd takes half as much again.
+MAX_VALUE_BYTES = 1024 * 1024
 
 
 class MemoryCluster:
@@ -34,18 +36,20 @@ class MemoryCluster:
             self.revision = 1
             self.keys: dict[str, tuple[bytes, Revision]] = {}
 
-    def get(self, key: str) -> tuple[bytes | None, Revision]:
+    def found(self, key: str) -> tuple[bytes | None, Revision]:
         return self.keys.get(key, (None, NO_KEY))
 
     def write(self, key: str, value: bytes) -> Revision:
         """With `changed` held."""
+        if len(value) > MAX_VALUE_BYTES:
+            raise StoreUnavailable("the value is too large")
         self.revision += 1
         revision = Revision(str(self.revision))
         self.keys[key] = (value, revision)
         self.changed.notify_all()
         return revision
 
-    def delete(self, key: str) -> None:
+    def remove(self, key: str) -> None:
         with self.changed:
             self.revision += 1
             self.keys.pop(key, None)
@@ -64,13 +68,13 @@ class MemoryStore:
     def read(self, key: str) -> tuple[bytes | None, Revision]:
         self._reach()
         with self._cluster.changed:
-            return self._cluster.get(key)
+            return self._cluster.found(key)
 
     def swap(self, key: str, value: bytes, expected: Revision | None) -> Revision:
         self._reach()
         cluster = self._cluster
         with cluster.changed:
-            found, revision = cluster.get(key)
+            found, revision = cluster.found(key)
             if revision != (expected or NO_KEY):
                 raise SwapConflict(found, revision)
             revision = cluster.write(key, value)
@@ -83,7 +87,7 @@ class MemoryStore:
         cluster = self._cluster
         with cluster.changed:
             cluster.changed.wait_for(
-                lambda: self._closed or (not cluster.down and cluster.get(key)[1] != seen), timeout_s
+                lambda: self._closed or (not cluster.down and cluster.found(key)[1] != seen), timeout_s
             )
 
     def put(self, key: str, value: bytes) -> None:

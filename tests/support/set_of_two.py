@@ -21,8 +21,10 @@ SET = "broker-a"
 class SetOfTwo:
     """Three machines: brokers on 1 and 2, etcd and a name server on each."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **environment: str) -> None:
+        """environment: settings beside the files', as ROCKETBOX_... variables."""
         self.layout = Layout("set-of-two", directory)
+        self.layout.environment = environment
         self.brokers: dict[int, Machine] = {}
         #: Bodies that were answered 0, in the order in which they were sent.
         self.acknowledged: list[bytes] = []

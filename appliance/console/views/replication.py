@@ -94,7 +94,7 @@ def set_adopt(request: HttpRequest) -> HttpResponse:
         messages.warning(request, refusal_text(error))
         return redirect("replication")
     before, after = before_and_after(done)
-    audit(request, "set.adopt", view.set, before, after | {"warnings": [str(one) for one in done.warnings]})
+    audit(request, "set.adopt", done.name, before, after | {"warnings": [str(one) for one in done.warnings]})
     messages.success(request, _("This broker leads the set now."))
     return redirect("replication")
 

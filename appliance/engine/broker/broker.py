@@ -137,7 +137,7 @@ def _month_start_ms(now_ms: int) -> int:
     return int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1)) * 1000)
 
 
-def _store_settings(
+def own_store_settings(
     broker: BrokerConfig, store: StoreConfig, delay_levels_ms: list[int], queue_descriptors: int
 ) -> StoreSettings:
     return StoreSettings(
@@ -370,7 +370,7 @@ class Broker:
             levels = parse_delay_levels(config.store.message_delay_level)
         except ValueError as error:
             raise StartError(f"{error}.") from None
-        settings = _store_settings(config.broker, config.store, levels, descriptors_below(server.descriptor_limit))
+        settings = own_store_settings(config.broker, config.store, levels, descriptors_below(server.descriptor_limit))
         paths = StorePaths(config.store_dir, own_dir)
         needed = 0 if self.role.is_member else slaves_needed(config.store)
         self.replicated = ReplicatedPosition(needed, lambda: self.store.watermark_moved()) if needed else None
@@ -804,7 +804,7 @@ class Broker:
         self.pull.take_options(broker)
         self._query.take_options(broker, store)
         settings = self.store.settings
-        self.store.settings = _store_settings(broker, store, settings.delay_levels_ms, settings.queue_descriptors)
+        self.store.settings = own_store_settings(broker, store, settings.delay_levels_ms, settings.queue_descriptors)
         self.store.cleaner.options = store
         self.waiting_places.rules = _timer_rules(store)
         self._loop.call_soon(lambda: self._take_send_options(broker, store.max_message_size))

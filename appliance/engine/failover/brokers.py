@@ -25,7 +25,7 @@ from ..clock import Clock
 from ..config import EngineConfig, parse_networks
 from ..errors import RocketBoxError
 from ..loop_calls import run_on_loop
-from ..remoting.event_loop import EventLoop
+from ..remoting.event_loop import EventLoop, Timer
 from ..remoting.server import RemotingServer
 from ..replication.acknowledged import ConfirmedPosition
 from ..replication.bound_follower import BoundFollower
@@ -49,6 +49,8 @@ TICK_S, STILL_S = 0.2, 1.0
 CLOSE_S, KEEP_S = 5.0, 10.0
 #: What was told of damage is looked up so often.
 LOOK_S = 10.0
+#: A broker that could not be built is tried again so often, as a fenced one.
+MEND_S = 2.0
 #: A leader that hands its office over has its producers wait so long for the next one, before they are refused.
 HAND_OVER_S = 3.0
 #: Kinds of findings that say that bytes of the log are not what they were.
@@ -59,7 +61,8 @@ NO_STREAM = StreamStatus("", 0, 0.0, False, -1, False, -1, "no leader is followe
 
 class BrokersSettings(NamedTuple):
     """set_name: haSet. synchronous: whether a leader publishes only what all it awaits keep. stall_s: haDiskStall.
-    min_in_sync: minInSyncReplicas, of a synchronous leader, which counts. on_promote: haOnPromote, a program and its arguments."""
+    min_in_sync: minInSyncReplicas, of a synchronous leader, which counts. on_promote: haOnPromote, a program and its
+    arguments."""
 
     set_name: str
     synchronous: bool
@@ -103,6 +106,8 @@ class OwnBrokers:
         self.role = "fenced"
         self._followed: BoundFollower | None = None
         self._tables: LeadersTables | None = None
+        #: So far the log had come when this follower's tables were last taken over; -1: nobody knows.
+        self._tables_end = -1
         self._confirmed: ConfirmedPosition | None = None
         self._position: InSyncPosition | None = None
         self._drained = False
@@ -113,6 +118,8 @@ class OwnBrokers:
         self._changed_at: float | None = None
         if seat.broker is not None:
             self._left_clean = seat.broker.store.files.left_clean
+        # Owned by remoting-io.
+        self._handing_over: Timer | None = None
         loop.call_soon(self._begin_ticks)
 
     def _begin_ticks(self) -> None:
@@ -122,6 +129,7 @@ class OwnBrokers:
 
     def health(self) -> LogHealth:
         self._tidy()
+        self._mend()
         broker = self._seat.broker
         if broker is None:
             return LogHealth(0, 0, 0, False, self._seat.why_empty or "there is no broker", self._loop_moves())
@@ -187,7 +195,7 @@ class OwnBrokers:
             confirmed.begin(broker.store.log.written)
 
         self._change(role, attach, offline)
-        self._confirmed = confirmed
+        self._confirmed, self._tables_end = confirmed, -1
         self.role = "follower"
 
     def _watermark_moved(self) -> None:
@@ -238,6 +246,7 @@ class OwnBrokers:
             raise RocketBoxError("the stream does not end")
         if tables is not None:
             tables.stop(CLOSE_S)
+            self._tables_end = max(self._tables_end, tables.whole_to)
         self._followed = self._tables = None
         broker = self._seat.broker
         if broker is not None and followed is not None:
@@ -267,8 +276,8 @@ class OwnBrokers:
 
     def lead(self, epoch: int, awaited: frozenset[str]) -> None:
         self._end_relay()
-        tables_end = self._tables.whole_to if self._tables is not None else -1
         self._stop_following()
+        tables_end = self._tables_end
         self._forget_role()
         made: list[InSyncPosition] = []
 
@@ -293,6 +302,7 @@ class OwnBrokers:
         self._change(role, attach, before_sends=lambda broker: self._program.start(epoch))
         self._position = made[0]
         self.role = "leader"
+        self._loop.call_soon(self._let_producers_go)
 
     def _new_server(self, broker: Broker, position: InSyncPosition) -> ReplicationServer:
         store, config = broker.store, self._config().store
@@ -338,8 +348,7 @@ class OwnBrokers:
         if broker is None or position is None:
             return False
         store = broker.store
-        self._on_loop(lambda: self._server.hold_producers(True, "hand over"))
-        self._on_loop(lambda: self._loop.call_later(HAND_OVER_S, self._let_producers_go))
+        self._on_loop(self._begin_hand_over)
         self._on_loop(lambda: store.log.refuse("this broker hands its office over", "hand over"))
 
         def all_have_all() -> bool:
@@ -349,7 +358,16 @@ class OwnBrokers:
         self._drained = wait_until(all_have_all, deadline_s, self._clock)
         return self._drained
 
+    def _begin_hand_over(self) -> None:
+        self._let_producers_go()
+        self._server.hold_producers(True, "hand over")
+        self._handing_over = self._loop.call_later(HAND_OVER_S, self._let_producers_go)
+
     def _let_producers_go(self) -> None:
+        """On remoting-io."""
+        if self._handing_over is not None:
+            self._handing_over.cancel()
+            self._handing_over = None
         self._server.hold_producers(False, "hand over")
 
     def fence(self, why: str) -> None:
@@ -412,6 +430,16 @@ class OwnBrokers:
             self._changed_at = None
             self._seat.forget_old()
             gc.collect()
+
+    def _mend(self) -> None:
+        """Nobody sits there, since a broker could not be built: try one that is fenced, now and then."""
+        if self._seat.broker is not None or self._clock.monotonic() - (self._changed_at or -MEND_S) < MEND_S:
+            return
+        why = self._seat.why_empty
+        try:
+            self._change(Role(Kind.FENCED, self._files.slot, why=why), lambda broker: None)
+        except (RocketBoxError, OSError) as error:
+            logger.debug("failover: still no broker: %s", error)
 
     def _on_loop(self, job: Callable[[], object]) -> None:
         end = self._clock.monotonic() + CLOSE_S

@@ -74,9 +74,9 @@ class Sight(NamedTuple):
     """What a member sees in one turn.
 
     read: of the key, in this turn; None: not tried, or failed (unread). closed_at: the log's end when the stream was
-    closed; -1: it was opened since, or never closed, or the Broker led since. following: leader's uuid and epoch that were asked for last.
-    awaited: uuids that the Broker awaits. drained: of this reign, None before it was tried. cluster: of the store.
-    others: by uuid, also this one. nonce: a fresh one. random: 0 to 1.
+    closed; -1: never, or it was opened since, or the Broker led since. following: uuid and epoch of the leader that
+    was asked for last. awaited: uuids that the Broker awaits. drained: of this reign, None before it was tried.
+    cluster: of the store. others: by uuid, also this one. nonce: a fresh one. random: 0 to 1.
     """
 
     me: Leader

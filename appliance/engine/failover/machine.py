@@ -274,9 +274,11 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
     kind = s.wish.kind if s.wish is not None else ""
     if kind == "resign":
         return m._replace(run_at=None), (Answer(True, "this member does not lead"),)
+    if not s.me.slot:
+        return m._replace(role="fenced", why="it has no slot in the leader store yet"), ()
     frozen = _frozen(m, key, s, r)
     if frozen:
-        if kind == "adopt":
+        if kind == "adopt" and s.cluster == m.cluster:
             return _campaign(m, now, s, r, key, 0.0, "adopted", forced=True)
         m = m._replace(role="frozen", why=frozen, run_at=None)
         return m, (Answer(False, frozen),) if kind else ()
@@ -290,14 +292,15 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
     if kind == "adopt":
         return m, (Answer(False, "the key is sound: there is nothing to adopt"),)
     if kind == "switch":
-        done = state.successor == s.wish.uuid if state.leader is None and s.wish is not None else False
+        assert s.wish is not None
+        done = s.wish.uuid == (state.leader.uuid if state.leader is not None else state.successor)
         return m, (Answer(done, "it resigned" if done else "this member does not lead"),)
     vacant = _vacant(m, key, now, s, r, state)
     unfit = _unfit(s, r, state)
     if kind == "force" and not vacant:
         return m, (Answer(False, "the set has a leader, or one may still be elected"),)
     if vacant and kind == "force":
-        return _campaign(m, now, s, r, key, 0.0, f"forced: {vacant}", forced=bool(unfit))
+        return _campaign(m, now, s, r, key, 0.0, f"forced: {vacant.removeprefix('forced: ')}", forced=bool(unfit))
     if vacant and not unfit:
         return _campaign(m, now, s, r, key, _delay(s, r, state), vacant)
     m = m._replace(run_at=None)
@@ -309,7 +312,7 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
 def _frozen(m: Memory, key: Read, s: Sight, r: Rules) -> str:
     """Why the key cannot be believed, so that only the operator may go on; "": it can."""
     if m.cluster and s.cluster and s.cluster != m.cluster:
-        return "another leader store answers than before"
+        return "another leader store answers than before: start this member again to adopt it"
     if key.absent:
         return "the set's key is gone from the leader store" if s.epoch or s.seen else ""
     if key.state is None or key.state.set != r.set:
@@ -342,6 +345,8 @@ def _follow(m: Memory, s: Sight, r: Rules, state: SetState, leader: Leader) -> _
 def _vacant(m: Memory, key: Read, now: float, s: Sight, r: Rules, state: SetState) -> str:
     """Why somebody has to be elected; "": nobody has."""
     unchanged = key.at - m.since
+    if m.run_at is not None and s.closed_at >= 0:
+        return m.why  # of this revision; with the stream closed nothing is seen of the leader any more
     if state.leader is None:
         mine = state.successor in ("", r.uuid)
         return "the leader resigned" if mine or unchanged >= r.elect_after else ""

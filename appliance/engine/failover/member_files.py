@@ -97,6 +97,19 @@ def check_epochs(epochs: Iterable[EpochStart]) -> None:
         last = one
 
 
+def with_epoch(epochs: tuple[EpochStart, ...], new: EpochStart) -> tuple[EpochStart, ...]:
+    """The list of one who leads a new epoch, from the end of its log on.
+
+    What it had adopted from a leader, but has no byte of, is not in its log and must not be in its list. Raises
+    ValueError when the epoch is not a newer one; the same once more changes nothing.
+    """
+    if epochs[-1:] == (new,):
+        return epochs
+    if epochs and new.epoch <= epochs[-1].epoch:
+        raise ValueError(f"epoch {new.epoch} at {new.start} cannot follow epoch {epochs[-1].epoch}")
+    return (*(one for one in epochs if one.start <= new.start), new)
+
+
 class MemberFiles:
     """Fulfils parts.MemberFiles. Written by the thread `failover`, read by anyone: values are replaced whole."""
 
@@ -250,10 +263,9 @@ class MemberFiles:
         that epoch cannot follow, CorruptFile while the list is damaged."""
         if self.damage:
             raise CorruptFile(self.damage)
-        new = EpochStart(epoch, start)
-        if self.epochs[-1:] == (new,):
-            return
-        self._save_epochs((*self.epochs, new))
+        epochs = with_epoch(self.epochs, EpochStart(epoch, start))
+        if epochs != self.epochs:
+            self._save_epochs(epochs)
 
     def adopt_epochs(self, epochs: Iterable[EpochStart]) -> None:
         """The log is the leader's from here on, and so is the list. Makes the member whole again, if it was damaged:

@@ -11,23 +11,22 @@ import logging
 import socket
 
 from ... import __version__
-from ..broker.broker import own_store_settings
+from ..broker.broker import RunningOptions, own_store_settings
 from ..broker.role import Kind, Role
 from ..clock import Clock
-from ..config import EngineConfig
 from ..errors import StartError
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..seat import Seat
 from ..store.disk import Disk
+from ..store.dispatch import parse_delay_levels
 from ..store.paths import StorePaths
-from ..window.options import Options
 from .brokers import BrokersSettings, OwnBrokers
 from .decision import Rules, Wish
 from .member_files import MemberFiles, place_of
 from .service import FailoverService
 from .settings import member_settings, store_settings
-from .stores import open_store
+from .stores import open_store, tidy
 from .stores.access import Access
 from .truncation import StoreCut
 
@@ -35,12 +34,13 @@ logger = logging.getLogger(__name__)
 
 #: A stop waits so long for the members that are in sync to have all, and for the store.
 RESIGN_S = 4.0
+_CUT_DESCRIPTORS = 64
 
 
 class Membership:
     """Made on the main thread, before the store is opened."""
 
-    def __init__(self, options: Options, clock: Clock) -> None:
+    def __init__(self, options: RunningOptions, clock: Clock) -> None:
         """Raises StartError when the member's files cannot be used, or a cut cannot be finished."""
         config = options.config
         own = config.data_dir / "rocketbox"
@@ -55,8 +55,12 @@ class Membership:
         try:
             disk.make_directory(own)
             self.files = MemberFiles(paths, disk, self.settings.set, place_of(config.data_dir))
-            self._cut = StoreCut(paths, disk, own_store_settings(config), self.files, clock.wall_ms)
+            levels = parse_delay_levels(config.store.message_delay_level)
+            settings = own_store_settings(config.broker, config.store, levels, _CUT_DESCRIPTORS)
+            self._cut = StoreCut(paths, disk, settings, self.files, clock.wall_ms)
             self._cut.finish()
+        except ValueError as error:
+            raise StartError(f"{error}.") from None
         except OSError as error:
             raise StartError(f"The log cannot be cut where its set went on without it: {error}.") from None
         # Set by begin().
@@ -86,12 +90,19 @@ class Membership:
             ha_socket,
             self.files,
             self._cut,
-            BrokersSettings(settings.set, settings.synchronous, settings.disk_stall_s, settings.on_promote),
+            BrokersSettings(
+                settings.set,
+                settings.synchronous,
+                settings.disk_stall_s,
+                settings.min_in_sync,
+                settings.on_promote,
+            ),
             lambda: self._options.config,
             clock,
         )
+        store = open_store(self._options.config.store.ha_store, self._access())
         service = FailoverService(
-            open_store(self._options.config.store.ha_store, self._access()),
+            store,
             self.store_settings.root,
             self.files,
             brokers,
@@ -100,10 +111,10 @@ class Membership:
             ha_address,
             __version__,
             clock,
+            lambda: tidy(store, self.store_settings.compact),
         )
         brokers.on_higher_epoch = service.met_epoch
-        if not settings.synchronous:
-            brokers.may_release = lambda: clock.steady() < service.release_until
+        brokers.release_until = lambda: service.release_until
         self.brokers, self.service = brokers, service
         service.start()
 

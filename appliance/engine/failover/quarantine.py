@@ -36,15 +36,29 @@ PAGE_BYTES = 64 * 1024 * 1024
 MAX_JSON_BYTES = 4 * 1024 * 1024
 
 
-class Kept(NamedTuple):
-    """What a .json says. begin, end: physical offsets. records: whole ones. topics: name -> messages. own_epochs,
-    leaders_epochs: (epoch, start) pairs as the two had them. leader: uuid."""
+class Tail(NamedTuple):
+    """A .log: bytes of the log from one physical offset to another."""
 
     path: Path
-    epoch: int
     begin: int
     end: int
     segment_bytes: int
+
+    def records(self, disk: Disk, offset: int = 0) -> Iterator[Record]:
+        """Whole records from a physical offset on; what is none is stepped over. Raises OSError."""
+        fd = disk.open(self.path, read_only=True)
+        try:
+            yield from _records(disk, fd, self.begin, self.end, self.segment_bytes, max(offset, self.begin))
+        finally:
+            disk.close(fd)
+
+
+class Kept(NamedTuple):
+    """What a .json says. records: whole ones. topics: name -> messages. own_epochs,
+    leaders_epochs: (epoch, start) pairs as the two had them. leader: uuid."""
+
+    tail: Tail
+    epoch: int
     records: int
     topics: dict[str, int]
     own_epochs: tuple[tuple[int, int], ...]
@@ -155,14 +169,10 @@ def _copy(raw: RawLog, disk: Disk, path: Path, begin: int, end: int) -> int:
 def _count(disk: Disk, path: Path, begin: int, end: int, segment_bytes: int) -> tuple[int, Counter[str]]:
     topics: Counter[str] = Counter()
     records = 0
-    fd = disk.open(path, read_only=True)
-    try:
-        for record in _records(disk, fd, begin, end, segment_bytes, begin):
-            records += 1
-            if record.topic in topics or len(topics) < 100 * MAX_TOPICS:
-                topics[record.topic] += 1
-    finally:
-        disk.close(fd)
+    for record in Tail(path, begin, end, segment_bytes).records(disk):
+        records += 1
+        if record.topic in topics or len(topics) < 100 * MAX_TOPICS:
+            topics[record.topic] += 1
     return records, topics
 
 
@@ -197,11 +207,8 @@ def kept_tails(directory: Path, disk: Disk) -> list[Kept]:
 
 def _kept(path: Path, found: dict[str, Any]) -> Kept:
     return Kept(
-        path,
+        Tail(path, int(found["from"]), int(found["to"]), int(found["file_bytes"])),
         int(found["epoch"]),
-        int(found["from"]),
-        int(found["to"]),
-        int(found["file_bytes"]),
         int(found["records"]),
         {str(topic): int(count) for topic, count in found["topics"].items()},
         tuple((int(epoch), int(start)) for epoch, start in found["own_epochs"]),
@@ -227,34 +234,25 @@ def _load_json(disk: Disk, path: Path) -> dict[str, Any] | None:
 
 
 def read_page(kept: Kept, disk: Disk, offset: int, limit: int) -> Page:
-    """Up to `limit` messages from a physical offset on: `kept.begin` at first, then a page's `next`. A page may have
-    fewer, or none, where much was read for it. Raises OSError."""
+    """Up to `limit` messages from a physical offset on: `kept.tail.begin` at first, then a page's `next`. A page may
+    have fewer, or none, where much was read for it. Raises OSError."""
     messages: list[KeptMessage] = []
     limit = max(1, min(limit, MAX_PAGE))
-    begin = min(max(offset, kept.begin), kept.end)
-    fd = disk.open(kept.path, read_only=True)
-    try:
-        for record in _records(disk, fd, kept.begin, kept.end, kept.segment_bytes, begin):
-            messages.append(_message(record))
-            end = record.physical_offset + record.size
-            if len(messages) >= limit or end - begin >= PAGE_BYTES:
-                return Page(messages, end if end < kept.end else -1)
-    finally:
-        disk.close(fd)
+    begin = max(offset, kept.tail.begin)
+    for record in kept.tail.records(disk, begin):
+        messages.append(_message(record))
+        end = record.physical_offset + record.size
+        if len(messages) >= limit or end - begin >= PAGE_BYTES:
+            return Page(messages, end if end < kept.tail.end else -1)
     return Page(messages, -1)
 
 
 def read_record(kept: Kept, disk: Disk, offset: int) -> Record | None:
     """The whole message that lay at a physical offset; None when there is none. Raises OSError."""
-    if not kept.begin <= offset < kept.end:
+    if offset < kept.tail.begin:
         return None
-    fd = disk.open(kept.path, read_only=True)
-    try:
-        for record in _records(disk, fd, kept.begin, kept.end, kept.segment_bytes, offset):
-            return record if record.physical_offset == offset else None
-    finally:
-        disk.close(fd)
-    return None
+    found = next(kept.tail.records(disk, offset), None)
+    return found if found is not None and found.physical_offset == offset else None
 
 
 def _message(record: Record) -> KeptMessage:

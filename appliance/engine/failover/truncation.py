@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..broker.timers.schedule import DIRECTORY as TIMERS
 from ..crc_lines import line_of, text_of
 from ..errors import RocketBoxError, StartError
 from ..store.checkpoint import RecoveryPosition
@@ -28,7 +29,8 @@ from ..store.retention.deleted_topics import NAME as DELETED_TOPICS
 from ..store.settings import StoreSettings
 from ..store.tail_cut import cut_tail
 from .member_files import MemberFiles
-from .quarantine import keep
+from .progress_cut import ProgressCut
+from .quarantine import Tail, keep
 from .set_state import EpochStart
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,7 @@ INTENT = "truncation"
 RESERVE_BYTES = 64 * 1024 * 1024
 #: Of ours, what speaks of the store's bytes and is made again without it.
 _DERIVED = ("recovery-position", INDEX_POSITION, DELETED_TOPICS, "settled-delays")
-_DERIVED_DIRECTORIES = ("blocks", "timers", "transactions/resolved")
+_DERIVED_DIRECTORIES = ("blocks", TIMERS, "transactions/resolved")
 
 
 class CannotCut(RocketBoxError):
@@ -46,7 +48,8 @@ class CannotCut(RocketBoxError):
 
 
 class LeaderLog(NamedTuple):
-    """What a leader says of its log in the handshake. end: physical offset. uuid: of its store."""
+    """What a leader says of its log in the handshake. end: physical offset. uuid: of its store. Where its list is not
+    known (empty), the own one is cut with the log, and the next handshake has it replaced."""
 
     uuid: str
     epoch: int
@@ -73,7 +76,7 @@ def consistent_point(
 
 def _with_ends(epochs: Sequence[EpochStart], log_end: int) -> list[tuple[EpochStart, int]]:
     ends = [min(one.start, log_end) for one in epochs[1:]] + [log_end]
-    return list(zip(epochs, ends, strict=True))
+    return list(zip(epochs, ends, strict=False))
 
 
 class StoreCut:
@@ -140,7 +143,7 @@ class StoreCut:
                     "from": point,
                     "to": end,
                     "copy": copy,
-                    "epochs": leader.epochs,
+                    "epochs": leader.epochs or [one for one in own if one.start <= point],
                     "position": position,
                     "why": reason,
                 }
@@ -216,6 +219,10 @@ class StoreCut:
         )
         with self._store() as store:
             cut_tail(store, point, None if position is None else RecoveryPosition(*position))
+            path = self._paths.quarantine / intent["copy"]
+            if intent["copy"] and self._disk.exists(path):
+                tail = Tail(path, point, int(intent["to"]), self._settings.segment_bytes)
+                ProgressCut(store, point, self._paths.own / TIMERS).run(tail)
         self._files.adopt_epochs(EpochStart(*one) for one in intent["epochs"])
 
     def _move_aside(self, intent: dict[str, Any]) -> None:

@@ -37,6 +37,8 @@ FIRST_RETRY_S, LAST_RETRY_S = 0.1, 1.0
 SETTINGS = CopySettings(heartbeat_s=1.0, silence_s=5.0)
 #: A process is gone when its ports refuse so often, so far apart.
 _KNOCKS, _KNOCK_S = 3, 0.06
+#: No more than this is sent once more to be compared.
+COMPARE_BYTES = 8 << 20
 _RECEIVE_BYTES = 64 * 1024
 
 Epochs = tuple[EpochStart, ...]
@@ -84,7 +86,7 @@ class BoundFollower(ServiceThread):
         self._stranger = False
         self._confirm = -1
         self._why = "no connection was made yet"
-        #: What the leader last said of its log.
+        #: What the leader last said of its log: a cut needs its list.
         self.answer: Answer | None = None
         #: Whether this log was seen to be the leader's.
         self.agrees = False
@@ -228,6 +230,7 @@ class BoundFollower(ServiceThread):
             raise CannotFollow(f"it refuses this member: {answer.text}")
         if not isinstance(answer, Answer) or (answer.uuid, answer.epoch) != (self._leader.uuid, self._epoch):
             raise CannotFollow(f"it is not {self._leader.uuid} in epoch {self._epoch}: {answer}")
+        self.answer = answer
         return answer, opening.rest
 
     def _compare(self, answer: Answer) -> int | None:
@@ -246,9 +249,10 @@ class BoundFollower(ServiceThread):
             self._cut_at = point
             self._tell(f"this log has to be cut at {point}: what lies behind, up to {end}, is not the leader's")
         else:
+            # The last one that is shown; much may lie behind it where the leader waits for others. To ask for 0 is to
+            # ask for all, which is the same where the leader's log begins there.
             last = home.last_record()
-            # To ask for 0 is to ask for all, which is the same where the leader's log begins there.
-            return last if last >= answer.start else end
+            return last if last >= max(answer.start, end - COMPARE_BYTES) else end
         return None
 
     def _is_stranger(self, why: str) -> None:

@@ -19,7 +19,7 @@ from ..wire_audit import WireAudit
 from .checks import Checks
 from .log_ring import LogRing
 from .options import Options
-from .replica_set import ReplicaSet, SetView
+from .replica_set import ReplicaSet, SetView, seen
 from .sentences import say
 from .set_judgement import set_checks, set_metrics
 from .snapshots import Change, Check
@@ -64,7 +64,7 @@ class ProcessWindow:
         self._set: ReplicaSet | None = None
 
     def take_set(self, replica_set: ReplicaSet) -> None:
-        """The engine of a member calls it before `start`."""
+        """The engine of a member calls it when it begins to be one."""
         self._set = replica_set
 
     def start(self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
@@ -107,8 +107,8 @@ class ProcessWindow:
         if not parts.is_slave:
             return parts
         if self._set is not None:
-            view = self._set.view()
-            leader = "" if view.leader == view.uuid else view.leader_addr
+            view = seen(self._set)
+            leader = "" if view is None or view.leader == view.uuid else view.leader_addr
             raise Unavailable(say("follower_changes", address=leader) if leader else say("follower_changes_nowhere"))
         address = parts.replication.master_address()
         raise Unavailable(say("slave_changes_at", address=address) if address else say("slave_changes"))
@@ -120,8 +120,8 @@ class ProcessWindow:
         numbers[f'hot_path_info{{twin="{CHOICE.name}"}}'] = 1
         if self._parts is not None:
             numbers |= self._parts.metrics()
-        if self._set is not None:
-            numbers |= set_metrics(self._set.view())
+        if (view := seen(self._set)) is not None:
+            numbers |= set_metrics(view)
         if self._namesrv is not None:
             routes = self._namesrv.routes
             numbers |= {"namesrv_topics": routes.topic_count, "namesrv_brokers": routes.broker_count}
@@ -168,7 +168,8 @@ class ProcessWindow:
     def checks(self) -> tuple[Check, ...]:
         """Every health check as a sentence with a level."""
         found = self._checks.all()
-        return found if self._set is None else (*found, *set_checks(self._set.view()))
+        view = seen(self._set)
+        return found if view is None else (*found, *set_checks(view))
 
     def health(self) -> dict[str, dict[str, object]]:
         """Check -> {"ok": bool, "detail": text}, for supervisors; details are for the operator only."""

@@ -75,7 +75,7 @@ class Quarantine:
 
     def _kept(self, name: str) -> Kept:
         for one in kept_tails(self._directory, self._disk):
-            if one.path.name == name:
+            if one.tail.path.name == name:
                 return one
         raise NotFound("file", name)
 
@@ -85,11 +85,11 @@ class Quarantine:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
         kept = self._kept(name)
         try:
-            found = read_page(kept, self._disk, kept.begin if offset is None else offset, limit)
+            found = read_page(kept, self._disk, kept.tail.begin if offset is None else offset, limit)
         except OSError as error:
             raise Unavailable(say("quarantine_unreadable", reason=error.strerror or str(error))) from None
         return QuarantinePage(
-            name, kept.epoch, kept.begin, kept.end, kept.records, kept.reason, kept.cut_ms,
+            name, kept.epoch, kept.tail.begin, kept.tail.end, kept.records, kept.reason, kept.cut_ms,
             tuple(found.messages), None if found.next < 0 else found.next,
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ from ..store.message_store import MessageStore
 from . import replication_snapshots as r
 from . import snapshots as s
 from .options import Options
-from .replica_set import ReplicaSet
+from .replica_set import ReplicaSet, seen
 from .sentences import Sentence, say
 from .set_judgement import set_checks, set_needs
 
@@ -180,7 +180,9 @@ class ReplicationView:
     def needs(self) -> Iterator[s.Need]:
         """What the checks do not tell."""
         if self._set is not None:
-            view = self._set.view()
+            view = seen(self._set)
+            if view is None:
+                return
             yield from set_needs(view)
             for check in set_checks(view):
                 if check.level == "failed":

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..errors import Unavailable
+from .replica_set import seen
 from .report_window import ReportWindow
 from .sentences import say
 
@@ -57,6 +58,6 @@ class ReplicationWindow(ReportWindow):
         """Where clients reach the master of this slave, or the leader of its set; None on a master, and while nobody
         has told."""
         if self._set is not None:
-            view = self._set.view()
-            return None if view.leader in ("", view.uuid) else view.leader_addr
+            view = seen(self._set)
+            return None if view is None or view.leader in ("", view.uuid) else view.leader_addr
         return self._parts.replication.master_address() if self._parts is not None else None

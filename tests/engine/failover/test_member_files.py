@@ -91,11 +91,20 @@ def test_epochs_only_grow(paths):
     files = opened(paths)
     files.begin_epoch(2, 100)
     files.begin_epoch(2, 100)  # once more, after an answer that was lost
-    for wrong in [(2, 200), (1, 200), (3, 99)]:
+    for wrong in [(2, 200), (1, 200), (2, 99)]:
         with pytest.raises(ValueError, match="cannot follow"):
             files.begin_epoch(*wrong)
+    with pytest.raises(ValueError, match="cannot follow"):
+        files.adopt_epochs([EpochStart(3, 9), EpochStart(4, 8)])
     assert files.epochs == opened(paths).epochs == (EpochStart(2, 100),)
     assert files.seen == 2
+
+
+def test_who_leads_forgets_epochs_of_which_its_log_has_nothing(paths):
+    files = opened(paths)
+    files.adopt_epochs([EpochStart(1, 0), EpochStart(2, 100), EpochStart(3, 200)])
+    files.begin_epoch(4, 100)
+    assert files.epochs == (EpochStart(1, 0), EpochStart(2, 100), EpochStart(4, 100))
 
 
 @pytest.mark.parametrize("name", ["identity", "epochs", "seen"])

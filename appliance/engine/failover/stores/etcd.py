@@ -376,6 +376,9 @@ _Decoded = TypeVar("_Decoded")
 
 def _decoded(endpoint: Endpoint, status: int, body: bytes, decoder: msgspec.json.Decoder[_Decoded]) -> _Decoded:
     """Raises _Refused, CallFailed."""
+    if status == 404:
+        # With a configuration file it is off unless the file says so.
+        raise _Refused(endpoint.address, status, "its JSON gateway is off: set enable-grpc-gateway: true there")
     if status != 200:
         raise _Refused(endpoint.address, status, _error_of(body))
     try:

@@ -54,7 +54,7 @@ class Endpoint:
         self._sock = _BoundedSocket(sock)
         self._connection = http.client.HTTPConnection(self._host, self._port)
         self._connection.auto_open = 0
-        self._connection.sock = self._sock  # type: ignore[assignment]
+        self._connection.sock = self._sock
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str], deadline: float) -> tuple[int, bytes]:
         """Status and body of the answer; connects when it is not. Raises CallFailed."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, ConnectionDropped, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
@@ -36,6 +36,8 @@ _kazoo_logger.setLevel(logging.ERROR)
 SESSION_S = 2.0
 #: Members of a set are few; what is longer is another's.
 MAX_KEYS = 1000
+#: ZooKeeper itself refuses nodes of more than 1 MiB.
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
 CLOSE_TIMEOUT_S = 1.0
 #: After an end of the client (refused password, bytes that are not ZooKeeper's): before the next one.
 RESTART_AFTER_S = 1.0
@@ -86,6 +88,8 @@ class ZooKeeperStore:
     def wait(self, key: str, seen: Revision, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         self._changed.clear()
+        if self._closed.is_set():
+            return
         try:
             with _said():
                 call = self._ready(min(deadline, self._deadline()))
@@ -170,10 +174,10 @@ class ZooKeeperStore:
         if self._closed.is_set():
             raise StoreUnavailable("the leader store was closed")
         client = self._client
-        if client is not None and client.client_state in ("CLOSED", "AUTH_FAILED"):
-            if time.monotonic() - self._started_at >= RESTART_AFTER_S:
-                self._stop()
-                client = None
+        ended = client is not None and client.client_state in ("CLOSED", "AUTH_FAILED")
+        if ended and time.monotonic() - self._started_at >= RESTART_AFTER_S:
+            self._stop()
+            client = None
         if client is None:
             client = self._start()
         # Kazoo keeps what is asked while there is no connection, and asks it hours later: so nothing is.
@@ -191,6 +195,7 @@ class ZooKeeperStore:
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_jitter=0.2, max_delay=1.0),
             logger=_kazoo_logger,
         )
+        _bound_answers(client)
         client.add_listener(self._on_state)
         client.start_async()
         self._client = client
@@ -308,6 +313,19 @@ def _said() -> Any:
 
 def _revision(stat: Any) -> Revision:
     return Revision(f"{stat.czxid:x}.{stat.version}")
+
+
+def _bound_answers(client: KazooClient) -> None:
+    """Kazoo takes any length that it is told, up to 2 GiB, and waits for all of it."""
+    connection = client._connection
+    read = connection._read
+
+    def read_bounded(length: int, timeout: float) -> Any:
+        if not 0 <= length <= MAX_ANSWER_BYTES:
+            raise ConnectionDropped(f"an answer of {length} bytes")
+        return read(length, timeout)
+
+    connection._read = read_bounded
 
 
 def _drop_connection(client: KazooClient) -> None:

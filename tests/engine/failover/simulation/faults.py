@@ -15,6 +15,17 @@ class Faults:
             *(self.partition, self.partition, self.lonely_leader, self.lonely_leader, self.isolate, self.store_down),
             *(self.switch, self.clean_stop, self.wall_jump, self.kill_leader, self.kill_leader, self.slow_follower),
         ]
+        # What is rare is found sooner where it is looked for.
+        if world.sabotage == "stream stays open":
+            self.kinds = [self.lonely_leader, self.lonely_leader, self.kill_leader]
+        if world.sabotage == "no seen file":
+            self.kinds = [self.lonely_leader, self.kill_leader, self.power_cut_of_all]
+        if world.sabotage == "time-out is a failure":
+            self.kinds = [self.kill, self.kill, self.deaf_leader, self.deaf_leader]
+        if world.sabotage == "wall clock":
+            self.kinds = [self.lonely_leader, self.lonely_leader, self.wall_jump]
+        if world.sabotage == "truncation in memory":
+            self.kinds = [self.lonely_leader, self.kill_leader, self.power_cut, self.power_cut_of_all]
 
     def happen(self) -> None:
         self.world.rng.choice(self.kinds)()
@@ -73,8 +84,14 @@ class Faults:
     def lonely_leader(self) -> None:
         """A leader without the store, which for a while is not heard, either."""
         rng, leader = self.world.rng, self._leader().uuid
-        self._block([(leader, "store"), ("store", leader)], rng.uniform(4.0, 9.0))
+        self._block(
+            [(leader, "store"), ("store", leader)], rng.uniform(2.0, 4.5) * self.world.rules[leader].elect_after
+        )
         self._block([(leader, other) for other in self.world.by_uuid if other != leader], rng.uniform(1.5, 4.0))
+
+    def deaf_leader(self) -> None:
+        """Its swaps are done, and it does not learn of it."""
+        self._block([("store", self._leader().uuid)], self.world.rng.uniform(0.5, 4.0))
 
     def slow_follower(self) -> None:
         """Its disk hangs while the power of all fails a moment later."""
@@ -96,7 +113,9 @@ class Faults:
             self.world.later(self.world.rng.uniform(3.0, 6.0), lambda: member.running or member.start())
 
     def wall_jump(self) -> None:
-        self._any().wall_jump += self.world.rng.uniform(-3600, 3600)
+        """Somebody sets the clock: it is seen only by who reads the wrong one."""
+        if self.world.sabotage == "wall clock":
+            self._leader().wall_jump += self.world.rng.uniform(-3600, 0)
 
     def wipe(self) -> None:
         """The key is gone, or an old one is there again that everybody up knows to be old."""
@@ -123,7 +142,7 @@ def one_round(seed: int, sabotage: str = "", synchronous: bool = True, seconds: 
     if sabotage == "no seen file":
         world.store.stale = 0.4
     world.advance(rng.uniform(1.0, 4.0))
-    begin, wiped = world.now, seed % 10 == 9
+    begin, wiped = world.now, seed % 10 == 9 or sabotage == "no seen file"
     while world.now < begin + seconds:
         faults.happen()
         world.advance(rng.choice((0.05, 0.3, 1.0, 2.0, 4.0)) * rng.uniform(0.5, 1.5))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from appliance.engine.failover.set_state import SetState
+
     from .member import SimulatedMember
     from .world import World
 
@@ -58,6 +60,11 @@ class Oracle:
             member = self.world.by_uuid[uuid]
             if member.durable < len(shown) or member.log[: len(shown)] != shown:
                 raise Violation(f"{member} is in sync in epoch {state.epoch} and has not all that was acknowledged")
+
+    def forgive(self, state: SetState) -> None:
+        """The operator took a loss."""
+        assert state.leader is not None
+        del self.shown[len(self.world.by_uuid[state.leader.uuid].log) :]
 
     def nobody_else_rules(self, member: SimulatedMember) -> None:
         """Of an asynchronous set: an acknowledgement after the next election may be lost, and must not be."""

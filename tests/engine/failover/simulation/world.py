@@ -109,26 +109,19 @@ class World:
 
     def deliver(self, link: Link, to_follower: bool, what: Callable[[], object]) -> None:
         """In order; what cannot come through comes later, as long as both ends are open."""
-        due = self.now + self.rng.uniform(0.0005, 0.02)
-        if to_follower:
-            link.frames_due = due = max(due, link.frames_due + 1e-6)
-        else:
-            link.reports_due = due = max(due, link.reports_due + 1e-6)
-        self._deliver(due, link, to_follower, what)
-
-    def _deliver(self, due: float, link: Link, to_follower: bool, what: Callable[[], object]) -> None:
+        waiting = link.frames if to_follower else link.reports
+        waiting.append(what)
         source, target = (link.leader, link.follower) if to_follower else (link.follower, link.leader)
 
         def arrive() -> None:
             if not (link.follower_open if to_follower else link.leader_open):
                 return
             if (source.uuid, target.uuid) in self.cuts or target.paused_until > self.now:
-                # By whole tenths, so that what was sent first still comes first.
-                self._deliver(max(due, self.now) + 0.1, link, to_follower, what)
-                return
-            what()
+                self.later(0.1, arrive)
+            else:
+                waiting.popleft()()
 
-        self._push(due, None, 0, arrive)
+        self.later(self.rng.uniform(0.0005, 0.02), arrive)
 
     def hang_up(self, link: Link, by_leader: bool) -> None:
         """The other end learns of it if the network lets it, else by silence."""

@@ -58,7 +58,7 @@ class MemoryBed:
         self._cluster.down, self._cluster.delay_s, self._cluster.lose_reply_of = False, 0.0, None
 
     def delete(self, key: str) -> None:
-        self._cluster.delete(key)
+        self._cluster.remove(key)
 
     def wipe(self) -> None:
         self._cluster.wipe()

@@ -134,9 +134,9 @@ def test_no_swap_of_several_writers_is_lost(opened, key):
     opened().swap(key, b"0", None)
 
     def count(store: LeaderStore) -> None:
-        done = 0
+        done, end = 0, time.monotonic() + 60
         value, revision = store.read(key)
-        while done < 25:
+        while done < 25 and time.monotonic() < end:
             try:
                 revision = store.swap(key, b"%d" % (int(value) + 1), revision)
                 value, done = b"%d" % (int(value) + 1), done + 1
