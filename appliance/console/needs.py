@@ -71,6 +71,8 @@ _ACTS: dict[str, tuple[str, str | Promise, str]] = {
     "set_fenced": ("check", _OPEN_REPLICATION, "replication"),
     "set_frozen": ("check", _OPEN_REPLICATION, "replication"),
     "set_store_silent": ("check", _OPEN_REPLICATION, "replication"),
+    "set_store_fails": ("check", _OPEN_REPLICATION, "replication"),
+    "member_waits": ("check", _OPEN_REPLICATION, "replication"),
     "set_quarantined": ("quarantine", _OPEN_REPLICATION, "replication"),
     "disk_full_soon": ("disk", _("Open checks"), "system_checks"),
     "reports_failed": ("reports", _("Open reports"), "reports"),
