@@ -168,10 +168,10 @@ class BrokerSet:
         directory.mkdir(parents=True)
         faults = Faults(directory)
         arguments = ["--bind", inside, "--advertise", outside]
+        self.relay.route(name, (outside, port), (inside, port))
         if role == "broker":
             arguments += ["--broker-name", NAME, "--flush", self._flush]
             self.relay.route(name, (outside, port + 1), (inside, port + 1))
-        self.relay.route(name, (outside, port), (inside, port))
         server = Server(
             directory / "data",
             *arguments,

@@ -93,11 +93,13 @@ def expected(send: Send) -> bool:
 
 
 def invented(sends: Sequence[Send], replica: Replica) -> list[str]:
-    """2: what is there was sent; and once, unless its client sends again on its own."""
+    """2: what is there was sent; and once, unless its client sends again on its own, or it was delayed: how far delays
+    are is said behind what was delivered, so the end of a process may repeat some."""
     known = {send.id: send for send in sends}
     counts = Counter(entry.id for entries in replica.queues.values() for entry in entries)
     wrong = [f"{id} was never sent" for id in counts if id not in known]
-    wrong += [f"{id} is there {n} times" for id, n in counts.items() if n > 1 and id in known and not known[id].again]
+    once = {id for id, send in known.items() if not send.again and not send.due}
+    wrong += [f"{id} is there {n} times" for id, n in counts.items() if n > 1 and id in once]
     return _told(f"{replica.name}: invented", wrong)
 
 

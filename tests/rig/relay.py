@@ -3,10 +3,11 @@
     with Relay() as relay:
         relay.route("b1", ("127.90.1.1", 20911), ("127.91.1.1", 20911))    # who connects to the first gets the second
         relay.name_process(pid, "b1")                                      # so that its own connections have a name
-        relay.fault("b2", "b1", "both", hold=True)      # nothing passes between b2 and b1, no connection is closed
+        cut = relay.fault("b2", "b1", hold=True)        # nothing passes between b2 and b1, no connection is closed
         relay.fault("*", "b1", "from", delay_ms=50)     # answers of b1 to anybody come late
         relay.refuse("b1")                              # as a firewall that rejects: resets and refuses
-        relay.heal()
+        relay.lift(cut)
+        relay.heal()                                    # all of it
 
 Who connects is found by the owner of the socket (/proc); whoever has no name is "clients". Ways: "to" is from who
 connects to who is connected to, "from" is back. While a target's own port refuses, so does the relay's. One process,
@@ -65,14 +66,23 @@ class Relay:
 
     def fault(
         self, source: str, target: str, way: str = "both", *, hold: bool = False, delay_ms: int = 0, drip: int = 0
-    ) -> None:
+    ) -> int:
         """Of all connections from one to another, those that will be made as well. hold: nothing passes, ends of
-        connections neither. drip: so many bytes each 2 ms."""
-        self._do("fault", source=source, target=target, way=way, hold=hold, delay_ms=delay_ms, drip=drip)
+        connections neither. drip: so many bytes each 2 ms. Returns what `lift` takes."""
+        number: int = self._do("fault", source=source, target=target, way=way, hold=hold, delay_ms=delay_ms, drip=drip)
+        return number
+
+    def lift(self, *faults: int) -> None:
+        """These are over; what they held passes."""
+        self._do("lift", numbers=faults)
 
     def refuse(self, target: str) -> None:
-        """Its connections are reset and new ones refused, until `heal`."""
+        """Its connections are reset and new ones refused, until `accept` or `heal`."""
         self._do("refuse", target=target)
+
+    def accept(self, target: str) -> None:
+        """It refuses no more."""
+        self._do("accept", target=target)
 
     def heal(self, reset: bool = False) -> None:
         """All is as it was. What was held passes; reset: connections that were held are reset instead."""
@@ -212,7 +222,8 @@ class _RelayLoop:
         self._routes: list[_Route] = []
         self._names: dict[int, str] = {}
         self._gates: dict[tuple[str, str], list[_Gate]] = {}
-        self._faults: list[tuple[str, str, str, dict[str, Any]]] = []
+        self._faults: dict[int, tuple[str, str, str, dict[str, Any]]] = {}
+        self._number = 0
         self._pairs: set[_Pair] = set()
         self._busy: set[_Flow] = set()
         self._pair_of: dict[_Flow, _Pair] = {}
@@ -260,10 +271,23 @@ class _RelayLoop:
         self._names = {one: its for one, its in self._names.items() if its != name}
         self._names[pid] = name
 
-    def _do_fault(self, source: str, target: str, way: str, **what: Any) -> None:
-        self._faults.append((source, target, way, what))
-        for (one, other), gates in self._gates.items():
-            self._apply(one, other, gates, (source, target, way, what))
+    def _do_fault(self, source: str, target: str, way: str, **what: Any) -> int:
+        self._number += 1
+        self._faults[self._number] = (source, target, way, what)
+        self._set_gates()
+        return self._number
+
+    def _do_lift(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self._faults.pop(number, None)
+        self._set_gates()
+
+    def _set_gates(self) -> None:
+        for (source, target), gates in self._gates.items():
+            for gate in gates:
+                gate.hold, gate.delay_s, gate.drip = False, 0.0, 0
+            for fault in self._faults.values():
+                self._apply(source, target, gates, fault)
         self._busy.update(flow for pair in self._pairs for flow in pair.flows if flow.held)
 
     def _do_refuse(self, target: str) -> None:
@@ -274,18 +298,20 @@ class _RelayLoop:
         for pair in [pair for pair in self._pairs if pair.target == target]:
             self._drop(pair, reset=True)
 
+    def _do_accept(self, target: str) -> None:
+        for route in self._routes:
+            if route.name == target:
+                route.refused = False
+
     def _do_heal(self, reset: bool) -> None:
         self._faults.clear()
         cut = [pair for pair in self._pairs if pair.held]
-        for gates in self._gates.values():
-            for gate in gates:
-                gate.hold, gate.delay_s, gate.drip = False, 0.0, 0
+        self._set_gates()
         if reset:
             for pair in cut:
                 self._drop(pair, reset=True)
         for route in self._routes:
             route.refused = False
-        self._busy.update(flow for pair in self._pairs for flow in pair.flows)
 
     def _do_connections(self) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -398,9 +424,11 @@ class _RelayLoop:
     def _target_may_have_gone(self, flow: _Flow) -> None:
         """What a process had is closed by its end, its listening sockets first: the next to connect is refused."""
         pair = self._pair_of[flow]
-        if flow.source is pair.far:
+        if flow.source is pair.far and not pair.flows[0].ended:
             for route in self._routes:
-                if route.name == pair.target and route.listener is not None and not _accepts(route.target):
+                if route.name == pair.target and route.listener is not None:
+                    if _accepts(route.target):
+                        return  # the process lives: its other ports need no strange visits
                     self._close_listener(route)
 
     def _flush(self, flow: _Flow) -> None:
@@ -437,7 +465,7 @@ class _RelayLoop:
         gates = self._gates.get((source, target))
         if gates is None:
             gates = self._gates[source, target] = [_Gate(), _Gate()]
-            for fault in self._faults:
+            for fault in self._faults.values():
                 self._apply(source, target, gates, fault)
         return gates
 

@@ -180,7 +180,7 @@ def test_a_firewall_that_rejects(net: Net) -> None:
         sock.recv(1)
     with pytest.raises(ConnectionRefusedError):
         net.connect()
-    net.relay.heal()
+    net.relay.accept("b1")
     again = wait_for(net.connect, "the relay to listen again", not_yet=(OSError,))
     assert net.echoes(again)
 
@@ -195,5 +195,8 @@ def test_links_are_told_apart_by_who_owns_the_socket(net: Net) -> None:
     net.relay.name_process(1, "b2")
     theirs = net.connect()
     assert not net.echoes(theirs)
-    net.relay.fault("b2", "b1", hold=True)
+    cut = net.relay.fault("b2", "b1", hold=True)
     assert not net.echoes(mine)
+    net.relay.lift(cut)
+    assert net.receives(mine, b"hello", 5)
+    assert not net.receives(theirs, b"hello")

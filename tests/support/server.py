@@ -175,6 +175,11 @@ class Server:
         if process.returncode != 0:
             raise ServerError(f"it exited {process.returncode}, not 0:\n{self._said()}")
 
+    def signal_kill(self) -> None:
+        """SIGKILL, without waiting; `kill` comes next."""
+        if self._process is not None:
+            self._process.kill()
+
     def kill(self) -> None:
         """SIGKILL; returns when the process is gone."""
         if self._process is not None:
