@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import errno
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -18,13 +19,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.clients.agents import Agent, start_go, start_java
 from tests.rig import checker
 from tests.rig.broker_set import BrokerSet, Kind, Node
 from tests.rig.checker import Replica
 from tests.rig.drain import described, drain, wait_quiet
 from tests.rig.history import read_history
 from tests.rig.raw_load import RawLoad
-from tests.support.server import ServerError
 
 QUEUES = 4
 #: After how many rounds a set is restarted as a whole, its replicas compared with what they were, and given up.
@@ -283,11 +284,52 @@ def plan(kind: Kind, seed: int, only: Sequence[str] = ()) -> list[Planned]:
 # --- a round
 
 
-class Rounds:
-    """Rounds on one set. note: for people who watch."""
+class Clients:
+    """Official clients, started when first asked for: what they send and how that ended, in files of their own."""
 
-    def __init__(self, brokers: BrokerSet, note: Callable[[str], None] = print, only: Sequence[str] = ()) -> None:
-        self._brokers, self._note, self._only = brokers, note, only
+    VERSIONS = ("java-4.9.8", "java-5.3.3", "go")
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._agents: dict[str, Agent] = {}
+
+    def begin(self, brokers: BrokerSet, topic: str, seed: int) -> list[Path]:
+        """They send, until `stop`; where they write."""
+        paths = []
+        for name in self.VERSIONS:
+            if name not in self._agents:
+                _, _, version = name.partition("-")
+                place = self._scratch / name
+                self._agents[name] = start_java(version, "json", place) if version else start_go(place)
+            paths.append(brokers.scratch / f"history-{seed}-{name}")
+            self._agents[name].do(
+                "load.start", name=topic, namesrv=brokers.namesrv, topic=topic, history=str(paths[-1]), threads=2,
+                group=f"{name.replace('.', '_')}_{seed}", retries=seed % 2, timeout_ms=1500, seed=seed, instance=topic,
+                poll_ms=1000,
+            )  # fmt: skip
+        return paths
+
+    def stop(self, topic: str) -> Callable[[], int]:
+        """They send no more; the answer waits until all have ended, and tells how much was acknowledged."""
+        ending = [agent.begin("load.stop", name=topic) for agent in self._agents.values()]
+        return lambda: sum(int(one.result(40)["acknowledged"]) for one in ending)
+
+    def close(self) -> None:
+        for agent in self._agents.values():
+            agent.close()
+
+
+class Rounds:
+    """Rounds on one set. note: for people who watch. clients: send as well in rounds whose seed 3 divides."""
+
+    def __init__(
+        self,
+        brokers: BrokerSet,
+        note: Callable[[str], None] = print,
+        only: Sequence[str] = (),
+        clients: Clients | None = None,
+    ) -> None:
+        self._brokers, self._note, self._only, self._clients = brokers, note, only, clients
         self._last: tuple[str, int, list[Replica]] | None = None
         self.acknowledged = 0
 
@@ -295,7 +337,7 @@ class Rounds:
         """One round. Raises RoundFailed."""
         try:
             self._run(seed)
-        except (AssertionError, ServerError, OSError, RuntimeError) as failed:
+        except Exception as failed:
             self._fail(seed, failed)
 
     def restart(self, seed: int) -> None:
@@ -308,7 +350,7 @@ class Rounds:
             wait_quiet(self._brokers, topic, QUEUES)
             wrong = checker.changed(before, drain(self._brokers, topic, QUEUES, log_start))
             assert not wrong, "\n".join(wrong)
-        except (AssertionError, ServerError, OSError) as failed:
+        except Exception as failed:
             self._fail(seed, failed)
 
     def _fail(self, seed: int, failed: BaseException) -> None:
@@ -331,6 +373,9 @@ class Rounds:
         assert leader is not None
         log_start = leader.log_end()
         path = brokers.scratch / f"history-{seed}"
+        clients = self._clients if seed % 3 == 0 else None
+        theirs = clients.begin(brokers, topic, seed) if clients else []
+        ended: Callable[[], int] | None = None
         # A delayed message's time is the broker's to know.
         special = not any(one.name == "wrong_clock" for one in faults)
         load = RawLoad(path, brokers.clients, topic, queues=QUEUES, seed=seed, special=special)
@@ -339,20 +384,24 @@ class Rounds:
             told = self._disturb(faults, chance)
             brokers.heal(chance)
             load.wait_for(WARM, RECOVERED_S, "when all is well again")
+            ended = clients.stop(topic) if clients else None
             totals = load.stop()
             time.sleep(max(0.0, totals["due"] + 0.3 - time.time()))
+            more = ended() if ended else 0
             wait_quiet(brokers, topic, QUEUES)
         finally:
             load.close()
+            if clients and not ended:
+                clients.stop(topic)
         replicas = drain(brokers, topic, QUEUES, log_start)
-        wrong = checker.check(read_history([path]), replicas)
-        self._note(
-            f"seed {seed}: {totals['ok']:.0f} ok, {totals['fail']:.0f} refused, {totals['unknown']:.0f} unknown; {told}"
-        )
+        wrong = checker.check(read_history([path, *theirs]), replicas)
+        outcomes = f"{totals['ok'] + more:.0f} ok, {totals['fail']:.0f} refused, {totals['unknown']:.0f} unknown"
+        self._note(f"seed {seed}: {outcomes}{f', {more} ok of official clients' if clients else ''}; {told}")
         assert not wrong, "\n".join(wrong)
-        self.acknowledged += int(totals["ok"])
+        self.acknowledged += int(totals["ok"]) + more
         self._last = topic, log_start, replicas
-        path.unlink()
+        for one in (path, *theirs):
+            one.unlink()
 
     def _disturb(self, faults: Sequence[Planned], chance: random.Random) -> str:
         """Begins and ends each; returns what was done, for people."""
@@ -382,19 +431,25 @@ def run_rounds(
     scratch: Path,
     note: Callable[[str], None] = print,
     only: Sequence[str] = (),
-    members: int = 2,
+    official: bool = True,
 ) -> int:
     """All of them, on as many sets as it takes; returns how many messages were acknowledged. Raises RoundFailed."""
     acknowledged = 0
-    for first in range(0, len(seeds), ROUNDS_OF_A_SET):
-        directory = scratch / f"set-{first}"
-        count = members if kind is Kind.PLAIN else 2 + seeds[first] % 2
-        with BrokerSet(directory, kind, count) as brokers:
-            rounds = Rounds(brokers, note, only)
-            for seed in seeds[first : first + ROUNDS_OF_A_SET]:
-                rounds.run(seed)
-            rounds.restart(seeds[first])
-        acknowledged += rounds.acknowledged
+    clients = Clients(scratch / "clients") if official else None
+    try:
+        for first in range(0, len(seeds), ROUNDS_OF_A_SET):
+            directory = scratch / f"set-{first}"
+            members = 2 if kind is Kind.PLAIN else 2 + (seeds[0] + first // ROUNDS_OF_A_SET) % 2
+            with BrokerSet(directory, kind, members) as brokers:
+                rounds = Rounds(brokers, note, only, clients)
+                for seed in seeds[first : first + ROUNDS_OF_A_SET]:
+                    rounds.run(seed)
+                rounds.restart(seeds[first])
+            acknowledged += rounds.acknowledged
+            shutil.rmtree(directory)
+    finally:
+        if clients:
+            clients.close()
     return acknowledged
 
 
@@ -404,6 +459,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0, help="of the first round; others count on from it")
     parser.add_argument("--only", default="", help=f"some of {','.join(FAILOVER)}")
+    parser.add_argument("--raw", action="store_true", help="without official clients")
     parser.add_argument("--go-on", action="store_true", help="after a round that failed, with a new set")
     parser.add_argument("--keep", type=Path, help="a directory for histories and logs, kept")
     options = parser.parse_args(arguments)
@@ -420,7 +476,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{time.monotonic() - begun:6.0f} s  {line}", flush=True)
 
         try:
-            run_rounds(Kind(options.kind), seeds, keep / f"from-{seeds[0]}", note, only)
+            run_rounds(Kind(options.kind), seeds, keep / f"from-{seeds[0]}", note, only, not options.raw)
             break
         except RoundFailed as failure:
             failed += 1
