@@ -56,6 +56,10 @@ class Node:
     def data_dir(self) -> Path:
         return self.server.data_dir
 
+    @property
+    def commitlog(self) -> Path:
+        return self.data_dir / "store" / "commitlog"
+
     def start(self) -> None:
         """Returns when it takes connections."""
         self.launch()
@@ -98,12 +102,17 @@ class Node:
         return Peer(self.direct)
 
     def log_end(self) -> int:
-        """Physical offset. Raises OSError, ConnectionError, KeyError while it does not say."""
-        peer = self.peer()
-        try:
-            return int(json.loads(peer.ask(RUNTIME_INFO).body)["table"]["commitLogMaxOffset"])
-        finally:
-            peer.close()
+        """Physical offset; raises as the function does."""
+        return log_end(self.direct)
+
+
+def log_end(address: str) -> int:
+    """What a broker says of itself. Raises OSError, ConnectionError, KeyError, ValueError while it does not."""
+    peer = Peer(address)
+    try:
+        return int(json.loads(peer.ask(RUNTIME_INFO).body)["table"]["commitLogMaxOffset"])
+    finally:
+        peer.close()
 
 
 class BrokerSet:

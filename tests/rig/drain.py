@@ -6,12 +6,12 @@ import json
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from appliance.engine.protocol.record import MAGIC_BLANK, decode_record
-from tests.rig.broker_set import BrokerSet, Kind, Node
+from tests.rig.broker_set import BrokerSet
 from tests.rig.checker import Entry, Queue, Replica
 from tests.rig.history import id_of
 from tests.rig.raw_load import GROUP
@@ -25,12 +25,13 @@ class NotQuiet(AssertionError):
     """Replicas did not come to hold the same."""
 
 
-def wait_quiet(brokers: BrokerSet, topic: str, queues: int, seconds: float = QUIET_S) -> None:
-    """Until all brokers end at the same place, show the same queues, and say the same twice. Raises NotQuiet."""
+def wait_quiet(nodes: Mapping[str, Any], topic: str, queues: int, seconds: float = QUIET_S) -> None:
+    """Until all brokers end at the same place, show the same queues, and say the same twice. nodes: as BrokerSet's.
+    Raises NotQuiet."""
     deadline = time.monotonic() + seconds
     before: Any = None
     while True:
-        now = {name: _position(node, topic, queues) for name, node in brokers.nodes.items()}
+        now = {name: _position(node, topic, queues) for name, node in nodes.items()}
         if len(set(now.values())) == 1 and None not in now.values() and now == before:
             return
         if time.monotonic() > deadline:
@@ -39,7 +40,7 @@ def wait_quiet(brokers: BrokerSet, topic: str, queues: int, seconds: float = QUI
         time.sleep(0.1)
 
 
-def _position(node: Node, topic: str, queues: int) -> tuple[Any, ...] | None:
+def _position(node: Any, topic: str, queues: int) -> tuple[Any, ...] | None:
     try:
         end = node.log_end()
         peer = node.peer()
@@ -64,12 +65,12 @@ def _group_offset(peer: Peer, topic: str, queue: int) -> int:
     return int(answer.ext_fields["offset"]) if answer.code == 0 else -1
 
 
-def drain(brokers: BrokerSet, topic: str, queues: int, log_start: int) -> list[Replica]:
+def drain(nodes: Mapping[str, Any], topic: str, queues: int, log_start: int) -> list[Replica]:
     """Every broker's; of the log what lies from log_start on."""
-    return [_replica(node, brokers.kind, topic, queues, log_start) for node in brokers.nodes.values()]
+    return [_replica(node, topic, queues, log_start) for node in nodes.values()]
 
 
-def _replica(node: Node, kind: Kind, topic: str, queues: int, log_start: int) -> Replica:
+def _replica(node: Any, topic: str, queues: int, log_start: int) -> Replica:
     end = node.log_end()
     peer = node.peer()
     try:
@@ -77,7 +78,7 @@ def _replica(node: Node, kind: Kind, topic: str, queues: int, log_start: int) ->
         offsets = {(GROUP, topic, queue): _group_offset(peer, topic, queue) for queue in range(queues)}
     finally:
         peer.close()
-    log = log_bytes(node.data_dir / "store" / "commitlog", log_start, end)
+    log = log_bytes(node.commitlog, log_start, end)
     return Replica(
         node.name,
         shown,
@@ -121,13 +122,16 @@ def log_bytes(directory: Path, begin: int, end: int) -> bytes:
     return found
 
 
-def log_records(log: bytes, start: int, topics: Sequence[str]) -> dict[Queue, list[Entry]]:
-    """What the records of a part of the log say of these topics; the part begins with a record."""
+def log_records(log: bytes, start: int, topics: Sequence[str], torn: bool = False) -> dict[Queue, list[Entry]]:
+    """What the records of a part of the log say of these topics; the part begins with a record. torn: it may end
+    within one."""
     found: dict[Queue, list[Entry]] = defaultdict(list)
     wanted = [b"\0" + bytes([len(topic)]) + topic.encode() for topic in topics]
     at = 0
     while at + 8 <= len(log):
         size, magic = struct.unpack_from(">iI", log, at)
+        if torn and at + size > len(log):
+            break
         if size < 8 or at + size > len(log):
             raise NotQuiet(f"no record at {start + at} of the log: size {size}, magic {magic:#x}")
         if magic != MAGIC_BLANK and any(log.find(name[1:], at, at + size) >= 0 for name in wanted):

@@ -347,8 +347,8 @@ class Rounds:
         topic, log_start, before = self._last
         try:
             self._brokers.restart_all()
-            wait_quiet(self._brokers, topic, QUEUES)
-            wrong = checker.changed(before, drain(self._brokers, topic, QUEUES, log_start))
+            wait_quiet(self._brokers.nodes, topic, QUEUES)
+            wrong = checker.changed(before, drain(self._brokers.nodes, topic, QUEUES, log_start))
             assert not wrong, "\n".join(wrong)
         except Exception as failed:
             self._fail(seed, failed)
@@ -388,12 +388,12 @@ class Rounds:
             totals = load.stop()
             time.sleep(max(0.0, totals["due"] + 0.3 - time.time()))
             more = ended() if ended else 0
-            wait_quiet(brokers, topic, QUEUES)
+            wait_quiet(brokers.nodes, topic, QUEUES)
         finally:
             load.close()
             if clients and not ended:
                 clients.stop(topic)
-        replicas = drain(brokers, topic, QUEUES, log_start)
+        replicas = drain(brokers.nodes, topic, QUEUES, log_start)
         wrong = checker.check(read_history([path, *theirs]), replicas)
         outcomes = f"{totals['ok'] + more:.0f} ok, {totals['fail']:.0f} refused, {totals['unknown']:.0f} unknown"
         self._note(f"seed {seed}: {outcomes}{f', {more} ok of official clients' if clients else ''}; {told}")
