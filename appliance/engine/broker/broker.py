@@ -131,7 +131,9 @@ def _month_start_ms(now_ms: int) -> int:
     return int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1)) * 1000)
 
 
-def _store_settings(store: StoreConfig, delay_levels_ms: list[int], queue_descriptors: int) -> StoreSettings:
+def _store_settings(
+    broker: BrokerConfig, store: StoreConfig, delay_levels_ms: list[int], queue_descriptors: int
+) -> StoreSettings:
     return StoreSettings(
         synchronous=store.flush_disk_type == "SYNC_FLUSH",
         segment_bytes=store.mapped_file_size_commit_log,
@@ -143,6 +145,7 @@ def _store_settings(store: StoreConfig, delay_levels_ms: list[int], queue_descri
         max_scan_bytes=store.max_filter_message_size,
         memory_bytes=_physical_memory() * store.access_message_in_memory_max_ratio // 100,
         delay_levels_ms=delay_levels_ms,
+        slave_reads=broker.slave_read_enable,
         index_enabled=store.message_index_enable,
         index_slots=store.max_hash_slot_num,
         index_entries=store.max_index_num,
@@ -260,7 +263,7 @@ class Broker:
             levels = parse_delay_levels(config.store.message_delay_level)
         except ValueError as error:
             raise StartError(f"{error}.") from None
-        settings = _store_settings(config.store, levels, descriptors_below(server.descriptor_limit))
+        settings = _store_settings(config.broker, config.store, levels, descriptors_below(server.descriptor_limit))
         paths = StorePaths(config.store_dir, own_dir)
         needed = slaves_needed(config.store)
         self.replicated = ReplicatedPosition(needed, lambda: self.store.watermark_moved()) if needed else None
@@ -691,7 +694,7 @@ class Broker:
         self.pull.take_options(broker)
         self._query.take_options(broker, store)
         settings = self.store.settings
-        self.store.settings = _store_settings(store, settings.delay_levels_ms, settings.queue_descriptors)
+        self.store.settings = _store_settings(broker, store, settings.delay_levels_ms, settings.queue_descriptors)
         self.store.cleaner.options = store
         self.waiting_places.rules = _timer_rules(store)
         self._loop.call_soon(lambda: self._take_send_options(broker, store.max_message_size))

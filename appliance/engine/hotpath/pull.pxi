@@ -335,6 +335,8 @@ cdef class PullRuns:
     # Of the settings.
     cdef object _known_settings
     cdef long long _bytes_in_memory, _count_in_memory, _bytes_on_disk, _count_on_disk, _scan_entries, _memory_bytes
+    # Where readers are told of slaves it is Python that tells them.
+    cdef bint _slave_reads
 
     def __cinit__(self):
         self._bytes = NULL
@@ -538,6 +540,7 @@ cdef class PullRuns:
         self._bytes_on_disk, self._count_on_disk = settings.max_bytes_on_disk, settings.max_count_on_disk
         self._scan_entries = settings.max_scan_bytes // PULL_ENTRY
         self._memory_bytes = settings.memory_bytes
+        self._slave_reads = settings.slave_reads
         self._known_settings = settings
         return 0
 
@@ -599,6 +602,8 @@ cdef class PullRuns:
             self._make_room(entry_count)
         limit_bytes, limit_count = self._bytes_in_memory, self._count_in_memory
         if i64_at(entries) >= 0 and log_end - i64_at(entries) > self._memory_bytes:
+            if self._slave_reads:
+                return False
             limit_bytes, limit_count = self._bytes_on_disk, self._count_on_disk
         limit_count = max(1, min(max_count, limit_count))
         if not pick(

@@ -145,7 +145,8 @@ class MessageReader:
         log_end = self._published()
         log_begin = self._log.min_offset
         limit_bytes, limit_count = settings.max_bytes_in_memory, settings.max_count_in_memory
-        if log_end - int.from_bytes(entries[:8], "big") > settings.memory_bytes:
+        in_memory = log_end - int.from_bytes(entries[:8], "big") <= settings.memory_bytes
+        if not in_memory:
             limit_bytes, limit_count = settings.max_bytes_on_disk, settings.max_count_on_disk
         limit_count = max(1, min(max_count, limit_count))
         picked = None if pick_compiled is None else pick_compiled(entries, codes, log_begin, limit_count, limit_bytes)
@@ -161,7 +162,8 @@ class MessageReader:
             status = GetStatus.FOUND
         else:
             status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
-        return GetResult(status, offset + scanned, low, high, runs, count, size)
+        elsewhere = settings.slave_reads and not in_memory
+        return GetResult(status, offset + scanned, low, high, runs, count, size, elsewhere)
 
     def _matches_behind(self, queue: ConsumeQueue, codes: frozenset[int], address: int) -> bool:
         """Whether the extension unit of an entry that Apache wrote has one of the codes.

@@ -29,6 +29,7 @@ class GetResult(NamedTuple):
 
     runs: (physical offset, size in bytes) of adjacent matching records, in order. message_count: matching records.
     next_offset: behind the last scanned entry. min_offset, max_offset: of the queue, max being the next to come.
+    read_elsewhere: these are no longer in memory, and slaves may be read from.
     """
 
     status: str
@@ -38,3 +39,4 @@ class GetResult(NamedTuple):
     runs: list[tuple[int, int]]
     message_count: int
     size: int
+    read_elsewhere: bool = False

@@ -19,6 +19,8 @@ class StoreSettings(NamedTuple):
     max_scan_bytes: int
     memory_bytes: int
     delay_levels_ms: list[int]
+    #: Readers of what is no longer in memory are told of a slave that they may read from.
+    slave_reads: bool = False
     index_enabled: bool = False
     #: Of an index file: hash slots, and entries plus one.
     index_slots: int = 5_000_000

@@ -263,3 +263,24 @@ def test_ranges_the_page_cache_does_not_hold_are_not_sent_by_sendfile(peer, topi
     monkeypatch.setattr(engine.broker.store.disk, "is_resident", lambda fd, position, size: False, raising=False)
     answer = pull(peer, topic, 0)
     assert [len(r.body) for r in records(answer.body)] == [5000] * 8
+
+
+@pytest.mark.parametrize("slaves_may", [True, False])
+def test_a_reader_of_what_has_left_the_memory_is_told_of_a_slave(tmp_path, slaves_may):
+    """With slaveReadEnable: whichBrokerWhenConsumeSlowly; back to the master when it has caught up."""
+    engine = start_engine(
+        tmp_path,
+        store={"access_message_in_memory_max_ratio": 0, "flush_disk_type": "ASYNC_FLUSH"},
+        broker={"slave_read_enable": slaves_may},
+    )
+    peer = Peer(engine.broker_address)
+    try:
+        put(peer, "T", *[b"x" * 100] * 3)
+        for _ in range(2):  # the second time the hot path knows the group
+            far = pull(peer, "T", 0)
+            assert (far.code, len(records(far.body))) == (0, 3)
+            assert far.ext_fields["suggestWhichBrokerId"] == ("1" if slaves_may else "0")
+        check(pull(peer, "T", 3, suspendTimeoutMillis=1), 19, "OFFSET_OVERFLOW_ONE", 3, 0, 3)
+    finally:
+        peer.close()
+        engine.stop()
