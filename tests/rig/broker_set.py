@@ -51,6 +51,8 @@ class Node:
         self.name, self.server, self.direct, self.address, self.faults = name, server, direct, address, faults
         self._relay = relay
         self.frozen = False
+        #: Whether it was ended by us.
+        self.down = True
 
     @property
     def data_dir(self) -> Path:
@@ -67,6 +69,7 @@ class Node:
 
     def launch(self, *arguments: str) -> None:
         """Returns when the process exists. arguments: more of them, for this start."""
+        self.down = False
         self.server.launch(*arguments)
         self._relay.name_process(self.server.started_pid, self.name)
 
@@ -76,26 +79,39 @@ class Node:
 
     def kill(self) -> None:
         """SIGKILL, also of one that is frozen."""
-        self.frozen = False
+        self.frozen, self.down = False, True
         self.server.kill()
 
+    def begin_kill(self) -> None:
+        """SIGKILL, without waiting; `kill` comes next."""
+        self.down = True
+        self.server.signal_kill()
+
     def begin_stop(self) -> None:
-        """SIGTERM."""
-        os.kill(self.server.started_pid, signal.SIGTERM)
+        """SIGTERM. Nothing where it does not run."""
+        self.down = True
+        self._signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """SIGTERM. Raises ServerError unless it ends well."""
+        self.down = True
         self.server.stop()
 
     def freeze(self) -> None:
         """SIGSTOP: its connections stay, the kernel even takes new ones."""
-        self.frozen = True
-        os.kill(self.server.started_pid, signal.SIGSTOP)
+        self.frozen = self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self.frozen = False
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> bool:
+        """Whether it runs."""
+        if not self.running:
+            return False
         with suppress(ProcessLookupError):
-            os.kill(self.server.started_pid, signal.SIGCONT)
+            os.kill(self.server.started_pid, number)
+        return True
 
     def peer(self) -> Peer:
         """A connection that no fault of the network is in."""
@@ -275,7 +291,8 @@ class BrokerSet:
         wait_for(created, f"{topic} is created", seconds, every=0.05, not_yet=(OSError,))
 
     def heal(self, chance: random.Random | None = None) -> None:
-        """Everything runs and nothing is disturbed any more; brokers may still be on their way."""
+        """Everything runs and nothing is disturbed any more; brokers may still be on their way. AssertionError when a
+        process has ended that nobody did anything to."""
         self.relay.heal(reset=chance is not None and chance.random() < 0.5)
         for member in self.etcd.members if self.etcd else ():
             if member.running:
@@ -288,6 +305,7 @@ class BrokerSet:
             if node.frozen:
                 node.thaw()
             if not node.running:
+                assert node.down, f"{node.name} ended by itself"
                 node.kill()
                 node.launch()
         for node in [*self.namesrvs.values(), *self.nodes.values()]:

@@ -345,7 +345,8 @@ class _RelayLoop:
             self._open(route)
 
     def _accept(self, route: _Route) -> None:
-        assert route.listener is not None
+        if route.listener is None:
+            return
         try:
             near, who = route.listener.accept()
         except OSError:
@@ -377,6 +378,8 @@ class _RelayLoop:
             self._joined(pair)
 
     def _connected(self, pair: _Pair, route: _Route) -> None:
+        if pair not in self._pairs:
+            return
         self._selector.unregister(pair.far)
         if pair.far.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._refused(pair, route)
@@ -397,6 +400,8 @@ class _RelayLoop:
             self._selector.register(flow.source, selectors.EVENT_READ, lambda mask: self._readable(flow))
 
     def _readable(self, flow: _Flow) -> None:
+        if flow not in self._pair_of:
+            return  # dropped since the selector said so
         try:
             data: bytes | None = flow.source.recv(_CHUNK)
         except BlockingIOError:

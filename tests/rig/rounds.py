@@ -24,7 +24,7 @@ from tests.rig import checker
 from tests.rig.broker_set import BrokerSet, Kind, Node
 from tests.rig.checker import Replica
 from tests.rig.drain import described, drain, wait_quiet
-from tests.rig.history import read_history
+from tests.rig.history import Send, read_history
 from tests.rig.raw_load import RawLoad
 
 QUEUES = 4
@@ -87,7 +87,7 @@ def kill(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
 def kill_all(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
     nodes = list(brokers.nodes.values())
     for node in nodes:
-        node.server.signal_kill()
+        node.begin_kill()
     for node in nodes:
         node.kill()
     chance.shuffle(nodes)
@@ -100,6 +100,9 @@ def stop(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
     node.begin_stop()
 
     def end() -> None:
+        # Its 10 s are not for what it cannot help.
+        node.thaw()
+        node.faults.disarm()
         node.stop()
         node.launch()
 
@@ -120,7 +123,7 @@ def freeze_and_kill(brokers: BrokerSet, chance: random.Random) -> tuple[str, End
 
     def end() -> None:
         leader.thaw()
-        other.launch()
+        _restart(other)()
 
     return f"{leader.name}, {other.name}", end
 
@@ -245,7 +248,7 @@ def kill_etcd(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
 def kill_with_etcd_leader(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
     """As a machine that both are on."""
     node = _leader(brokers)
-    node.server.signal_kill()
+    node.begin_kill()
     name, end_etcd = kill_etcd(brokers, chance)
     node.kill()
 
@@ -388,7 +391,8 @@ class Rounds:
             totals = load.stop()
             time.sleep(max(0.0, totals["due"] + 0.3 - time.time()))
             more = ended() if ended else 0
-            wait_quiet(brokers.nodes, topic, QUEUES)
+            sends = [one for one in read_history([path, *theirs]) if isinstance(one, Send)]
+            wait_quiet(brokers.nodes, topic, QUEUES, at_least=sum(map(checker.expected, sends)))
         finally:
             load.close()
             if clients and not ended:
