@@ -333,6 +333,7 @@ class Rounds:
         clients: Clients | None = None,
     ) -> None:
         self._brokers, self._note, self._only, self._clients = brokers, note, only, clients
+        self._clocks_were_right = True
         self._last: tuple[str, int, list[Replica]] | None = None
         self.acknowledged = 0
 
@@ -379,8 +380,9 @@ class Rounds:
         clients = self._clients if seed % 3 == 0 else None
         theirs = clients.begin(brokers, topic, seed) if clients else []
         ended: Callable[[], int] | None = None
-        # A delayed message's time is the broker's to know.
-        special = not any(one.name == "wrong_clock" for one in faults)
+        # A delayed message's time is the broker's to know; and the log's times never go back behind a wrong one.
+        self._clocks_were_right &= not any(one.name == "wrong_clock" for one in faults)
+        special = self._clocks_were_right
         load = RawLoad(path, brokers.clients, topic, queues=QUEUES, seed=seed, special=special)
         try:
             load.wait_for(WARM, what="before the first fault")
