@@ -144,13 +144,14 @@ class BrokerSet:
         settings: dict[str, str] | None = None,
         etcd_flags: dict[str, Any] | None = None,
         name_servers: int = 2,
+        module: str = "appliance.main",
     ) -> None:
-        """settings: more variables of every broker's environment."""
+        """settings: more variables of every broker's environment. module: what is run in place of the product."""
         self.scratch, self.kind = scratch, kind
         self._stack = ExitStack()
         self._net = random.randrange(1, 250)
         self._members, self._flush, self._settings = members, flush, dict(settings or {})
-        self._name_servers = name_servers
+        self._name_servers, self._module = name_servers, module
         self.etcd = Etcd(scratch / "etcd", 3, **(etcd_flags or {})) if kind is Kind.FAILOVER else None
         self.nodes: dict[str, Node] = {}
         self.namesrvs: dict[str, Node] = {}
@@ -201,6 +202,7 @@ class BrokerSet:
             directory / "data",
             *arguments,
             roles=role,
+            module=self._module if role == "broker" else "appliance.main",
             environment=variables | faults.environment,
             log_file_mib=FILE_MIB if role == "broker" else None,
             **ports,

@@ -128,6 +128,17 @@ def freeze_and_kill(brokers: BrokerSet, chance: random.Random) -> tuple[str, End
     return f"{leader.name}, {other.name}", end
 
 
+def cut_then_kill(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
+    """The leader hears no follower for a moment, and dies: its log has what no other has, and nobody else does."""
+    leader = _leader(brokers)
+    others = [node for node in brokers.nodes.values() if node is not leader]
+    cuts = [brokers.relay.fault(other.name, leader.name, hold=True) for other in others]
+    time.sleep(chance.uniform(0.2, 1.0))
+    leader.kill()
+    brokers.relay.lift(*cuts)
+    return leader.name, _restart(leader)
+
+
 def cut_replication(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
     """Between the leader and one follower or all, one way or both."""
     leader = _leader(brokers)
@@ -262,8 +273,8 @@ def kill_with_etcd_leader(brokers: BrokerSet, chance: random.Random) -> tuple[st
 PLAIN: dict[str, Begin] = {
     one.__name__: one
     for one in (
-        kill, kill_all, stop, freeze, freeze_and_kill, cut_replication, slow_replication, isolate, cut_clients,
-        cut_name_servers, refuse, slow_disk, broken_disk, wrong_clock,
+        kill, kill_all, stop, freeze, freeze_and_kill, cut_then_kill, cut_replication, slow_replication, isolate,
+        cut_clients, cut_name_servers, refuse, slow_disk, broken_disk, wrong_clock,
     )
 }  # fmt: skip
 FAILOVER = PLAIN | {
@@ -337,12 +348,13 @@ class Rounds:
         self._last: tuple[str, int, list[Replica]] | None = None
         self.acknowledged = 0
 
-    def run(self, seed: int) -> None:
-        """One round. Raises RoundFailed."""
+    def run(self, seed: int, faults: Sequence[Planned] | None = None) -> None:
+        """One round, of the seed's faults unless others are given. Raises RoundFailed."""
+        faults = plan(self._brokers.kind, seed, self._only) if faults is None else faults
         try:
-            self._run(seed)
+            self._run(seed, faults)
         except Exception as failed:
-            self._fail(seed, failed)
+            self._fail(seed, faults, failed)
 
     def restart(self, seed: int) -> None:
         """Everything is restarted, and what the last round left is there as it was. Raises RoundFailed."""
@@ -355,21 +367,18 @@ class Rounds:
             wrong = checker.changed(before, drain(self._brokers.nodes, topic, QUEUES, log_start))
             assert not wrong, "\n".join(wrong)
         except Exception as failed:
-            self._fail(seed, failed)
+            self._fail(seed, (), failed)
 
-    def _fail(self, seed: int, failed: BaseException) -> None:
-        faults = ", ".join(f"{one.name} {one.at_s:.2f}+{one.lasts_s:.2f} s" for one in self._plan(seed))
-        (self._brokers.scratch / "seed").write_text(f"{seed}\n{faults}\n{failed}\n")
+    def _fail(self, seed: int, faults: Sequence[Planned], failed: BaseException) -> None:
+        told = ", ".join(f"{one.name} {one.at_s:.2f}+{one.lasts_s:.2f} s" for one in faults) or "a restart of all"
+        (self._brokers.scratch / "seed").write_text(f"{seed}\n{told}\n{failed}\n")
         raise RoundFailed(
-            f"seed {seed} ({self._brokers.kind.value}: {faults}): {failed}\nhistory and logs: {self._brokers.scratch}\n"
+            f"seed {seed} ({self._brokers.kind.value}: {told}): {failed}\nhistory and logs: {self._brokers.scratch}\n"
             f"{described(self._brokers)}\n{self._brokers.said()}"
         ) from failed
 
-    def _plan(self, seed: int) -> list[Planned]:
-        return plan(self._brokers.kind, seed, self._only)
-
-    def _run(self, seed: int) -> None:
-        brokers, faults = self._brokers, self._plan(seed)
+    def _run(self, seed: int, faults: Sequence[Planned]) -> None:
+        brokers = self._brokers
         chance = random.Random(seed + 1)
         topic = f"Round_{seed}"
         brokers.create_topic(topic, QUEUES)
