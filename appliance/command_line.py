@@ -53,7 +53,8 @@ class ServeOptions:
     environment: str | None = None
 
 
-# Option -> (placeholder, help, the setting it sets). A setting is "<table>.<RocketMQ's name>", or our own name.
+# Option -> (placeholder, help, the setting it sets). A setting is "<table>.<RocketMQ's name>", or our own name. It
+# takes no value when it has no placeholder.
 OPTIONS: dict[str, tuple[str, str, str]] = {
     "--data-dir": ("DIR", "where RocketBox keeps everything (./data)", "dataDir"),
     "--store-dir": ("DIR", "Apache's storePathRootDir (DATA/store)", "storeDir"),
@@ -72,6 +73,7 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
         "who may administer over the broker and name server ports (loopback)",
         "wireAdmin",
     ),
+    "--ha-bootstrap": ("", "make a new set of brokers in haStore; this one leads it first", "haBootstrap"),
     "--flush": ("sync|async", "acknowledge messages when synced to disk, or when written (sync)", "flush"),
     "--public-url": ("URL", "the console's address behind a reverse proxy, with its path", "console.publicUrl"),
     "--environment": ("NAME", "a badge on every page of the console, as production", "console.environment"),
@@ -106,7 +108,7 @@ def help_text() -> str:
     """The usage of `rocketbox serve`."""
     lines = ["usage: rocketbox serve [options]", ""]
     for name, (placeholder, text, _) in OPTIONS.items():
-        lines.append(f"  {name + ' ' + placeholder:<24}{text}")
+        lines.append(f"  {f'{name} {placeholder}'.rstrip():<24}{text}")
     lines += ["", "Defaults < -c FILE < environment (ROCKETBOX_DATA_DIR ...) < command line."]
     return "\n".join(lines)
 
@@ -138,7 +140,11 @@ def _read_argv(argv: Sequence[str]) -> Settings:
             name = "-c"
         if name not in OPTIONS:
             raise StartError(f"There is no option {name}{_nearest(name, OPTIONS)}.")
-        if not equals:
+        if not OPTIONS[name][0]:
+            if equals:
+                raise StartError(f"{name} takes no value.")
+            value = "true"
+        elif not equals:
             following = next(arguments, None)
             if following is None:
                 raise StartError(f"{name} needs a value: {OPTIONS[name][0]}.")
@@ -292,11 +298,14 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
         roles=engine_roles,
         advertise=advertise,
         wire_admin=_taken(settings, "wireAdmin", _wire_admin, "loopback"),
+        ha_bootstrap=_taken(settings, "haBootstrap", _yes, False),
         **sections,
     )
     config.check()
+    notices: list[str] = []
+    if config.store.ha_store:
+        notices += _check_member(config, "broker.brokerName" in settings)
     _check_commit_log_place(settings, config)
-    notices = []
     if without_effect:
         notices.append(f"These settings have no effect here: {', '.join(without_effect)}.")
     ready_file = _taken(settings, "readyFile", _path, None)
@@ -312,6 +321,17 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
         sign_in=_sign_in(settings, public_url),
         environment=_taken(settings, "console.environment", _environment),
     )
+
+
+def _check_member(config: EngineConfig, is_named: bool) -> tuple[str, ...]:
+    """What a member's settings make likely to go wrong. Raises StartError for what cannot work."""
+    from .engine.failover.settings import member_settings, store_settings, warnings_of
+
+    if not is_named:
+        raise StartError("haStore needs brokerName: all members of a set have the same, and the host name is not.")
+    member_settings(config)
+    store_settings(config)
+    return warnings_of(config)
 
 
 def _sign_in(settings: Settings, public_url: str | None) -> SignInOptions:
@@ -389,6 +409,12 @@ def _wire_admin(value: Any) -> str:
     if value not in ("loopback", "all", "off"):
         raise ValueError(f"must be loopback, all or off, not {value!r}")
     return str(value)
+
+
+def _yes(value: Any) -> bool:
+    if str(value).lower() not in ("true", "false"):
+        raise ValueError(f"must be true or false, not {value!r}")
+    return str(value).lower() == "true"
 
 
 def _flush(value: Any) -> str:

@@ -31,7 +31,7 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox health [options]    is the server with these options ready?
        rocketbox doctor [options]    check the whole installation, and say what to do
        rocketbox store inspect|verify|export DIR     read a store without a broker
-       rocketbox topic|group|message|dlq|delayed|transaction|user|token|config|job VERB [--json]
+       rocketbox topic|group|message|dlq|delayed|transaction|user|token|config|job|ha VERB [--json]
                                      what the console does, from a shell; VERB --help
        rocketbox backup TARGET [options]     copy the data directory, running or not; --check one
        rocketbox restore BACKUP --into DIR   make a data directory of a backup
@@ -39,7 +39,20 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox --version"""
 
 # Commands that speak to a running server; `commands/remote/table.py` has them.
-REMOTE = ("topic", "group", "message", "dlq", "delayed", "transaction", "user", "token", "config", "job", "report")
+REMOTE = (
+    "topic",
+    "group",
+    "message",
+    "dlq",
+    "delayed",
+    "transaction",
+    "user",
+    "token",
+    "config",
+    "job",
+    "report",
+    "ha",
+)
 
 # Large libraries beside the broker's: others import them by themselves where they are installed, sqlite-utils does.
 FOR_REPORTS_ALONE = ("numpy", "pandas", "pyarrow", "pyspark")

@@ -101,6 +101,8 @@ TAKES: dict[str, int] = {
     "PUT api/v1/system/second-factor": SETTINGS,
     "PATCH api/v1/system/config": SETTINGS,
     "POST api/v1/system/retention/clean": WORD,
+    "POST api/v1/replication/set/switch": SETTINGS,
+    "POST api/v1/replication/set/adopt": SETTINGS,
     "POST api/v1/needs/mutes": SETTINGS,
     "DELETE api/v1/needs/mutes/<int:mute_id>": WORD,
     "POST api/v1/topics": SETTINGS,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from .engine import file_sync
+from .engine.host_port import bracketed
 from .sign_in_options import SignInOptions
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Place:
         """
         if not is_loopback(self.bind):
             return ["*"]
-        names = ["localhost", "127.0.0.1", "[::1]"]
+        names = list(dict.fromkeys(["localhost", "127.0.0.1", "[::1]", bracketed(self.bind)]))
         public_host = urlsplit(self.public_url).hostname if self.public_url else None
         return [*names, public_host] if public_host else names
 

@@ -18,6 +18,7 @@ from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.config_journal import OsJournalCalls
 from appliance.engine.engine import Engine
+from appliance.engine.failover.leader_store import LeaderStore
 from appliance.engine.json_file import OsFileCalls
 from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.dispatcher import WorkerPool
@@ -41,6 +42,7 @@ from tests.engine.namesrv import test_registration as registration
 from tests.engine.remoting import test_worker_pool as worker_pool
 from tests.support import fakes, sending, store
 from tests.support import serve_with_fake_engine as fake_process
+from tests.support.memory_store import MemoryCluster, MemoryStore
 from tests.support.stand_ins import differences, methods_of, names_of, written_differences
 
 TESTS = Path(__file__).parent
@@ -80,6 +82,7 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "the window of a feed": (lambda: Window([]), EngineAdmin, {"frames", "asked"}),
     "a process's engine": (lambda: fake_process.Engine(None), Engine, set()),
     "a process's window": (fake_process.Admin, EngineAdmin, set()),
+    "a leader store": (lambda: MemoryStore(MemoryCluster()), LeaderStore, set()),
     "a clock": (FakeClock, Clock, {"jump", "advance"}),
 }
 

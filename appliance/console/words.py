@@ -277,6 +277,22 @@ SENTENCES: dict[str, str] = {
     "slave_follows": gettext_noop("This broker is a slave and copies its master at %(address)s."),
     "slave_alone": gettext_noop("This broker is a slave and does not follow its master: %(reason)s."),
     "slave_changes": gettext_noop("This broker is a slave: what it has comes from its master, and is changed there."),
+    "no_set": gettext_noop("This broker is in no set with fail-over: haStore is not set."),
+    "set_begins": gettext_noop("Fail-over has not begun yet; this process has just started."),
+    "set_store_fails": gettext_noop("The store where it is decided who leads cannot be asked: %(reason)s."),
+    "member_waits": gettext_noop("This member neither leads nor follows: %(reason)s."),
+    "switch_elsewhere": gettext_noop("This member does not lead. Ask the one that does: %(leader)s."),
+    "switch_nobody": gettext_noop(
+        "There is no other member that is connected and in sync, so nobody could lead instead."
+    ),
+    "adopt_elsewhere": gettext_noop("A member is adopted on its own machine: ask %(address)s."),
+    "adopt_confirm": gettext_noop("Type the name of the set to confirm: %(set)s."),
+    "adopt_leads": gettext_noop("This member leads already: there is nothing to adopt."),
+    "adopt_may_lose": gettext_noop(
+        "Up to %(bytes)d bytes that others hold or acknowledged are not in this member's log, and are lost to the set."
+    ),
+    "set_act_takes_long": gettext_noop("It was not done in 15 s. It may be done yet: look at the set again."),
+    "set_act_refused": gettext_noop("Nothing was changed: %(reason)s."),
     "slaves_behind": gettext_noop("Sends are refused: %(reason)s."),
     "no_namesrv": gettext_noop("This broker is not registered with any name server: clients cannot find it."),
     "disk_roomy": gettext_noop("%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used)."),
@@ -483,6 +499,7 @@ SENTENCES: dict[str, str] = {
     "consumption_off": gettext_noop("Its clients get no messages while consumption is switched off."),
     "template_missing": gettext_noop("The template topic TBW102 is created as well."),
     "no_broker": gettext_noop("No broker is running in this process."),
+    "role_changes": gettext_noop("This broker is changing its role; ask again in a moment."),
     "no_name_server": gettext_noop("No name server is running in this process."),
     "too_busy": gettext_noop("The broker is stopping or too busy; try again."),
     "not_done_in_time": gettext_noop("It was not done within %(seconds)d s; it may still happen."),

@@ -10,10 +10,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import StartError
 from .host_port import split_host_port
@@ -35,10 +36,12 @@ def _option(
     choices: tuple[str, ...] = (),
     effect: bool = True,
     check: Callable[[str], object] | None = None,
+    of_sets: bool = False,
 ) -> Any:
     """A field that is RocketMQ's option `upstream`.
 
     effect=False: accepted and reported, but nothing reads it yet. check: for a text, raises ValueError as parse_option.
+    of_sets: means something only with haStore.
     """
     return field(
         default=default,
@@ -49,6 +52,7 @@ def _option(
             "choices": choices,
             "effect": effect,
             "check": check,
+            "of_sets": of_sets,
         },
     )
 
@@ -70,6 +74,60 @@ def parse_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Net
         return tuple(ipaddress.ip_network(word) for word in words if word)
     except ValueError as error:
         raise ValueError(f"must be 'all', or addresses and networks separated by ';': {error}") from None
+
+
+class StoreAddress(NamedTuple):
+    """Where the store for leadership is. kind: "etcd" or "zookeeper". endpoints: "host:port" each."""
+
+    kind: str
+    tls: bool
+    endpoints: tuple[str, ...]
+
+
+#: Scheme of `haStore` -> (kind, over TLS).
+_STORE_SCHEMES = {"etcd": ("etcd", False), "etcds": ("etcd", True), "zookeeper": ("zookeeper", False)}
+
+
+def parse_leader_store(text: str) -> StoreAddress | None:
+    """`haStore`, as in "etcd://10.0.0.1:2379,10.0.0.2:2379"; None for "". ValueError as in parse_option."""
+    if not text.strip():
+        return None
+    scheme, separator, rest = text.strip().partition("://")
+    endpoints: tuple[str, ...] = ()
+    if separator and scheme in _STORE_SCHEMES and not set(rest) & set("@/?#"):
+        try:
+            endpoints = parse_addresses(rest)
+        except ValueError:
+            endpoints = ()
+    if not endpoints or len(set(endpoints)) != len(endpoints):
+        raise ValueError(
+            "must be etcd://HOST:PORT,HOST:PORT,... (etcds:// for TLS, or zookeeper://), each endpoint once and "
+            f"without a password, not {text!r}"
+        )
+    return StoreAddress(*_STORE_SCHEMES[scheme], endpoints)
+
+
+def parse_command(text: str) -> list[str]:
+    """The program and the arguments of `haOnPromote`; no shell reads it. ValueError as in parse_option."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        raise ValueError(f"must be a program and its arguments, and a quotation is not closed: {text!r}") from None
+    if words and not os.path.isabs(words[0]):
+        raise ValueError(f"must begin with a program's whole path, not {words[0]!r}")
+    return words
+
+
+def parse_prefix(text: str) -> None:
+    """Whether a text is like "/rocketbox"; ValueError as in parse_option."""
+    if not re.fullmatch(r"(/[A-Za-z0-9._-]+){1,8}", text, re.ASCII):
+        raise ValueError(f"must be like /rocketbox, not {text!r}")
+
+
+def parse_set_name(text: str) -> None:
+    """Whether a text may be a part of a key; ValueError as in parse_option."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{0,127}", text, re.ASCII):
+        raise ValueError(f"must be letters, digits and '._-', 127 at most, not {text!r}")
 
 
 def parse_address(text: str) -> None:
@@ -180,7 +238,8 @@ class StoreConfig:
     disk_space_warning_level_ratio: int = _option("diskSpaceWarningLevelRatio", 90, maximum=100)
     clean_file_forcibly_enable: bool = _option("cleanFileForciblyEnable", True)
     # Replication (docs/replication.md). A slave copies the log of the broker of its name whose brokerId is 0.
-    broker_role: str = _option("brokerRole", "ASYNC_MASTER", choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
+    # "" becomes ASYNC_MASTER; SYNC_MASTER with haStore.
+    broker_role: str = _option("brokerRole", "", choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
     # Upstream: a master always listens, on listenPort + 1. Here only when this says a port, or as SYNC_MASTER: whoever
     # reaches it may read the whole log. 0 is listenPort + 1 there.
     ha_listen_port: int = _option("haListenPort", 0, maximum=65_535)
@@ -201,6 +260,33 @@ class StoreConfig:
     ha_slave_fallbehind_max_bytes: int = _option("haSlaveFallbehindMax", 256 << 20, minimum=1)
     # What an empty slave of ours or Apache's gets: all that is there, or as from Apache's masters its last file.
     sync_from_last_file: bool = _option("syncFromLastFile", False)
+    # Fail-over between the members of a set (docs/high-availability.md); ours but for two. On when haStore is set.
+    ha_store: str = _option("haStore", "", check=parse_leader_store, of_sets=True)
+    ha_store_prefix: str = _option("haStorePrefix", "/rocketbox", check=parse_prefix, of_sets=True)
+    ha_store_user: str = _option("haStoreUser", "", of_sets=True)
+    # Files: the password's first line, and the certificates that etcds:// is checked with ("": the system's).
+    ha_store_password_file: str = _option("haStorePasswordFile", "", of_sets=True)
+    ha_store_ca: str = _option("haStoreCa", "", of_sets=True)
+    ha_store_timeout_ms: int = _option("haStoreTimeout", 500, minimum=50, maximum=60_000, of_sets=True)
+    # Compact the history of a dedicated etcd each hour: every beat adds to it.
+    ha_compact_store: bool = _option("haCompactStore", False, of_sets=True)
+    # "" is brokerName.
+    ha_set: str = _option("haSet", "", check=parse_set_name, of_sets=True)
+    # How long a leader must be silent before another is elected; 0 is 2000 for a sync master, else 5000.
+    ha_elect_after_ms: int = _option("haElectAfter", 0, maximum=600_000, of_sets=True)
+    ha_beat_interval_ms: int = _option("haBeatInterval", 500, minimum=50, maximum=60_000, of_sets=True)
+    # Upstream: 15,000. Below slaveTimeout, so that a member that stands still is left out before sends are answered 12.
+    ha_max_time_slave_not_catchup_ms: int = _option("haMaxTimeSlaveNotCatchup", 2000, minimum=100, of_sets=True)
+    # 1 goes on with one copy, 2 never acknowledges on one.
+    min_in_sync_replicas: int = _option("minInSyncReplicas", 1, minimum=1, maximum=16, of_sets=True)
+    # Of a set with an asynchronous master: what its next leader may lack of what is known to be acknowledged.
+    ha_max_lag_on_failover_bytes: int = _option("haMaxLagOnFailover", 1 << 20, of_sets=True)
+    # A leader whose disk hangs for so long falls silent.
+    ha_disk_stall_ms: int = _option("haDiskStall", 5000, minimum=100, maximum=600_000, of_sets=True)
+    # A program and its arguments, started when this member begins to lead; no shell.
+    ha_on_promote: str = _option("haOnPromote", "", check=parse_command, of_sets=True)
+    # For so long sends that come to the old leader after a planned switch are passed on; 0: not at all.
+    ha_relay_time_ms: int = _option("haRelayTime", 60_000, maximum=600_000, of_sets=True)
     # Ours: what the files of delivery events may take (decision D17); 0 records none, and less than 1 MiB counts as it.
     max_delivery_event_bytes: int = _option("maxDeliveryEventBytes", 64 << 20)
 
@@ -208,6 +294,8 @@ class StoreConfig:
         # Upstream: rounded up to whole 20-byte units.
         rounded = -(-self.mapped_file_size_consume_queue // 20) * 20
         object.__setattr__(self, "mapped_file_size_consume_queue", rounded)
+        if not self.broker_role:
+            object.__setattr__(self, "broker_role", "SYNC_MASTER" if self.ha_store else "ASYNC_MASTER")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +329,8 @@ class EngineConfig:
     advertise: str | None = None
     # Who may administer over broker and name server port: "loopback", "all" or "off" (decision D22).
     wire_admin: str = "loopback"
+    # Make a new set of which this member is the first leader; only where there is no set yet.
+    ha_bootstrap: bool = False
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     namesrv: NamesrvConfig = field(default_factory=NamesrvConfig)
@@ -258,8 +348,14 @@ class EngineConfig:
         """Where slaves find this broker, if it listens for them."""
         return self.store.ha_listen_port or self.broker_port + 1
 
+    @property
+    def ha_set(self) -> str:
+        """The name of the set of brokers that this one is a member of, with haStore."""
+        return self.store.ha_set or self.broker.broker_name
+
     def check(self) -> None:
         """Raise StartError when settings contradict each other."""
+        self._check_set()
         role = self.store.broker_role
         listens = role == "SYNC_MASTER" or self.store.ha_listen_port > 0
         if (role == "SLAVE") != (self.broker.broker_id > 0) and (role == "SLAVE" or listens):
@@ -272,6 +368,43 @@ class EngineConfig:
                 f"maxMessageSize={self.store.max_message_size} needs mappedFileSizeCommitLog to be at least "
                 f"{needed_bytes}, but it is {self.store.mapped_file_size_commit_log}."
             )
+
+    def _check_set(self) -> None:
+        """What fail-over does not go with, and what means nothing without it."""
+        store = self.store
+        if not store.ha_store:
+            if self.ha_bootstrap:
+                raise StartError("--ha-bootstrap makes a set of brokers, and that needs haStore.")
+            if store.min_in_sync_replicas > 1:
+                raise StartError("minInSyncReplicas above 1 needs haStore: without it inSyncReplicas says how many.")
+            return
+        if store.broker_role == "SLAVE":
+            raise StartError(
+                "brokerRole=SLAVE does not go with haStore: which member leads is decided while they run. "
+                "Leave it out, or say ASYNC_MASTER."
+            )
+        if self.broker.broker_id:
+            raise StartError(
+                f"brokerId={self.broker.broker_id} does not go with haStore: the leader has 0, and others get a "
+                "number of their own. Leave it out."
+            )
+        for name, value in (
+            ("haMasterAddress", store.ha_master_address),
+            ("inSyncReplicas", store.in_sync_replicas),
+        ):
+            if value:
+                instead = "minInSyncReplicas says how many" if name == "inSyncReplicas" else "the store says where"
+                raise StartError(f"{name}={value} does not go with haStore: {instead}. Leave it out.")
+        if bool(store.ha_store_user) != bool(store.ha_store_password_file):
+            raise StartError("haStoreUser and haStorePasswordFile go together: one of them is missing.")
+        try:
+            parse_set_name(self.ha_set)
+            address = parse_leader_store(store.ha_store)
+        except ValueError as error:
+            raise StartError(f"haSet or haStore {error}.") from None
+        assert address is not None
+        if store.ha_store_ca and not address.tls:
+            raise StartError("haStoreCa needs etcds:// in haStore: nothing is encrypted without it.")
 
 
 SECTIONS: dict[str, type] = {"broker": BrokerConfig, "store": StoreConfig, "namesrv": NamesrvConfig}
@@ -367,6 +500,10 @@ def broker_properties(config: EngineConfig) -> dict[str, str]:
         properties["inSyncReplicas"] = "2" if config.store.broker_role == "SYNC_MASTER" else "1"
     if not config.store.ha_master_address:
         del properties["haMasterAddress"]  # null there
+    if not config.store.ha_store:
+        for name, option in options_of("store").items():
+            if option.metadata["of_sets"]:
+                del properties[name]
     if config.advertise is not None:
         properties["brokerIP1"] = config.advertise
     return properties

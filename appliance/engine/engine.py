@@ -33,7 +33,10 @@ from .wire_gate import Act, WireGate
 
 if TYPE_CHECKING:
     from .broker.broker import Broker
+    from .broker.role import Role
+    from .failover.membership import Membership
     from .namesrv.namesrv import NameServer
+    from .seat import Seat
 
 logger = logging.getLogger(__name__)
 
@@ -52,23 +55,49 @@ _PICKED_PORTS = range(12_000, 32_000)
 class Engine:
     """The broker and the name server of this process."""
 
-    def __init__(self, config: EngineConfig, gates: tuple[Gate, ...] = (), clock: Clock | None = None) -> None:
-        """gates: asked on every port, behind the one for administration, which writes down what they refuse."""
+    def __init__(
+        self,
+        config: EngineConfig,
+        gates: tuple[Gate, ...] = (),
+        clock: Clock | None = None,
+        role: Role | None = None,
+    ) -> None:
+        """gates: asked on every port, behind the one for administration, which writes down what they refuse. role: that
+        the broker begins with, of a member of a set that fails over."""
         self.options = Options(config)
         self.broker_address: str | None = None
         self.namesrv_address: str | None = None
         self._clock = clock or Clock()
         self.loop = EventLoop(self._clock)
         self.server = RemotingServer(self.loop)
-        self.broker: Broker | None = None
+        self._seat: Seat | None = None
         self.namesrv: NameServer | None = None
         self._pools: dict[str, WorkerPool] = {}
         stem = STEM if "broker" in config.roles else NAMESRV_STEM
         self.wire_audit = WireAudit(config.data_dir / "rocketbox", self._clock, stem=stem)
         self._gates = gates
+        self._role = role
+        self._membership: Membership | None = None
+        #: The socket of the HA port of a member, whatever its role.
+        self.ha_socket: socket.socket | None = None
+        #: As name servers are told.
+        self.ha_address: str | None = None
+        #: A leader gives its office up first of all; set by who decides about it.
+        self.resign: Callable[[], None] | None = None
         self.window = EngineAdmin(
             self.options, self.loop, self.server, self.wire_audit, self.addresses, lambda: self.health()
         )
+
+    @property
+    def broker(self) -> Broker | None:
+        """The one that serves now; None without the role, and while another one takes its place."""
+        return None if self._seat is None else self._seat.broker
+
+    @property
+    def seat(self) -> Seat:
+        """Where brokers of other roles take its place. Only with the role."""
+        assert self._seat is not None
+        return self._seat
 
     @property
     def config(self) -> EngineConfig:
@@ -96,7 +125,7 @@ class Engine:
             for sock in sockets:
                 sock.close()
             if self.broker is not None:
-                self.broker.store.files.release()
+                self.broker.store.let_go()
             raise
         self.loop.at_tick_end(self.server.flush_dirty)
         self.wire_audit.start()
@@ -107,12 +136,23 @@ class Engine:
             self.namesrv.start()
         if self.broker is not None:
             self.broker.start()
-            if self.namesrv_address is not None and not self.broker.registration.wait_registered(
-                self._own_namesrv(), 5.0
-            ):
+            registration = self.broker.registration
+            own = self._own_namesrv() if self.namesrv_address is not None else ""
+            if self.broker.role.is_told and own in registration.status and not registration.wait_registered(own, 5.0):
                 logger.warning("engine: the own name server did not take the registration yet")
         self.window.start(self.broker, self.namesrv, self._pools)
+        if self._membership is not None:
+            self._begin_membership(self._membership)
         logger.info("engine: running broker=%s namesrv=%s", self.broker_address, self.namesrv_address)
+
+    def _begin_membership(self, membership: Membership) -> None:
+        assert self.ha_socket is not None
+        assert self.broker_address is not None
+        assert self.ha_address is not None
+        from .window.own_replica_set import OwnReplicaSet
+
+        self.window.take_set(OwnReplicaSet(membership, self.options, self.broker_address, self.ha_address))
+        membership.begin(self.seat, self.loop, self.server, self.ha_socket, self.broker_address, self.ha_address)
 
     def _build(self, sockets: list[socket.socket]) -> None:
         config = self.config
@@ -128,6 +168,8 @@ class Engine:
             self.broker_address = join_host_port(advertised, port)
             self._check_disk()
             tighten_at_start(config.data_dir / "rocketbox")
+            if config.store.ha_store:
+                self._join_set()
             ha_port, ha_socket = self._listen_for_slaves(port, sockets)
             self._build_broker(main, vip, join_host_port(advertised, ha_port), ha_socket)
         else:
@@ -140,7 +182,19 @@ class Engine:
             self.namesrv.register(dispatcher)
             self.server.listen(namesrv_socket, dispatcher)
             if self.broker is not None:
-                self.broker.registration.tell_directly(self._own_namesrv(), self.namesrv.register_again)
+                self._tell_directly(self.broker)
+
+    def _join_set(self) -> None:
+        """This broker is a member of a set: it comes up fenced, and begins to be something when the engine runs."""
+        from .failover.membership import Membership
+
+        self._membership = Membership(self.options, self._clock)
+        self._role = self._membership.first_role
+        self.resign = self._membership.resign
+
+    def _tell_directly(self, broker: Broker) -> None:
+        if self.namesrv is not None:
+            broker.registration.tell_directly(self._own_namesrv(), self.namesrv.register_again)
 
     def _open_wire_audit(self) -> None:
         try:
@@ -151,7 +205,7 @@ class Engine:
     def _listen_for_slaves(self, port: int, sockets: list[socket.socket]) -> tuple[int, socket.socket | None]:
         """The port for slaves, and its socket where this broker takes any."""
         ha_port = self.config.store.ha_listen_port or port + 1
-        if not takes_slaves(self.config.store):
+        if self._role is None and not takes_slaves(self.config.store):
             return ha_port, None
         sock = listen(self.config.bind, ha_port)
         sockets.append(sock)
@@ -160,16 +214,28 @@ class Engine:
     def _build_broker(
         self, main: socket.socket, vip: socket.socket, ha_address: str, ha_socket: socket.socket | None
     ) -> None:
-        from .broker.broker import Broker, Network
+        from .broker.broker import Network
+        from .seat import Seat
 
         assert self.broker_address is not None
         namesrv_addrs = self.config.broker.namesrv_addrs
         if self.namesrv_address is not None and not namesrv_addrs:
             namesrv_addrs = (self._own_namesrv(),)
         network = Network(self.broker_address, ha_address, namesrv_addrs, ha_socket)
-        self.broker = Broker(self.options, self.loop, self.server, self._pools, network, self._clock)
-        dispatcher = self._dispatcher(self.broker.wire_acts())
-        vip_dispatcher = self.broker.register(dispatcher)
+        self.ha_address, self.ha_socket = ha_address, ha_socket
+        self._seat = Seat(
+            self.options,
+            self.loop,
+            self.server,
+            self._pools,
+            network,
+            self._clock,
+            self._dispatcher,
+            self._tell_directly,
+        )
+        dispatcher, vip_dispatcher = self._seat.fill(self._role)
+        self._seat.on_gone = self.window.broker_gone
+        self._seat.on_there = lambda broker: self.window.broker_there(broker, self.namesrv, self._pools)
         self.server.listen(main, dispatcher)
         self.server.listen(vip, vip_dispatcher)
 
@@ -178,8 +244,11 @@ class Engine:
         return Dispatcher(self._pools, (wire_gate, *self._gates), self._clock)
 
     def _own_namesrv(self) -> str:
-        """Where this process reaches its own name server: the bind address, not the advertised one."""
+        """Where this process reaches its own name server: as namesrvAddr names it to all, or else at the bind address,
+        not the advertised one."""
         assert self.namesrv_address is not None
+        if self.namesrv_address in self.config.broker.namesrv_addrs:
+            return self.namesrv_address
         return join_host_port(local_host(self.config.bind), split_host_port(self.namesrv_address)[1])
 
     def _listen_broker(self, sockets: list[socket.socket]) -> tuple[socket.socket, socket.socket]:
@@ -234,6 +303,8 @@ class Engine:
 
     def stop(self) -> None:
         """Stop within 10 s: nothing that was acknowledged is lost, held pulls are answered first."""
+        if self.resign is not None:
+            self.resign()  # others lead as soon as they know
         broker = self.broker
         self.window.stop()
         if broker is not None:
@@ -251,6 +322,8 @@ class Engine:
             self.namesrv.stop()
         if broker is not None and ended:
             broker.stop()
+        if self.ha_socket is not None:
+            self.ha_socket.close()
         self.wire_audit.stop()
         if not ended:
             # It may wake up and append any moment: whoever wrote beside it would harm what is stored.
@@ -280,6 +353,8 @@ class Engine:
         }
         if self.broker is not None:
             found |= self.broker.health()
+        elif self._seat is not None:
+            found["broker"] = {"ok": False, "detail": self._seat.why_empty}
         return found
 
 

@@ -54,7 +54,7 @@ BROKER = frozenset(
     flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
     flushDelayOffsetInterval flushIntervalCommitLog flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile
     forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold
-    haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+    haMaxGapNotInSync
     heartbeatThreadPoolNums
     heartbeatThreadPoolQueueCapacity highSpeedMode initAuthenticationUser
     initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer isEnableBatchPush
@@ -70,7 +70,7 @@ BROKER = frozenset(
     messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
     metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType
     metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
-    metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled minInSyncReplicas namesrvDomain
+    metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled namesrvDomain
     namesrvDomainSubgroup offsetCheckInSlave osPageCacheBusyTimeOutMills popCkMaxBufferSize popCkOffsetMaxQueueSize
     popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
     popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold
@@ -132,7 +132,6 @@ REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "authenticationEnabled": (frozenset({"false"}), _OPEN),
     "authorizationEnabled": (frozenset({"false"}), _OPEN),
     "useTLS": (frozenset({"false"}), "there is no TLS yet, and everything would travel unencrypted"),
-    "minInSyncReplicas": (frozenset({"1"}), "sends wait for as many copies as inSyncReplicas says, or are answered 12"),
     "enableDLegerCommitLog": (frozenset({"false"}), "DLedger's log has another format"),
     "enableControllerMode": (frozenset({"false"}), "there is no controller"),
     "enableControllerInNamesrv": (frozenset({"false"}), "there is no controller"),

@@ -198,7 +198,7 @@ class Life:
     def leave(self) -> None:
         """Let go of the store as a killed process does."""
         self.store._flush_queues.files.close()
-        self.store._let_go()
+        self.store.let_go()
         self.disk._owed = frozenset()  # nobody remembers
 
     # --- working

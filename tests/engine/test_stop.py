@@ -28,7 +28,7 @@ def test_an_io_thread_that_does_not_end_keeps_its_store_to_itself(tmp_path, monk
     store = engine.broker.store
     for service in (store._flush, store._flush_queues, *store.services):
         service.stop()
-    store._let_go()
+    store.let_go()
     engine.loop.close()
     peer.close()
     assert not damage(tmp_path)

@@ -97,8 +97,10 @@ class EtcdMember:
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
-    def ask(self, path: str, request: Mapping[str, Any] | None = None, timeout_s: float = ASK_TIMEOUT_S) -> Any:
-        """The answer to POST /v3/`path`. Raises OSError when there is none."""
+    def ask(
+        self, path: str, request: Mapping[str, Any] | None = None, timeout_s: float = ASK_TIMEOUT_S, token: str = ""
+    ) -> Any:
+        """The answer to POST /v3/`path`. token: of `auth/authenticate`. Raises OSError when there is none."""
         context = None
         if self.tls is not None:
             context = ssl.create_default_context(cafile=str(self.tls.ca))
@@ -109,7 +111,7 @@ class EtcdMember:
         else:
             peer = http.client.HTTPConnection(self.host, self.client_port, timeout=timeout_s)
         try:
-            peer.request("POST", f"/v3/{path}", json.dumps(request or {}))
+            peer.request("POST", f"/v3/{path}", json.dumps(request or {}), {"Authorization": token} if token else {})
             answer = peer.getresponse()
             body = answer.read()
         except http.client.HTTPException as error:

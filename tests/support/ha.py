@@ -7,6 +7,7 @@ import gzip
 import json
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -83,15 +84,17 @@ class PlayedSlave:
 
     def is_closed(self, seconds: float = 5) -> bool:
         """Whether the master closes it, whatever it still sends."""
-        self.sock.settimeout(seconds)
+        deadline = time.monotonic() + seconds
         try:
-            while self.sock.recv(1 << 16):
-                pass
+            while (left := deadline - time.monotonic()) > 0:
+                self.sock.settimeout(left)
+                if not self.sock.recv(1 << 16):
+                    return True
         except TimeoutError:
-            return False
-        except ConnectionError:
             pass
-        return True
+        except ConnectionError:
+            return True
+        return False
 
     def close(self) -> None:
         self.sock.close()

@@ -156,6 +156,7 @@ class Twin:
         options = Options(self._config(directory))
         network = Network(BROKER_ADDRESS, "127.0.0.1:10912", ("127.0.0.1:9876",))
         self.broker = Broker(options, self.loop, self.server, self._pools, network, self.clock)
+        self.broker.join_loop()
         self.broker.send_properties._unique_keys = UniqueKeys(bytes(4), 1, 1, 0)
         self.dispatcher = Dispatcher(self._pools, (), self.clock)
         self.broker.register(self.dispatcher)
@@ -463,7 +464,7 @@ class Twin:
             conn.close()
         self.broker.pull.close()
         self.broker.journal.stop()
-        self.store._let_go()
+        self.store.let_go()
         self.loop.close()
 
 

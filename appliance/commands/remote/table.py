@@ -165,6 +165,14 @@ VERBS = (
     Verb("report settings set", "PATCH /reports/settings", "Change how reports are made.",
          body="on:bool at zone engine master driver_mib:int memory_mib:int timeout_min:int keep_days:int "
               "limit_minutes:int limits:int_pairs digest_channels=digest_channel:list"),
+    # --- the set of brokers
+    Verb("ha status", "GET /replication/set", "The set of brokers: who leads, who is in sync, how far behind."),
+    Verb("ha switch", "POST /replication/set/switch",
+         "Have another member lead, on the leader: --to UUID or SLOT, or the nearest.", body="to", dry_run=True,
+         ask_first=True),
+    Verb("ha adopt UUID", "POST /replication/set/adopt",
+         "Have this member lead although nobody can vouch for its log; --confirm the set's name.", body="confirm",
+         fixed="uuid={uuid}", dry_run=True, ask_first=True),
     # --- users and tokens
     Verb("user list", "GET /users", "Who may sign in.", f"q role state sort {_PAGE}", lists=True,
          columns="username role active topic_pattern group_pattern last_sign_in_at_ms"),

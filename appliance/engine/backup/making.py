@@ -23,8 +23,9 @@ from .manifest import FORMAT, Entry, Manifest, encode, sealed
 
 #: Made again from the log at the first start, or of this process only.
 _STORE_LEFT_OUT = {"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort",
-                   "lock", "timerwheel", "timerlog"}  # fmt: skip
-_OWN_LEFT_OUT = {"recovery-position", "index-position", "blocks", "jobs", "backups", "lock"}
+                   "lock", "timerwheel", "timerlog", "rocketbox-member"}  # fmt: skip
+#: A restored store is a new member of its broker set (`ha`): it may lack what the set has acknowledged since.
+_OWN_LEFT_OUT = {"recovery-position", "index-position", "blocks", "jobs", "backups", "lock", "ha"}
 #: What runs of the reports were given and left; the reports, and the facts that cannot be counted again, are kept.
 _REPORTS_LEFT_OUT = {"runs", "scratch"}
 _OWN_LEFT_OUT_PATTERN = re.compile(r"queue-ledger-|.*\.tmp\Z|.*\.damaged\Z|.*\.sqlite3-(wal|shm|journal)\Z|\.")

@@ -16,18 +16,20 @@ from typing import NamedTuple, Protocol
 from ..clock import Clock
 from ..config import BrokerConfig, EngineConfig, StoreConfig, broker_properties
 from ..config_journal import ConfigJournal
-from ..errors import StartError
+from ..errors import RefusedRequest, StartError
 from ..loop_calls import run_on_loop
-from ..protocol.codes import RequestCode
+from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.message_id import UniqueKeys, encode_host
 from ..protocol.names import TEMPLATE_TOPIC
 from ..remoting.connection import Connection
 from ..remoting.dispatcher import Dispatcher, WorkerPool
-from ..remoting.event_loop import EventLoop
+from ..remoting.event_loop import EventLoop, Timer
 from ..remoting.peer_requests import PeerRequests
 from ..remoting.server import RemotingServer
 from ..replication.acknowledged import ReplicatedPosition
+from ..replication.master import ReplicationServer
 from ..replication.roles import slaves_needed
+from ..service_thread import ServiceThread
 from ..store.disk import Disk
 from ..store.dispatch import parse_delay_levels
 from ..store.message_store import MessageStore, StoreSettings
@@ -81,7 +83,8 @@ from .processors.transaction import TransactionProcessor
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
 from .replay.service import ReplayService
-from .replication import NoAdmission, SlaveSide, ha_status, master_side, refuse_pulls, slave_wait
+from .replication import NOT_CONFIRMED, NoAdmission, SlaveSide, ha_status, master_side, refuse_pulls, slave_wait
+from .role import HURRY_S, Kind, Role, role_of
 from .sampler import Sampler
 from .sending.admission import SendAdmission
 from .sending.own_appends import OwnAppends
@@ -120,6 +123,8 @@ logger = logging.getLogger(__name__)
 
 #: The store's data may be larger than this share of the memory before reads count as cold.
 _SCAN_EXPIRED_S = 10.0
+#: What a pull is told that comes too late.
+_ENDED = RefusedRequest(ResponseCode.SYSTEM_BUSY, "this broker changes its role")
 
 
 def _physical_memory() -> int:
@@ -131,7 +136,7 @@ def _month_start_ms(now_ms: int) -> int:
     return int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1)) * 1000)
 
 
-def _store_settings(
+def own_store_settings(
     broker: BrokerConfig, store: StoreConfig, delay_levels_ms: list[int], queue_descriptors: int
 ) -> StoreSettings:
     return StoreSettings(
@@ -171,6 +176,8 @@ class RunningOptions(Protocol):
 
     def on_change(self, listener: Callable[[EngineConfig], None]) -> None: ...
 
+    def forget(self, listener: Callable[[EngineConfig], None]) -> None: ...
+
     def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> object: ...
 
 
@@ -204,9 +211,15 @@ class Broker:
         pools: dict[str, WorkerPool],
         network: Network,
         clock: Clock,
+        role: Role | None = None,
     ) -> None:
+        """role: of a member of a set that fails over; else the settings say it. Raises StartError; nothing stays open
+        then. The loop may run already; nothing of the broker is on it before `join_loop`."""
         # Constant after construction.
+        self.role = role or role_of(options.config)
         self._loop = loop
+        self._server = server
+        self._options = options
         self._clock = clock
         self.address = network.address
         self._pools = pools
@@ -214,25 +227,114 @@ class Broker:
         self._filter_pool = pools.setdefault("pull-filter", WorkerPool("pull-filter", clock=clock))
         # Replaced whole by _take_options(), on the thread of the pool "admin".
         self._config = options.config
-        self._open_store(server, network)
-        self._load_tables(network)
-        self._build_data_path(server, network)
-        self._build_services(server)
-        self.replication = master_side(self.store, self._config.store, network.ha_socket, self.replicated, clock)
-        self.follower = self._slave_side() if self._is_slave else None
-        self._processors = self._make_processors(server, options, network)
-        self._admin_broker.ha_status = lambda: ha_status(self.store, self.replication, self.follower)
-        server.on_close(self._connection_closed)
-        loop.at_tick_end(self.decisions.end_tick)
-        loop.at_tick_end(self.store.end_tick)
-        loop.call_every(SAMPLE_S, self.stats.sample)
-        loop.call_every(_SCAN_EXPIRED_S, self._scan_expired)
-        loop.call_every(HAND_OVER_S, self._recorder.hand_over)
-        options.on_change(self._take_options)
+        #: Of a member: those that bring its log and its tables; its role sets and starts them.
+        self.member_threads: tuple[ServiceThread, ...] = ()
+        # Owned by remoting-io.
+        self._timers: list[Timer] = []
+        # Set once, by any thread.
+        self._fenced = False
+        try:
+            self._open_store(server, network)
+            self._load_tables(network)
+            self._build_data_path(server, network)
+            self._build_services(server)
+            self.replication = self._master_side(network)
+            self.follower = self._slave_side() if self.role.kind is Kind.SLAVE else None
+            if self.role.is_member and not self.role.appends:
+                self.store.log.refuse(self.role.no_sends, "role")
+            self._processors = self._make_processors(server, options, network)
+        except BaseException:
+            self._let_go()
+            raise
+        self._admin_broker.ha_status = lambda: ha_status(self.store, self.replication, not self.role.appends)
+
+    def join_loop(self) -> None:
+        """On remoting-io, or before it runs: from here on ticks end here, and clocks are looked at."""
+        loop = self._loop
+        self._server.on_close(self._connection_closed)
+        loop.put_first(self.decisions.end_tick, self.store.end_tick)
+        self._timers = [
+            loop.call_every(SAMPLE_S, self.stats.sample),
+            loop.call_every(_SCAN_EXPIRED_S, self._scan_expired),
+            loop.call_every(HAND_OVER_S, self._recorder.hand_over),
+            *self.durability.begin(),
+        ]
+        if self.role.appends or self.role.kind is Kind.SLAVE:
+            self._timers += self.check_transactions.begin()
+        self._options.on_change(self._take_options)
+
+    def leave_loop(self) -> None:
+        """On remoting-io, when no request comes here any more and nothing waits to be answered: nothing of this broker
+        runs there from now on."""
+        self._options.forget(self._take_options)
+        for timer in self._timers:
+            timer.cancel()
+        self._loop.drop_hooks(self.decisions.end_tick, self.store.end_tick)
+        self._server.forget_listener(self._connection_closed)
+        self._peers.end()
+        self.pull.end(_ENDED)
+        self.store.on_pressure = lambda high: None
+        self._server.hold_producers(False)
+
+    def refuse_reads(self) -> None:
+        """Raises RefusedRequest while nobody may be told what is stored here."""
+        if (refusal := self.pull.refused) is not None:
+            raise refusal
 
     @property
-    def _is_slave(self) -> bool:
-        return self._config.store.broker_role == "SLAVE"
+    def waits_for_confirmation(self) -> bool:
+        """Whether a follower shows nothing yet, and would."""
+        return self.pull.refused is NOT_CONFIRMED
+
+    def open_reads(self) -> None:
+        """A follower's: its leader has confirmed all that it held when it began."""
+        self.pull.refuse_all(None)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether nothing is acknowledged any more."""
+        return self._fenced
+
+    def fence(self, why: str, seconds: float) -> None:
+        """From this moment on nothing is published or acknowledged, whatever was stored. Who waits, and who sends, is
+        told that nothing is promised; when remoting-io does not come to it within `seconds`, they are told nothing."""
+        self._fenced = True
+        self.store.publish_no_more()
+        reason = f"this broker is fenced: {why}"
+
+        def tell() -> None:
+            self.store.log.refuse(reason, "role")
+            self.store.fail_waiting(reason)
+            self.pull.end(RefusedRequest(ResponseCode.SYSTEM_BUSY, reason))
+
+        end = self._clock.monotonic() + seconds
+        run_on_loop(self._loop.call_soon, tell, lambda: self._clock.monotonic() >= end)
+
+    def end_pulls(self) -> None:
+        """On remoting-io: answer held pulls, and hold none any more."""
+        self.pull.end(_ENDED)
+
+    def _let_go(self) -> None:
+        """It could not be built: close what was opened."""
+        parts = self.__dict__
+        for name, end in (
+            ("pull", "close"),
+            ("settled_delays", "close"),
+            ("_reset_journal", "close"),
+            ("journal", "stop"),
+            ("store", "let_go"),
+        ):
+            if name in parts:
+                try:
+                    getattr(parts[name], end)()
+                except Exception:
+                    logger.exception("broker: %s cannot be closed", name)
+
+    def _master_side(self, network: Network) -> ReplicationServer | None:
+        """What serves slaves as the settings say; a member's is its leader's own."""
+        if self.role.is_member:
+            return None
+        return master_side(self.store, self._config.store, network.ha_socket, self.replicated, self._clock)
 
     def _slave_side(self) -> SlaveSide:
         """What follows the master. Nothing that appends by itself runs on a slave."""
@@ -249,6 +351,7 @@ class Broker:
             self.address,
             self._loop,
             self._clock,
+            self.role,
         )
 
     @property
@@ -263,13 +366,12 @@ class Broker:
             levels = parse_delay_levels(config.store.message_delay_level)
         except ValueError as error:
             raise StartError(f"{error}.") from None
-        settings = _store_settings(config.broker, config.store, levels, descriptors_below(server.descriptor_limit))
+        settings = own_store_settings(config.broker, config.store, levels, descriptors_below(server.descriptor_limit))
         paths = StorePaths(config.store_dir, own_dir)
-        needed = slaves_needed(config.store)
+        needed = 0 if self.role.is_member else slaves_needed(config.store)
         self.replicated = ReplicatedPosition(needed, lambda: self.store.watermark_moved()) if needed else None
-        self.store = MessageStore(
-            settings, paths, Disk(own_dir), self._loop, network.store_host, replicated=self.replicated
-        )
+        replicated = self.replicated or self.role.position
+        self.store = MessageStore(settings, paths, Disk(own_dir), self._loop, network.store_host, replicated=replicated)
         self.store.on_pressure = server.hold_producers
         self.store.on_repaired = lambda queue: self.pull.long_polling.notify((queue,))
         self.store.cleaner.options = config.store
@@ -291,6 +393,7 @@ class Broker:
     def _load_tables(self, network: Network) -> None:
         """Topics, groups, offsets; who is connected; the name servers that are told. Raises StartError."""
         broker, directory, clock = self._config.broker, self._config_dir, self._clock
+        role = self.role
         self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, clock)
         self.groups = SubscriptionGroupManager(directory / "subscriptionGroup.json", broker, self.journal, clock)
         self.offsets = ConsumerOffsetManager(
@@ -312,6 +415,9 @@ class Broker:
             self.topics,
             self.topics.take_orders,
             clock,
+            broker_id=role.broker_id,
+            epoch=role.epoch,
+            hurry_s=HURRY_S if role.kind is Kind.LEADER else 0.0,
         )
 
     def _build_data_path(self, server: RemotingServer, network: Network) -> None:
@@ -324,10 +430,11 @@ class Broker:
         self.send_properties = SendProperties(broker.region_id, broker.cluster_name, broker.trace_on, keys, places)
         self._retry_policy = RetryPolicy(self.topics, self.groups, self.locks)
         self.send_backs = SendBackCounts(self._clock)
-        admission = NoAdmission if self._is_slave else SendAdmission
+        parts = (self.topics, self.store.queues, self._retry_policy, self._permission)
+        no_sends = self.role.no_sends
         self.send_path = SendPath(
             self.store,
-            admission(self.topics, self.store.queues, self._retry_policy, self._permission),
+            NoAdmission(no_sends, *parts) if no_sends else SendAdmission(*parts),
             self.send_properties,
             levels,
             config.store.max_message_size,
@@ -361,14 +468,14 @@ class Broker:
             server.flush_dirty,
             self._recorder,
         )
-        self.pull.refuse_all(refuse_pulls(config.store.broker_role, broker))
+        self.pull.refuse_all(refuse_pulls(self.role, broker))
         self.filters.on_change = self.pull.answer_held
         self.durability = Durability(
             self.store,
             loop,
             lambda: self._config.store.sync_flush_timeout_ms,
             self.pull.long_polling.notify,
-            slave_wait(config.store),
+            slave_wait(config.store, self.role),
         )
 
     def _report_settled(self, reason: str) -> None:
@@ -408,7 +515,7 @@ class Broker:
         )
         self.save_delays = SaveDelays(self.delay_progress)
         # The store stops them when its log is durable to the end: then all that was delivered may be saved.
-        if not self._is_slave:
+        if self.role.appends:
             self.store.services += [self.deliver_delayed, self.save_delays]
 
     def _build_timers(self) -> None:
@@ -448,9 +555,8 @@ class Broker:
         self.deliver_timers.chores.append(roll.chore)
         self.save_timers.roll = roll
         roll.on_asked, roll.on_wanted = self.save_timers.wakeup, self.deliver_timers.wakeup
-        if not self._is_slave:
+        if self.role.appends:
             store.cleaner.keepers.append(roll.keep)
-        if not self._is_slave:
             store.services += [self.deliver_timers, self.save_timers]
         self.early_timer_acts = EarlyTimerActs(
             store,
@@ -485,8 +591,8 @@ class Broker:
         self._no_halves = f"the broker[{network.ip}] sending transaction message is forbidden"
         self.send_path.no_halves = self._no_halves if self._config.broker.reject_transaction_message else None
         self.clients.on_producers = self.check_transactions.producers_came
-        self.store.cleaner.keepers.append(self.check_transactions.keeps)
-        self.check_transactions.begin()
+        if self.role.appends:
+            self.store.cleaner.keepers.append(self.check_transactions.keeps)
         self.half_appends = HalfAppends(
             self.store, self.own_appends, self.check_transactions.stored, self._loop.call_soon
         )
@@ -586,7 +692,7 @@ class Broker:
     def _make_processors(self, server: RemotingServer, options: RunningOptions, network: Network) -> list[Processor]:
         config, loop, clock = self._config, self._loop, self._clock
         name = config.broker.broker_name
-        peers = PeerRequests(loop, server)
+        peers = self._peers = PeerRequests(loop, server)
         self.member_questions = MemberQuestions(
             self.clients,
             self.groups,
@@ -694,7 +800,7 @@ class Broker:
         self.pull.take_options(broker)
         self._query.take_options(broker, store)
         settings = self.store.settings
-        self.store.settings = _store_settings(broker, store, settings.delay_levels_ms, settings.queue_descriptors)
+        self.store.settings = own_store_settings(broker, store, settings.delay_levels_ms, settings.queue_descriptors)
         self.store.cleaner.options = store
         self.waiting_places.rules = _timer_rules(store)
         self._loop.call_soon(lambda: self._take_send_options(broker, store.max_message_size))
@@ -737,13 +843,14 @@ class Broker:
         self.store.start()
         self.sampler.start()
         self.delivery_events.start()
-        if not self._is_slave:
+        if self.role.appends:
             self.replays.start()
             self.check_transactions.start()
             self.transaction_records.start()
         if self.replication is not None:
             self.replication.start()
-        self.registration.start()
+        if self.role.is_told:
+            self.registration.start()
         if self.follower is not None:
             self.follower.start()
 
@@ -762,6 +869,18 @@ class Broker:
         """Stop counting, and tell the name servers, so that clients stop coming."""
         if self.follower is not None:
             self.follower.stop()
+        working = (
+            *self.member_threads,
+            self.sampler,
+            self.replays,
+            self.deliver_delayed,
+            self.deliver_timers,
+            self.check_transactions,
+        )
+        for thread in working:  # all at once, then one after the other
+            thread.request_stop()
+        for thread in self.member_threads:
+            thread.stop(2.0)
         self.sampler.stop(2.0)
         self.replays.stop(2.0)
         self.deliver_delayed.stop(2.0)
@@ -784,8 +903,8 @@ class Broker:
             time.sleep(0.01)
         logger.warning("broker: stopping with unacknowledged messages")
 
-    def stop(self) -> None:
-        """Persist and close; the loop has ended."""
+    def stop(self, settle: Callable[[], None] = lambda: None) -> None:
+        """Persist and close; the loop has ended, or `leave_loop` has run there. settle: as `MessageStore.stop`."""
         if self.replication is not None:
             self.replication.stop()
         self.pull.close()
@@ -798,8 +917,12 @@ class Broker:
         self.groups.stop()
         self.filters.stop()
         self.journal.stop()
-        self.store.stop()
+        self.store.stop(settle)
         self.settled_delays.close()
+
+    def forget(self) -> None:
+        """Some time after `stop` in a process that goes on: whoever still reads reads nothing."""
+        self.store.queues.close_others()
 
     def queues_failure(self) -> str | None:
         """Why the queue files cannot be written, if so."""

@@ -181,6 +181,22 @@ class ClientManager:
         """Options were changed: these count from now on. Any thread."""
         self._config = config
 
+    def take_over(self, other: ClientManager) -> None:
+        """Know whom another broker of this process knew, who has ended: their connections stand, and their next
+        heartbeats may be far away."""
+        self._consumers, self._producers = other._consumers, other._producers
+        self._producers_by_id, self._presence = other._producers_by_id, other._presence
+        self.rebalances = other.rebalances
+        for presence in self._presence.values():
+            self._settle(presence)  # what a heartbeat led to there is to be read again here
+            presence.mark = None
+        for conn in [conn for conn in self._presence if conn.closed]:
+            self.on_close(conn)
+        for name, info in self._consumers.items():
+            self._filters.register(name, list(info.subscriptions.values()))
+        for group in self._producers:
+            self.on_producers(group)
+
     # --- questions
 
     def consumer_group(self, group: str) -> ConsumerGroupInfo | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ..protocol.codes import ResponseCode
-from ..remoting.event_loop import EventLoop
+from ..remoting.event_loop import EventLoop, Timer
 from ..store.message_store import MessageStore, Tick
 from ..store.queues.consume_queue import ConsumeQueue
 from .sending.outcome import store_unavailable
@@ -54,10 +54,14 @@ class Durability:
         store.on_published = self._published
         store.on_failed = self._failed
         self._slaves = slaves
-        if slaves is not None:
-            loop.call_every(SLAVE_LOOK_S, self._look_at_slaves)
-        elif store.settings.synchronous:
-            loop.call_every(1.0, self._look_at_timeouts)
+
+    def begin(self) -> list[Timer]:
+        """On remoting-io, or before it runs: have it look at the clock."""
+        if self._slaves is not None:
+            return [self._loop.call_every(SLAVE_LOOK_S, self._look_at_slaves)]
+        if self._store.settings.synchronous:
+            return [self._loop.call_every(1.0, self._look_at_timeouts)]
+        return []
 
     @staticmethod
     def _written(tick: Tick) -> None:

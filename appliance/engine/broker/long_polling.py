@@ -60,6 +60,7 @@ class LongPolling:
         self._timer: Timer | None = None
         self._timer_bucket = 0
         self.count = 0
+        self._ended = False
         # Queues with more pulls than a tick looks at -> those still to be looked at, in the order they came.
         self._rounds: dict[ConsumeQueue, Iterator[PullRequest]] = {}
         # Those of them that were published to since their round began.
@@ -70,7 +71,7 @@ class LongPolling:
         conn, queue = request.conn, request.queue
         assert queue is not None
         assert not request.bucket, "it is held already"
-        if conn.parked_count >= MOST_OF_A_CONNECTION or self.count >= MOST_IN_ALL:
+        if conn.parked_count >= MOST_OF_A_CONNECTION or self.count >= MOST_IN_ALL or self._ended:
             return False
         now = int(self._loop.monotonic * 1000)
         bucket = max(now + min(hold_ms, LONGEST_HOLD_MS), now + BUCKET_MS) // BUCKET_MS
@@ -233,6 +234,14 @@ class LongPolling:
         """A connection closed: drop its pulls."""
         while (request := self._lists.get(conn)) is not None:
             self._remove(request)
+
+    def end(self) -> None:
+        """Answer every held pull, and hold none any more: another broker takes over here."""
+        self._ended = True
+        self.release_all()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def release_all(self) -> None:
         """Answer every parked pull now (shutdown: a 4.9 client would not notice an orderly close)."""

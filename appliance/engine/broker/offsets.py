@@ -195,6 +195,12 @@ class ConsumerOffsetManager:
             entry.changes += 1
             self._commits += 1
 
+    def clamp(self, entry: QueueOffsets, queue_id: int, offset: int) -> None:
+        """Correct an offset that fits its queue no more. Before the broker serves."""
+        entry.queues[queue_id] = offset
+        entry.changes += 1
+        self._commits += 1
+
     def queues_of(self, group: str, topic: str) -> dict[int, int]:
         """A copy of a group's offsets of a topic."""
         entry = self._table.get(f"{topic}@{group}")

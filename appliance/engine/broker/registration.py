@@ -42,6 +42,8 @@ WATCH_S = 1.0
 #: How long a change of topics waits for the name servers that answer at all.
 CHANGE_TIMEOUT_S = 3.0
 UNREGISTER_TIMEOUT_MS = 1000
+#: How often a new leader tells who it is: name servers may hear the old one in between, and 4.9's take the last word.
+HURRY_PERIOD_S = 1.0
 
 
 #: Gives a name server of this process a request as if it came over our connection to it, and returns the answer. Raises
@@ -65,7 +67,9 @@ class NameServerLink(ServiceThread):
         timeout_ms: Callable[[], int],
         on_answer: Callable[[RemotingCommand], None],
         clock: Clock,
+        hurry_s: float = 0.0,
     ) -> None:
+        """hurry_s: so long from the start on it is told each HURRY_PERIOD_S."""
         super().__init__(f"registration-{address}")
         # Constant after construction.
         self.address = address
@@ -79,6 +83,7 @@ class NameServerLink(ServiceThread):
         #: Set before start() for the name server of this process.
         self.direct: Direct | None = None
         # Owned by this thread.
+        self._hurried_to = clock.monotonic() + hurry_s
         self._due_at = 0.0
         self._retry_s = FIRST_RETRY_S
         self._seen: DataVersion | None = None
@@ -172,7 +177,8 @@ class NameServerLink(ServiceThread):
     def _register_whole(self) -> None:
         for version, body in self._table.whole():
             self._register(version, body)
-        self._due_at = self._clock.monotonic() + self._period_s
+        now = self._clock.monotonic()
+        self._due_at = now + (HURRY_PERIOD_S if now < self._hurried_to else self._period_s)
 
     def _register_changed(self, changed: dict[str, TopicConfig]) -> None:
         try:
@@ -218,9 +224,14 @@ class Registration:
         topics: TopicConfigManager,
         on_orders: Callable[[dict[str, str]], None] | None = None,
         clock: Clock | None = None,
+        broker_id: int | None = None,
+        epoch: int = 0,
+        hurry_s: float = 0.0,
     ) -> None:
         """address, ha_address: "host:port" as told to others. on_orders: called with a name server's order
-        configuration (topic -> `broker-a:4;broker-b:4`) at each of its answers; on a registration thread.
+        configuration (topic -> `broker-a:4;broker-b:4`) at each of its answers; on a registration thread. broker_id:
+        instead of the settings'. epoch: the state version of the table, by which name servers tell leaders of a set
+        apart. hurry_s: so long the whole table is told each second.
 
         Changes of `topics` are registered from now on.
         """
@@ -228,7 +239,7 @@ class Registration:
         # Replaced whole by take_options().
         self._config = broker
         header = {
-            "brokerId": str(broker.broker_id),
+            "brokerId": str(broker.broker_id if broker_id is None else broker_id),
             "clusterName": broker.cluster_name,
             "brokerAddr": address,
             "enableActingMaster": "false",
@@ -237,7 +248,7 @@ class Registration:
             "brokerName": broker.broker_name,
         }
         period_s = min(MAX_PERIOD_S, max(MIN_PERIOD_S, broker.register_name_server_period_ms / 1000))
-        table = TableText(topics, lambda: self._config.broker_permission)
+        table = TableText(topics, lambda: self._config.broker_permission, epoch)
         # Constant after construction.
         self._clock = clock = clock or Clock()
         self._links = {
@@ -249,6 +260,7 @@ class Registration:
                 lambda: self._config.register_broker_timeout_ms,
                 self._take_answer,
                 clock,
+                hurry_s,
             )
             for namesrv in dict.fromkeys(namesrv_addrs)
         }

@@ -43,11 +43,13 @@ def encode_body(version: DataVersion, topics: bytes) -> bytes:
 class TableText:
     """The text of the whole table, made when it is asked for after a change."""
 
-    def __init__(self, topics: TopicConfigManager, broker_permission: Callable[[], int]) -> None:
-        """broker_permission: the option as it is now; whoever changes it gives the topics a new version."""
+    def __init__(self, topics: TopicConfigManager, broker_permission: Callable[[], int], epoch: int = 0) -> None:
+        """broker_permission: the option as it is now; whoever changes it gives the topics a new version. epoch: the
+        version's state version, 0 for what the table itself has."""
         # Constant after construction.
         self._topics = topics
         self._permission = broker_permission
+        self._epoch = epoch
         # Guarded by _lock, which is held while the text is made: whoever waits needs the same text.
         self._lock = threading.Lock()
         self._made_for: tuple[DataVersion, int] | None = None
@@ -61,13 +63,17 @@ class TableText:
         promises; what it has beyond comes again under its own version.
         """
         with self._lock:
-            version = self._topics.data_version
+            version = self._version()
             key = (version, self._topics.generation)
             if key != self._made_for:
                 self._parts = self._make_parts()
                 self._made_for = key
             versions = [version.plus_ms(ms) for ms in reversed(range(len(self._parts)))]
             return [(own, encode_body(own, part)) for own, part in zip(versions, self._parts, strict=True)]
+
+    def _version(self) -> DataVersion:
+        version = self._topics.data_version
+        return version._replace(state_version=self._epoch) if self._epoch else version
 
     def _make_parts(self) -> list[bytes]:
         parts: list[bytes] = []
@@ -92,7 +98,7 @@ class TableText:
         with self._lock:
             if self._made_for is not None and self._made_for[1] != self._topics.generation:
                 self._made_for, self._parts = None, []  # nobody will ask for that text any more
-        version = self._topics.data_version
+        version = self._version()
         if version == seen:
             version = version.plus_ms(1)
         # Looked up after the version was read, so that the text has at least what the version promises.

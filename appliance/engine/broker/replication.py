@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..clock import Clock
 from ..config import BrokerConfig, StoreConfig, parse_networks
@@ -12,7 +12,8 @@ from ..loop_calls import run_on_loop
 from ..protocol.codes import ResponseCode
 from ..remoting.event_loop import EventLoop
 from ..replication.acknowledged import ReplicatedPosition
-from ..replication.follower import Follower, FollowerSettings, Master
+from ..replication.follower import Follower, Master
+from ..replication.log_copy import CopySettings
 from ..replication.master import ReplicationServer
 from ..replication.roles import slaves_needed
 from ..replication.slave_link import LinkSettings
@@ -21,6 +22,7 @@ from .config_table import ConfigTable
 from .durability import SlaveWait
 from .offsets import ConsumerOffsetManager
 from .registration import Registration
+from .role import Kind, Role
 from .sending.admission import SendAdmission
 from .sending.fields import SendFields
 from .slave_sync import SlaveSync
@@ -49,9 +51,10 @@ def master_side(
     return server
 
 
-def slave_wait(config: StoreConfig) -> SlaveWait | None:
+def slave_wait(config: StoreConfig, role: Role) -> SlaveWait | None:
     """How sends wait for slaves; None where they do not."""
-    return SlaveWait(config.slave_timeout_ms, config.ha_slave_fallbehind_max_bytes) if slaves_needed(config) else None
+    waits = role.position is not None and role.appends if role.is_member else slaves_needed(config) > 0
+    return SlaveWait(config.slave_timeout_ms, config.ha_slave_fallbehind_max_bytes) if waits else None
 
 
 def link_settings(config: StoreConfig) -> LinkSettings:
@@ -66,22 +69,31 @@ def link_settings(config: StoreConfig) -> LinkSettings:
 
 #: A slave that is less behind counts as in sync. Upstream: haMaxGapNotInSync.
 IN_SYNC_BYTES = 256 * 1024 * 1024
-#: As Apache's slaves say it, to whoever sends to them.
-NO_SENDS = "messages are put to the slave"
 
 
 class NoAdmission(SendAdmission):
     """A slave takes no sends."""
 
+    def __init__(self, why: str, *parts: Any) -> None:
+        """why: as `Role.no_sends`. parts: what SendAdmission takes."""
+        super().__init__(*parts)
+        self._why = why
+
     def admit(self, fields: SendFields, client_version: int, born_host: bytes) -> NoReturn:
-        raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {NO_SENDS}")
+        raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {self._why}")
 
 
-def refuse_pulls(role: str, config: BrokerConfig) -> RefusedRequest | None:
-    """Why a broker serves no pulls: a slave does only with slaveReadEnable."""
-    if role != "SLAVE" or config.slave_read_enable:
-        return None
+def refuse_pulls(role: Role, config: BrokerConfig) -> RefusedRequest | None:
+    """Why a broker serves no pulls, from its start: a slave does only with slaveReadEnable, a follower only once its
+    leader has confirmed all that it held."""
+    if role.kind is Kind.FENCED:
+        return RefusedRequest(ResponseCode.SYSTEM_BUSY, role.no_sends)
+    if role.appends or config.slave_read_enable:
+        return NOT_CONFIRMED if role.kind is Kind.FOLLOWER else None
     return RefusedRequest(ResponseCode.SYSTEM_BUSY, "this broker is a slave without slaveReadEnable")
+
+
+NOT_CONFIRMED = RefusedRequest(ResponseCode.SYSTEM_BUSY, "the leader has not confirmed yet what this broker holds")
 
 
 class SlaveSide:
@@ -97,6 +109,7 @@ class SlaveSide:
         own_address: str,
         loop: EventLoop,
         clock: Clock,
+        role: Role,
     ) -> None:
         # Constant after construction.
         self._registration = registration
@@ -107,7 +120,7 @@ class SlaveSide:
             loop.call_soon,
             self.master,
             registration.register_all,
-            FollowerSettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
+            CopySettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
             clock,
         )
         self.sync = SlaveSync(
@@ -122,7 +135,7 @@ class SlaveSide:
             clock,
         )
         store.on_kept = self.follower.log_kept
-        store.log.refuse(NO_SENDS, "role")
+        store.log.refuse(role.no_sends, "role")
 
     def master(self) -> Master | None:
         """Where the master is: its log where the settings say, else as the name servers do."""
@@ -144,9 +157,9 @@ class SlaveSide:
         self.sync.stop()
 
 
-def ha_status(store: MessageStore, server: ReplicationServer | None, slave: SlaveSide | None) -> dict[str, object]:
+def ha_status(store: MessageStore, server: ReplicationServer | None, follows: bool) -> dict[str, object]:
     """What 907 tells beside the log's end. Rates are not kept."""
-    if slave is not None:
+    if follows:
         client = {
             "lastReadTimestamp": 0,
             "lastWriteTimestamp": 0,

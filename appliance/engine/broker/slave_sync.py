@@ -51,10 +51,12 @@ class SlaveSync(ServiceThread):
         store_dir: Path,
         disk: Disk,
         clock: Clock,
+        period_s: float = PERIOD_S,
     ) -> None:
         """master: its address, "" while it is not known; find_master: have somebody ask. tables: (request, table)."""
         super().__init__("sync-from-master", clock)
         # Constant after construction.
+        self._period_s = period_s
         self._master = master
         self._find_master = find_master
         self._tables = tables
@@ -75,7 +77,7 @@ class SlaveSync(ServiceThread):
                 self._find_master()
             else:
                 self.work(address)
-            self.wait(PERIOD_S)
+            self.wait(self._period_s)
         if self._client is not None:
             self._client.close()
 

@@ -17,6 +17,11 @@ class StoreUnavailable(RocketBoxError):
     """No answer, or none that can be believed. Of a swap: nobody knows whether it was done."""
 
 
+class StoreReplaced(StoreUnavailable):
+    """Another cluster answers, or an older state of the same one, such as a backup that was put back. A store that was
+    opened before that believes it no more: the operator looks, and opens it anew."""
+
+
 class SwapConflict(RocketBoxError):
     """The key is not at the expected revision. value: None where there is no key."""
 

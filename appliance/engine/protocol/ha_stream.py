@@ -5,6 +5,9 @@
 
 Size 0 is the master's heartbeat; its offset is that of the next frame. All big-endian. A frame begins and ends anywhere
 in a record. Source: RocketMQ `DefaultHAConnection`, `DefaultHAClient`.
+
+Between members of a set, after the preambles of `ha_preamble`: size -1 says how far the leader's log is confirmed, in
+the offset's place; no bytes follow.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ pack_report = _REPORT.pack
 #: pack(offset, size) -> what comes before a frame's bytes.
 pack_header = _HEADER.pack
 HEADER_BYTES = _HEADER.size
+#: In the size's place: the offset is the confirm offset.
+CONFIRM = -1
 
 
 class Reports:
@@ -41,9 +46,12 @@ class Reports:
 class Frames:
     """A master's frames, in whatever pieces they come: nothing waits here until a frame is whole."""
 
-    def __init__(self, file_bytes: int) -> None:
-        """file_bytes: the size of the log's files, which no frame leaves."""
+    def __init__(self, file_bytes: int, bound: bool = False) -> None:
+        """file_bytes: the size of the log's files, which no frame leaves. bound: from a set's leader."""
         self._file_bytes = file_bytes
+        self._bound = bound
+        #: The confirm offset, as last heard; -1 before.
+        self.confirm = -1
         self._head = b""
         self._offset = 0
         self._left = 0
@@ -68,6 +76,9 @@ class Frames:
             if len(self._head) < HEADER_BYTES:
                 return
             offset, size = _HEADER.unpack(self._head)
+            if size == CONFIRM and self._bound and offset >= self.confirm:
+                self._head, self.confirm = b"", offset
+                continue
             if offset < 0 or size < 0 or offset % self._file_bytes + size > self._file_bytes:
                 raise FrameError(f"a frame of {size} bytes at {offset}: the log's files have {self._file_bytes}")
             self._head, self._offset, self._left = b"", offset, size

@@ -113,6 +113,10 @@ class Connection(Outbox):
     def __repr__(self) -> str:
         return f"<Connection {self.remote_host} client_id={self.client_id}>"
 
+    @property
+    def _paused(self) -> bool:
+        return self._server.reading_paused or self.dispatcher.paused
+
     # --- any thread
 
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:

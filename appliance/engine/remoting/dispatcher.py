@@ -215,6 +215,10 @@ class Dispatcher:
         self._pools = pools
         self._gates = gates
         self._clock = clock
+        #: Nobody of this port is read from. On remoting-io.
+        self.paused = False
+        #: Why nothing that waits in a pool is handled any more: who would do it has ended. Replaced once.
+        self.ended: RefusedRequest | None = None
 
     def add(self, code: int, handler: Handler, pool: str | None = None) -> None:
         """Serve `code`: inline (under 0.2 ms, never blocking) or in the pool of that name, made on first use."""
@@ -246,6 +250,26 @@ class Dispatcher:
         if runs is not None and not self._gates_before(code):
             self._runs[code] = runs
             self.runner = FrameRunner(self._runs)
+
+    def give(self, code: int, handler: Handler) -> None:
+        """Have all requests of a code handled by `handler`, inline, whatever their form. Before it serves."""
+        self.add(code, handler)
+        self._hot.pop(_hot_prefix(code), None)
+        if self._runs.pop(code, None) is not None:
+            self.runner = FrameRunner(self._runs) if self._runs else None
+
+    def wrap(self, code: int, before: Callable[[], None]) -> None:
+        """Call `before` first, which may refuse by raising. Before it serves; of a code without a hot way."""
+        entry = self._handlers.get(code)
+        if entry is None:
+            return
+        handler = entry.handler
+
+        def first(request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
+            before()
+            return handler(request, conn)
+
+        self._handlers[code] = entry._replace(handler=first)
 
     @property
     def codes(self) -> set[int]:
@@ -343,9 +367,10 @@ class Dispatcher:
             return False
         return True
 
-    @staticmethod
-    def _answer(handler: Handler, request: RemotingCommand, conn: Connection) -> None:
+    def _answer(self, handler: Handler, request: RemotingCommand, conn: Connection) -> None:
         try:
+            if self.ended is not None:
+                raise self.ended
             if request.witness is not None:
                 request.witness.begins()
             response = handler(request, conn)
@@ -353,6 +378,21 @@ class Dispatcher:
             response = _answer_to(error, request, conn)
         if response is not None:
             conn.respond(request, response)
+
+
+class Meanwhile(Dispatcher):
+    """Of a port whose broker is being replaced by another: every request is refused, but those that nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.refusal = RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now")
+
+    def refuse_because(self, why: str) -> None:
+        """What is told to who asks."""
+        self.refusal = RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}")
+
+    def dispatch_request(self, conn: Connection, request: RemotingCommand, header_bytes: int = 0) -> None:
+        conn.respond(request, RemotingCommand.response(self.refusal.code, self.refusal.remark))
 
 
 def _answer_to(error: Exception, request: RemotingCommand, conn: Connection) -> RemotingCommand:

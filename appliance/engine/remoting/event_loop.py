@@ -41,6 +41,9 @@ class Watcher(Protocol):
     def on_event(self, mask: int) -> None: ...
 
 
+def _nothing() -> None: ...
+
+
 class Timer:
     """One entry of the timer heap; `cancel()` on the loop's thread only."""
 
@@ -53,6 +56,7 @@ class Timer:
 
     def cancel(self) -> None:
         self.cancelled = True
+        self.callback = _nothing  # the entry stays until it is due; what it would have called need not
 
 
 class EventLoop(ServiceThread, LoopState):
@@ -114,11 +118,24 @@ class EventLoop(ServiceThread, LoopState):
 
     def at_tick_end(self, hook: Callable[[], None]) -> None:
         """Run `hook` at the end of every tick, in the order in which hooks were added."""
-        self._tick_hooks.append(hook)
+        self._tick_hooks = [*self._tick_hooks, hook]
+
+    def put_first(self, *hooks: Callable[[], None]) -> None:
+        """The same for hooks that come before all others, in their order."""
+        self._tick_hooks = [*hooks, *self._tick_hooks]
+
+    def drop_hooks(self, *hooks: Callable[[], None]) -> None:
+        """Run these no more."""
+        self._tick_hooks = [hook for hook in self._tick_hooks if hook not in hooks]
 
     def watch(self, fd: int, mask: int, watcher: Watcher) -> None:
         self._watchers[fd] = watcher
         self._poller.register(fd, mask)
+
+    def watch_by(self, fd: int, watcher: Watcher) -> None:
+        """Another watcher for a descriptor that is watched."""
+        if fd in self._watchers:
+            self._watchers[fd] = watcher
 
     def rewatch(self, fd: int, mask: int) -> None:
         self._poller.modify(fd, mask)

@@ -263,7 +263,7 @@ class Outbox(PeerState):
             self._going_on = True
             self._server.go_on_soon(self)
         mask = WRITABLE if self._out else 0
-        if not (self.halted or self._going_on or self._held is not None or self._server.reading_paused):
+        if not (self.halted or self._going_on or self._held is not None or self._paused):
             mask |= READABLE
         if mask != self._mask:
             if mask & READABLE and not self._mask & READABLE:
@@ -294,7 +294,12 @@ class Outbox(PeerState):
     @property
     def unread(self) -> bool:
         """Whether we do not read from the peer, so that its silence says nothing."""
-        return self.halted or self._held is not None or self._server.reading_paused
+        return self.halted or self._held is not None or self._paused
+
+    @property
+    def _paused(self) -> bool:
+        """Whether nobody of this peer's port is read from for now."""
+        return self._server.reading_paused
 
     def look_at_progress(self) -> None:
         """See whether the peer has taken something: epoll reports it only when a third of the send buffer is free."""
@@ -335,11 +340,17 @@ class Outbox(PeerState):
             self.dirty = True
             self._server.dirty.append(self)
 
+    @property
+    def lags(self) -> bool:
+        """Whether answers wait until the peer has taken earlier ones."""
+        with self._server.pool_lock:
+            return bool(self._waiting or self._pool_waits or self._in_pool)
+
     def _has_more(self) -> bool:
         """Whether there is something to go on with."""
         if self._in_pool:
             return False
-        return bool(self._waiting) or (self._held is not None and not self._server.reading_paused)
+        return bool(self._waiting) or (self._held is not None and not self._paused)
 
     def _build_waiting(self) -> None:
         waiting = self._waiting

@@ -26,13 +26,16 @@ Done = Callable[[RemotingCommand | None], None]
 #: Ours: requests that may wait for their answer at once, to all clients together.
 MAX_WAITING = 10_000
 
+#: Of the process: an answer never meets the request of another broker that ran before on the same connection.
+_opaques = itertools.count(1)
+
 
 class PeerRequests:
     """Owned by remoting-io."""
 
     def __init__(self, loop: EventLoop, server: RemotingServer) -> None:
         self._loop = loop
-        self._opaques = itertools.count(1)
+        self._server = server
         self._waiting: dict[Connection, dict[int, tuple[Done, Timer]]] = {}
         self._count = 0
         server.on_answer = self._answered
@@ -43,7 +46,7 @@ class PeerRequests:
         if conn.closed or self._count >= MAX_WAITING:
             done(None)
             return
-        opaque = command.opaque = next(self._opaques) & 0x7FFFFFFF
+        opaque = command.opaque = next(_opaques) & 0x7FFFFFFF
 
         def expired() -> None:
             self._finish(conn, opaque, None)
@@ -65,6 +68,12 @@ class PeerRequests:
     def waiting_of(self, conn: Connection) -> int:
         """Those of them that were sent to this peer."""
         return len(self._waiting.get(conn, ()))
+
+    def end(self) -> None:
+        """Nobody asks any more, or waits."""
+        self._server.forget_listener(self._closed)
+        for conn in list(self._waiting):
+            self._closed(conn)
 
     def _finish(self, conn: Connection, opaque: int, answer: RemotingCommand | None) -> bool:
         """Call `done`; False when no request of this opaque waits."""

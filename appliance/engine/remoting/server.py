@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 
 from ..errors import StartError
 from ..hotpath import ServerState, SocketReader, flush_outboxes
@@ -21,7 +21,7 @@ from ..protocol.command import RemotingCommand
 from ..protocol.message_id import encode_host
 from .connection import Connection
 from .dispatcher import Dispatcher, Waiting
-from .event_loop import READABLE, EventLoop
+from .event_loop import READABLE, EventLoop, Watcher
 from .outbox import OUTBOX_HIGH_BYTES, Outbox
 
 logger = logging.getLogger(__name__)
@@ -129,6 +129,7 @@ class RemotingServer(ServerState):
         self.reading_paused = False
         #: Back-pressure: connections that send messages wait, all others are served.
         self.producers_held = False
+        self._holders: set[str] = set()
         #: Connections that wait -> since when.
         self.held_back: dict[Connection, float] = {}
         #: How many bytes one read takes at most; 0: as many as fit the buffer.
@@ -178,16 +179,47 @@ class RemotingServer(ServerState):
         """Call `listener(conn)` on the I/O thread whenever a connection has closed."""
         self._close_listeners.append(listener)
 
+    def forget_listener(self, listener: Callable[[Connection], None]) -> None:
+        """Call it no more."""
+        self._close_listeners = [one for one in self._close_listeners if one != listener]
+
+    def serve_by(self, instead: Mapping[Dispatcher, Dispatcher]) -> None:
+        """Have ports and their connections served by other tables, from the next frame on; on the I/O thread.
+
+        Frames that were read and not dispatched yet are the new table's, too. While that is `paused` nothing is read.
+        """
+        for listener in self._listeners:
+            listener.dispatcher = instead.get(listener.dispatcher, listener.dispatcher)
+        for conn in list(self.connections.values()):
+            dispatcher = instead.get(conn.dispatcher)
+            if dispatcher is None or conn.closed:
+                continue
+            conn.dispatcher = dispatcher
+            conn.told.clear()  # of what the other one knew
+            self.loop.watch_by(conn.fd, self._watcher(conn))
+            conn.update_reading()
+
+    def update_reading(self) -> None:
+        """See again who may be read from."""
+        for conn in list(self.connections.values()):
+            conn.update_reading()
+
+    def connections_of(self, dispatchers: Container[Dispatcher]) -> list[Connection]:
+        """Those of some ports."""
+        return [conn for conn in self.connections.values() if conn.dispatcher in dispatchers]
+
+    def _watcher(self, conn: Connection) -> Watcher:
+        runner = conn.dispatcher.runner
+        return conn if runner is None else SocketReader(conn, runner, self, self.loop)
+
     def adopt(self, sock: socket.socket, address: tuple[str, int], dispatcher: Dispatcher) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = address[0], address[1]
         conn = Connection(self, sock, dispatcher, encode_host(host, port))
-        runner = dispatcher.runner
-        watcher = conn if runner is None else SocketReader(conn, runner, self, self.loop)
-        self.loop.watch(conn.fd, READABLE, watcher)
+        self.loop.watch(conn.fd, READABLE, self._watcher(conn))
         self.connections[conn.fd] = conn
-        if self.reading_paused:
+        if self.reading_paused or dispatcher.paused:
             conn.update_reading()
 
     def forget(self, conn: Connection) -> None:
@@ -237,10 +269,15 @@ class RemotingServer(ServerState):
                 except Exception:
                     conn.fail()
 
-    def hold_producers(self, held: bool) -> None:
+    def hold_producers(self, held: bool, by: str = "store") -> None:
         """Back-pressure, while too many bytes wait for their sync (D6): a connection that sends a message waits, with
-        everything it sent behind that message. Consumers, heartbeats and the name server go on."""
-        self.producers_held = held
+        everything it sent behind that message. Consumers, heartbeats and the name server go on. by: who wants that;
+        they go on when nobody does."""
+        if held:
+            self._holders.add(by)
+        else:
+            self._holders.discard(by)
+        held = self.producers_held = bool(self._holders)
         self._bound_reads()
         if not held:
             # Not at once: the caller may be in the middle of a tick's end, or of another peer's frames.
@@ -266,8 +303,7 @@ class RemotingServer(ServerState):
         """Stop reading from every peer, or go on; for stopping the broker."""
         if paused != self.reading_paused:
             self.reading_paused = paused
-            for conn in list(self.connections.values()):
-                conn.update_reading()
+            self.update_reading()
 
     def account_partial(self, conn: Connection, change: int) -> None:
         """Count bytes of partial frames; beyond the bound, close one of the largest others (D13)."""

@@ -9,23 +9,19 @@ not show it yet, since it waits for this slave. Follows RocketMQ `DefaultHAClien
 from __future__ import annotations
 
 import logging
-import select
-import socket
-import struct
 from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from ..clock import Clock
 from ..errors import CorruptFile, FrameError, RemotingError, StoreBroken
-from ..host_port import split_host_port
-from ..loop_calls import run_on_loop
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
-from ..protocol.ha_stream import Frames, pack_report
+from ..protocol.ha_stream import Frames
 from ..remoting.client import RemotingClient
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
-from ..store.replica import Incoming, Piece, ReplicaAppender
+from .log_copy import CannotFollow, CopySettings, Home, LogCopy, LogsDiffer
+from .wake_pipe import WakePipe
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +29,6 @@ CONNECT_S = 3.0
 ASK_MS = 3000
 #: A master that cannot be followed is tried again so often; the wait doubles from the first to the last.
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 5.0
-_RECEIVE_BYTES = 1 << 20
-#: How long nothing is read while the disk is behind.
-_PRESSURE_S = 0.01
 
 
 class Master(NamedTuple):
@@ -43,11 +36,6 @@ class Master(NamedTuple):
 
     address: str
     ha_address: str
-
-
-class FollowerSettings(NamedTuple):
-    heartbeat_s: float
-    silence_s: float
 
 
 class FollowerStatus(NamedTuple):
@@ -59,10 +47,6 @@ class FollowerStatus(NamedTuple):
     why_not: str
 
 
-class _CannotFollow(Exception):
-    """This master's log is not the one that is here, or the connection is not worth keeping; the text says why."""
-
-
 class Follower(ServiceThread):
     """The thread `follow-master`. Owns: the connection to the master. Woken by: it, the sync of the log."""
 
@@ -72,21 +56,18 @@ class Follower(ServiceThread):
         call_soon: Callable[[Callable[[], None]], None],
         master: Callable[[], Master | None],
         find_master: Callable[[], None],
-        settings: FollowerSettings,
+        settings: CopySettings,
         clock: Clock,
     ) -> None:
         """master: where it is now, as far as anybody knows. find_master: have somebody ask again."""
         super().__init__("follow-master", clock)
         # Constant after construction.
         self._store = store
-        self._call_soon = call_soon
         self._master = master
         self._find_master = find_master
         self._settings = settings
-        self._appender = ReplicaAppender(store)
-        self._wake_in, self._wake_out = socket.socketpair()
-        for end in (self._wake_in, self._wake_out):
-            end.setblocking(False)
+        self._wake = WakePipe()
+        self._home = Home(store, call_soon, self._wake, lambda: self.stopped, clock)
         #: (master's address, code, fields) -> answer; a seam for tests.
         self.ask: Callable[[str, int, dict[str, str]], RemotingCommand] = self._ask
         # Written by this thread, read by anyone.
@@ -96,8 +77,6 @@ class Follower(ServiceThread):
         self.agrees = False
         # Owned by this thread. _doubt: why the master may have another log, "" when nothing is known against it.
         self._doubt = ""
-        self._reported = -1
-        self._said_at = 0.0
 
     @property
     def status(self) -> FollowerStatus:
@@ -105,14 +84,11 @@ class Follower(ServiceThread):
 
     def log_kept(self) -> None:
         """What was appended is kept now: the master may be told. Any thread."""
-        try:
-            self._wake_out.send(b"w")
-        except OSError:  # full, so it wakes; or gone
-            pass
+        self._wake.wake()
 
     def wakeup(self) -> None:
         super().wakeup()
-        self.log_kept()
+        self._wake.wake()
 
     # --- this thread
 
@@ -124,7 +100,7 @@ class Follower(ServiceThread):
                 begun = self.clock.monotonic()
                 try:
                     self._follow(master)
-                except (OSError, FrameError, CorruptFile, StoreBroken, RemotingError, _CannotFollow) as error:
+                except (OSError, FrameError, CorruptFile, StoreBroken, RemotingError, CannotFollow) as error:
                     self._tell(master, self._doubt or str(error) or type(error).__name__)
                     self._find_master()  # it may have moved
                 except Exception as error:  # whatever a master says, the next one may be followed
@@ -135,8 +111,7 @@ class Follower(ServiceThread):
                     retry_s = FIRST_RETRY_S
             self.wait(retry_s)
             retry_s = min(LAST_RETRY_S, 2 * retry_s)
-        for sock in (self._wake_in, self._wake_out):
-            sock.close()
+        self._wake.close()
 
     def _tell(self, master: Master, why_not: str) -> None:
         if why_not and why_not != self._why_not and not self.stopped:
@@ -146,32 +121,32 @@ class Follower(ServiceThread):
     def _follow(self, master: Master) -> None:
         """Until something is wrong; says so by what it raises."""
         self._doubt = ""
-        self._look_at_history(master)
-        sock = socket.create_connection(split_host_port(master.ha_address), CONNECT_S)
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setblocking(False)
+            self._look_at_history(master)
+            self._copy(master)
+        except LogsDiffer:
+            self.agrees, self._doubt = False, ""
+            raise
+
+    def _copy(self, master: Master) -> None:
+        sock = self._home.connect(master.ha_address, CONNECT_S)
+        try:
             logger.info("replication: following master=%s from=%d", master.ha_address, self._store.log.written)
             self._following = master.ha_address
             self._tell(master, self._doubt)
-            self._copy(sock)
+            home = self._home
+            copy = LogCopy(sock, Frames(self._store.log.segment_bytes), home, self._settings, self._found_same)
+            # To ask for 0 is to ask as an empty slave does: only where nothing else told if the record is the same.
+            last = home.last_record()
+            copy.run(last if last > 0 or (last == 0 and self._doubt) else self._store.log.written)
         finally:
             self._following = ""
             sock.close()
 
-    def _is_empty(self) -> bool:
-        log = self._store.log
-        return self._store.last_record_offset < 0 and log.written == log.min_offset
-
-    def _last_here(self) -> int:
-        """Where the last record lies, -1 when none does: its file may have left the log."""
-        last = self._store.last_record_offset
-        return last if last >= self._store.log.min_offset else -1
-
     def _look_at_history(self, master: Master) -> None:
         """Whether the master has the last record that lies here. Raises _CannotFollow when it has another one."""
         store = self._store
-        offset = self._last_here()
+        offset = self._home.last_record()
         if offset < 0 or not master.address:
             return
         head = store.log.read(offset, 4)
@@ -184,12 +159,7 @@ class Follower(ServiceThread):
                 "this log is ahead of it, or it has deleted what is missing here"
             )
         elif answer.body != ours:
-            self._differs(offset)
-
-    def _differs(self, offset: int) -> NoReturn:
-        self.agrees = False
-        self._doubt = ""
-        raise _CannotFollow(f"its record at {offset} is another than the last one here: the logs are not the same")
+            raise LogsDiffer(offset)
 
     def _ask(self, address: str, code: int, fields: dict[str, str]) -> RemotingCommand:
         client = RemotingClient(address, ASK_MS, self.clock)
@@ -198,109 +168,5 @@ class Follower(ServiceThread):
         finally:
             client.close()
 
-    def _copy(self, sock: socket.socket) -> None:
-        store = self._store
-        incoming = Incoming(store.log.segment_bytes)
-        frames = Frames(store.log.segment_bytes)
-        empty = self._is_empty()
-        end = store.log.written
-        last = self._last_here()
-        if not empty:
-            incoming.begin(end)
-        # What comes below `end` lies here already, and is compared. `same`: up to where that was done.
-        # To ask for 0 is to ask as an empty slave does: only where nothing else told whether the record is the same.
-        same = last if last > 0 or (last == 0 and self._doubt) else end
-        if same == end:
-            self._found_same()
-        buffer = bytearray(_RECEIVE_BYTES)
-        view = memoryview(buffer)
-        heard_at = self.clock.monotonic()
-        self._report(sock, 0 if empty else same)
-        while not self.stopped:
-            size = self._receive(sock, view)
-            now = self.clock.monotonic()
-            if size == 0:
-                raise _CannotFollow("it closed the connection")
-            if size is not None:
-                heard_at = now
-                for offset, data in frames.feed(view[:size]):
-                    if same < end:
-                        known = min(len(data), end - same)
-                        if offset != same or store.log.read(offset, known) != data[:known]:
-                            self._differs(last)
-                        offset, data, same = offset + known, data[known:], same + known
-                        if same == end:
-                            self._found_same()
-                        if not data:
-                            continue
-                    if incoming.offset < 0:
-                        self._begin(offset, len(data))
-                        incoming.begin(offset)
-                        empty = False
-                    incoming.feed(offset, data)
-                while (piece := incoming.take()) is not None:
-                    self._append(piece)
-            elif now - heard_at > self._settings.silence_s:
-                raise _CannotFollow(f"nothing was heard of it for {self._settings.silence_s:g} s")
-            kept = 0 if empty else store.kept()
-            if same < end:
-                kept = min(kept, same)
-            if kept > self._reported or now - self._said_at >= self._settings.heartbeat_s:
-                self._report(sock, kept)
-
     def _found_same(self) -> None:
         self.agrees, self._doubt, self._why_not = True, "", ""
-
-    def _begin(self, offset: int, size: int) -> None:
-        """The first bytes of an empty log."""
-        if offset % self._store.log.segment_bytes:
-            raise _CannotFollow(f"it begins at {offset}, where none of its files begins")
-        self._on_loop(lambda: self._appender.begin_at(offset))
-
-    def _receive(self, sock: socket.socket, view: memoryview) -> int | None:
-        """Bytes that came, 0 at the end of the connection, None when there was something else to look at."""
-        store = self._store
-        poller = select.poll()
-        hold = store.under_pressure
-        if not hold:
-            poller.register(sock, select.POLLIN)
-        poller.register(self._wake_in, select.POLLIN)
-        due = self._said_at + self._settings.heartbeat_s - self.clock.monotonic()
-        poller.poll((_PRESSURE_S if hold else max(0.0, min(due, 1.0))) * 1000)
-        try:
-            self._wake_in.recv(4096)
-        except BlockingIOError:
-            pass
-        if hold:
-            return None
-        try:
-            return sock.recv_into(view)
-        except BlockingIOError:
-            return None
-
-    def _report(self, sock: socket.socket, offset: int) -> None:
-        """Eight bytes always find room: the master reads them before it may close."""
-        if sock.send(pack_report(offset)) != struct.calcsize(">q"):
-            raise _CannotFollow("it takes no reports")
-        self._reported, self._said_at = offset, self.clock.monotonic()
-
-    def _append(self, piece: Piece) -> None:
-        self._on_loop(lambda: self._appender.append(piece))
-
-    def _on_loop(self, job: Callable[[], None]) -> None:
-        """Do it on remoting-io, and raise here what it raises there."""
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                job()
-            except BaseException as error:
-                failed.append(error)
-
-        if not run_on_loop(self._call_soon, run, lambda: self.stopped):
-            raise _CannotFollow("this broker stops")
-        if failed:
-            raise failed[0]
-
-    def stop(self, deadline: float = 5.0) -> bool:
-        return super().stop(deadline)

@@ -19,6 +19,7 @@ from ..host_port import join_host_port
 from ..service_thread import ServiceThread
 from ..store.log.commit_log import CommitLog
 from .acknowledged import ReplicatedPosition
+from .bound_link import Door, Leading
 from .slave_link import LinkSettings, LinkStatus, SlaveLink
 
 logger = logging.getLogger(__name__)
@@ -43,8 +44,10 @@ class ReplicationServer(ServiceThread):
         settings: LinkSettings,
         replicated: ReplicatedPosition | None,
         clock: Clock,
+        leading: Leading | None = None,
     ) -> None:
-        """replicated: where acknowledgements go; None when nobody waits for them."""
+        """replicated: where acknowledgements go; None when nobody waits for them. leading: where this broker leads a
+        set: members are bound, and who is none is served, but not waited for."""
         super().__init__("replication-listen", clock)
         # Constant after construction.
         self._sock = sock
@@ -54,8 +57,9 @@ class ReplicationServer(ServiceThread):
         self._settings = settings
         self._replicated = replicated
         self._lock = threading.Lock()
-        # Replaced whole, under _lock.
+        # Replaced whole, under _lock; the oldest first.
         self._links: tuple[SlaveLink, ...] = ()
+        self._door = Door(leading, lambda: self._links, log.segment_bytes) if leading is not None else None
         # Owned by this thread.
         self._said_at = -_LOG_S
 
@@ -108,6 +112,7 @@ class ReplicationServer(ServiceThread):
             self._progress,
             self._forget,
             self.clock,
+            self._door,
         )
         with self._lock:
             self._links += (link,)
@@ -123,6 +128,8 @@ class ReplicationServer(ServiceThread):
         address = mapped or address
         if not address.is_loopback and not any(address in network for network in self._allowed):
             return "haSlaveAddresses does not name it"
+        if self._door is not None:
+            return self._door.make_room()
         return f"{MAX_LINKS} are connected already" if len(self._links) >= MAX_LINKS else ""
 
     # --- on the threads of links
@@ -130,10 +137,14 @@ class ReplicationServer(ServiceThread):
     def _progress(self) -> None:
         if self._replicated is not None:
             self._replicated.take([link.acknowledged for link in self._links])
+        elif self._door is not None:
+            self._door.leading.position.moved()
 
     def _forget(self, gone: SlaveLink) -> None:
         with self._lock:
             self._links = tuple(link for link in self._links if link is not gone)
+        if self._door is not None:
+            self._door.gone(gone)
 
     def stop(self, deadline: float = 5.0) -> bool:
         ended = super().stop(deadline)

@@ -6,8 +6,9 @@ from ..config import StoreConfig
 
 
 def takes_slaves(config: StoreConfig) -> bool:
-    """Whether a broker listens for slaves: when a port was named for them, or it has to wait for them."""
-    return config.broker_role == "SYNC_MASTER" or (config.broker_role == "ASYNC_MASTER" and config.ha_listen_port > 0)
+    """Whether a broker listens for slaves: when a port was named for them, it waits for them, or may lead a set."""
+    listens = config.ha_listen_port > 0 or bool(config.ha_store)
+    return config.broker_role == "SYNC_MASTER" or (config.broker_role == "ASYNC_MASTER" and listens)
 
 
 def slaves_needed(config: StoreConfig) -> int:

@@ -2,6 +2,7 @@
 
 The thread sends slices of the log's files, by sendfile from the page cache or the disk, and reads how far the slave
 has come. The I/O thread does nothing for it but say that the log has grown. Follows RocketMQ `DefaultHAConnection`.
+What a link of a set's member has beside that: `bound_link.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..clock import Clock
+from ..errors import FrameError
+from ..host_port import split_host_port
+from ..protocol.ha_preamble import Hello, Opening, is_preamble, pack
 from ..protocol.ha_stream import Reports, pack_header
 from ..service_thread import ServiceThread
 from ..store.log.commit_log import CommitLog
 from ..store.log.segments import Segment
+from .bound_link import Door, Pulse
+from .wake_pipe import WakePipe
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +46,13 @@ class LinkSettings(NamedTuple):
 
 class LinkStatus(NamedTuple):
     """What can be seen of a slave. acknowledged: so far it holds the log, -1 before it said anything. sent: so far the
-    kernel took it."""
+    kernel took it. member: its uuid, where it is one of a set."""
 
     peer: str
     acknowledged: int
     sent: int
     connected_s: float
+    member: str = ""
 
 
 class _Ended(Exception):
@@ -65,8 +72,9 @@ class SlaveLink(ServiceThread):
         on_progress: Callable[[], None],
         on_end: Callable[[SlaveLink], None],
         clock: Clock,
+        door: Door | None = None,
     ) -> None:
-        """sendable: up to where the log may be sent. on_progress, on_end: on this thread."""
+        """sendable: up to where the log may be sent. on_progress, on_end: on this thread. door: of a set's leader."""
         super().__init__(f"replicate-{peer}", clock)
         # Constant after construction.
         self.peer = peer
@@ -76,18 +84,23 @@ class SlaveLink(ServiceThread):
         self._settings = settings
         self._on_progress = on_progress
         self._on_end = on_end
-        self._wake_in, self._wake_out = socket.socketpair()
+        self._door = door
+        self._wake = WakePipe()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for end in (self._wake_in, self._wake_out):
-            end.setblocking(False)
-        # Written by this thread, read by anyone.
+        # Written by this thread, read by anyone. moved_at: when `acknowledged` last grew, or nothing was missing.
         self.acknowledged = -1
         self.sent = -1
-        self._connected_at = clock.monotonic()
+        self.connected_at = self.moved_at = clock.steady()
+        # Written by the door.
+        self.member = ""
+        self.observes = False
         # True while the thread is about to sleep; whoever grows the log wakes it once.
         self._sleeps = False
         # Owned by this thread. _head: what is left of a frame's header; _left: bytes of its body that were not sent.
+        # _opening: until it is known how the peer begins; only where members may come.
+        self._opening = Opening() if door is not None else None
+        self._pulse: Pulse | None = None
         self._reports = Reports()
         self._head = b""
         self._left = 0
@@ -102,14 +115,16 @@ class SlaveLink(ServiceThread):
             self.wakeup()
 
     def wakeup(self) -> None:
-        try:
-            self._wake_out.send(b"w")
-        except OSError:  # full, so it wakes; or gone
-            pass
+        self._wake.wake()
+
+    @property
+    def host(self) -> str:
+        return split_host_port(self.peer)[0]
 
     @property
     def status(self) -> LinkStatus:
-        return LinkStatus(self.peer, self.acknowledged, self.sent, self.clock.monotonic() - self._connected_at)
+        connected_s = self.clock.steady() - self.connected_at
+        return LinkStatus(self.peer, self.acknowledged, self.sent, connected_s, self.member)
 
     # --- this thread
 
@@ -122,14 +137,14 @@ class SlaveLink(ServiceThread):
                 self._receive()
                 if self.clock.monotonic() - self._heard_at > self._settings.silence_s:
                     raise _Ended(f"nothing was heard of it for {self._settings.silence_s:g} s")
-        except _Ended as error:
+        except (_Ended, FrameError) as error:
             reason = str(error)
         except OSError as error:
             reason = error.strerror or str(error)
         finally:
             self._let_go()
-            for sock in (self._sock, self._wake_in, self._wake_out):
-                sock.close()
+            self._sock.close()
+            self._wake.close()
             logger.info("replication: slave gone peer=%s acknowledged=%d: %s", self.peer, self.acknowledged, reason)
             self._on_end(self)
 
@@ -137,11 +152,11 @@ class SlaveLink(ServiceThread):
         """Until the slave says something, the log grows, the socket takes more, or something is due."""
         poller = select.poll()
         poller.register(self._sock, select.POLLIN | (select.POLLOUT if blocked else 0))
-        poller.register(self._wake_in, select.POLLIN)
+        poller.register(self._wake, select.POLLIN)
         now = self.clock.monotonic()
         due = self._heard_at + self._settings.silence_s
         if self.sent >= 0 and not blocked:
-            due = min(due, self._wrote_at + self._settings.heartbeat_s)
+            due = min(due, self._heartbeat_at())
         seconds = max(0.0, due - now)
         if not blocked and self.sent >= 0:
             self._sleeps = True  # first said, then looked: what grows in between wakes
@@ -149,10 +164,7 @@ class SlaveLink(ServiceThread):
                 seconds = _FLOW_WAIT_S if self._allowed < 1 and self._settings.bytes_per_s else 0.0
         poller.poll(seconds * 1000)
         self._sleeps = False
-        try:
-            self._wake_in.recv(4096)
-        except BlockingIOError:
-            pass
+        self._wake.drain()
 
     def _receive(self) -> None:
         try:
@@ -162,26 +174,61 @@ class SlaveLink(ServiceThread):
         if not data:
             raise _Ended("it closed the connection")
         self._heard_at = self.clock.monotonic()
+        if self._opening is not None:
+            data = self._meet(self._opening, data)
         offsets = self._reports.feed(data)
-        if offsets:
+        if self.member:
+            for offset in offsets:
+                self._take_report(offset)
+        elif offsets:
             self._take_report(offsets[-1])
+
+    def _meet(self, opening: Opening, data: bytes) -> bytes:
+        """The first bytes, where members may come: what of them are reports."""
+        if not opening.begun and not is_preamble(data):
+            self._opening = None
+            return data
+        hello = opening.feed(data)
+        if hello is None:
+            return b""
+        door = self._door
+        assert door is not None
+        if not isinstance(hello, Hello):
+            raise _Ended("it answers what it was not asked")
+        refusal = door.member(self, hello)
+        if refusal is not None:
+            self._sock.send(pack(refusal))  # the first bytes of a connection find room
+            raise _Ended(f"refused uuid={hello.uuid} epoch={hello.epoch}: {refusal.text}")
+        self._opening = None
+        self._pulse = Pulse(door.leading)
+        self._head = pack(door.leading.answer(self._log.min_offset, self._sendable()))
+        logger.info("replication: member bound peer=%s uuid=%s epoch=%d", self.peer, hello.uuid, hello.epoch)
+        return opening.rest
 
     def _take_report(self, offset: int) -> None:
         end = self._sendable()
         if self.sent < 0:
+            if self._door is not None and not self.member and (why := self._door.observer(self, offset)):
+                logger.error("replication: an observer is not served peer=%s: %s", self.peer, why)
+                raise _Ended(why)
             self.sent = self._begin(offset, end)
             logger.info("replication: slave follows peer=%s from=%d asked=%d", self.peer, self.sent, offset)
         elif not 0 <= offset <= self.sent:
             raise _Ended(f"it says that it has the log up to {offset}, but was sent it up to {self.sent}")
         if offset > self.acknowledged:
             self.acknowledged = offset
+            self.moved_at = self.clock.steady()
             self._on_progress()
+        elif offset < self.acknowledged and self.member:
+            raise _Ended(f"it kept the log up to {self.acknowledged}, and now up to {offset}")
 
     def _begin(self, offset: int, end: int) -> int:
         """From where a slave gets the log that has it up to `offset`."""
         low = self._log.min_offset
         if not offset:
-            return max(low, end - end % self._log.segment_bytes) if self._settings.from_last_file else low
+            if self._settings.from_last_file and not self.member:
+                return max(low, end - end % self._log.segment_bytes)
+            return low
         if offset < 0:
             raise _Ended(f"{offset} is no offset")
         if offset > end:
@@ -208,8 +255,8 @@ class SlaveLink(ServiceThread):
         if self.sent < 0:
             return False
         now = self.clock.monotonic()
-        if now - self._wrote_at >= self._settings.heartbeat_s:
-            self._head = pack_header(self.sent, 0)
+        self._head = self._heartbeat(now)
+        if self._head:
             return True
         size = min(self._sendable() - self.sent, self._settings.batch_bytes, self._may_send(now))
         if size <= 0:
@@ -217,11 +264,24 @@ class SlaveLink(ServiceThread):
         segment = self._log.segment_at(self.sent)
         if segment is None or not segment.hold():
             raise _Ended(f"it is at {self.sent}, which has been deleted here: it was too slow")
+        if self.acknowledged >= self.sent:  # nothing was missing until now
+            self.moved_at = self.clock.steady()
         self._segment = segment
         self._left = min(size, segment.end - self.sent)
         self._allowed -= self._left
         self._head = pack_header(self.sent, self._left)
         return True
+
+    def _heartbeat(self, now: float) -> bytes:
+        """What is due to be said beside the log; b"" for nothing."""
+        if self._pulse is not None:
+            return self._pulse.due(now, self._wrote_at, self.sent)
+        return pack_header(self.sent, 0) if now >= self._heartbeat_at() else b""
+
+    def _heartbeat_at(self) -> float:
+        if self._pulse is not None:
+            return self._pulse.next_at(self._wrote_at, self.sent)
+        return self._wrote_at + self._settings.heartbeat_s
 
     def _may_send(self, now: float) -> int:
         rate = self._settings.bytes_per_s

@@ -193,7 +193,7 @@ class MessageStore(Appender):
             self.files.mark_running()
             self.index.open(found.end)
         except BaseException as error:
-            self._let_go()
+            self.let_go()
             if isinstance(error, OSError):
                 raise StartError(f"The store in {self.paths.root} cannot be opened: {error}.") from error
             raise
@@ -212,7 +212,7 @@ class MessageStore(Appender):
         """Reads queue entries for `get` on a thread that may wait for the disk; it is closed by who asked for it."""
         return ColdReader(self.log, self.queues, QueueExtension(self.paths, self.disk), self._scan_count)
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """Close everything as it is."""
         self.log.close()
         self.queues.close()
@@ -230,6 +230,12 @@ class MessageStore(Appender):
         """(syncs of the log since the start, seconds they took in all)."""
         return self._flush.sync_times
 
+    @property
+    def sync_age(self) -> float:
+        """For how many seconds the log's sync has been under way; 0.0 while there is none. Any thread."""
+        since = self._flush.syncing_since
+        return self._monotonic() - since if since else 0.0
+
     def start(self) -> None:
         """Start the flush threads; the event loop runs by now."""
         self._flush.start()
@@ -237,9 +243,14 @@ class MessageStore(Appender):
         for service in self.services:
             service.start()
 
-    def stop(self) -> None:
-        """Write and sync everything; after the event loop has ended. The abort file goes only when all was well."""
+    def stop(self, settle: Callable[[], None] = lambda: None) -> None:
+        """Write and sync everything; after the event loop has ended. The abort file goes only when all was well.
+
+        settle: where the loop goes on for others, and nothing of this store comes to it any more: waits until it has
+        done what it was handed before.
+        """
         clean = self._flush.stop()
+        settle()
         if self.log.broken is None:
             try:
                 self.log.write()
@@ -249,7 +260,9 @@ class MessageStore(Appender):
                 logger.error("store: last flush failed: %s", error)
         for service in self.services:
             clean = service.stop() and clean
-        if self._flush_queues.stop():
+        flushed = self._flush_queues.stop()
+        settle()
+        if flushed:
             clean = self._flush_queues.flush_now() and clean
         else:
             clean = False  # it still writes: its files are its own
@@ -258,6 +271,18 @@ class MessageStore(Appender):
         self.queues.close()
         self.ledger.close()
         self.files.close(clean)
+
+    def publish_no_more(self) -> None:
+        """Whatever is pending stays so, from this moment on: another broker may lead now. Any thread."""
+        publication = self.publication
+        publication.watermarks = {**publication.watermarks, "fenced": lambda: -1}
+
+    def fail_waiting(self, reason: str) -> None:
+        """On remoting-io, after `publish_no_more`: tell everyone who waits that nothing is promised. What was staged
+        is still written; the next start finds it."""
+        for tick in (self.tick, *self.pending):
+            self.on_failed(tick, reason)
+        self._set_pressure(False)
 
     # --- the end of a tick
 

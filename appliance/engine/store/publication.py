@@ -20,7 +20,7 @@ class Publication:
     __slots__ = ("last_record_offset", "messages", "published", "watermarks")
 
     def __init__(self, watermarks: Mapping[str, Callable[[], int]]) -> None:
-        #: Name -> how to ask for it. Constant once the store is open.
+        #: Name -> how to ask for it. Constant once the store is open; one that joins later comes in another table.
         self.watermarks = dict(watermarks)
         self.published = 0
         #: Where the last published record begins; -1 in an empty log.

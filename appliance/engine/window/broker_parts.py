@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..broker.broker import Broker
+from ..broker.replication import SlaveSide
 from ..broker.sampler import Sampler
 from ..namesrv.namesrv import NameServer
 from ..protocol.codes import VERSION, version_name
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
+from ..replication.follower import FollowerStatus
 from .admin_pool import POOL, AdminPool
 from .asking import Asking
 from .backups import Backups
@@ -109,8 +111,9 @@ def build(
     options: Options,
     system: SystemView,
     process_checks: Checks,
+    frames_before: int = 0,
 ) -> tuple[BrokerParts, Checks]:
-    """The parts, and the checks that include the broker's."""
+    """The parts, and the checks that include the broker's. frames_before: of other brokers of this process."""
     store, topics, groups = broker.store, broker.topics, broker.groups
     pool = AdminPool(pools[POOL])
     sampler = broker.sampler
@@ -158,7 +161,7 @@ def build(
     stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
     needs = Needs(sampler, stuck, store, topics, groups, measures, lag_times, disk, options)
     standing = Standing(lag, group_views, clients, checks, needs)
-    live = LiveFrames(BrokerSource(traffic, standing, disk))
+    live = LiveFrames(BrokerSource(traffic, standing, disk), frames_before)
     sampler.after_sample.append(live.refresh)
 
     def metrics() -> dict[str, float]:
@@ -178,7 +181,7 @@ def build(
         )
 
     parts = BrokerParts(
-        is_slave=broker.follower is not None,
+        is_slave=not broker.role.appends,
         sampler=sampler,
         charts=Charts(sampler, topics),
         measurements=Measurements(
@@ -330,8 +333,13 @@ def _checks(broker: Broker, options: Options) -> BrokerChecks:
         broker.replays,
         broker.check_transactions,
         broker.transaction_records,
-        (lambda slave: lambda: slave.follower.status)(broker.follower) if broker.follower is not None else None,
+        _follower_status(broker),
     )
+
+
+def _follower_status(broker: Broker) -> Callable[[], FollowerStatus] | None:
+    slave = broker.follower
+    return (lambda: slave.follower.status) if isinstance(slave, SlaveSide) else None
 
 
 def _forget_route(namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> Callable[[str], None]:

@@ -42,9 +42,11 @@ class LiveSource(Protocol):
 class LiveFrames:
     """`refresh` runs on admin-sampler after each sample; `frame` on any thread."""
 
-    def __init__(self, source: LiveSource) -> None:
+    def __init__(self, source: LiveSource, before: int = 0) -> None:
+        """before: how many frames were told of other sources; numbers go on behind them."""
         # Constant after construction.
         self._source = source
+        self._before = before
         # Serialises the making of frames.
         self._lock = threading.Lock()
         # Replaced whole.
@@ -53,6 +55,11 @@ class LiveFrames:
         self._stood_at = -STANDING_S
         self._made_at = 0.0
         self._asked_at = -INTEREST_S
+
+    @property
+    def number(self) -> int:
+        """Of the newest frame; 0 before the first."""
+        return self._frame[0]
 
     def frame(self) -> tuple[int, bytes]:
         """(number, JSON); made here when nobody has looked for a while, else by the sampler."""
@@ -77,7 +84,7 @@ class LiveFrames:
             self._standing = self._source.standing()
             self._stood_at = now
         number, numbers = self._source.numbers()
-        number = max(number, self._frame[0])
+        number = max(self._before + number, self._frame[0])
         self._frame = (number, msgspec.json.encode({"number": number, **numbers, **self._standing}))
         self._made_at = now
 

@@ -134,7 +134,11 @@ class Options:
 
     def on_change(self, listener: Callable[[EngineConfig], None]) -> None:
         """Have parts that keep options told of new ones, on the thread that changes them. Before the first change."""
-        self._listeners.append(listener)
+        self._listeners = [*self._listeners, listener]
+
+    def forget(self, listener: Callable[[EngineConfig], None]) -> None:
+        """Tell it no more."""
+        self._listeners = [one for one in self._listeners if one != listener]
 
     def load(self) -> None:
         """Lay what was changed in an earlier run over the configuration; before any part is built. StartError."""

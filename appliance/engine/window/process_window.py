@@ -19,8 +19,9 @@ from ..wire_audit import WireAudit
 from .checks import Checks
 from .log_ring import LogRing
 from .options import Options
+from .replica_set import ReplicaSet, SetView
 from .sentences import say
-from .snapshots import Check
+from .snapshots import Change, Check
 from .system import Addresses, SystemView
 from .system_snapshots import Configuration, LogLine, SystemInfo
 
@@ -52,9 +53,18 @@ class ProcessWindow:
         self._log = LogRing()
         self._system = SystemView(options, addresses)
         # Set by start().
-        self._checks = Checks(loop, wire_audit, addresses, options.config.bind)
+        self._process_checks = self._checks = Checks(loop, wire_audit, addresses, options.config.bind)
+        #: The sentence that says why no broker can be asked.
+        self._without: str = "no_broker"
+        #: Frames of the overview that were told, of brokers that ended.
+        self._live_before = 0
         self._namesrv: NameServer | None = None
         self._parts: BrokerParts | None = None
+        self._set: ReplicaSet | None = None
+
+    def take_set(self, replica_set: ReplicaSet) -> None:
+        """The engine of a member calls it when it begins to be one."""
+        self._set = replica_set
 
     def start(self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
         """The engine calls it when everything runs. broker, namesrv: of the roles that run."""
@@ -62,11 +72,23 @@ class ProcessWindow:
         self._log.install()
         self._namesrv = namesrv
         if broker is not None:
-            from .broker_parts import build  # a name server alone needs none of it
+            self.broker_there(broker, namesrv, pools)
 
-            self._parts, self._checks = build(
-                broker, namesrv, pools, self._server, self._options, self._system, self._checks
-            )
+    def broker_there(self, broker: Broker, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
+        """A broker serves: ask that one from now on."""
+        from .broker_parts import build  # a name server alone needs none of it
+
+        before = self._live_before
+        self._parts, self._checks = build(
+            broker, namesrv, pools, self._server, self._options, self._system, self._process_checks, before
+        )
+
+    def broker_gone(self) -> None:
+        """It ends, and another one takes its place: nobody is asked until then."""
+        parts, self._parts, self._checks = self._parts, None, self._process_checks
+        self._without = "role_changes"
+        if parts is not None:
+            self._live_before = parts.live.number
 
     def stop(self) -> None:
         """Keep no more log lines; the engine calls it before it stops anything."""
@@ -75,7 +97,7 @@ class ProcessWindow:
     def _running(self) -> BrokerParts:
         parts = self._parts
         if parts is None:
-            raise Unavailable(say("no_broker"))
+            raise Unavailable(say(self._without))
         return parts
 
     def _changing(self) -> BrokerParts:
@@ -142,6 +164,37 @@ class ProcessWindow:
     def health(self) -> dict[str, dict[str, object]]:
         """Check -> {"ok": bool, "detail": text}, for supervisors; details are for the operator only."""
         return self._health()
+
+    # --- the set of brokers
+
+    def replica_set(self) -> SetView | None:
+        """The set with fail-over that this broker is a member of, as it sees it now; None without haStore. Cheap, and
+        asks nobody: what was heard last is told."""
+        return None if self._set is None else self._set.view()
+
+    def switch_leader(self, to: str = "", *, dry_run: bool = False, by: str = "") -> Change:
+        """Have another member lead: nothing acknowledged is lost, sends meanwhile are passed on. On the leader only.
+
+        to: uuid or slot of a member in sync; "": whoever is first. Returns when the other one leads, or leadership is
+        given up and nobody has taken it in 10 s. NotFound (member), Conflict (this one does not lead; the other is not
+        in sync; there is no other), Unavailable (no set; the store does not answer; not drained in time: this one leads
+        on).
+        """
+        return self._member().switch(to, dry_run, by)
+
+    def adopt_set(self, uuid: str, confirm: str, *, dry_run: bool = False, by: str = "") -> Change:
+        """Have a member lead whose log nobody can vouch for: after the store was wiped or restored, or when the only
+        members in sync are gone for good. What others acknowledged and it does not hold is lost; `warnings` say how
+        much that may be. confirm: the set's name.
+
+        On the member itself. NotFound (member), InvalidInput (confirm), Conflict (a leader lives), Unavailable.
+        """
+        return self._member().adopt(uuid, confirm, dry_run, by)
+
+    def _member(self) -> ReplicaSet:
+        if self._set is None:
+            raise Unavailable(say("no_set"))
+        return self._set
 
     def log_lines(self, level: str = "DEBUG", q: str = "", after: int = 0, limit: int = 200) -> tuple[LogLine, ...]:
         """The newest lines of this process's log that match, oldest first.

@@ -40,6 +40,20 @@ TEMPLATES: dict[str, str] = {
     "slave_follows": "This broker is a slave and copies its master at %(address)s.",
     "slave_alone": "This broker is a slave and does not follow its master: %(reason)s.",
     "slave_changes": "This broker is a slave: what it has comes from its master, and is changed there.",
+    "no_set": "This broker is in no set with fail-over: haStore is not set.",
+    "set_begins": "Fail-over has not begun yet; this process has just started.",
+    "set_store_fails": "The store where it is decided who leads cannot be asked: %(reason)s.",
+    "member_waits": "This member neither leads nor follows: %(reason)s.",
+    "switch_elsewhere": "This member does not lead. Ask the one that does: %(leader)s.",
+    "switch_nobody": "There is no other member that is connected and in sync, so nobody could lead instead.",
+    "adopt_elsewhere": "A member is adopted on its own machine: ask %(address)s.",
+    "adopt_confirm": "Type the name of the set to confirm: %(set)s.",
+    "adopt_leads": "This member leads already: there is nothing to adopt.",
+    "adopt_may_lose": (
+        "Up to %(bytes)d bytes that others hold or acknowledged are not in this member's log, and are lost to the set."
+    ),
+    "set_act_takes_long": "It was not done in 15 s. It may be done yet: look at the set again.",
+    "set_act_refused": "Nothing was changed: %(reason)s.",
     "slaves_behind": "Sends are refused: %(reason)s.",
     "no_namesrv": "This broker is not registered with any name server: clients cannot find it.",
     "disk_roomy": "%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used).",
@@ -205,6 +219,7 @@ TEMPLATES: dict[str, str] = {
     "template_missing": "The template topic TBW102 is created as well.",
     # refusals
     "no_broker": "No broker is running in this process.",
+    "role_changes": "This broker is changing its role; ask again in a moment.",
     "no_name_server": "No name server is running in this process.",
     "too_busy": "The broker is stopping or too busy; try again.",
     "not_done_in_time": "It was not done within %(seconds)d s; it may still happen.",

@@ -82,8 +82,13 @@ class PullProcessor:
         # Replaced whole by take_options().
         self._config = config
 
+    @property
+    def refused(self) -> RefusedRequest | None:
+        """Why no pulls are served, if so."""
+        return self._admission.refused
+
     def refuse_all(self, refusal: RefusedRequest | None) -> None:
-        """Serve no pulls, for that reason. Before the first."""
+        """Serve no pulls, for that reason, and with None all of them from now on. Any thread."""
         self._admission.refused = refusal
 
     def take_options(self, config: BrokerConfig) -> None:
@@ -135,8 +140,13 @@ class PullProcessor:
         dispatcher.add_runs(RequestCode.PULL_MESSAGE, self.compiled)
         dispatcher.add_runs(RequestCode.LITE_PULL_MESSAGE, self.compiled)
 
+    def end(self, refusal: RefusedRequest) -> None:
+        """On remoting-io: hold nothing any more, answer what is held, read nothing more from the disk."""
+        self._admission.refused = self._cold.ended = self._filtering.ended = refusal
+        self.long_polling.end()
+
     def close(self) -> None:
-        """When the loop and the pool have ended."""
+        """When the loop and the pool do nothing of this any more."""
         self._cold.close()
         self._filtering.close()
 

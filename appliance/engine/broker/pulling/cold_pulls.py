@@ -40,9 +40,11 @@ class ColdPulls:
         self._log = log
         # Owned by the pool's thread.
         self._reader = reader
+        #: Why nothing is read any more: the broker has ended, and jobs that had to wait come late. Any thread.
+        self.ended: RefusedRequest | None = None
 
     def close(self) -> None:
-        """When the loop and the pool have ended."""
+        """When the pool does nothing of this any more."""
         self._reader.close()
 
     @property
@@ -65,7 +67,7 @@ class ColdPulls:
 
         def job() -> None:
             data: bytes | None = None
-            if request.bucket:
+            if request.bucket and self.ended is None:
                 try:
                     data = self._reader.entries(queue, offset, request.max_count, request.wanted)
                 except OSError as error:
@@ -99,6 +101,10 @@ class ColdPulls:
 
         def job() -> None:
             if conn.closed:
+                return
+            ended = self.ended
+            if ended is not None:
+                conn.post(lambda: request.reply_to.refused(request, ended), 0)
                 return
             try:
                 data = read()

@@ -32,7 +32,7 @@ from ...protocol.names import CHECK_GROUP, HALF_TOPIC, OP_HALF_TOPIC
 from ...protocol.properties import PREPARED_QUEUE_OFFSET, find_property
 from ...protocol.record import hosts
 from ...remoting.connection import Connection
-from ...remoting.event_loop import EventLoop
+from ...remoting.event_loop import EventLoop, Timer
 from ...service_thread import ServiceThread
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ENTRY_BYTES, unpack_entries
@@ -167,10 +167,9 @@ class CheckTransactions(ServiceThread):
         #: (physical offset, job), see `when_published`.
         self._waiting_for_log: list[tuple[int, Callable[[], None]]] = []
 
-    def begin(self) -> None:
-        """Before the loop runs: have it look at the clock."""
-        self._loop.call_every(LOOK_S, self._look_at_clock)
-        self._loop.call_every(1.0, self._save)
+    def begin(self) -> list[Timer]:
+        """On remoting-io, or before it runs: have it look at the clock."""
+        return [self._loop.call_every(LOOK_S, self._look_at_clock), self._loop.call_every(1.0, self._save)]
 
     def now_ms(self) -> float:
         return self.clock.steady() * 1000

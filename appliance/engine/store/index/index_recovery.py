@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "index-position"
 #: yyyyMMddHHmmssSSS of the broker's clock when the file was made.
-_FILE_NAME = re.compile(r"[0-9]{17}\Z", re.ASCII)
+FILE_NAME = re.compile(r"[0-9]{17}\Z", re.ASCII)
 #: Between two files of Apache's lies no more than the records without keys; looked at up to this many bytes.
 _GAP_BYTES = 8 * 1024 * 1024
 
@@ -140,7 +140,7 @@ def _load(directory: Path, disk: Disk, settings: IndexSettings) -> list[IndexFil
     fault: str | None = None
     for name in names:
         path = directory / name
-        if not _FILE_NAME.match(name) or disk.is_directory(path):
+        if not FILE_NAME.match(name) or disk.is_directory(path):
             logger.warning("index: foreign file left alone path=%s", path)
             continue
         if fault is not None:

@@ -31,6 +31,8 @@ class FlushCommitLogService(ServiceThread):
         self._on_progress = on_progress
         # Written by remoting-io and this thread; a lost race costs one extra wake-up.
         self._dirty = False
+        #: When the sync began that is under way, by the clock; 0.0 while there is none.
+        self.syncing_since = 0.0
         #: (syncs, seconds they took in all); replaced by this thread.
         self.sync_times = (0, 0.0)
 
@@ -54,8 +56,9 @@ class FlushCommitLogService(ServiceThread):
                 self._dirty = False
             if log.written > log.durable:
                 try:
-                    begun = self.clock.monotonic()
+                    begun = self.syncing_since = self.clock.monotonic()
                     log.sync()
+                    self.syncing_since = 0.0
                     count, seconds = self.sync_times
                     self.sync_times = (count + 1, seconds + self.clock.monotonic() - begun)
                 except StoreBroken:

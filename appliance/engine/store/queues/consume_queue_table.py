@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -38,6 +39,8 @@ class ConsumeQueueTable:
         self.deletions = [0]
         # Owned by remoting-io.
         self.files = QueueFiles(paths, disk, file_bytes, descriptors, self.deletions)
+        #: Those of other threads.
+        self._others: weakref.WeakSet[QueueFiles] = weakref.WeakSet()
         #: Something of them is not in files yet, or not in the ledger.
         self.dirty: list[ConsumeQueue] = []
         #: Called, from any thread, with a queue whose files lack entries. Set by the store.
@@ -110,7 +113,9 @@ class ConsumeQueueTable:
     def new_files(self, capacity: int = DESCRIPTORS) -> QueueFiles:
         """A set of descriptors for one more thread."""
         capacity = min(capacity, self._descriptors)
-        return QueueFiles(self._paths, self._disk, self._file_bytes, capacity, self.deletions)
+        files = QueueFiles(self._paths, self._disk, self._file_bytes, capacity, self.deletions)
+        self._others.add(files)
+        return files
 
     def files_deleted(self) -> None:
         """Files are gone, or others came in their place: readers let their descriptors go before they look again."""
@@ -158,3 +163,9 @@ class ConsumeQueueTable:
 
     def close(self) -> None:
         self.files.close()
+
+    def close_others(self) -> None:
+        """Close the sets of other threads, too, some time after `close`: nobody may read any more."""
+        for files in list(self._others):
+            files.close()
+        self.clear()

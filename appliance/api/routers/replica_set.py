@@ -1,0 +1,55 @@
+"""The set of brokers with fail-over: who leads, who may, and having another one lead."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+
+from ... import runtime
+from ...engine.errors import NotFound
+from .. import auth
+from ..changes import DryRun, by, make_change
+from ..schemas import ChangeOut
+from ..set_schemas import AdoptIn, SetOut, SwitchIn
+
+router = Router(tags=["replication"])
+
+
+@router.get("/replication/set", response=SetOut)
+def replica_set(request: HttpRequest) -> Any:
+    """The set as this member sees it. 404 where fail-over is off."""
+    view = runtime.window().replica_set()
+    if view is None:
+        raise NotFound("set", "with fail-over here: haStore is not set")
+    shown = {one.name: getattr(view, one.name) for one in fields(view)}
+    return shown | {"settings": dict(view.settings)}
+
+
+@router.post("/replication/set/switch", response=ChangeOut)
+def switch_leader(request: HttpRequest, response: HttpResponse, body: SwitchIn, dry_run: DryRun) -> Any:
+    """Have another member lead; on the leader. Nothing acknowledged is lost, and sends that still come here are passed
+    on for `haRelayTime`. 409 when this member does not lead, or no other is in sync."""
+    auth.require_all_names(request)
+    if not dry_run:
+        auth.require_recent_login(request)
+    to = body.to or ""
+    return make_change(
+        request, response, "set.switch", to or "-",
+        lambda: runtime.window().switch_leader(to, dry_run=dry_run, by=by(request)),
+    )  # fmt: skip
+
+
+@router.post("/replication/set/adopt", response=ChangeOut)
+def adopt_set(request: HttpRequest, response: HttpResponse, body: AdoptIn, dry_run: DryRun) -> Any:
+    """Have a member lead whose log nobody can vouch for; on that member. `warnings` say how much may be lost. 409 while
+    somebody leads, 422 without the set's name in `confirm`."""
+    auth.require_all_names(request)
+    if not dry_run:
+        auth.require_recent_login(request)
+    return make_change(
+        request, response, "set.adopt", body.uuid,
+        lambda: runtime.window().adopt_set(body.uuid, body.confirm, dry_run=dry_run, by=by(request)),
+    )  # fmt: skip

@@ -1,0 +1,447 @@
+"""The one Broker that runs on a member, and its changes of role: what fail-over decides is done here (`parts.Brokers`).
+
+    fenced    takes nothing, shows nothing, is told to nobody
+    follower  copies its leader's log, and shows what that has confirmed
+    leader    publishes what all that it awaits keep
+
+Each is a Broker of its own, in the same seat (`seat.py`). The thread `failover` calls, and nobody else.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import socket
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..broker.broker import Broker
+from ..broker.member_side import LeadersTables
+from ..broker.promotion import settle_side_state
+from ..broker.replication import link_settings
+from ..broker.role import Kind, Role
+from ..clock import Clock
+from ..config import EngineConfig, parse_networks
+from ..errors import RocketBoxError
+from ..loop_calls import run_on_loop
+from ..remoting.event_loop import EventLoop, Timer
+from ..remoting.server import RemotingServer
+from ..replication.acknowledged import ConfirmedPosition
+from ..replication.bound_follower import BoundFollower
+from ..replication.bound_link import Leading
+from ..replication.in_sync_position import InSyncPosition
+from ..replication.master import ReplicationServer
+from ..seat import Seat, wait_until
+from ..store.message_store import MessageStore
+from .member_files import MemberFiles
+from .on_promote import PromotionProgram
+from .parts import LogHealth, MemberReport, StreamStatus
+from .relay import Relay
+from .set_state import EpochStart, Leader
+from .truncation import LeaderLog, StoreCut, consistent_point
+
+logger = logging.getLogger(__name__)
+
+#: So often the loop ticks at least, so that one that hangs is seen; and for how long it may not.
+TICK_S, STILL_S = 0.2, 1.0
+#: Until a stream has ended, and the log is kept.
+CLOSE_S, KEEP_S = 5.0, 10.0
+#: What was told of damage is looked up so often.
+LOOK_S = 10.0
+#: A broker that could not be built is tried again so often, as a fenced one.
+MEND_S = 2.0
+#: A leader that hands its office over has its producers wait so long for the next one, before they are refused.
+HAND_OVER_S = 3.0
+#: Kinds of findings that say that bytes of the log are not what they were.
+_DAMAGE = frozenset(("damage", "blocks"))
+_EVERYTHING = (1 << 63) - 1
+NO_STREAM = StreamStatus("", 0, 0.0, False, -1, False, -1, "no leader is followed")
+
+
+class BrokersSettings(NamedTuple):
+    """set_name: haSet. synchronous: whether a leader publishes only what all it awaits keep. stall_s: haDiskStall.
+    min_in_sync: minInSyncReplicas, of a synchronous leader, which counts. on_promote: haOnPromote, a program and its
+    arguments."""
+
+    set_name: str
+    synchronous: bool
+    stall_s: float
+    min_in_sync: int = 1
+    on_promote: tuple[str, ...] = ()
+
+
+class OwnBrokers:
+    """Fulfils `parts.Brokers`. The seat holds a fenced broker, or none, when this is made."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        loop: EventLoop,
+        server: RemotingServer,
+        ha_socket: socket.socket,
+        files: MemberFiles,
+        cut: StoreCut,
+        settings: BrokersSettings,
+        config: Callable[[], EngineConfig],
+        clock: Clock,
+    ) -> None:
+        """ha_socket: listens for members and slaves; stays open whatever the role."""
+        # Constant after construction.
+        self._seat = seat
+        self._loop = loop
+        self._server = server
+        self._ha_socket = ha_socket
+        self._files = files
+        self._cut = cut
+        self._settings = settings
+        self._config = config
+        self._clock = clock
+        self._program = PromotionProgram(settings.on_promote)
+        #: A member was met that knows a higher epoch; on the thread of a link. Set before the first lead().
+        self.on_higher_epoch: Callable[[int], None] = lambda epoch: None
+        #: Up to when an asynchronous leader may acknowledge, by `Clock.steady`: others may be elected then. Any thread.
+        self.release_until: Callable[[], float] = lambda: math.inf
+        # Owned by the thread `failover`; `role` is read by anyone.
+        self.role = "fenced"
+        self._followed: BoundFollower | None = None
+        self._tables: LeadersTables | None = None
+        #: So far the log had come when this follower's tables were last taken over; -1: nobody knows.
+        self._tables_end = -1
+        self._confirmed: ConfirmedPosition | None = None
+        self._position: InSyncPosition | None = None
+        self._drained = False
+        self._relay: Relay | None = None
+        self._left_clean = True
+        self._damage = ""
+        self._looked_at = -LOOK_S
+        self._changed_at: float | None = None
+        if seat.broker is not None:
+            self._left_clean = seat.broker.store.files.left_clean
+        # Owned by remoting-io.
+        self._handing_over: Timer | None = None
+        loop.call_soon(self._begin_ticks)
+
+    def _begin_ticks(self) -> None:
+        self._loop.call_every(TICK_S, lambda: None)
+
+    # --- looking
+
+    def health(self) -> LogHealth:
+        self._tidy()
+        self._mend()
+        broker = self._seat.broker
+        if broker is None:
+            return LogHealth(0, 0, 0, False, self._seat.why_empty or "there is no broker", self._loop_moves())
+        store = broker.store
+        why_not = self._why_not_electable(broker)
+        return LogHealth(store.log.written, store.kept(), store.published, not why_not, why_not, self._is_alive(broker))
+
+    def _why_not_electable(self, broker: Broker) -> str:
+        store = broker.store
+        if store.log.broken is not None:
+            return store.log.broken
+        if self._files.damage:
+            return self._files.damage
+        now = self._clock.monotonic()
+        if now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            begin = store.log.min_offset
+            found = [one for one in store.files.findings() if one.kind in _DAMAGE and one.end > begin]
+            self._damage = f"its log is damaged: {found[-1].reason}" if found else ""
+        if self._damage:
+            return self._damage
+        if not store.settings.synchronous and not self._left_clean and not self._files.same_boot:
+            return "the machine stopped while this log was flushed in the background: its end may be missing"
+        return ""
+
+    def _loop_moves(self) -> bool:
+        return self._clock.monotonic() - self._loop.monotonic < STILL_S
+
+    def _is_alive(self, broker: Broker) -> bool:
+        """Any thread."""
+        return self._loop_moves() and broker.store.sync_age < self._settings.stall_s
+
+    def members(self) -> list[MemberReport]:
+        position = self._position
+        return [] if position is None else position.members()
+
+    def stream(self) -> StreamStatus:
+        followed = self._followed
+        if followed is None:
+            return NO_STREAM
+        status = followed.status
+        broker, confirmed = self._seat.broker, self._confirmed
+        if broker is not None and confirmed is not None and confirmed.covers_start and broker.waits_for_confirmation:
+            broker.open_reads()
+        return status
+
+    # --- following
+
+    def follow(self, leader: Leader, epoch: int) -> None:
+        self._end_relay()
+        if self.role == "follower" and self._seat.broker is not None:
+            self._stop_following()
+        else:
+            self._become_follower(epoch)
+        self._begin_following(leader, epoch)
+
+    def _become_follower(self, epoch: int, offline: Callable[[], None] = lambda: None) -> None:
+        self._forget_role()
+        confirmed = ConfirmedPosition(lambda: self._watermark_moved())
+        role = Role(Kind.FOLLOWER, self._files.slot, epoch, position=confirmed)
+
+        def attach(broker: Broker) -> None:
+            confirmed.begin(broker.store.log.written)
+
+        self._change(role, attach, offline)
+        self._confirmed, self._tables_end = confirmed, -1
+        self.role = "follower"
+
+    def _watermark_moved(self) -> None:
+        broker = self._seat.broker
+        if broker is not None:
+            broker.store.watermark_moved()
+
+    def _begin_following(self, leader: Leader, epoch: int) -> None:
+        broker, confirmed = self._seat.broker, self._confirmed
+        assert broker is not None
+        assert confirmed is not None
+        followed = BoundFollower(
+            broker.store,
+            self._loop.call_soon,
+            leader,
+            epoch,
+            self._settings.set_name,
+            self._files,
+            consistent_point,
+            self._files.adopt_epochs,
+            confirmed,
+            self._clock,
+        )
+        broker.store.on_kept = followed.log_kept
+        tables = LeadersTables(broker, lambda: leader.addr if followed.agrees else "", self._loop, self._clock)
+        self._followed, self._tables = followed, tables
+        # Whoever stops the broker stops these: a process that ends asks nobody else.
+        broker.member_threads = (followed, tables)
+        followed.start()
+        tables.start()
+
+    def close_stream(self) -> int:
+        broker = self._seat.broker
+        if broker is None:
+            raise RocketBoxError(self._seat.why_empty)
+        self._stop_following()
+        store = broker.store
+        if not wait_until(lambda: store.kept() >= store.log.written, KEEP_S, self._clock):
+            raise RocketBoxError("the log is not synced in time")
+        return store.log.written
+
+    def _stop_following(self) -> None:
+        """No byte is appended any more. Raises RocketBoxError when that cannot be said in time."""
+        followed, tables = self._followed, self._tables
+        if tables is not None:
+            tables.request_stop()
+        if followed is not None and not followed.close(CLOSE_S):
+            raise RocketBoxError("the stream does not end")
+        if tables is not None:
+            tables.stop(CLOSE_S)
+            self._tables_end = max(self._tables_end, tables.whole_to)
+        self._followed = self._tables = None
+        broker = self._seat.broker
+        if broker is not None and followed is not None:
+            broker.store.on_kept = None
+            broker.member_threads = ()
+
+    def cut(self, point: int, leader: Leader, epoch: int) -> None:
+        followed = self._followed
+        answer = None if followed is None else followed.answer
+        if answer is None:
+            raise RocketBoxError("the leader has not said what its log is")
+        log = LeaderLog(leader.uuid, epoch, tuple(EpochStart(*one) for one in answer.epochs), answer.end)
+        self._stop_following()
+
+        def offline() -> None:
+            self._cut.begin(point, log, f"epoch {epoch} is led by {leader.uuid}, whose log went another way")
+            self._cut.finish()
+
+        self._become_follower(epoch, offline)
+        self._begin_following(leader, epoch)
+
+    def set_aside(self, why: str) -> None:
+        self._stop_following()
+        self._become_follower(0, lambda: (self._cut.set_aside(why), None)[1])
+
+    # --- leading
+
+    def lead(self, epoch: int, awaited: frozenset[str]) -> None:
+        self._end_relay()
+        self._stop_following()
+        tables_end = self._tables_end
+        self._forget_role()
+        made: list[InSyncPosition] = []
+
+        def limit() -> int:
+            return made[0]()
+
+        def in_time() -> int:
+            return _EVERYTHING if self._clock.steady() <= self.release_until() else -1
+
+        def attach(broker: Broker) -> None:
+            store = broker.store
+            position = InSyncPosition(store.kept, lambda: store.published, store.watermark_moved, self._clock)
+            position.begin(store.log.written)
+            if self._settings.synchronous:
+                position.set_awaited(awaited)
+                self._refuse_alone(store, awaited)
+            made.append(position)
+            broker.replication = self._new_server(broker, position)
+            settle_side_state(store, broker.topics, broker.offsets, tables_end)
+
+        role = Role(Kind.LEADER, 0, epoch, position=limit if self._settings.synchronous else in_time)
+        self._change(role, attach, before_sends=lambda broker: self._program.start(epoch))
+        self._position = made[0]
+        self.role = "leader"
+        self._loop.call_soon(self._let_producers_go)
+
+    def _new_server(self, broker: Broker, position: InSyncPosition) -> ReplicationServer:
+        store, config = broker.store, self._config().store
+        leading = Leading(
+            self._settings.set_name,
+            self._files.uuid,
+            self._files.epochs,
+            position,
+            lambda: self._is_alive(broker),
+            lambda: store.published,
+            lambda epoch: self.on_higher_epoch(epoch),
+        )
+        server = ReplicationServer(
+            self._ha_socket.dup(),
+            parse_networks(config.ha_slave_addresses),
+            store.log,
+            store.kept,
+            link_settings(config),
+            None,
+            self._clock,
+            leading,
+        )
+        store.on_kept = server.log_grew
+        return server
+
+    def await_members(self, awaited: frozenset[str]) -> None:
+        position = self._position
+        if position is not None and self._settings.synchronous:
+            self._on_loop(lambda: position.set_awaited(awaited))
+            broker = self._seat.broker
+            if broker is not None:
+                store = broker.store
+                self._on_loop(lambda: self._refuse_alone(store, awaited))
+
+    def _refuse_alone(self, store: MessageStore, awaited: frozenset[str]) -> None:
+        """On remoting-io, or before the broker serves: too few keep what is sent, so nothing is taken."""
+        have, needed = len(awaited) + 1, self._settings.min_in_sync
+        store.log.refuse(f"{have} of the {needed} members are in sync" if have < needed else None, "in sync")
+
+    def drain(self, deadline_s: float) -> bool:
+        """Producers wait meanwhile, and a while longer: the next leader may take what they send."""
+        broker, position = self._seat.broker, self._position
+        if broker is None or position is None:
+            return False
+        store = broker.store
+        self._on_loop(self._begin_hand_over)
+        self._on_loop(lambda: store.log.refuse("this broker hands its office over", "hand over"))
+
+        def all_have_all() -> bool:
+            end = store.log.written
+            return store.published >= end and position() >= end
+
+        self._drained = wait_until(all_have_all, deadline_s, self._clock)
+        return self._drained
+
+    def _begin_hand_over(self) -> None:
+        self._let_producers_go()
+        self._server.hold_producers(True, "hand over")
+        self._handing_over = self._loop.call_later(HAND_OVER_S, self._let_producers_go)
+
+    def _let_producers_go(self) -> None:
+        """On remoting-io."""
+        if self._handing_over is not None:
+            self._handing_over.cancel()
+            self._handing_over = None
+        self._server.hold_producers(False, "hand over")
+
+    def fence(self, why: str) -> None:
+        position = self._position
+        if position is not None:
+            position.freeze()
+        self._program.stop()
+        hang_up = not self._drained
+        self.role = "fenced"
+        self._stop_following()
+        self._forget_role()
+        self._seat.fence(why, Role(Kind.FENCED, self._files.slot, why=why), hang_up)
+        self._changed_at = self._clock.monotonic()
+
+    # --- both
+
+    def relay_to(self, leader: Leader, seconds: float) -> None:
+        self._end_relay()
+        relay = Relay(leader.addr, seconds, self._clock)
+        relay.start()
+        self._relay = relay
+        self._seat.elsewhere = relay.take
+        self._loop.call_soon(self._let_producers_go)
+
+    def _end_relay(self) -> None:
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            self._seat.elsewhere = None
+            relay.stop()
+
+    def stop(self) -> None:
+        """Of this object's own threads; the broker is stopped by who stops the process."""
+        self._end_relay()
+        self._program.stop()
+        try:
+            self._stop_following()
+        except RocketBoxError as error:
+            logger.warning("failover: %s", error)
+
+    def _forget_role(self) -> None:
+        self.role = "fenced"
+        self._confirmed = self._position = None
+        self._drained = False
+
+    def _change(
+        self,
+        role: Role,
+        attach: Callable[[Broker], None],
+        offline: Callable[[], None] = lambda: None,
+        before_sends: Callable[[Broker], None] = lambda broker: None,
+    ) -> None:
+        self._looked_at = -LOOK_S
+        self._changed_at = self._clock.monotonic()
+        self._seat.change(role, attach, offline, before_sends)
+
+    def _tidy(self) -> None:
+        """Some time after a change: what the old broker held is given back. Full collections never start by
+        themselves (`engine_process.settle_interpreter`)."""
+        if self._changed_at is not None and self._clock.monotonic() - self._changed_at > LOOK_S:
+            self._changed_at = None
+            self._seat.forget_old()
+            gc.collect()
+
+    def _mend(self) -> None:
+        """Nobody sits there, since a broker could not be built: try one that is fenced, now and then."""
+        if self._seat.broker is not None or self._clock.monotonic() - (self._changed_at or -MEND_S) < MEND_S:
+            return
+        why = self._seat.why_empty
+        try:
+            self._change(Role(Kind.FENCED, self._files.slot, why=why), lambda broker: None)
+        except (RocketBoxError, OSError) as error:
+            logger.debug("failover: still no broker: %s", error)
+
+    def _on_loop(self, job: Callable[[], object]) -> None:
+        end = self._clock.monotonic() + CLOSE_S
+        if not run_on_loop(self._loop.call_soon, job, lambda: self._clock.monotonic() >= end):
+            raise RocketBoxError("the I/O thread hangs")

@@ -1,0 +1,418 @@
+"""Who leads: the decisions of one member of a broker set, as a pure function.
+
+Each turn sees everything anew and decides what to do now: a lost event is no lost decision. An act counts when the next
+sight shows it, never because it was asked for. No clock is read here, nothing is sent, nothing waits.
+
+What is acknowledged is on every log that may be elected, since
+    an acknowledgement awaits all that are in sync by the key, and by each swap whose outcome is unknown;
+    a candidate is in sync by the revision that it replaces, and takes no byte more before its swap is decided.
+Time decides only when to try, and in an asynchronous set when to be silent.
+"""
+
+from __future__ import annotations
+
+import math
+
+from msgspec.structs import replace
+
+from .decision import (
+    Act,
+    Answer,
+    Await,
+    BeginEpoch,
+    CloseStream,
+    Cut,
+    Drain,
+    Fence,
+    Follow,
+    Lead,
+    Memory,
+    Pending,
+    Read,
+    Reign,
+    Relay,
+    Rules,
+    See,
+    SetAside,
+    Sight,
+    Swap,
+    Swapped,
+)
+from .invariants import awaited_by, check
+from .parts import MemberReport
+from .set_state import MAX_ELECTIONS, Election, Leader, SetState
+
+#: Of the time after which others elect, so much is a leader's own: clocks may differ by a quarter.
+_OWN_SHARE = 0.8
+#: A joiner that is so near (bytes) is awaited, so that it can come up with what is published.
+_NEAR = 256 * 1024
+#: A leader whose stream was heard within this time is alive, whatever the store says.
+_HEARD_S = 1.0
+#: Between candidates by rank, and at random.
+_RANK_S, _RANDOM_S = 0.1, 0.05
+#: Reads of one revision before it counts as unchanged.
+_READS = 3
+_POLL_S = 0.25
+
+_Turn = tuple[Memory, tuple[Act, ...]]
+
+
+def decide(memory: Memory, now: float, sight: Sight, rules: Rules) -> _Turn:
+    """What to do now: the acts in order, and nothing after one that failed. Raises InvariantBroken instead of acts that
+    would break one."""
+    after = _learn(memory, now, sight, rules)
+    reign = after.reign
+    lost = _lost(after, reign, now, sight, rules) if reign is not None else ""
+    if lost:
+        after = after._replace(reign=None, joining=frozenset(), role="fenced", why=lost)
+    if reign is None or lost:
+        after, acts = _serve(after, now, sight, rules)
+    else:
+        after, acts = _rule(after, reign, now, sight, rules)
+    check(memory, after, acts, sight, rules)
+    return after, acts
+
+
+def wants_read(memory: Memory) -> bool:
+    """A leader's swaps tell it all; what a swap may still change is not read."""
+    return memory.pending is None and (memory.reign is None or memory.reign.orphaned)
+
+
+def pause(memory: Memory, now: float, rules: Rules) -> float:
+    """Seconds until the next turn, when nothing was to be done in this one."""
+    until = now + _POLL_S
+    if memory.pending is not None:
+        until = min(until, memory.pending.again)
+    elif memory.reign is not None:
+        until = min(until, memory.reign.sent_at + rules.beat_interval)
+    elif memory.run_at is not None:
+        until = min(until, memory.run_at)
+    return max(0.01, until - now)
+
+
+def release_until(memory: Memory, rules: Rules) -> float:
+    """Up to when this leader may acknowledge: for an asynchronous set. Others may be elected after it."""
+    reign, pending = memory.reign, memory.pending
+    if reign is None:
+        return -math.inf
+    if not rules.synchronous and pending is not None and pending.swap.purpose == "resign":
+        return -math.inf
+    if rules.synchronous or not awaited_by(memory, rules.uuid):
+        return math.inf
+    return reign.sent_at + _OWN_SHARE * rules.elect_after
+
+
+# --- what was learnt
+
+
+def _learn(m: Memory, now: float, s: Sight, r: Rules) -> Memory:
+    if s.cluster and not m.cluster:
+        m = m._replace(cluster=s.cluster)
+    if m.pending is not None and s.swapped is not None:
+        m = _settle(m, m.pending, s.swapped, now, r)
+    if s.read is not None:
+        if m.key is not None and m.reads and s.read.revision == m.key.revision:
+            m = m._replace(key=s.read, reads=m.reads + 1)
+        else:
+            m = m._replace(key=s.read, reads=1, since=s.read.at, run_at=None)
+    elif s.unread:
+        # While the store does not answer, nobody can have beaten.
+        m = m._replace(reads=0, run_at=None)
+    if s.health.alive:
+        m = m._replace(down_since=None) if m.down_since is not None else m
+    elif m.down_since is None:
+        m = m._replace(down_since=now)
+    return m
+
+
+def _settle(m: Memory, pending: Pending, swapped: Swapped, now: float, r: Rules) -> Memory:
+    """The pending swap is done, was not done, or stays pending: then it may be done at any time."""
+    swap, reign = pending.swap, m.reign
+    if swapped.how == "unknown" or (swapped.how == "unsent" and pending.first):
+        return m._replace(pending=Pending(swap, pending.first or swapped.sent_at, now + r.retry))
+    if swapped.how == "unsent":
+        return m._replace(pending=None)
+    m = m._replace(pending=None, since=now, reads=1, run_at=None)
+    own = swapped.how == "conflict" and swapped.state is not None and swapped.state.nonce == swap.state.nonce
+    if swapped.how == "conflict" and not own:
+        m = m._replace(key=Read(swapped.state, swapped.revision, now, swapped.absent))
+        if reign is None:
+            return m
+        if swapped.state is None or swapped.state.epoch < reign.state.epoch:
+            return m._replace(reign=reign._replace(orphaned=True))
+        return m._replace(reign=None, joining=frozenset(), why="another member was elected")
+    m = m._replace(key=Read(swap.state, swapped.revision, now))
+    # Of several attempts, the first may be the one that was done.
+    sent_at = pending.first if own and pending.first else swapped.sent_at
+    if swap.purpose == "elect":
+        return m._replace(reign=Reign(swap.state, swapped.revision, sent_at), joining=frozenset())
+    if swap.purpose == "resign":
+        return m._replace(reign=None, joining=frozenset(), relay=bool(swap.state.successor), why="it resigned")
+    if reign is not None:
+        m = m._replace(reign=reign._replace(state=swap.state, revision=swapped.revision, sent_at=sent_at))
+    return m
+
+
+# --- the leader
+
+
+def _lost(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> str:
+    """Why this reign is over; "": it is not. It never comes back: the same member takes another epoch."""
+    epoch = reign.state.epoch
+    if s.seen > epoch:
+        return f"epoch {s.seen} is known"
+    if reign.led and s.role != "leader":
+        return "the broker stopped leading"
+    if reign.orphaned:
+        state = m.key.state if m.key is not None else None
+        if state is not None and state.epoch >= epoch and state.nonce != reign.state.nonce:
+            return "another member was elected"
+        if s.wish is not None and s.wish.kind == "adopt":
+            return "the operator adopts"
+    if now > reign.sent_at + _OWN_SHARE * r.elect_after:
+        others = awaited_by(m, r.uuid)
+        if others and not (r.synchronous and others <= _live(s, now, r).keys()):
+            return "the leader store does not answer, and others may be elected"
+    return ""
+
+
+def _live(s: Sight, now: float, r: Rules) -> dict[str, MemberReport]:
+    """Members whose stream of this epoch gets on."""
+    return {report.uuid: report for report in s.members if now - report.moved_at <= r.slave_silence}
+
+
+def _rule(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> _Turn:
+    state = reign.state
+    told = awaited_by(m, r.uuid) if r.synchronous else frozenset()
+    if s.seen < state.epoch:
+        return m, (See(state.epoch),)
+    if s.epoch < state.epoch:
+        return m, (BeginEpoch(state.epoch, s.closed_at),)
+    if s.role != "leader":
+        return m._replace(role="candidate", why="it takes office"), (Lead(state.epoch, told),)
+    if not reign.led:
+        reign = reign._replace(led=True)
+        m = m._replace(reign=reign)
+    m = m._replace(role="leader", why="")
+    live = _live(s, now, r)
+    if r.synchronous:
+        # Awaited first, proposed when it came up with all that was published without it.
+        m = m._replace(joining=frozenset(_reaching(live, s, _NEAR).difference(state.isr)))
+        told = awaited_by(m, r.uuid)
+    if told != s.awaited:
+        return m, (Await(told),)
+    if m.pending is not None:
+        return m._replace(why="the leader store does not answer"), _again(m, m.pending, now)
+    wish = s.wish
+    if reign.orphaned:
+        why = "the key is gone or was restored: adopt"
+        return m._replace(why=why), (Answer(wish.kind == "resign", why),) if wish is not None else ()
+    refusal = _refusal(wish.uuid, state, live, r) if wish is not None and wish.kind == "switch" else ""
+    if s.drained is not None:
+        # There is no way back: who was told to refuse messages does not lead on.
+        return _resign(m, state, s, "" if wish is None or refusal else wish.uuid)
+    if wish is not None:
+        if refusal or wish.kind in ("adopt", "force"):
+            return m, (Answer(not refusal, refusal or f"this member leads epoch {state.epoch}"),)
+        return m, (Drain(r.drain),)
+    ill = not s.health.electable or (m.down_since is not None and now - m.down_since > r.elect_after / 2)
+    if ill and any(uuid in live for uuid in state.isr):
+        return _resign(m, state, s, "")
+    if not s.health.alive:
+        return m._replace(why="its disk or its I/O stands still"), ()
+    joined = _reaching(live, s, 0 if r.synchronous else r.max_lag)
+    in_sync = (r.uuid, *sorted(joined.union(live.keys() & set(state.isr)) - {r.uuid}))
+    if in_sync == state.isr and now < reign.sent_at + r.beat_interval:
+        return m, ()
+    floor = max(state.floor, s.health.published)
+    after = replace(state, isr=in_sync, floor=floor, beat=state.beat + 1, nonce=s.nonce)
+    return _send(m, Swap("keep", after, reign.revision))
+
+
+def _reaching(live: dict[str, MemberReport], s: Sight, lag: int) -> set[str]:
+    """Who holds all of the log up to this epoch, and lacks at most so many of the bytes that are published."""
+    least = max(s.health.published - lag, s.epoch_start)
+    return {uuid for uuid, report in live.items() if report.durable >= least}
+
+
+def _refusal(uuid: str, state: SetState, live: dict[str, MemberReport], r: Rules) -> str:
+    """Why there will be no switch to this member."""
+    if uuid == r.uuid:
+        return "this member leads already"
+    if uuid not in state.isr or uuid not in live:
+        return "that member is not in sync: it may not lead"
+    return ""
+
+
+def _resign(m: Memory, state: SetState, s: Sight, successor: str) -> _Turn:
+    assert m.reign is not None
+    floor = max(state.floor, s.health.published)
+    after = replace(state, leader=None, floor=floor, beat=state.beat + 1, nonce=s.nonce, successor=successor)
+    return _send(m, Swap("resign", after, m.reign.revision))
+
+
+def _send(m: Memory, swap: Swap) -> _Turn:
+    return m._replace(pending=Pending(swap)), (swap,)
+
+
+def _again(m: Memory, pending: Pending, now: float) -> tuple[Act, ...]:
+    """What is unknown is asked once more, the same: nothing else may be asked before."""
+    return (pending.swap,) if now >= pending.again else ()
+
+
+# --- everybody else
+
+
+def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
+    if s.role == "leader":
+        return m, (Fence(m.why),)
+    if m.pending is not None:
+        return m._replace(why="the leader store does not answer"), _again(m, m.pending, now)
+    key = m.key
+    if key is None:
+        return m._replace(role=s.role, why="the leader store was not read yet"), ()
+    kind = s.wish.kind if s.wish is not None else ""
+    if kind == "resign":
+        return m._replace(run_at=None), (Answer(True, "this member does not lead"),)
+    if not s.me.slot:
+        return m._replace(role="fenced", why="it has no slot in the leader store yet"), ()
+    frozen = _frozen(m, key, s, r)
+    if frozen:
+        if kind == "adopt" and s.cluster == m.cluster:
+            return _campaign(m, now, s, r, key, 0.0, "adopted", forced=True)
+        m = m._replace(role="frozen", why=frozen, run_at=None)
+        return m, (Answer(False, frozen),) if kind else ()
+    state = key.state
+    if state is None:
+        if r.bootstrap:
+            return _campaign(m, now, s, r, key, 0.0, "bootstrap")
+        return m._replace(role="fenced", why="the set has no key: one member has to bootstrap it", run_at=None), ()
+    if state.epoch > s.seen:
+        return m, (See(state.epoch),)
+    if kind == "adopt":
+        return m, (Answer(False, "the key is sound: there is nothing to adopt"),)
+    if kind == "switch":
+        assert s.wish is not None
+        done = s.wish.uuid == (state.leader.uuid if state.leader is not None else state.successor)
+        return m, (Answer(done, "it resigned" if done else "this member does not lead"),)
+    vacant = _vacant(m, key, now, s, r, state)
+    unfit = _unfit(s, r, state)
+    if kind == "force" and not vacant:
+        return m, (Answer(False, "the set has a leader, or one may still be elected"),)
+    if vacant and kind == "force":
+        return _campaign(m, now, s, r, key, 0.0, f"forced: {vacant.removeprefix('forced: ')}", forced=bool(unfit))
+    if vacant and not unfit:
+        return _campaign(m, now, s, r, key, _delay(s, r, state), vacant)
+    m = m._replace(run_at=None)
+    if state.leader is None or state.leader.uuid == r.uuid:
+        return m._replace(role="fenced", why=unfit or "nobody leads"), ()
+    return _follow(m, s, r, state, state.leader)
+
+
+def _frozen(m: Memory, key: Read, s: Sight, r: Rules) -> str:
+    """Why the key cannot be believed, so that only the operator may go on; "": it can."""
+    if m.cluster and s.cluster and s.cluster != m.cluster:
+        return "another leader store answers than before: start this member again to adopt it"
+    if key.absent:
+        return "the set's key is gone from the leader store" if s.epoch or s.seen else ""
+    if key.state is None or key.state.set != r.set:
+        return "the key in the leader store is not this set's"
+    if key.state.epoch < s.seen:
+        return f"the leader store knows epoch {key.state.epoch}, this member has seen {s.seen}: was it restored?"
+    return ""
+
+
+def _follow(m: Memory, s: Sight, r: Rules, state: SetState, leader: Leader) -> _Turn:
+    in_sync, stream = r.uuid in state.isr, s.stream
+    m = m._replace(role="in-sync" if in_sync else "follower", why=stream.why)
+    if s.following != (leader.uuid, state.epoch):
+        return m, (Follow(leader, state.epoch),)
+    if m.relay:
+        return m._replace(relay=False), (Relay(leader, r.relay),)
+    if stream.stranger:
+        why = "its log has no epoch in common with the leader's"
+        if in_sync:
+            return m._replace(role="frozen", why=f"{why}, although it is in sync by the key"), ()
+        return m._replace(role="stranger", why=why), (SetAside(why),)
+    if 0 <= stream.cut_at < s.health.end:
+        return m, (Cut(stream.cut_at, leader, state.epoch),)
+    return m, ()
+
+
+# --- elections
+
+
+def _vacant(m: Memory, key: Read, now: float, s: Sight, r: Rules, state: SetState) -> str:
+    """Why somebody has to be elected; "": nobody has."""
+    unchanged = key.at - m.since
+    if m.run_at is not None and s.closed_at >= 0:
+        return m.why  # of this revision; with the stream closed nothing is seen of the leader any more
+    if state.leader is None:
+        mine = state.successor in ("", r.uuid)
+        return "the leader resigned" if mine or unchanged >= r.elect_after else ""
+    if state.leader.uuid == r.uuid:
+        return "this member led before it was restarted or fenced"
+    silent = not r.synchronous or now - s.stream.heard_at >= _HEARD_S
+    if silent and unchanged >= r.elect_after and m.reads >= _READS:
+        return f"the leader was silent for {unchanged:.1f} s"
+    asked = s.following == (state.leader.uuid, state.epoch)
+    if r.synchronous and asked and s.stream.refused and not s.stream.leader:
+        return "the leader's ports are closed"
+    return ""
+
+
+def _unfit(s: Sight, r: Rules, state: SetState) -> str:
+    """Why this member may not be elected; "": it may."""
+    health = s.health
+    end = s.closed_at if s.closed_at >= 0 else health.end
+    if r.uuid not in state.isr:
+        return "this member is not in sync: it may not lead"
+    if end < state.floor - (0 if r.synchronous else r.max_lag) or end < s.epoch_start:
+        return "this member's log ends before what was acknowledged"
+    if not health.electable:
+        return health.why_not
+    if not health.alive:
+        return "its disk or its I/O stands still"
+    if any(other.seen > state.epoch for other in s.others.values()):
+        return "another member has seen a higher epoch: was the leader store restored?"
+    return ""
+
+
+def _delay(s: Sight, r: Rules, state: SetState) -> float:
+    """By the ends that the members said: any of them may lead, the furthest has the least to send again."""
+    own = s.others[r.uuid].end if r.uuid in s.others else s.health.end
+    ahead = (u for u in state.isr if u in s.others and (s.others[u].end, u) > (own, r.uuid))
+    return _RANK_S * sum(1 for _ in ahead) + _RANDOM_S * s.random
+
+
+def _campaign(
+    m: Memory, now: float, s: Sight, r: Rules, key: Read, delay: float, why: str, forced: bool = False
+) -> _Turn:
+    """Wait for the turn, close the stream, and only then ask for the epoch."""
+    if m.run_at is None:
+        m = m._replace(run_at=now + delay)
+    m = m._replace(role="candidate", why=why)
+    assert m.run_at is not None
+    if now < m.run_at:
+        return m, ()
+    if s.closed_at != s.health.end or s.health.kept < s.closed_at:
+        return m, (CloseStream(),)
+    before = key.state
+    known = [s.seen, before.epoch if before is not None else 0]
+    ends = [before.floor if before is not None else 0]
+    if forced:
+        known += [other.seen for other in s.others.values()]
+        ends += [other.end for other in s.others.values()]
+    epoch, lost = max(known) + 1, max(0, max(ends) - s.closed_at) if forced else -1
+    election = Election(epoch, r.uuid, s.closed_at, s.wall_ms, why, lost)
+    after = SetState(
+        set=r.set,
+        epoch=epoch,
+        leader=s.me,
+        isr=(r.uuid,),
+        floor=min(before.floor, s.closed_at) if before is not None else 0,
+        beat=before.beat + 1 if before is not None else 0,
+        nonce=s.nonce,
+        elections=((*before.elections, election) if before is not None else (election,))[-MAX_ELECTIONS:],
+    )
+    return _send(m._replace(cluster=s.cluster), Swap("elect", after, None if key.absent else key.revision, forced))

@@ -1,0 +1,305 @@
+"""What a member of a broker set knows of itself: small files in DATA/rocketbox/ha/ (docs/formats/ha.md).
+
+    identity    uuid of the store, name of the set, slot        epochs    which epoch began where in the log
+    seen        the highest epoch known to exist                last-run  where this directory was used last
+
+The uuid stands in the store's own directory, too (`STORE/rocketbox-member`). A store that was emptied, exchanged, or
+copied without it is a stranger: it gets a new uuid and no epochs, so that nobody counts it for the one that was there.
+Every file is replaced whole and durable before a call returns. A damaged one is said in `damage`, and makes the member
+not electable; nothing is guessed from it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid as uuids
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+from zlib import crc32
+
+from ..crc_lines import line_of, text_of
+from ..errors import CorruptFile, StartError
+from ..store.disk import Disk
+from ..store.paths import StorePaths
+from .set_state import EpochStart
+
+logger = logging.getLogger(__name__)
+
+DIRECTORY = "ha"
+#: In the store's directory; Apache's brokers leave it alone.
+MARK = "rocketbox-member"
+#: Elections that are remembered: the newest. A log that begins before them all is a stranger's.
+MAX_EPOCHS = 10_000
+#: A file that is longer is not ours.
+MAX_BYTES = 1024 * 1024
+_T = TypeVar("_T")
+
+
+class Place(NamedTuple):
+    """Where a data directory is used. machine: its id, "" where it has none. inode: of the directory; a copy has
+    another one. boot: the kernel's boot id, "" where there is none."""
+
+    machine: str
+    directory: str
+    inode: int
+    boot: str
+
+
+def place_of(directory: Path) -> Place:
+    """Of a directory on this machine. Raises OSError when it is not there."""
+    return Place(
+        _first_line(Path("/etc/machine-id")),
+        str(directory.absolute()),
+        os.stat(directory).st_ino,
+        _first_line(Path("/proc/sys/kernel/random/boot_id")),
+    )
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()[:100]
+    except (OSError, ValueError):
+        return ""
+
+
+def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
+    """Count, CRC-32 of the lines behind, then a line "epoch-start" each: the text of Apache's epoch files."""
+    lines = [f"{epoch}-{start}\n" for epoch, start in epochs]
+    return f"{len(lines)}\n{crc32(''.join(lines).encode())}\n{''.join(lines)}".encode()
+
+
+def decode_epochs(data: bytes) -> tuple[EpochStart, ...]:
+    """Raises CorruptFile."""
+    try:
+        head, checksum, text = data.decode("ascii").split("\n", 2)
+        lines = text.splitlines()
+        if len(lines) != int(head) or crc32(text.encode()) != int(checksum):
+            raise ValueError("its checksum does not match")
+        found = []
+        for line in lines:
+            epoch, _, start = line.partition("-")
+            found.append(EpochStart(int(epoch), int(start)))
+        check_epochs(found)
+    except ValueError as error:
+        raise CorruptFile(f"the list of epochs is damaged: {error}") from None
+    return tuple(found)
+
+
+def check_epochs(epochs: Iterable[EpochStart]) -> None:
+    """ValueError when epochs do not grow, or one begins before the one before it."""
+    last = EpochStart(0, 0)
+    for one in epochs:
+        if one.epoch <= last.epoch or one.start < last.start:
+            raise ValueError(f"epoch {one.epoch} at {one.start} cannot follow epoch {last.epoch} at {last.start}")
+        last = one
+
+
+def with_epoch(epochs: tuple[EpochStart, ...], new: EpochStart) -> tuple[EpochStart, ...]:
+    """The list of one who leads a new epoch, from the end of its log on.
+
+    What it had adopted from a leader, but has no byte of, is not in its log and must not be in its list. Raises
+    ValueError when the epoch is not a newer one; the same once more changes nothing.
+    """
+    if epochs[-1:] == (new,):
+        return epochs
+    if epochs and new.epoch <= epochs[-1].epoch:
+        raise ValueError(f"epoch {new.epoch} at {new.start} cannot follow epoch {epochs[-1].epoch}")
+    return (*(one for one in epochs if one.start <= new.start), new)
+
+
+class MemberFiles:
+    """Fulfils parts.MemberFiles. Written by the thread `failover`, read by anyone: values are replaced whole."""
+
+    def __init__(self, paths: StorePaths, disk: Disk, set_name: str, here: Place) -> None:
+        """Reads what is there, and makes what is missing. Raises StartError when it cannot be written, or when the
+        directory belongs to another set."""
+        self.directory = paths.own / DIRECTORY
+        self._paths = paths
+        self._disk = disk
+        self._set_name = set_name
+        self.uuid = ""
+        self.slot = 0
+        self.seen = 0
+        self.epochs: tuple[EpochStart, ...] = ()
+        #: Why this member cannot be elected, a sentence for each damaged file; "" while all are whole.
+        self.damage = ""
+        #: Why the store counts as a new one though these files were here before; "".
+        self.stranger = ""
+        #: What makes this directory look like a copy of another one; "".
+        self.copied = ""
+        #: Whether the machine has been up since this directory was used last.
+        self.same_boot = False
+        try:
+            self._open(here)
+        except OSError as error:
+            raise StartError(f"The directory {self.directory} cannot be used: {error.strerror or error}.") from None
+
+    def _open(self, here: Place) -> None:
+        self._disk.make_directory(self._paths.root)
+        self._disk.make_directory(self.directory)
+        for directory in (
+            self.directory,
+            self._paths.root,
+        ):  # a process that died may have left names it had not synced
+            self._disk.sync_directory(directory)
+        self.seen = self._load("seen", lambda raw: int(_text(raw)), 0)
+        self.epochs = self._load("epochs", decode_epochs, ())
+        if self.epochs and self.epochs[-1].epoch > self.seen:
+            self.seen = self.epochs[-1].epoch
+        identity = self._load("identity", _identity, None)
+        mark = self._read_mark()
+        if identity is not None:
+            name, slot, uuid = identity
+            if name != self._set_name:
+                raise StartError(
+                    f"{self.directory} belongs to a store of the set {name!r}, but haSet is {self._set_name!r}: set it "
+                    f"back, or move that directory away to have this store join the other set as a new member."
+                )
+            if uuid == mark:
+                self.uuid, self.slot = uuid, slot
+        if not self.uuid:
+            if identity is not None:
+                self.stranger = (
+                    "the store directory is not the one that these files were made for: it was emptied or exchanged"
+                )
+            elif mark or self.damage or self.epochs:
+                self.stranger = "it is not known any more which member of the set this store was"
+            if self.stranger:
+                logger.warning("fail-over: this store is a new member of its set: %s", self.stranger)
+            self.renew()
+        self._look_at_last_run(here)
+
+    def _look_at_last_run(self, here: Place) -> None:
+        last = self._load("last-run", _place, None)
+        if last is not None:
+            self.same_boot = bool(here.boot) and here.boot == last.boot
+            if (last.machine, last.inode) != (here.machine, here.inode):
+                self.copied = (
+                    f"this data directory was used last as {last.directory}"
+                    f"{' on another machine' if last.machine != here.machine else ''}: if that one is still there, two "
+                    f"brokers pass for the member {self.uuid}, and one of them must be emptied"
+                )
+                logger.warning("fail-over: %s", self.copied)
+        if last != here:
+            self._replace("last-run", line_of(json.dumps(here._asdict()).encode()))
+
+    # --- reading
+
+    def _load(self, name: str, decode: Callable[[bytes], _T], without: _T) -> _T:
+        """What a file holds, `without` where there is none; also when it is damaged, which is said."""
+        try:
+            data = self._read(self.directory / name)
+            return without if data is None else decode(data)
+        except (CorruptFile, ValueError, TypeError, KeyError) as error:
+            logger.error("fail-over: %s is damaged: %s", self.directory / name, error)
+            if name != "last-run":
+                self.damage += f"{' ' if self.damage else ''}{self.directory / name} is damaged."
+            return without
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            fd = self._disk.open(path, read_only=True)
+        except FileNotFoundError:
+            return None
+        try:
+            size = self._disk.size(fd)
+            if size > MAX_BYTES:
+                raise CorruptFile(f"it has {size} bytes")
+            return self._disk.pread(fd, size, 0)
+        finally:
+            self._disk.close(fd)
+
+    def _read_mark(self) -> str:
+        """The uuid that the store's own directory names; "" without one."""
+        try:
+            data = self._read(self._paths.root / MARK)
+            return "" if data is None else _text(data).decode("ascii")
+        except (CorruptFile, ValueError) as error:
+            logger.error("fail-over: %s is damaged: %s", self._paths.root / MARK, error)
+            return ""
+
+    # --- writing; each raises OSError, and nothing counts then
+
+    def _replace(self, name: str, data: bytes) -> None:
+        self._disk.replace(self.directory / name, data)
+
+    def _save_identity(self, uuid: str, slot: int) -> None:
+        found = {"uuid": uuid, "set": self._set_name, "slot": slot}
+        self._replace("identity", line_of(json.dumps(found).encode()))
+
+    def renew(self) -> None:
+        """The store is a new one: another uuid, no slot, no epochs. `seen` stays, what was seen was seen.
+
+        A crash on the way leaves an identity that does not fit the store, and the next start does it again.
+        """
+        uuid = str(uuids.uuid4())
+        self._replace("epochs", encode_epochs(()))
+        self.epochs = ()
+        self._disk.replace(self._paths.root / MARK, line_of(uuid.encode()))
+        self._save_identity(uuid, 0)
+        self.uuid, self.slot = uuid, 0
+        self._mend()
+
+    def take_slot(self, slot: int) -> None:
+        if slot < 1:
+            raise ValueError(f"slot {slot}")
+        self._save_identity(self.uuid, slot)
+        self.slot = slot
+
+    def see(self, epoch: int) -> None:
+        """`seen` grows to `epoch`; a smaller one changes nothing."""
+        if epoch > self.seen:
+            self._save_seen(epoch)
+
+    def _save_seen(self, epoch: int) -> None:
+        self._replace("seen", line_of(str(epoch).encode()))
+        self.seen = epoch
+
+    def begin_epoch(self, epoch: int, start: int) -> None:
+        """This store leads `epoch` from the offset `start` on. Doing it twice changes nothing. Raises ValueError when
+        that epoch cannot follow, CorruptFile while the list is damaged."""
+        if self.damage:
+            raise CorruptFile(self.damage)
+        epochs = with_epoch(self.epochs, EpochStart(epoch, start))
+        if epochs != self.epochs:
+            self._save_epochs(epochs)
+
+    def adopt_epochs(self, epochs: Iterable[EpochStart]) -> None:
+        """The log is the leader's from here on, and so is the list. Makes the member whole again, if it was damaged:
+        what was not known is known now. Raises ValueError."""
+        found = tuple(epochs)
+        if found != self.epochs or self.damage:
+            self._save_epochs(found)
+            self._mend()
+
+    def _save_epochs(self, epochs: tuple[EpochStart, ...]) -> None:
+        check_epochs(epochs)
+        if epochs:
+            self.see(epochs[-1].epoch)
+        self._replace("epochs", encode_epochs(epochs[-MAX_EPOCHS:]))
+        self.epochs = epochs[-MAX_EPOCHS:]
+
+    def _mend(self) -> None:
+        if self.damage:
+            self._save_seen(self.seen)
+            self.damage = ""
+
+
+def _text(data: bytes) -> bytes:
+    """The text of a file of one line. ValueError when it is damaged."""
+    text = text_of(data.removesuffix(b"\n")) if data.endswith(b"\n") else None
+    if text is None:
+        raise ValueError("its checksum does not match")
+    return text
+
+
+def _identity(data: bytes) -> tuple[str, int, str]:
+    found = json.loads(_text(data))
+    return str(found["set"]), int(found["slot"]), str(found["uuid"])
+
+
+def _place(data: bytes) -> Place:
+    return Place(**json.loads(_text(data)))

@@ -1,0 +1,448 @@
+"""The thread that keeps a member in its set: read the key, decide, act, and again.
+
+    store.read -> Sight -> machine.decide -> acts -> files, brokers, store.swap -> what they did: the next Sight
+
+An act that fails ends its turn; what was not done shows in the next sight, and is decided anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+import uuid as uuids
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from ..clock import SYSTEM, Clock
+from ..errors import CorruptFile
+from ..service_thread import ServiceThread
+from .decision import (
+    Act,
+    Answer,
+    Await,
+    BeginEpoch,
+    CloseStream,
+    Cut,
+    Drain,
+    Fence,
+    Follow,
+    Lead,
+    Memory,
+    Other,
+    Read,
+    Relay,
+    Rules,
+    See,
+    SetAside,
+    Sight,
+    Swap,
+    Swapped,
+    Wish,
+)
+from .invariants import InvariantBroken, awaited_by
+from .leader_store import LeaderStore, Revision, StoreUnavailable, SwapConflict
+from .machine import decide, pause, release_until, wants_read
+from .parts import Brokers, LogHealth, MemberFiles, MemberReport, StreamStatus
+from .set_state import Announcement, Leader, SetState, decode_announcement, decode_state, encode
+
+logger = logging.getLogger(__name__)
+
+#: A member says what it is, and looks what the others say, so often.
+ANNOUNCE_S = 3.0
+#: The store's history is looked after so often.
+TIDY_S = 3600.0
+#: After a turn that failed. A member without a stream looks more often than one that has one.
+_AFTER_FAILURE_S, _WITHOUT_STREAM_S = 0.25, 0.1
+#: The same acts as in the turn before.
+_AGAIN_S = 0.02
+_MAX_SLOT = 64
+#: More members than slots are nobody's set.
+_MAX_ANNOUNCED = 2 * _MAX_SLOT
+_ANNOUNCED_EPOCHS = 8
+
+
+class SetStatus(NamedTuple):
+    """What pages and metrics show; a new one each turn. Seconds are CLOCK_BOOTTIME.
+
+    role: "leader", "in-sync", "follower", "candidate", "fenced", "frozen", "stranger"; why: "" when all is well. state:
+    of the key, as last known; revision of it. store_ok: the last call was answered, store_why why not. read_at: when
+    the store said something last; 0.0: never. awaited: without whom nothing is published. announced: by uuid, what
+    members say of themselves. won: elections of this process. at: when this status was made.
+    """
+
+    role: str
+    why: str
+    uuid: str
+    slot: int
+    seen: int
+    state: SetState | None = None
+    revision: str = ""
+    store_ok: bool = False
+    store_why: str = ""
+    read_at: float = 0.0
+    health: LogHealth | None = None
+    stream: StreamStatus | None = None
+    members: tuple[MemberReport, ...] = ()
+    awaited: frozenset[str] = frozenset()
+    announced: Mapping[str, Announcement] = {}
+    won: int = 0
+    at: float = 0.0
+
+
+class FailoverService(ServiceThread):
+    """The thread `failover`. Owns: the leader store, the member's files, and the Broker's role. Woken by: wishes, a
+    higher epoch that was met in a handshake."""
+
+    def __init__(
+        self,
+        store: LeaderStore,
+        root: str,
+        files: MemberFiles,
+        brokers: Brokers,
+        rules: Rules,
+        addr: str,
+        ha: str,
+        version: str,
+        clock: Clock = SYSTEM,
+        tidy: Callable[[], None] = lambda: None,
+    ) -> None:
+        """root: of the set's keys in the store, without a "/" at its end. addr, ha: "host:port" as others are told.
+        tidy: looks after the store, each hour."""
+        super().__init__("failover", clock)
+        # Constant after construction.
+        self._store, self._files, self._brokers = store, files, brokers
+        self._root, self._key = root, f"{root}/state"
+        self._addr, self._ha, self._version = addr, ha, version
+        self._tidy = tidy
+        # This thread's.
+        self._rules = rules
+        self._memory = Memory()
+        self._swapped: Swapped | None = None
+        self._closed_at = -1
+        self._following: tuple[str, int] = ("", 0)
+        self._awaited: frozenset[str] = frozenset()
+        self._drained: bool | None = None
+        self._cluster = ""
+        self._announced: dict[str, Announcement] = {}
+        self._announced_at = -ANNOUNCE_S
+        self._tidied_at = -TIDY_S
+        self._store_ok, self._store_why, self._read_at = False, "it was not asked yet", 0.0
+        self._won = 0
+        self._last_acts: tuple[Act, ...] = ()
+        self._last_failure = ""
+        self._full = False
+        # Any thread's.
+        self._met = 0
+        self._asking = threading.Lock()
+        self._wish: Wish | None = None
+        self._answer: Answer | None = None
+        self._answered = threading.Event()
+        #: BOOTTIME up to which a leader may acknowledge: looked at before each release of an asynchronous set.
+        self.release_until = release_until(self._memory, rules)
+        #: Replaced whole, each turn.
+        self.status = SetStatus(self._memory.role, self._memory.why, files.uuid, files.slot, files.seen)
+
+    # --- any thread
+
+    def ask(self, wish: Wish, seconds: float) -> Answer | None:
+        """Have it done, or hear why not. None: not in so many seconds; the wish is withdrawn."""
+        with self._asking:
+            self._answered.clear()
+            self._answer, self._wish = None, wish
+            self.wakeup()
+            self._answered.wait(seconds)
+            self._wish = None
+            return self._answer
+
+    def met_epoch(self, epoch: int) -> None:
+        """Somebody showed an epoch in a handshake."""
+        self._met = max(self._met, epoch)
+        self.wakeup()
+
+    # --- the thread
+
+    def run(self) -> None:
+        while not self.stopped:
+            try:
+                self._sleep(self._turn())
+            except Exception as error:
+                self._survive(error)
+        self.release_until = release_until(Memory(), self._rules)
+        self._store.close()
+
+    def _survive(self, error: Exception) -> None:
+        """What fails again and again is written down once."""
+        if repr(error) != self._last_failure:
+            logger.error("failover: a turn failed", exc_info=error)
+            self._last_failure = repr(error)
+        if isinstance(error, InvariantBroken) and self._brokers.role == "leader":
+            try:
+                self._fence(f"a decision was refused, this is a bug: {error}")
+            except Exception:
+                logger.exception("failover: could not fence the broker")
+        self.wait(_AFTER_FAILURE_S)
+
+    def _turn(self) -> float:
+        """Seconds to wait before the next one."""
+        if self._met > self._files.seen:
+            self._files.see(self._met)
+        read, unread = None, False
+        if wants_read(self._memory):
+            read = self._read()
+            unread = read is None
+        due = self.clock.steady() - self._announced_at >= ANNOUNCE_S
+        if self._store_ok and (due or not (self._files.slot or self._full)):
+            self._keep_house()
+        now, wish = self.clock.steady(), self._wish
+        sight = self._sight(read, unread, wish)
+        before = self._memory
+        if sight.me.uuid != self._rules.uuid:  # its store was set aside: it is another member now
+            self._rules = self._rules._replace(uuid=sight.me.uuid)
+        self._memory, acts = decide(before, now, sight, self._rules)
+        self._swapped = None
+        self.release_until = release_until(self._memory, self._rules)
+        self._report(before, sight, now)
+        try:
+            for act in acts:
+                self._do(act, wish)
+        except Exception:
+            if any(type(act) is Swap for act in acts):
+                self._swapped = self._swapped or Swapped("unsent", now)
+            raise
+        repeated, self._last_acts = acts == self._last_acts, acts
+        if acts:
+            return _AGAIN_S if repeated else 0.0
+        return pause(self._memory, self.clock.steady(), self._rules)
+
+    def _sleep(self, seconds: float) -> None:
+        memory = self._memory
+        if seconds <= 0:
+            return
+        if wants_read(memory) and not self._brokers.stream().leader:
+            self.wait(min(seconds, _WITHOUT_STREAM_S))
+        elif wants_read(memory) and memory.key is not None and self._store_ok and self._wish is None:
+            self._store.wait(self._key, memory.key.revision, seconds)
+        else:
+            self.wait(seconds)
+
+    def _sight(self, read: Read | None, unread: bool, wish: Wish | None) -> Sight:
+        files, brokers = self._files, self._brokers
+        last = files.epochs[-1] if files.epochs else None
+        return Sight(
+            me=Leader(files.uuid, files.slot, self._addr, self._ha),
+            seen=files.seen,
+            epoch=last.epoch if last is not None else 0,
+            epoch_start=last.start if last is not None else 0,
+            health=brokers.health(),
+            stream=brokers.stream(),
+            members=brokers.members(),
+            role=brokers.role,
+            nonce=uuids.uuid4().hex,
+            random=random.random(),
+            wall_ms=self.clock.wall_ms(),
+            read=read,
+            unread=unread,
+            swapped=self._swapped,
+            closed_at=self._closed_at,
+            following=self._following,
+            awaited=self._awaited,
+            drained=self._drained,
+            wish=wish,
+            cluster=self._cluster,
+            others={uuid: Other(one.seen, one.log_end) for uuid, one in self._announced.items()},
+        )
+
+    def _report(self, before: Memory, sight: Sight, now: float) -> None:
+        memory, key = self._memory, self._memory.key
+        if memory.reign is not None and before.reign is None:
+            self._won += 1
+        if (memory.role, memory.why) != (before.role, before.why):
+            logger.info("failover: role=%s why=%s epoch=%d", memory.role, memory.why or "-", sight.seen)
+        self.status = SetStatus(
+            role=memory.role,
+            why=memory.why,
+            uuid=sight.me.uuid,
+            slot=sight.me.slot,
+            seen=sight.seen,
+            state=key.state if key is not None else None,
+            revision=key.revision if key is not None else "",
+            store_ok=self._store_ok,
+            store_why=self._store_why,
+            read_at=self._read_at,
+            health=sight.health,
+            stream=sight.stream,
+            members=tuple(sight.members),
+            awaited=awaited_by(memory, sight.me.uuid),
+            announced=self._announced,
+            won=self._won,
+            at=now,
+        )
+
+    # --- acts
+
+    def _do(self, act: Act, wish: Wish | None) -> None:
+        """One act, and what the next sight shows of it: first what holds if it fails halfway."""
+        brokers, files = self._brokers, self._files
+        match act:
+            case Swap():
+                self._swapped = self._swap(act)
+            case See(epoch):
+                files.see(epoch)
+            case BeginEpoch(epoch, start):
+                files.begin_epoch(epoch, start)
+            case Await(awaited):
+                brokers.await_members(awaited)
+                self._awaited = awaited
+            case CloseStream():
+                self._following, self._closed_at = ("", 0), -1
+                self._closed_at = brokers.close_stream()
+            case Lead(epoch, awaited):
+                self._following, self._drained, self._awaited = ("", 0), None, awaited
+                brokers.lead(epoch, awaited)
+                self._closed_at = -1
+            case Fence(why):
+                self._fence(why)
+            case Follow(leader, epoch):
+                self._following, self._closed_at = ("", 0), -1
+                brokers.follow(leader, epoch)
+                self._following = (leader.uuid, epoch)
+            case Cut(point, leader, epoch):
+                self._following, self._closed_at = ("", 0), -1
+                brokers.cut(point, leader, epoch)
+                self._following = (leader.uuid, epoch)
+            case SetAside(why):
+                self._following, self._closed_at = ("", 0), -1
+                brokers.set_aside(why)
+            case Drain(seconds):
+                self._drained = False
+                self._drained = brokers.drain(seconds)
+            case Relay(leader, seconds):
+                brokers.relay_to(leader, seconds)
+            case Answer():
+                if self._wish is wish:
+                    self._wish, self._answer = None, act
+                    self._answered.set()
+                if wish is not None and wish.kind == "resign":
+                    self.request_stop()
+
+    def _fence(self, why: str) -> None:
+        self._following, self._closed_at = ("", 0), -1
+        self._brokers.fence(why)
+
+    # --- the store
+
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Around a call of the store: says whether it answered. Lets StoreUnavailable through."""
+        try:
+            yield
+        except StoreUnavailable as error:
+            self._store_ok, self._store_why = False, str(error)
+            raise
+        except SwapConflict:
+            self._store_ok, self._store_why, self._read_at = True, "", self.clock.steady()
+            raise
+        self._store_ok, self._store_why, self._read_at = True, "", self.clock.steady()
+
+    def _read(self) -> Read | None:
+        """None: no answer."""
+        try:
+            with self._asked():
+                value, revision = self._store.read(self._key)
+        except StoreUnavailable:
+            self._look_at_the_cluster()
+            return None
+        return Read(_state_of(value), revision, self.clock.steady(), value is None)
+
+    def _swap(self, act: Swap) -> Swapped:
+        sent_at = self.clock.steady()
+        try:
+            with self._asked():
+                revision: Revision = self._store.swap(self._key, encode(act.state), act.expected)
+        except SwapConflict as conflict:
+            state = _state_of(conflict.value)
+            return Swapped("conflict", sent_at, conflict.revision, state, conflict.value is None)
+        except StoreUnavailable:
+            return Swapped("unknown", sent_at)
+        except Exception:
+            # Whatever it was: it may be done.
+            logger.exception("failover: the leader store failed in a way of its own")
+            return Swapped("unknown", sent_at)
+        return Swapped("done", sent_at, revision)
+
+    def _look_at_the_cluster(self) -> None:
+        """Not each time: it is one more call that may take its time."""
+        now = self.clock.steady()
+        if now - self._announced_at >= ANNOUNCE_S:
+            self._announced_at = now
+            with contextlib.suppress(StoreUnavailable):
+                self._cluster = self._store.identity()
+
+    def _keep_house(self) -> None:
+        """Take a slot, say what this member is, look what the others say: for people, and for ranks of candidates."""
+        self._announced_at = self.clock.steady()
+        try:
+            with self._asked():
+                self._cluster = self._store.identity()
+                if not self._files.slot:
+                    self._take_slot()
+                self._store.put(f"{self._root}/member/{self._files.uuid}", encode(self._announcement()))
+                found = self._store.list(f"{self._root}/member/")
+        except StoreUnavailable:
+            return
+        announced = {}
+        for key in sorted(found)[:_MAX_ANNOUNCED]:
+            try:
+                one = decode_announcement(found[key])
+            except CorruptFile as error:
+                logger.warning("failover: a member's announcement is not understood key=%s: %s", key, error)
+                continue
+            announced[one.uuid] = one
+        self._announced = announced
+        if self.clock.steady() - self._tidied_at >= TIDY_S:
+            self._tidied_at = self.clock.steady()
+            self._tidy()
+
+    def _take_slot(self) -> None:
+        """The first that nobody has; one whose taking was not answered is found again as the own. Raises
+        StoreUnavailable."""
+        own = self._files.uuid.encode()
+        for slot in range(1, _MAX_SLOT + 1):
+            try:
+                self._store.swap(f"{self._root}/slot/{slot}", own, None)
+            except SwapConflict as conflict:
+                if conflict.value != own:
+                    continue
+            self._files.take_slot(slot)
+            logger.info("failover: took slot=%d", slot)
+            return
+        self._full = True
+        logger.error("failover: all %d slots of the set are taken: delete those of members that are gone", _MAX_SLOT)
+
+    def _announcement(self) -> Announcement:
+        files = self._files
+        return Announcement(
+            uuid=files.uuid,
+            slot=files.slot,
+            addr=self._addr,
+            ha=self._ha,
+            version=self._version,
+            role=self._memory.role,
+            seen=files.seen,
+            log_end=self._brokers.health().end,
+            epochs=tuple((one.epoch, one.start) for one in files.epochs[-_ANNOUNCED_EPOCHS:]),
+            wall_ms=self.clock.wall_ms(),
+        )
+
+
+def _state_of(value: bytes | None) -> SetState | None:
+    """None where there is none, and where it is not understood."""
+    if value is None:
+        return None
+    try:
+        return decode_state(value)
+    except CorruptFile as error:
+        logger.error("failover: %s", error)
+        return None

@@ -1,0 +1,155 @@
+"""What a member's settings need from this machine, and what about them is worth a word at start."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from ..config import EngineConfig, StoreConfig, parse_command, parse_leader_store
+from ..errors import StartError
+from ..host_port import host_of
+
+#: With fewer endpoints, the loss of one machine takes the store with it.
+SAFE_ENDPOINTS = 3
+MAX_PASSWORD_BYTES = 4096
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class StoreSettings(NamedTuple):
+    """How the store for leadership is reached. kind: "etcd" or "zookeeper". compact: etcd's history, each hour."""
+
+    kind: str
+    tls: bool
+    endpoints: tuple[str, ...]
+    #: Of all keys of this set: "/rocketbox/broker-a".
+    root: str
+    user: str
+    password: str
+    ca: str
+    timeout_s: float
+    compact: bool
+
+
+class MemberSettings(NamedTuple):
+    """How a member of a set behaves. synchronous: an acknowledgement waits for all in sync (I2)."""
+
+    set: str
+    synchronous: bool
+    elect_after_s: float
+    beat_s: float
+    store_timeout_s: float
+    behind_s: float
+    min_in_sync: int
+    max_lag_bytes: int
+    disk_stall_s: float
+    on_promote: tuple[str, ...]
+    relay_s: float
+    bootstrap: bool
+
+
+def store_settings(config: EngineConfig) -> StoreSettings:
+    """Of a member; reads the password's file. StartError."""
+    store = config.store
+    address = parse_leader_store(store.ha_store)
+    assert address is not None
+    return StoreSettings(
+        *address,
+        f"{store.ha_store_prefix}/{config.ha_set}",
+        store.ha_store_user,
+        read_password(store),
+        store.ha_store_ca,
+        store.ha_store_timeout_ms / 1000,
+        store.ha_compact_store,
+    )
+
+
+def member_settings(config: EngineConfig) -> MemberSettings:
+    """StartError when its times contradict each other."""
+    store = config.store
+    elect_after_ms = store.ha_elect_after_ms or (2000 if store.broker_role == "SYNC_MASTER" else 5000)
+    least = 2 * (store.ha_beat_interval_ms + store.ha_store_timeout_ms)
+    if elect_after_ms < least:
+        raise StartError(
+            f"haElectAfter={elect_after_ms} is too short for haBeatInterval={store.ha_beat_interval_ms} and "
+            f"haStoreTimeout={store.ha_store_timeout_ms}: at least {least}, or one lost beat makes an election."
+        )
+    return MemberSettings(
+        set=config.ha_set,
+        synchronous=store.broker_role == "SYNC_MASTER",
+        elect_after_s=elect_after_ms / 1000,
+        beat_s=store.ha_beat_interval_ms / 1000,
+        store_timeout_s=store.ha_store_timeout_ms / 1000,
+        behind_s=store.ha_max_time_slave_not_catchup_ms / 1000,
+        min_in_sync=store.min_in_sync_replicas,
+        max_lag_bytes=store.ha_max_lag_on_failover_bytes,
+        disk_stall_s=store.ha_disk_stall_ms / 1000,
+        on_promote=tuple(parse_command(store.ha_on_promote)),
+        relay_s=store.ha_relay_time_ms / 1000,
+        bootstrap=config.ha_bootstrap,
+    )
+
+
+def read_password(config: StoreConfig) -> str:
+    """The first line of haStorePasswordFile; "" without one. StartError when others may read it."""
+    if not config.ha_store_password_file:
+        return ""
+    path = Path(config.ha_store_password_file)
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(MAX_PASSWORD_BYTES + 1)
+    except OSError as error:
+        raise StartError(f"haStorePasswordFile {path} cannot be read: {error.strerror}.") from None
+    if not stat.S_ISREG(mode) or mode & 0o077:
+        raise StartError(f"haStorePasswordFile {path} may be read by others: chmod 600 it.")
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError:
+        lines = []
+    if len(data) > MAX_PASSWORD_BYTES or len(lines) != 1 or not lines[0].strip():
+        raise StartError(f"haStorePasswordFile {path} must hold one line, the password.")
+    return lines[0].strip()
+
+
+def check_promotion_command(config: StoreConfig) -> None:
+    """StartError when the program of haOnPromote cannot be started."""
+    words = parse_command(config.ha_on_promote)
+    if words and not (os.path.isfile(words[0]) and os.access(words[0], os.X_OK)):
+        raise StartError(f"haOnPromote: {words[0]} is no program that can be started.")
+
+
+def warnings_of(config: EngineConfig) -> tuple[str, ...]:
+    """Sentences for the operator, of settings that work and are likely to disappoint. StartError as above."""
+    store = config.store
+    check_promotion_command(store)
+    address = parse_leader_store(store.ha_store)
+    assert address is not None
+    found = []
+    count = len(address.endpoints)
+    if count < SAFE_ENDPOINTS:
+        found.append(
+            f"haStore names {'one endpoint' if count == 1 else f'{count} endpoints'}: unless {address.kind} has three "
+            "members on three machines, the loss of one machine can mean that nobody is elected."
+        )
+    elif all(host_of(one) in _LOOPBACK for one in address.endpoints):
+        found.append("haStore names this machine only: when it is gone nobody is elected.")
+    if store.ha_store_user and not address.tls:
+        found.append("haStoreUser: the password travels unencrypted; etcds:// encrypts it.")
+    if not store.ha_slave_addresses.strip():
+        found.append("haSlaveAddresses is empty: only members on this machine can follow.")
+    if store.broker_role == "ASYNC_MASTER":
+        found.append("brokerRole=ASYNC_MASTER: a fail-over can lose messages that were acknowledged.")
+    if store.flush_disk_type == "ASYNC_FLUSH":
+        found.append(
+            "flushDiskType=ASYNC_FLUSH: a message counts as held when it is written, not when it is on a disk; "
+            "a power cut at all members at once loses the last ones."
+        )
+    if not config.broker.namesrv_addrs:
+        found.append(
+            "namesrvAddr is empty: this member tells its own name server only, and clients of others do not find it."
+        )
+    if config.bind in _LOOPBACK:
+        found.append(f"bind={config.bind}: members on other machines cannot reach this one.")
+    return tuple(found)

@@ -1,0 +1,69 @@
+"""Back ends of the leader store, each loaded only where it is used.
+
+    store = open_store("etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379")
+
+etcd://h:2379,...        the JSON gateway of etcd 3.4 and newer
+etcds://...              the same over TLS
+zookeeper://h:2181,...   ZooKeeper 3.5 and newer
+
+There is none of files or of this process: what every member must agree on cannot live with one of them.
+"""
+
+from __future__ import annotations
+
+from ...errors import StartError
+from ...host_port import split_host_port
+from ..leader_store import LeaderStore
+from .access import Access
+
+#: Scheme -> port where the address has none.
+PORTS = {"etcd": 2379, "etcds": 2379, "zookeeper": 2181}
+#: A store has three members, five at most; a list of hundreds is a slip.
+MAX_ENDPOINTS = 16
+
+
+def open_store(url: str, access: Access | None = None) -> LeaderStore:
+    """The store at `url`; it connects on first use. Raises StartError for an address or a file that cannot be used."""
+    scheme, endpoints = parse_url(url)
+    access = access or Access()
+    if scheme == "zookeeper":
+        if access.ca or access.certificate or access.key:
+            raise StartError("haStore: TLS is for etcds:// only; a ZooKeeper is reached without it.")
+        from .zookeeper import ZooKeeperStore
+
+        return ZooKeeperStore(endpoints, access)
+    from .etcd import EtcdStore
+
+    return EtcdStore(endpoints, access, tls=scheme == "etcds")
+
+
+def parse_url(url: str) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """(scheme, endpoints as (host, port)). Raises StartError."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in PORTS:
+        raise StartError(f"haStore {url!r} does not begin with {', '.join(f'{name}://' for name in PORTS)}.")
+    endpoints = []
+    for part in rest.removesuffix("/").split(","):
+        text = part.strip()
+        if text.endswith("]") or ":" not in text:
+            text = f"{text}:{PORTS[scheme]}"
+        try:
+            host, port = split_host_port(text)
+        except ValueError:
+            host, port = "", 0
+        if not host or not port or not host.isascii() or any(sign <= " " or sign in "/@?#\\" for sign in host):
+            raise StartError(f"haStore: {part.strip()!r} is not host:port.")
+        endpoints.append((host, port))
+    if len(endpoints) > MAX_ENDPOINTS:
+        raise StartError(f"haStore names {len(endpoints)} addresses; {MAX_ENDPOINTS} is the most.")
+    return scheme, tuple(dict.fromkeys(endpoints))
+
+
+def tidy(store: LeaderStore, compact: bool) -> None:
+    """Each hour: what a store needs besides. Bounded by its time-out; raises nothing.
+
+    compact: etcd forgets its history up to the last time; else it is only said when nobody else makes it.
+    """
+    method = getattr(store, "tidy", None)
+    if method is not None:
+        method(compact)

@@ -1,0 +1,428 @@
+"""etcd as the leader store: the JSON gateway of its API v3 (etcd 3.4 and newer), over http.client.
+
+No client library: five calls are needed, and the kept libraries know one endpoint only or bring 25 MB of gRPC. Keys and
+values go in base64, 64-bit numbers as texts. Every answer's header has the cluster's id and the revision of the whole
+store, which grows with each write.
+
+    POST /v3/kv/range            linearizable unless asked otherwise: the member asks a majority first
+    POST /v3/kv/txn              compare MOD (revision of the key's last write) or CREATE = 0 (there is none), then put
+    POST /v3/kv/put
+    POST /v3/kv/compaction       forgets values that were replaced before a revision
+    POST /v3/auth/authenticate   name and password -> a token, sent as `Authorization`; etcd forgets it after minutes
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import ssl
+import threading
+import time
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...errors import StartError
+from ..leader_store import Revision, StoreReplaced, StoreUnavailable, SwapConflict
+from .access import Access
+from .json_calls import CallFailed, Endpoint
+
+logger = logging.getLogger(__name__)
+
+#: How often `wait` looks. A look asks a majority: half a millisecond.
+POLL_S = 0.125
+#: Members of a set are few; what is longer is another's.
+MAX_KEYS = 1000
+#: Two beats a second write this often in two days: an etcd that still has what was then is compacted by nobody.
+LONG_HISTORY = 345_600
+_NO_KEY = Revision("0")
+_Answer = TypeVar("_Answer", "_RangeAnswer", "_TxnAnswer", "_PutAnswer")
+
+
+class _Header(msgspec.Struct):
+    cluster_id: str
+    revision: int = 0
+
+
+class _KeyValue(msgspec.Struct):
+    key: bytes
+    mod_revision: int
+    value: bytes = b""
+
+
+class _RangeAnswer(msgspec.Struct):
+    header: _Header
+    kvs: list[_KeyValue] = []
+    more: bool = False
+
+
+class _InTxn(msgspec.Struct):
+    """The header within a transaction's answers has no cluster."""
+
+    kvs: list[_KeyValue] = []
+
+
+class _TxnPart(msgspec.Struct):
+    response_range: _InTxn | None = None
+
+
+class _TxnAnswer(msgspec.Struct):
+    header: _Header
+    succeeded: bool = False
+    responses: list[_TxnPart] = []
+
+
+class _PutAnswer(msgspec.Struct):
+    header: _Header
+
+
+class _Token(msgspec.Struct):
+    token: str
+
+
+class _Error(msgspec.Struct):
+    error: str = ""
+    message: str = ""
+
+
+# Not strict: it takes numbers from texts.
+_RANGE = msgspec.json.Decoder(_RangeAnswer, strict=False)
+_TXN = msgspec.json.Decoder(_TxnAnswer, strict=False)
+_PUT = msgspec.json.Decoder(_PutAnswer, strict=False)
+_TOKEN = msgspec.json.Decoder(_Token)
+_ERROR = msgspec.json.Decoder(_Error)
+
+
+class _Unbelievable(CallFailed):
+    """It answered, but as another cluster or from an older state."""
+
+
+class _Refused(CallFailed):
+    """It answered with an error. status: of HTTP."""
+
+    def __init__(self, address: str, status: int, text: str) -> None:
+        super().__init__(f"{address} answers {status}: {text}")
+        self.status = status
+        self.text = text
+
+
+class EtcdStore:
+    """A LeaderStore. One thread calls it.
+
+    A call goes to the endpoint that answered last, and to the others in turn when that fails: each gets half of the
+    time that is left, the last one all. So one request may be sent twice, and a swap may meet itself: SwapConflict then
+    has the caller's own value.
+    """
+
+    def __init__(self, endpoints: tuple[tuple[str, int], ...], access: Access, tls: bool = False) -> None:
+        context = _tls_context(access) if tls else None
+        self._endpoints = [Endpoint(host, port, context) for host, port in endpoints]
+        self._access = access
+        self._cluster = access.cluster
+        self._revision = 0
+        self._token = ""
+        self._closed = threading.Event()
+        # `tidy`: the revision of an hour ago.
+        self._compact_to = 0
+        self._warned = False
+
+    # --- LeaderStore
+
+    def read(self, key: str) -> tuple[bytes | None, Revision]:
+        return _value(self._call("kv/range", {"key": _b64(key)}, _RANGE, key), key)
+
+    def swap(self, key: str, value: bytes, expected: Revision | None) -> Revision:
+        name = _b64(key)
+        compare: dict[str, str] = {"key": name, "result": "EQUAL"}
+        if expected is None:
+            compare |= {"target": "CREATE", "create_revision": "0"}
+        else:
+            compare |= {"target": "MOD", "mod_revision": expected}
+        request = {
+            "compare": [compare],
+            "success": [{"request_put": {"key": name, "value": _b64(value)}}],
+            "failure": [{"request_range": {"key": name}}],
+        }
+        answer = self._call("kv/txn", request, _TXN, key)
+        if answer.succeeded:
+            return Revision(str(answer.header.revision))
+        found = answer.responses[0].response_range if answer.responses else None
+        if found is None:
+            raise StoreUnavailable("etcd answered a refused swap without saying what the key is")
+        raise SwapConflict(*_value(found, key))
+
+    def wait(self, key: str, seen: Revision, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        request = {"key": _b64(key), "keys_only": True}
+        while not self._closed.wait(max(0.0, min(POLL_S, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                return
+            try:
+                if _value(self._call("kv/range", request, _RANGE, key, until=deadline), key)[1] != seen:
+                    return
+            except StoreUnavailable:
+                pass
+
+    def put(self, key: str, value: bytes) -> None:
+        self._call("kv/put", {"key": _b64(key), "value": _b64(value)}, _PUT, key)
+
+    def list(self, prefix: str) -> dict[str, bytes]:
+        # "/" comes directly before "0".
+        end = prefix.removesuffix("/") + "0"
+        answer = self._call(
+            "kv/range", {"key": _b64(prefix), "range_end": _b64(end), "limit": str(MAX_KEYS)}, _RANGE, prefix
+        )
+        if answer.more:
+            raise StoreUnavailable(f"etcd holds more than {MAX_KEYS} keys below {prefix}")
+        try:
+            return {pair.key.decode(): pair.value for pair in answer.kvs if pair.key.startswith(prefix.encode())}
+        except UnicodeDecodeError:
+            raise StoreUnavailable(f"etcd holds keys below {prefix} that are no text") from None
+
+    def identity(self) -> str:
+        key = f"{self._access.prefix}/"
+        request = {"key": _b64(key), "keys_only": True}
+        return self._call("kv/range", request, _RANGE, key, believe=True).header.cluster_id
+
+    def close(self) -> None:
+        self._closed.set()
+        for endpoint in self._endpoints:
+            endpoint.close()
+
+    # --- history
+
+    def tidy(self, compact: bool) -> None:
+        """Each beat of a set is a revision, and etcd keeps what was replaced until somebody compacts it; unless told
+        so, it does not by itself. See `stores.tidy`."""
+        try:
+            if compact:
+                self._compact()
+            elif self._keeps_history():
+                if not self._warned:
+                    self._warned = True
+                    logger.warning(
+                        "leader store: etcd keeps the history of more than %d writes, and nothing is seen to compact "
+                        "it; start etcd with --auto-compaction-retention=1h, or set haCompactStore where it serves "
+                        "nothing else",
+                        LONG_HISTORY,
+                    )
+            else:
+                self._warned = False
+        except StoreUnavailable as error:
+            logger.info("leader store: its history could not be looked at: %s", error)
+
+    def _compact(self) -> None:
+        before, self._compact_to = self._compact_to, self._now()
+        if not before:
+            return
+        try:
+            self._call("kv/compaction", {"revision": str(before)}, _PUT, "")
+        except StoreUnavailable as error:
+            if "compacted" not in str(error):  # by another member of the set
+                raise
+
+    def _keeps_history(self) -> bool:
+        then = self._now() - LONG_HISTORY
+        if then < 1:
+            return False
+        key = f"{self._access.prefix}/"
+        try:
+            self._call("kv/range", {"key": _b64(key), "keys_only": True, "revision": str(then)}, _RANGE, key)
+        except StoreUnavailable as error:
+            if "compacted" in str(error):
+                return False
+            raise
+        return True
+
+    def _now(self) -> int:
+        key = f"{self._access.prefix}/"
+        return self._call("kv/range", {"key": _b64(key), "keys_only": True}, _RANGE, key).header.revision
+
+    # --- calls
+
+    def _call(
+        self,
+        path: str,
+        request: dict[str, Any],
+        decoder: msgspec.json.Decoder[_Answer],
+        key: str,
+        *,
+        until: float = 0.0,
+        believe: bool = False,
+    ) -> _Answer:
+        """The first answer that can be believed. until: when earlier than the time-out. believe: whoever answers.
+
+        Raises StoreUnavailable.
+        """
+        if self._closed.is_set():
+            raise StoreUnavailable("the leader store was closed")
+        deadline = time.monotonic() + self._access.timeout_s
+        if until:
+            deadline = min(deadline, until)
+        body = msgspec.json.encode(request)
+        failed: list[CallFailed] = []
+        for at, endpoint in enumerate(list(self._endpoints)):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            mine = deadline if at == len(self._endpoints) - 1 else time.monotonic() + left / 2
+            try:
+                answer = self._ask(endpoint, path, body, decoder, key, mine, believe)
+            except CallFailed as error:
+                failed.append(error)
+                continue
+            if at:
+                self._endpoints.remove(endpoint)
+                self._endpoints.insert(0, endpoint)
+            return answer
+        text = "; ".join(str(error) for error in failed) or "no answer in time"
+        # One that was replaced says so even where the others are silent.
+        raise (StoreReplaced if any(isinstance(error, _Unbelievable) for error in failed) else StoreUnavailable)(
+            f"etcd: {text}"
+        )
+
+    def _ask(
+        self,
+        endpoint: Endpoint,
+        path: str,
+        body: bytes,
+        decoder: msgspec.json.Decoder[_Answer],
+        key: str,
+        deadline: float,
+        believe: bool,
+    ) -> _Answer:
+        """One endpoint. A connection that broke since the last call is made anew once."""
+        kept = endpoint.connected
+        try:
+            return self._ask_connected(endpoint, path, body, decoder, key, deadline, believe)
+        except (_Unbelievable, _Refused):
+            raise
+        except CallFailed:
+            if not kept or time.monotonic() >= deadline:
+                raise
+        return self._ask_connected(endpoint, path, body, decoder, key, deadline, believe)
+
+    def _ask_connected(
+        self,
+        endpoint: Endpoint,
+        path: str,
+        body: bytes,
+        decoder: msgspec.json.Decoder[_Answer],
+        key: str,
+        deadline: float,
+        believe: bool,
+    ) -> _Answer:
+        if not endpoint.connected:
+            endpoint.connect(deadline)
+            # Before anything is written there: which cluster is it? This question needs no majority.
+            look = msgspec.json.encode({"key": _b64(key or "/"), "keys_only": True, "serializable": True})
+            self._believe(endpoint, self._post(endpoint, "kv/range", look, _RANGE, deadline).header, believe, old=True)
+        answer = self._post(endpoint, path, body, decoder, deadline)
+        self._believe(endpoint, answer.header, believe)
+        return answer
+
+    def _believe(self, endpoint: Endpoint, header: _Header, believe: bool, old: bool = False) -> None:
+        """old: it may lag behind. Raises _Unbelievable."""
+        if believe:
+            if header.cluster_id != self._cluster:
+                endpoint.close()  # the next call asks it anew, before it writes there
+            return
+        if self._cluster and header.cluster_id != self._cluster:
+            endpoint.close()
+            raise _Unbelievable(f"{endpoint.address} belongs to cluster {header.cluster_id}, not {self._cluster}")
+        if not old:
+            if header.revision < self._revision:
+                raise _Unbelievable(
+                    f"{endpoint.address} answers from revision {header.revision}, and {self._revision} was seen before"
+                )
+            self._revision = header.revision
+            self._cluster = header.cluster_id
+
+    def _post(
+        self, endpoint: Endpoint, path: str, body: bytes, decoder: msgspec.json.Decoder[_Answer], deadline: float
+    ) -> _Answer:
+        """With the token, which is fetched when there is none or etcd does not know it any more."""
+        if not self._access.user:
+            return _decoded(endpoint, *endpoint.post(f"/v3/{path}", body, {}, deadline), decoder)
+        fresh = not self._token
+        if fresh:
+            self._authenticate(endpoint, deadline)
+        try:
+            return self._with_token(endpoint, path, body, decoder, deadline)
+        except _Refused as refused:
+            if fresh or not (refused.status == 401 or "auth" in refused.text):
+                raise
+        self._authenticate(endpoint, deadline)
+        return self._with_token(endpoint, path, body, decoder, deadline)
+
+    def _with_token(
+        self, endpoint: Endpoint, path: str, body: bytes, decoder: msgspec.json.Decoder[_Answer], deadline: float
+    ) -> _Answer:
+        headers = {"Authorization": self._token}
+        return _decoded(endpoint, *endpoint.post(f"/v3/{path}", body, headers, deadline), decoder)
+
+    def _authenticate(self, endpoint: Endpoint, deadline: float) -> None:
+        self._token = ""
+        request = msgspec.json.encode({"name": self._access.user, "password": self._access.password})
+        found = _decoded(endpoint, *endpoint.post("/v3/auth/authenticate", request, {}, deadline), _TOKEN)
+        # It goes into a header.
+        if not found.token.isascii() or not found.token.isprintable():
+            raise CallFailed(f"{endpoint.address} gave a token that cannot be sent")
+        self._token = found.token
+
+
+_Decoded = TypeVar("_Decoded")
+
+
+def _decoded(endpoint: Endpoint, status: int, body: bytes, decoder: msgspec.json.Decoder[_Decoded]) -> _Decoded:
+    """Raises _Refused, CallFailed."""
+    if status == 404:
+        # With a configuration file it is off unless the file says so.
+        raise _Refused(endpoint.address, status, "its JSON gateway is off: set enable-grpc-gateway: true there")
+    if status != 200:
+        raise _Refused(endpoint.address, status, _error_of(body))
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        endpoint.close()
+        raise CallFailed(f"{endpoint.address} does not answer as etcd: {error}") from None
+
+
+def _error_of(body: bytes) -> str:
+    """What etcd says, or the beginning of what somebody else says, on one line."""
+    try:
+        said = _ERROR.decode(body)
+        text = said.message or said.error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        text = body[:200].decode(errors="replace")
+    return " ".join(text[:300].split())
+
+
+def _value(found: _RangeAnswer | _InTxn, key: str) -> tuple[bytes | None, Revision]:
+    """Raises StoreUnavailable when it is an answer to another question."""
+    if not found.kvs:
+        return None, _NO_KEY
+    pair = found.kvs[0]
+    if len(found.kvs) > 1 or pair.key != key.encode() or pair.mod_revision < 1:
+        raise StoreUnavailable(f"etcd answered for another key than {key}")
+    return pair.value, Revision(str(pair.mod_revision))
+
+
+def _b64(data: str | bytes) -> str:
+    return base64.b64encode(data.encode() if isinstance(data, str) else data).decode()
+
+
+def _tls_context(access: Access) -> ssl.SSLContext:
+    """Raises StartError for files that hold no certificate or key."""
+    try:
+        context = ssl.create_default_context(cafile=access.ca or None)
+        if access.certificate:
+            context.load_cert_chain(access.certificate, access.key or None, password=_no_password)
+    except (OSError, ValueError) as error:
+        raise StartError(f"haStore: the files for TLS cannot be used: {error}.") from None
+    return context
+
+
+def _no_password() -> str:
+    """Else OpenSSL asks at the terminal."""
+    raise ValueError("the key is encrypted")

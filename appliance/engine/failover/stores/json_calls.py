@@ -1,0 +1,147 @@
+"""POST of JSON to one endpoint over a kept connection, bounded in time and size whatever the other side does."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+
+from ...host_port import join_host_port
+from .lookup import Lookup
+
+#: A key of a set is a few hundred bytes, and members are few.
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+
+
+class CallFailed(Exception):
+    """No answer: its text says why. Nobody knows whether the request was done."""
+
+
+class Endpoint:
+    """One address. A call that fails closes the connection, so that the next call does not meet a late answer to it."""
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
+        self.address = join_host_port(host, port)
+        self._host = host
+        self._port = port
+        self._context = context
+        self._lookup = Lookup(host, port)
+        self._connection: http.client.HTTPConnection | None = None
+        self._sock: _BoundedSocket | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    def connect(self, deadline: float) -> None:
+        """Raises CallFailed. deadline: of time.monotonic(), everything included."""
+        self.close()
+        try:
+            sock = _connect(self._lookup.addresses(deadline), deadline)
+        except OSError as error:
+            raise CallFailed(f"{self.address}: {error}") from None
+        try:
+            if self._context is not None:
+                sock.settimeout(_left(deadline))
+                sock = self._context.wrap_socket(sock, server_hostname=self._host)
+        except (OSError, ValueError) as error:
+            sock.close()
+            raise CallFailed(f"{self.address}: {error}") from None
+        self._sock = _BoundedSocket(sock)
+        self._connection = http.client.HTTPConnection(self._host, self._port)
+        self._connection.auto_open = 0
+        self._connection.sock = self._sock
+
+    def post(self, path: str, body: bytes, headers: Mapping[str, str], deadline: float) -> tuple[int, bytes]:
+        """Status and body of the answer; connects when it is not. Raises CallFailed."""
+        if self._connection is None:
+            self.connect(deadline)
+        connection, sock = self._connection, self._sock
+        assert connection is not None
+        assert sock is not None
+        sock.deadline = deadline
+        try:
+            connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
+            response = connection.getresponse()
+            answer = response.read(MAX_ANSWER_BYTES + 1)
+            if len(answer) > MAX_ANSWER_BYTES:
+                raise CallFailed(f"{self.address} answers with more than {MAX_ANSWER_BYTES} bytes")
+            # At its end the response closes itself; one with a rest would be in the next answer's way.
+            if not response.isclosed() or response.length:
+                raise CallFailed(f"{self.address} broke off within its answer")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            raise CallFailed(f"{self.address}: {str(error) or type(error).__name__}") from None
+        except BaseException:
+            self.close()
+            raise
+        if response.will_close:
+            self.close()
+        return response.status, answer
+
+    def close(self) -> None:
+        connection, self._connection, self._sock = self._connection, None, None
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.close()
+
+
+class _BoundedSocket:
+    """What http.client uses of a socket, with one deadline over all of it: a server that sends a byte at a time would
+    never meet a time-out of single calls."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.deadline = 0.0
+
+    def sendall(self, data: bytes) -> None:
+        self._sock.settimeout(_left(self.deadline))
+        self._sock.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Received(self))
+
+    def receive_into(self, buffer: memoryview) -> int:
+        self._sock.settimeout(_left(self.deadline))
+        return self._sock.recv_into(buffer)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class _Received(io.RawIOBase):
+    def __init__(self, sock: _BoundedSocket) -> None:
+        self._sock = sock
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        return self._sock.receive_into(buffer)
+
+
+def _left(deadline: float) -> float:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError("no answer in time")
+    return seconds
+
+
+def _connect(addresses: list[tuple[int, tuple[str | int, ...]]], deadline: float) -> socket.socket:
+    """To the first that takes it; a name with several addresses gives each a part of the time. Raises OSError."""
+    failed: OSError = ConnectionError("no address")
+    for at, (family, address) in enumerate(addresses):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(_left(deadline) / (len(addresses) - at))
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as error:
+            sock.close()
+            failed = error
+    raise failed

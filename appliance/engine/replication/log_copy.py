@@ -1,0 +1,237 @@
+"""A follower's side of one connection: the bytes of the log that come are appended, and what is kept is reported.
+
+The last record that lies here is sent once more: only when it is the same what follows it is appended.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..clock import Clock
+from ..host_port import split_host_port
+from ..loop_calls import run_on_loop
+from ..protocol.ha_stream import Frames, pack_report
+from ..store.message_store import MessageStore
+from ..store.replica import Incoming, Piece, ReplicaAppender
+from .wake_pipe import WakePipe
+
+STOPS = "this broker stops"
+_RECEIVE_BYTES = 1 << 20
+#: How long nothing is read while the disk is behind.
+_PRESSURE_S = 0.01
+
+
+class CopySettings(NamedTuple):
+    """heartbeat_s: so often the same is reported again. silence_s: a master that says nothing for so long is left."""
+
+    heartbeat_s: float
+    silence_s: float
+
+
+class CannotFollow(Exception):
+    """This master's log is not the one that is here, or the connection is not worth keeping; the text says why."""
+
+
+class LogsDiffer(CannotFollow):
+    """The master has another record at the place of the last one here."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"its record at {offset} is another than the last one here: the logs are not the same")
+
+
+class Home(NamedTuple):
+    """Where a follower's log is, and how it is appended to. wake: ends a wait for the socket. stopped: whether to give
+    up; looked at after each wake."""
+
+    store: MessageStore
+    call_soon: Callable[[Callable[[], None]], None]
+    wake: WakePipe
+    stopped: Callable[[], bool]
+    clock: Clock
+
+    def is_empty(self) -> bool:
+        log = self.store.log
+        return self.store.last_record_offset < 0 and log.written == log.min_offset
+
+    def connect(self, address: str, seconds: float) -> socket.socket:
+        """A connection that does not block. Raises OSError, CannotFollow when stopped meanwhile."""
+        failed = OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+        for family, kind, protocol, _, where in socket.getaddrinfo(*split_host_port(address), type=socket.SOCK_STREAM):
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                code = sock.connect_ex(where)
+                if code == errno.EINPROGRESS:
+                    self.wait_for(sock, select.POLLOUT, seconds)
+                    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if not code:
+                    return sock
+                raise OSError(code, os.strerror(code))
+            except OSError as error:
+                sock.close()
+                failed = error
+            except BaseException:
+                sock.close()
+                raise
+        raise failed
+
+    def wait_for(self, sock: socket.socket, events: int, seconds: float) -> None:
+        """Until one of the poll events. Raises TimeoutError, CannotFollow when stopped meanwhile."""
+        poller = select.poll()
+        poller.register(sock, events)
+        poller.register(self.wake, select.POLLIN)
+        until = self.clock.monotonic() + seconds
+        while not self.stopped():
+            left = until - self.clock.monotonic()
+            if left <= 0:
+                raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+            ready = dict(poller.poll(left * 1000))
+            if sock.fileno() in ready:
+                return
+            self.wake.drain()
+        raise CannotFollow(STOPS)
+
+    def last_record(self) -> int:
+        """Where the last record lies, -1 when none does: its file may have left the log."""
+        last = self.store.last_record_offset
+        return last if last >= self.store.log.min_offset else -1
+
+
+class LogCopy:
+    """Belongs to the follower's thread, for one connection; nothing is appended once `run` has returned."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        frames: Frames,
+        home: Home,
+        settings: CopySettings,
+        on_same: Callable[[], None],
+        on_heard: Callable[[], None] = lambda: None,
+    ) -> None:
+        """sock: does not block. on_same: the last record was seen to be the master's. on_heard: bytes were taken."""
+        self._sock = sock
+        self._frames = frames
+        self._home = home
+        self._store = home.store
+        self._clock = home.clock
+        self._settings = settings
+        self._on_same = on_same
+        self._on_heard = on_heard
+        self._appender = ReplicaAppender(home.store)
+        self._incoming = Incoming(home.store.log.segment_bytes)
+        self._empty = home.is_empty()
+        # What comes below _end lies here already, and is compared. _same: up to where that was done.
+        self._end = self._same = home.store.log.written
+        self._last = -1
+        self._reported = -1
+        self._said_at = 0.0
+
+    def run(self, begin: int, early: bytes = b"") -> None:
+        """Until stopped. begin: from where it is compared, the last record or the log's end. early: bytes of the
+        stream that came already. Raises when it cannot go on."""
+        if not self._empty:
+            self._incoming.begin(self._end)
+        self._same = self._last = begin
+        if self._same == self._end:
+            self._on_same()
+        view = memoryview(bytearray(_RECEIVE_BYTES))
+        heard_at = self._clock.monotonic()
+        self._report(0 if self._empty else self._same)
+        self._take(memoryview(early))
+        while not self._home.stopped():
+            size = self._receive(view)
+            now = self._clock.monotonic()
+            if size == 0:
+                raise CannotFollow("it closed the connection")
+            if size is not None:
+                heard_at = now
+                self._take(view[:size])
+                self._on_heard()
+            elif now - heard_at > self._settings.silence_s:
+                raise CannotFollow(f"nothing was heard of it for {self._settings.silence_s:g} s")
+            kept = 0 if self._empty else self._store.kept()
+            if self._same < self._end:
+                kept = min(kept, self._same)
+            if kept > self._reported or now - self._said_at >= self._settings.heartbeat_s:
+                self._report(kept)
+
+    def _take(self, data: memoryview) -> None:
+        """Compare, or append, what came."""
+        incoming = self._incoming
+        for offset, piece in self._frames.feed(data):
+            if self._same < self._end:
+                offset, piece = self._compare(offset, piece)
+                if not piece:
+                    continue
+            if incoming.offset < 0:
+                self._begin(offset)
+            incoming.feed(offset, piece)
+        while not self._home.stopped() and (whole := incoming.take()) is not None:
+            self._append(whole)
+
+    def _compare(self, offset: int, piece: memoryview) -> tuple[int, memoryview]:
+        """What of a piece lies behind the log's end, and where."""
+        known = min(len(piece), self._end - self._same)
+        if offset != self._same or self._store.log.read(offset, known) != piece[:known]:
+            raise LogsDiffer(self._last)
+        self._same += known
+        if self._same == self._end:
+            self._on_same()
+        return offset + known, piece[known:]
+
+    def _begin(self, offset: int) -> None:
+        """The first bytes of an empty log."""
+        if offset % self._store.log.segment_bytes:
+            raise CannotFollow(f"it begins at {offset}, where none of its files begins")
+        self._on_loop(lambda: self._appender.begin_at(offset))
+        self._incoming.begin(offset)
+        self._empty = False
+
+    def _receive(self, view: memoryview) -> int | None:
+        """Bytes that came, 0 at the end of the connection, None when there was something else to look at."""
+        poller = select.poll()
+        hold = self._store.under_pressure
+        if not hold:
+            poller.register(self._sock, select.POLLIN)
+        poller.register(self._home.wake, select.POLLIN)
+        due = self._said_at + self._settings.heartbeat_s - self._clock.monotonic()
+        poller.poll((_PRESSURE_S if hold else max(0.0, min(due, 1.0))) * 1000)
+        self._home.wake.drain()
+        if hold:
+            return None
+        try:
+            return self._sock.recv_into(view)
+        except BlockingIOError:
+            return None
+
+    def _report(self, offset: int) -> None:
+        """Eight bytes always find room: the master reads them before it may close."""
+        if self._sock.send(pack_report(offset)) != struct.calcsize(">q"):
+            raise CannotFollow("it takes no reports")
+        self._reported, self._said_at = offset, self._clock.monotonic()
+
+    def _append(self, piece: Piece) -> None:
+        self._on_loop(lambda: self._appender.append(piece))
+
+    def _on_loop(self, job: Callable[[], None]) -> None:
+        """Do it on remoting-io, and raise here what it raises there."""
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                job()
+            except BaseException as error:
+                failed.append(error)
+
+        if not run_on_loop(self._home.call_soon, run, self._home.stopped):
+            raise CannotFollow(STOPS)
+        if failed:
+            raise failed[0]

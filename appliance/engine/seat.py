@@ -1,0 +1,354 @@
+"""Where this process's broker sits: its ports, its connections and its clients stay while brokers of other roles come
+and go.
+
+A broker is closed as at a stop, and the next one is built as at a start; nothing is carried over inside one. Meanwhile
+requests wait in their sockets, for a second; then they are answered 14. When the next one cannot be built the seat is
+empty, and whoever asks is told why.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from .broker.broker import Broker, Network, RunningOptions
+from .broker.role import Kind, Role
+from .clock import Clock
+from .errors import RefusedRequest, StoreBroken
+from .loop_calls import run_on_loop
+from .protocol.codes import RequestCode, ResponseCode
+from .protocol.command import RemotingCommand
+from .remoting.connection import Connection
+from .remoting.dispatcher import Dispatcher, Meanwhile, WorkerPool
+from .remoting.event_loop import EventLoop, Timer
+from .remoting.server import RemotingServer
+from .wire_gate import Act
+
+if TYPE_CHECKING:
+    from .broker.clients import ClientManager
+
+logger = logging.getLogger(__name__)
+
+#: So long requests wait for the next broker before they are refused.
+HOLD_S = 1.0
+#: How long a broker that ends waits for its name servers, for answers, and for work that its pools have.
+UNREGISTER_S, ANSWER_S, POOLS_S = 0.5, 1.0, 2.0
+LOOP_CALL_S = 5.0
+#: Who read the files of a broker that ended has stopped by then; so many brokers are waited for at once.
+READERS_S, MOST_LEFT = 10.0, 2
+#: The name server's pool has nothing of a broker's.
+_NOT_OURS = frozenset(("namesrv",))
+#: What a broker that does not lead has no answer for: sends, and what only the leader may do.
+LEADERS = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+)
+#: What tells of the log, and waits until all that is told was confirmed. Pulls are looked at elsewhere.
+READS = (
+    RequestCode.QUERY_MESSAGE,
+    RequestCode.VIEW_MESSAGE_BY_ID,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+    RequestCode.GET_MAX_OFFSET,
+    RequestCode.GET_MIN_OFFSET,
+    RequestCode.GET_EARLIEST_MSG_STORETIME,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+)
+
+#: Takes a request that only the leader can answer; False when it does not.
+Elsewhere = Callable[[RemotingCommand, Connection], bool]
+
+
+class Seat:
+    """`fill` before the loop runs; `change` and `fence` from any thread but remoting-io, one at a time."""
+
+    def __init__(
+        self,
+        options: RunningOptions,
+        loop: EventLoop,
+        server: RemotingServer,
+        pools: dict[str, WorkerPool],
+        network: Network,
+        clock: Clock,
+        new_dispatcher: Callable[[Mapping[int, Act]], Dispatcher],
+        tell_directly: Callable[[Broker], None],
+    ) -> None:
+        """tell_directly: before a broker starts, have it reach the name server of this process without the wire."""
+        # Constant after construction.
+        self._options = options
+        self._loop = loop
+        self._server = server
+        self._pools = pools
+        self._network = network
+        self._clock = clock
+        self._new_dispatcher = new_dispatcher
+        self._tell_directly = tell_directly
+        self._meanwhile = (Meanwhile(), Meanwhile())
+        #: Told when the broker has gone, and when the next one serves. Set before the first change.
+        self.on_gone: Callable[[], None] = lambda: None
+        self.on_there: Callable[[Broker], None] = lambda broker: None
+        # Guarded by _changing for writing.
+        self._changing = threading.Lock()
+        self.broker: Broker | None = None
+        #: Why there is none, "" while there is one.
+        self.why_empty = ""
+        self._clients: ClientManager | None = None
+        #: Those that ended a moment ago, and when.
+        self._left: deque[tuple[Broker, float]] = deque()
+        # Owned by remoting-io.
+        self._let_in_at: Timer | None = None
+        # Replaced whole.
+        #: Main port's and VIP port's.
+        self.ports: tuple[Dispatcher, Dispatcher] = self._meanwhile
+        #: Who passes on what only the leader can answer.
+        self.elsewhere: Elsewhere | None = None
+
+    # --- the first one
+
+    def fill(self, role: Role | None) -> tuple[Dispatcher, Dispatcher]:
+        """Build the first broker, before the loop runs. Raises StartError."""
+        broker = self._build(role)
+        broker.join_loop()
+        self.broker = broker
+        self.ports = self._tables(broker)
+        return self.ports
+
+    def _build(self, role: Role | None) -> Broker:
+        broker = Broker(self._options, self._loop, self._server, self._pools, self._network, self._clock, role)
+        self._tell_directly(broker)
+        return broker
+
+    def _tables(self, broker: Broker) -> tuple[Dispatcher, Dispatcher]:
+        main = self._new_dispatcher(broker.wire_acts())
+        vip = broker.register(main)
+        if broker.role.is_member and not broker.role.appends:
+            for dispatcher in (main, vip):
+                for code in LEADERS:
+                    dispatcher.give(code, lambda request, conn: self._ask_leader(broker.role, request, conn))
+                for code in READS:
+                    dispatcher.wrap(code, broker.refuse_reads)
+        return main, vip
+
+    def _ask_leader(self, role: Role, request: RemotingCommand, conn: Connection) -> None:
+        elsewhere = self.elsewhere
+        if elsewhere is None or not elsewhere(request, conn):
+            remark = f"service not available now: {role.no_sends}"
+            raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+
+    # --- the next ones
+
+    def change(
+        self,
+        role: Role,
+        attach: Callable[[Broker], None] = lambda broker: None,
+        offline: Callable[[], None] = lambda: None,
+        before_sends: Callable[[Broker], None] = lambda broker: None,
+    ) -> Broker:
+        """Close the broker that is there and build one for another role; it serves when this returns.
+
+        offline: works on the closed store. attach: gives the new broker, before it starts, what its role needs.
+        before_sends: is called when it has started and does not serve yet. Raises what building raised; then the seat
+        is empty, and `why_empty` says why.
+        """
+        with self._changing:
+            begun = self._clock.monotonic()
+            self._vacate(f"this broker becomes {role.kind.value}")
+            closed = self._clock.monotonic()
+            try:
+                offline()
+                broker = self._build(role)
+                try:
+                    attach(broker)
+                    built = self._clock.monotonic()
+                    self._sit(broker, before_sends)
+                except BaseException:
+                    self._close(broker)
+                    raise
+            except BaseException as error:
+                self._stay_empty(role, error)
+                raise
+            logger.info(
+                "seat: %s epoch=%d, closed in %d ms, built in %d, started in %d",
+                role.kind.value,
+                role.epoch,
+                (closed - begun) * 1000,
+                (built - closed) * 1000,
+                (self._clock.monotonic() - built) * 1000,
+            )
+        self.on_there(broker)
+        return broker
+
+    def _vacate(self, why: str) -> None:
+        """Close the broker that is there, if any. Its connections wait. Raises StoreBroken when remoting-io hangs."""
+        self.on_gone()
+        self.why_empty = why
+        old = self.broker
+        ports = self.ports
+
+        def hold() -> None:
+            for own, meanwhile in zip(ports, self._meanwhile, strict=True):
+                own.ended = RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}")
+                meanwhile.refuse_because(why)
+                meanwhile.paused = True
+            self._server.serve_by(dict(zip(ports, self._meanwhile, strict=True)))
+            self._server.update_reading()
+            self._let_in_at = self._loop.call_later(HOLD_S, lambda: self._let_in(ports))
+
+        self._on_loop(hold)
+        self.ports = self._meanwhile
+        if old is not None:
+            self._close(old)
+            self._clients = old.clients
+            self.broker = None
+        self._forget_some(MOST_LEFT)
+
+    def _let_in(self, waited_for: tuple[Dispatcher, Dispatcher]) -> None:
+        """On remoting-io: it takes long, so who waits is told."""
+        if self.ports is self._meanwhile and waited_for is not self._meanwhile:
+            for meanwhile in self._meanwhile:
+                meanwhile.paused = False
+            self._server.update_reading()
+
+    def _close(self, broker: Broker) -> None:
+        """As at a stop; no request comes to it any more."""
+        broker.unregister(UNREGISTER_S)
+        self._on_loop(broker.end_pulls)
+        if not broker.is_fenced:
+            broker.answer_everything(ANSWER_S)
+        self._settle_pools()
+
+        def leave() -> None:
+            broker.leave_loop()
+            for conn in self._server.connections_of(self._meanwhile):
+                if conn.lags:  # answers of this broker wait for it, which could not be built any more
+                    conn.close()
+
+        self._on_loop(leave)
+        broker.stop(self._settle)
+        self._left.append((broker, self._clock.monotonic()))
+
+    def _settle(self) -> None:
+        self._on_loop(lambda: None)
+
+    def _settle_pools(self) -> None:
+        """Until what waits in pools was handled."""
+        end = self._clock.monotonic() + POOLS_S
+        waiting = []
+        for name, pool in list(self._pools.items()):
+            done = threading.Event()
+            if name not in _NOT_OURS and pool.alive and pool.submit(done.set):
+                waiting.append((name, done))
+        for name, done in waiting:
+            if not done.wait(max(0.0, end - self._clock.monotonic())):
+                logger.warning("seat: the pool %s still works for a broker that ends", name)
+        self._settle()
+
+    def forget_old(self) -> None:
+        """Let brokers go that nobody reads from any more; some time after a change."""
+        with self._changing:
+            self._forget_some(MOST_LEFT)
+
+    def _forget_some(self, most: int) -> None:
+        while self._left and (len(self._left) > most or self._clock.monotonic() - self._left[0][1] > READERS_S):
+            self._left.popleft()[0].forget()
+
+    def _sit(self, broker: Broker, before_sends: Callable[[Broker], None]) -> None:
+        ports = self._tables(broker)
+        for pool in list(self._pools.values()):
+            if not pool.alive:
+                pool.start()
+        broker.start()
+        before_sends(broker)
+        clients = self._clients
+
+        def serve() -> None:
+            broker.join_loop()
+            if clients is not None:
+                broker.clients.take_over(clients)
+            for meanwhile in self._meanwhile:
+                meanwhile.paused = False
+            if self._let_in_at is not None:
+                self._let_in_at.cancel()
+            self.ports = ports
+            self._server.serve_by(dict(zip(self._meanwhile, ports, strict=True)))
+
+        self._on_loop(serve)
+        self.broker, self._clients, self.why_empty = broker, None, ""
+
+    def _stay_empty(self, role: Role, error: BaseException) -> None:
+        why = f"it could not become {role.kind.value}: {error}"
+        logger.error("seat: empty: %s", why, exc_info=error)
+        self.why_empty = why
+
+        def tell() -> None:
+            for meanwhile in self._meanwhile:
+                meanwhile.refuse_because(why)
+                meanwhile.paused = False
+            self._server.update_reading()
+
+        self._on_loop(tell)
+
+    def _on_loop(self, job: Callable[[], None]) -> None:
+        """Do it on remoting-io, and raise here what it raises there. StoreBroken when that takes no calls."""
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                job()
+            except BaseException as error:
+                failed.append(error)
+
+        end = self._clock.monotonic() + LOOP_CALL_S
+        if not run_on_loop(self._loop.call_soon, run, lambda: self._clock.monotonic() >= end):
+            raise StoreBroken("the I/O thread hangs")
+        if failed:
+            raise failed[0]
+
+    # --- fencing
+
+    def fence(self, why: str, role: Role, hang_up: bool = True) -> None:
+        """At once: nothing is acknowledged or shown any more, sends are refused, clients' connections end, name servers
+        are told. Then a broker of `role`, which is fenced, takes the seat. hang_up: close connections of clients.
+
+        When remoting-io hangs, what it does later publishes nothing all the same; StoreBroken is raised then.
+        """
+        broker = self.broker
+        if broker is not None:
+            broker.fence(why, LOOP_CALL_S)
+            if hang_up:
+                self._on_loop(self._hang_up)
+        self.change(role)
+
+    def _hang_up(self) -> None:
+        for conn in self._server.connections_of(self.ports):
+            conn.close_after_flush()
+
+    # --- the end
+
+    def leave(self) -> None:
+        """At the process's end, when the loop has ended and the broker has stopped."""
+        self._left.clear()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, clock: Clock) -> bool:
+    """Whether it came true in time."""
+    end = clock.monotonic() + seconds
+    while not condition():
+        if clock.monotonic() >= end:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+__all__ = ["HOLD_S", "Elsewhere", "Kind", "Seat", "wait_until"]

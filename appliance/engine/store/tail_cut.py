@@ -1,0 +1,249 @@
+"""Takes the end off a store that nobody runs: from a place in the log on, nothing is left, nor anything that names it.
+
+    log ......... | cut off      files behind are deleted, the newest first; what lies in the last one is zeroed
+    queues        entries of records that are cut off are zeroed, files that only have such are deleted
+    index, seals, checkpoint, recovery position, queue ledger, deleted topics        end at the place
+
+Each step may be done again: whoever wants this done notes it before the first one, and begins again after a crash. The
+log is cut first, so that nothing below can find what was cut off.
+
+The recovery position and the ledger have to be true at the new end, or recovery would read the whole log. They are,
+where they were true before: then what the queue files hold is compared with what the ledger says they hold. When that
+does not fit, the position is withdrawn, and recovery rebuilds the queues.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from .checkpoint import RecoveryPosition
+from .closed_store import ClosedStore
+from .index.index_cut import cut_index
+from .log.block_checksums import BlockChecksums
+from .log.log_scan import LogScan
+from .log.raw_log import ZEROS_BYTES
+from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from .queues.consume_queue_table import ConsumeQueueTable
+from .queues.queue_inspector import QueueInspector
+from .queues.queue_ledger import LedgerPlace, QueueLedger
+
+logger = logging.getLogger(__name__)
+
+
+class _DoesNotFit(Exception):
+    """Queue files and ledger do not say the same, or the log cannot be read up to its new end."""
+
+
+def cut_tail(store: ClosedStore, point: int, trusted: RecoveryPosition | None) -> None:
+    """Cut everything from the physical offset `point` on, where a record begins or the log's first file does.
+
+    trusted: the recovery position as it was before the first attempt, None when it was not to be believed. Raises
+    OSError; then it has to be done again.
+    """
+    _cut_log(store, point)
+    seals = BlockChecksums(store.paths, store.disk)
+    for start in seals.starts():
+        if start + store.settings.segment_bytes > point:
+            seals.remove(start)
+    if store.disk.is_directory(seals.directory):
+        # One that came back would call the file damaged that will be written in its place.
+        store.disk.sync_directory(seals.directory)
+    last_ms = _QueueCut(store, point).run(trusted)
+    cut_index(store.paths, store.disk, store.settings.index_slots, store.settings.index_entries, point)
+    if last_ms is not None:
+        checkpoint = store.files.checkpoint
+        checkpoint.limit(last_ms)
+        checkpoint.save(0, 0)
+        if checkpoint.index_time_ms > last_ms:
+            checkpoint.save_index(last_ms)
+    store.files.deleted_topics.limit(point)
+
+
+def _cut_log(store: ClosedStore, point: int) -> None:
+    """The first file stays, whatever becomes of its bytes: it says where the log begins."""
+    disk, log = store.disk, store.log
+    assert point >= log.min_offset, (point, log.min_offset)
+    while len(log.segments) > 1 and log.segments[-1].start >= point:
+        segment = log.segments[-1]
+        log.segments = log.segments[:-1]
+        disk.unlink(segment.path)
+        # One by one: a crash must not leave a gap.
+        disk.sync_directory(store.paths.commit_log)
+        segment.release()
+    for segment in log.segments:
+        begin = max(point, segment.start)
+        if begin < segment.end:
+            end = store.raw.data_end(segment, begin)
+            for offset in range(begin, end, ZEROS_BYTES):
+                zeros = bytes(min(ZEROS_BYTES, end - offset))
+                disk.write_all(segment.fd, zeros, offset - segment.start)
+        disk.fdatasync(segment.fd)
+        disk.forget_cached(segment.fd)
+
+
+class _QueueCut:
+    """The queues' part of one cut, on queue files that nobody else has open."""
+
+    def __init__(self, store: ClosedStore, point: int) -> None:
+        self._store = store
+        self._point = point
+        self._queues = self._new_table()
+        self._files = self._queues.new_files()
+        self._inspector = QueueInspector(store.raw, self._queues, self._files)
+        self._ledger = QueueLedger(store.paths, store.disk, self._files.file_bytes)
+
+    def _new_table(self) -> ConsumeQueueTable:
+        settings = self._store.settings
+        return ConsumeQueueTable(
+            self._store.paths, self._store.disk, settings.queue_file_bytes, settings.queue_descriptors
+        )
+
+    def run(self, trusted: RecoveryPosition | None) -> int | None:
+        """The store time of the last record that is left; None where that is not known."""
+        try:
+            return self._run(trusted)
+        finally:
+            self._ledger.close()
+            self._files.close()
+            self._queues.close()
+
+    def _run(self, trusted: RecoveryPosition | None) -> int | None:
+        saved = self._store.files.recovery_position
+        try:
+            if trusted is None:
+                raise _DoesNotFit("there was no recovery position to go by")
+            if saved.position == trusted:
+                self._find_ends(trusted)
+                if trusted.offset > self._point:
+                    saved.save(self._position())
+                    self._ledger.settled()
+            elif saved.position is not None:  # an earlier attempt came so far
+                self._load(saved.position)
+            else:  # or found that they do not fit
+                raise _DoesNotFit("an earlier attempt to cut the queues found no ground")
+        except _DoesNotFit as reason:
+            logger.warning("cut: %s; the queues will be rebuilt", reason)
+            if saved.durable >= 0:
+                saved.withdraw(min(saved.durable, self._point))
+            self._queues.clear()
+            for topic, queue_id in self._queues.on_disk():
+                self._inspector.load(topic, queue_id, self._point)
+            self._cut_queues()
+            return None
+        self._cut_queues()
+        position = saved.position
+        assert position is not None
+        return position.record_time_ms
+
+    # --- where queues end
+
+    def _find_ends(self, trusted: RecoveryPosition) -> None:
+        """Fill the table with what is left of each queue. Reads only."""
+        known = self._known(trusted)
+        if trusted.offset <= self._point:
+            # It stays as it is: what lies between is found by the next recovery, which gives it its entries again.
+            for (topic, queue_id), (_, high) in known.items():
+                self._queues.get_or_create(topic, queue_id, high)
+        deleted = self._store.files.deleted_topics.load()
+        for topic, queue_id in self._queues.on_disk():
+            if self._queues.find(topic, queue_id) is not None:
+                continue
+            if topic in deleted and (topic, queue_id) not in known:
+                continue  # recovery will finish that
+            self._inspector.load(topic, queue_id, min(self._point, trusted.offset))
+        if trusted.offset <= self._point:
+            return
+        for queue in self._queues.all():
+            end = known.pop((queue.topic, queue.queue_id), (0, 0))[1]
+            if queue.next_offset > end or (queue.next_offset < end and not self._is_cut_off(queue)):
+                raise _DoesNotFit(f"{queue!r} had entries up to {end}")
+            queue.min_offset = self._inspector.first_offset(queue, queue.max_offset)
+        for (topic, queue_id), (low, high) in known.items():
+            if low < high:
+                raise _DoesNotFit(f"{topic}-{queue_id} had entries up to {high}, and has no files")
+            self._queues.get_or_create(topic, queue_id, high)
+
+    def _known(self, trusted: RecoveryPosition) -> dict[tuple[str, int], tuple[int, int]]:
+        """Queue -> (minimum offset, offset behind the last entry) at the recovery position."""
+        table = self._new_table()
+        ledger = QueueLedger(self._store.paths, self._store.disk, self._files.file_bytes)
+        try:
+            if ledger.load(LedgerPlace(*trusted.ledger), table):
+                if any(queue.broken for queue in table.all()):
+                    raise _DoesNotFit("queue files were being rebuilt")
+            else:
+                inspector = QueueInspector(self._store.raw, table, self._files)
+                for topic, queue_id in table.on_disk():
+                    inspector.load(topic, queue_id, trusted.offset)
+            entries = sum(queue.next_offset for queue in table.all())
+            if entries != trusted.entries:
+                raise _DoesNotFit(f"there are {entries} queue entries, not {trusted.entries}")
+            return {(queue.topic, queue.queue_id): (queue.min_offset, queue.next_offset) for queue in table.all()}
+        finally:
+            ledger.close()
+            table.close()
+
+    def _is_cut_off(self, queue: ConsumeQueue) -> bool:
+        """Whether the entry behind the last one left names a record that is cut off."""
+        entry = self._files.read(queue.topic, queue.queue_id, queue.next_offset, 1)
+        if len(entry) < ENTRY_BYTES:
+            return False
+        physical, size, _ = ENTRY.unpack(entry)
+        return bool(size > 0 and physical >= self._point)
+
+    def _load(self, position: RecoveryPosition) -> None:
+        """The table as an earlier attempt has saved it; queues that nothing is left of are found once more."""
+        if not self._ledger.load(LedgerPlace(*position.ledger), self._queues):
+            raise _DoesNotFit("the ledger of an earlier attempt is not what it was")
+        for topic, queue_id in self._queues.on_disk():
+            if self._queues.find(topic, queue_id) is None:
+                self._inspector.load(topic, queue_id, self._point)
+
+    # --- the recovery position
+
+    def _position(self) -> RecoveryPosition:
+        """At the log's new end, which has to be found: from the last record a queue has, records lie in a row."""
+        begin = max((self._last_physical(queue) for queue in self._queues.all()), default=-1)
+        if begin < self._store.log.min_offset:
+            raise _DoesNotFit("no queue has an entry below the cut")
+        last = None
+        end = begin
+        scan = LogScan(self._store.raw, _StepsOverNothing(), None, next_durable=lambda _: None)
+        for behind, record in scan.records(begin):
+            end, last = behind, record or last
+        if last is None or end != self._point:
+            raise _DoesNotFit(f"the log ends at {end}, not at {self._point}")
+        place = self._ledger.save(self._queues.all())
+        return RecoveryPosition(
+            end,
+            last.physical_offset,
+            last.size,
+            last.body_crc,
+            last.store_time_ms,
+            self._ledger.entries,
+            *place,
+        )
+
+    def _last_physical(self, queue: ConsumeQueue) -> int:
+        if queue.next_offset <= queue.min_offset:
+            return -1
+        physical, size, _ = ENTRY.unpack(self._files.read(queue.topic, queue.queue_id, queue.next_offset - 1, 1))
+        return -1 if size == HOLE_SIZE else int(physical)
+
+    # --- cutting
+
+    def _cut_queues(self) -> None:
+        for queue in self._queues.all():
+            topic, queue_id = queue.topic, queue.queue_id
+            try:
+                before = self._files.numbers(topic, queue_id)
+            except FileNotFoundError:
+                continue
+            self._inspector.cut(queue, queue.next_offset, before)
+            self._files.sync_directory(topic, queue_id)
+        self._files.sync()
+
+
+class _StepsOverNothing:
+    def damage(self, begin: int, end: int, reason: str) -> None:
+        raise AssertionError(reason)

@@ -1,0 +1,154 @@
+"""What happens to a simulated set, by the seed; and one round of it from the first start to the healing."""
+
+from __future__ import annotations
+
+from appliance.engine.failover.decision import Wish
+
+from .world import World
+
+
+class Faults:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.kinds = [
+            *(self.kill, self.power_cut, self.power_cut_of_all, self.pause, self.stall, self.disk_error),
+            *(self.partition, self.partition, self.lonely_leader, self.lonely_leader, self.isolate, self.store_down),
+            *(self.switch, self.clean_stop, self.wall_jump, self.kill_leader, self.kill_leader, self.slow_follower),
+        ]
+        # What is rare is found sooner where it is looked for.
+        if world.sabotage == "stream stays open":
+            self.kinds = [self.lonely_leader, self.lonely_leader, self.kill_leader]
+        if world.sabotage == "no seen file":
+            self.kinds = [self.lonely_leader, self.kill_leader, self.power_cut_of_all]
+        if world.sabotage == "time-out is a failure":
+            self.kinds = [self.kill, self.kill, self.deaf_leader, self.deaf_leader]
+        if world.sabotage == "wall clock":
+            self.kinds = [self.lonely_leader, self.lonely_leader, self.wall_jump]
+        if world.sabotage == "truncation in memory":
+            self.kinds = [self.lonely_leader, self.kill_leader, self.power_cut, self.power_cut_of_all]
+
+    def happen(self) -> None:
+        self.world.rng.choice(self.kinds)()
+
+    def _any(self):
+        return self.world.rng.choice(self.world.members)
+
+    def _leader(self):
+        return next((member for member in self.world.members if member.role == "leader"), self._any())
+
+    def _down(self, member, power: bool) -> None:
+        if member.running:
+            member.kill(power)
+            self.world.later(self.world.rng.uniform(0.1, 4.0), lambda: member.running or member.start())
+
+    def kill(self) -> None:
+        self._down(self._any(), False)
+
+    def kill_leader(self) -> None:
+        self._down(self._leader(), self.world.rng.random() < 0.5)
+
+    def power_cut(self) -> None:
+        self._down(self._any(), True)
+
+    def power_cut_of_all(self) -> None:
+        for member in self.world.members:
+            self._down(member, True)
+
+    def pause(self) -> None:
+        self._any().paused_until = self.world.now + self.world.rng.uniform(0.3, 8.0)
+
+    def stall(self) -> None:
+        self._any().stalled_until = self.world.now + self.world.rng.uniform(0.1, 9.0)
+
+    def disk_error(self) -> None:
+        member = self._any()
+        if member.running:
+            member.broken = True
+            self.world.later(self.world.rng.uniform(1.0, 4.0), lambda: self._down(member, False))
+
+    def _block(self, pairs: list[tuple[str, str]], seconds: float) -> None:
+        self.world.cuts.update(pairs)
+        self.world.later(seconds, lambda: self.world.cuts.difference_update(pairs))
+
+    def partition(self) -> None:
+        """One way, between any two."""
+        one, two = self.world.rng.sample([*self.world.by_uuid, "store"], 2)
+        self._block([(one, two)], self.world.rng.uniform(0.2, 6.0))
+
+    def isolate(self) -> None:
+        one = self._any().uuid
+        others = [*self.world.by_uuid, "store"]
+        both = [(one, other) for other in others] + [(other, one) for other in others]
+        self._block(both, self.world.rng.uniform(0.2, 8.0))
+
+    def lonely_leader(self) -> None:
+        """A leader without the store, which for a while is not heard, either."""
+        rng, leader = self.world.rng, self._leader().uuid
+        self._block(
+            [(leader, "store"), ("store", leader)], rng.uniform(2.0, 4.5) * self.world.rules[leader].elect_after
+        )
+        self._block([(leader, other) for other in self.world.by_uuid if other != leader], rng.uniform(1.5, 4.0))
+
+    def deaf_leader(self) -> None:
+        """Its swaps are done, and it does not learn of it."""
+        self._block([("store", self._leader().uuid)], self.world.rng.uniform(0.5, 4.0))
+
+    def slow_follower(self) -> None:
+        """Its disk hangs while the power of all fails a moment later."""
+        member = self._any()
+        member.stalled_until = self.world.now + self.world.rng.uniform(0.1, 1.5)
+        self.world.later(self.world.rng.uniform(0.05, 0.6), self.power_cut_of_all)
+
+    def store_down(self) -> None:
+        self.world.store.up = False
+        self.world.later(self.world.rng.uniform(0.2, 6.0), lambda: setattr(self.world.store, "up", True))
+
+    def switch(self) -> None:
+        self._leader().wish = Wish("switch", self._any().uuid)
+
+    def clean_stop(self) -> None:
+        member = self._any()
+        if member.running:
+            member.wish = Wish("resign")
+            self.world.later(self.world.rng.uniform(3.0, 6.0), lambda: member.running or member.start())
+
+    def wall_jump(self) -> None:
+        """Somebody sets the clock: it is seen only by who reads the wrong one."""
+        if self.world.sabotage == "wall clock":
+            self._leader().wall_jump += self.world.rng.uniform(-3600, 0)
+
+    def wipe(self) -> None:
+        """The key is gone, or an old one is there again that everybody up knows to be old."""
+        store = self.world.store
+        if store.state is None:
+            return
+        least = min(member.seen for member in self.world.members)
+        old = [state for state, _ in store.history if state is not None and state.epoch < least]
+        if old and self.world.rng.random() < 0.5:
+            state = self.world.rng.choice(old)
+            store.revision += 1
+            store.state = state
+        else:
+            store.revision += 1
+            store.state = None
+        store.history.clear()
+        store.history.append((store.state, store.revision))
+
+
+def one_round(seed: int, sabotage: str = "", synchronous: bool = True, seconds: float = 20.0) -> World:
+    """Raises Violation."""
+    world = World(seed, sabotage, synchronous)
+    faults, rng = Faults(world), world.rng
+    if sabotage == "no seen file":
+        world.store.stale = 0.4
+    world.advance(rng.uniform(1.0, 4.0))
+    begin, wiped = world.now, seed % 10 == 9 or sabotage == "no seen file"
+    while world.now < begin + seconds:
+        faults.happen()
+        world.advance(rng.choice((0.05, 0.3, 1.0, 2.0, 4.0)) * rng.uniform(0.5, 1.5))
+        if wiped and world.now > begin + seconds / 2:
+            faults.wipe()
+            wiped = False
+    world.heal()
+    world.expect_a_leader()
+    return world

@@ -1,0 +1,151 @@
+"""What a new leader makes of what lies beside its log, and what it starts when it leads."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from tests.support.engine import pull_fields, records, send_fields
+from tests.support.members_of_set import Member, wait_for_same_log
+from tests.support.waiting import wait_for
+
+SEND, PULL, DELETE_TOPIC = 310, 11, 215
+
+
+@pytest.fixture
+def members(tmp_path):
+    one = Member(tmp_path / "one", 1)
+    two = Member(tmp_path / "two", 2, (one.engine.namesrv_address,))
+    yield one, two
+    two.stop()
+    one.stop()
+
+
+def joined(one, two):
+    one.lead(1)
+    one.running.put("Orders", b"a")
+    two.follow(one, 1)
+    one.await_only(two)
+    wait_for(lambda: two.engine.broker.topics.get("Orders"), "the tables")
+
+
+def stop_tables(member):
+    """What its leader's tables become from now on is not taken over."""
+    tables = member.brokers._tables
+    tables.request_stop()
+    assert tables.stop(5)
+
+
+def test_a_topic_that_was_made_just_before_is_there_with_its_queues(members):
+    one, two = members
+    joined(one, two)
+    stop_tables(two)
+    peer = one.peer()
+    assert peer.ask(SEND, send_fields("Newest", 2), b"made just now").code == 0
+    wait_for_same_log(one, two)
+    assert two.engine.broker.topics.get("Newest") is None
+    two.lead(2)
+    made = two.engine.broker.topics.get("Newest")
+    assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (3, 3, 6)
+    found = records(two.peer().ask(PULL, pull_fields("Newest", 2, 0)).body)
+    assert [record.body for record in found] == [b"made just now"]
+
+
+def test_a_topic_that_was_deleted_long_before_stays_away(members):
+    one, two = members
+    joined(one, two)
+    one.running.put("Old", b"x")
+    wait_for(lambda: two.engine.broker.topics.get("Old"), "the topic to come")
+    one.running.window.delete_topic("Old", force=True)
+    wait_for(lambda: two.engine.broker.topics.get("Old") is None, "the topic to go")
+    end = one.store.log.written
+    wait_for(lambda: two.brokers._tables.whole_to >= end, "the tables to be looked at behind it")
+    assert two.store.find_queue("Old", 0) is not None
+    two.lead(2)
+    assert two.engine.broker.topics.get("Old") is None
+
+
+def test_offsets_are_brought_to_what_the_queues_hold(members):
+    one, two = members
+    joined(one, two)
+    stop_tables(two)
+    broker = two.engine.broker
+
+    def set_offsets():
+        broker.offsets.commit("ahead", "Orders", 0, 1000)
+        broker.offsets.commit("well", "Orders", 0, 1)
+        broker.offsets.commit("nowhere", "Gone", 3, 7)
+
+    two.engine.loop.call_soon(set_offsets)
+    wait_for(lambda: broker.offsets.get("nowhere", "Gone", 3) == 7, "the offsets")
+    two.lead(2)
+    offsets = two.engine.broker.offsets
+    assert offsets.get("ahead", "Orders", 0) == 1
+    assert offsets.get("well", "Orders", 0) == 1
+    assert offsets.get("nowhere", "Gone", 3) == 0
+
+
+def test_delayed_messages_go_on_where_the_old_leader_was(members):
+    one, two = members
+    joined(one, two)
+    peer = one.peer()
+    for level in (1, 2):  # 1 s and 5 s
+        properties = f"DELAY\x01{level}\x02"
+        assert peer.ask(SEND, send_fields("Orders", 1, properties), b"level %d" % level).code == 0
+    wait_for(lambda: one.store.max_offset("Orders", 1) == 1, "the first one to be delivered")
+    wait_for(lambda: b'"1":1' in (two.store.paths.root / "config/delayOffset.json").read_bytes().replace(b" ", b"")
+             .replace(b"\t", b""), "the follower to know", not_yet=(OSError,))  # fmt: skip
+    two.lead(2)
+    wait_for(lambda: two.store.max_offset("Orders", 1) == 2, "the second one to be delivered", 15)
+    found = records(two.peer().ask(PULL, pull_fields("Orders", 1, 0)).body)
+    assert [record.body for record in found] == [b"level 1", b"level 2"]
+
+
+def test_the_program_is_started_with_the_epoch_and_sends_do_not_wait_for_it(tmp_path):
+    said = tmp_path / "said"
+    program = tmp_path / "program"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, sys, time\n"
+        f"open({str(said)!r}, 'a').write(os.environ['ROCKETBOX_EPOCH'] + ' ' + ' '.join(sys.argv[1:]) + '\\n')\n"
+        "time.sleep(60)\n"
+    )
+    os.chmod(program, 0o755)
+    member = Member(tmp_path / "data", 1, on_promote=(str(program), "a b", "$HOME"))
+    try:
+        member.lead(3)
+        member.running.put("Orders", b"while it runs")
+        wait_for(said.exists, "the program")
+        wait_for(lambda: said.read_text() == "3 a b $HOME\n", "what it writes")
+        member.brokers.fence("a test")
+        wait_for(lambda: "ended with -15" in member.brokers._program.outcome, "the program to be ended")
+    finally:
+        member.stop()
+
+
+def test_a_program_that_cannot_be_started_keeps_nobody_from_leading(tmp_path):
+    member = Member(tmp_path / "data", 1, on_promote=(str(tmp_path / "missing"),))
+    try:
+        member.lead(1)
+        member.running.put("Orders", b"a")
+        wait_for(lambda: "cannot be started" in member.brokers._program.outcome, "what came of it")
+    finally:
+        member.stop()
+
+
+def test_too_few_in_sync_take_no_message(tmp_path):
+    one = Member(tmp_path / "one", 1, min_in_sync=2)
+    two = Member(tmp_path / "two", 2, (one.engine.namesrv_address,))
+    try:
+        one.lead(1)
+        peer = one.peer()
+        assert peer.ask(SEND, send_fields("Orders"), b"alone").code == 14
+        two.follow(one, 1)
+        one.await_only(two)
+        assert peer.ask(SEND, send_fields("Orders"), b"both").code == 0
+        one.await_only()
+        assert peer.ask(SEND, send_fields("Orders"), b"alone").code == 14
+    finally:
+        two.stop()
+        one.stop()

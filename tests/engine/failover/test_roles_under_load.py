@@ -1,0 +1,185 @@
+"""Members change their roles while clients send and consume: nothing that was acknowledged is lost, nothing else comes
+to be, and a planned switch fails no send."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import pytest
+
+from tests.support.engine import pull_fields, records, send_fields
+from tests.support.members_of_set import Member, wait_for_same_log
+from tests.support.waiting import wait_for
+
+SEND, PULL = 310, 11
+QUEUES = 4
+
+
+@pytest.fixture
+def members(tmp_path):
+    one = Member(tmp_path / "one", 1)
+    two = Member(tmp_path / "two", 2, (one.engine.namesrv_address,))
+    yield one, two
+    two.stop()
+    one.stop()
+
+
+class Producer(threading.Thread):
+    """Sends one message after the other, to whoever is said to lead; notes what was acknowledged."""
+
+    def __init__(self, name, target):
+        super().__init__(name=name, daemon=True)
+        self.target = target
+        self.acknowledged: list[bytes] = []
+        self.refused: list[str] = []
+        self.tried: set[bytes] = set()
+        self.slowest = 0.0
+        self.done = False
+
+    def run(self):
+        peers = {}
+        for number in itertools.count():
+            if self.done:
+                break
+            body = f"{self.name} {number}".encode()
+            self.tried.add(body)
+            member = self.target()
+            begun = time.monotonic()
+            try:
+                peer = peers.get(member) or peers.setdefault(member, member.peer())
+                answer = peer.ask(SEND, send_fields("Orders", number % QUEUES), body)
+            except (OSError, EOFError, AssertionError) as error:
+                peers.pop(member, None)
+                self.refused.append(f"{type(error).__name__}: {error}")
+                continue
+            self.slowest = max(self.slowest, time.monotonic() - begun)
+            if answer.code == 0:
+                self.acknowledged.append(body)
+            else:
+                self.refused.append(f"{answer.code}: {answer.remark}")
+
+
+def everything(member):
+    """(queue, offset) -> body."""
+    found = {}
+    for queue in range(QUEUES):
+        peer = member.peer()
+        offset = 0
+        while True:
+            some = records(peer.ask(PULL, pull_fields("Orders", queue, offset)).body)
+            if not some:
+                break
+            for record in some:
+                assert record.queue_offset == offset
+                found[queue, offset] = record.body
+                offset += 1
+    return found
+
+
+def test_a_planned_switch_fails_no_send(members):
+    one, two = members
+    one.lead(1)
+    one.running.put("Orders", b"first")
+    two.follow(one, 1)
+    one.await_only(two)
+    producers = [Producer(f"p{n}", lambda: one) for n in range(4)]
+    for producer in producers:
+        producer.start()
+    wait_for(lambda: all(len(producer.acknowledged) > 20 for producer in producers), "sends before")
+    assert one.brokers.drain(2.0)
+    two.lead(2)
+    one.follow(two, 2)
+    one.brokers.relay_to(two.leader, 60.0)
+    counts = [len(producer.acknowledged) for producer in producers]
+    wait_for(
+        lambda: all(len(p.acknowledged) > count + 20 for p, count in zip(producers, counts, strict=True)),
+        "sends by way of the relay",
+    )
+    for producer in producers:
+        producer.done = True
+    for producer in producers:
+        producer.join(10)
+        assert producer.refused == []
+        assert producer.slowest < 2.5
+    found = everything(two)
+    sent = [body for producer in producers for body in producer.acknowledged]
+    assert sorted(found.values()) == sorted([b"first", *sent])
+
+
+def test_nothing_acknowledged_is_lost_in_a_hundred_changes(members):
+    """Each is one of: a planned switch, a leader that is fenced with messages under way, an election in spite of it."""
+    one, two = members
+    leader, follower = one, two
+    leader.lead(1)
+    leader.running.put("Orders", b"first")
+    follower.follow(leader, 1)
+    leader.await_only(follower)
+    now = [leader]
+    producers = [Producer(f"p{n}", lambda: now[0]) for n in range(3)]
+    for producer in producers:
+        producer.start()
+    seen: dict[tuple[int, int], bytes] = {}
+    for epoch in range(2, 102):
+        kind = epoch % 3
+        if kind == 0:
+            leader.brokers.drain(2.0)
+        elif kind == 1:
+            leader.brokers.fence("a test")
+        follower.lead(epoch)
+        now[0] = follower
+        leader, follower = follower, leader
+        follower.follow(leader, epoch)
+        leader.await_only(follower)
+        if epoch % 20 == 0:
+            for place, body in everything(leader).items():
+                assert seen.setdefault(place, body) == body
+            count = len(producers[0].acknowledged)
+            wait_for(lambda: len(producers[0].acknowledged) > count, "sends to go on")  # noqa: B023
+    for producer in producers:
+        producer.done = True
+    for producer in producers:
+        producer.join(10)
+        assert len(producer.acknowledged) > 100
+    wait_for_same_log(one, two)
+    wait_for(lambda: follower.store.published == leader.store.published, "the follower to show it")
+    found = everything(leader)
+    for place, body in seen.items():
+        assert found[place] == body
+    acknowledged = [body for producer in producers for body in producer.acknowledged]
+    held = set(found.values())
+    assert [body for body in acknowledged if body not in held] == []
+    assert held <= {b"first"}.union(*(producer.tried for producer in producers))
+    follower.brokers.stream()
+    assert everything(follower) == found
+
+
+def test_a_consumer_goes_on_over_changes(members):
+    one, _ = members
+    one.lead(1)
+    one.running.put("Orders", b"0")
+    consumer = one.running.join("c1", "g")
+    got: list[bytes] = []
+    stop = threading.Event()
+
+    def consume():
+        while not stop.is_set():
+            fields = pull_fields("Orders", 0, len(got)) | {"sysFlag": 2, "suspendTimeoutMillis": 1000}
+            consumer.send(PULL, fields | {"consumerGroup": "g"})
+            while not (answer := consumer.receive()).is_response:
+                pass
+            if answer.code == 0:
+                got.extend(record.body for record in records(answer.body))
+            else:
+                assert answer.code in (19, 20, 2), answer
+
+    thread = threading.Thread(target=consume, daemon=True)
+    thread.start()
+    for epoch in range(2, 12):
+        one.lead(epoch)
+        one.running.put("Orders", str(epoch - 1).encode())
+        wait_for(lambda: len(got) == epoch, "the consumer to get it")  # noqa: B023
+    stop.set()
+    thread.join(5)
+    assert got == [str(n).encode() for n in range(11)]

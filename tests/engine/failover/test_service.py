@@ -1,0 +1,273 @@
+"""The thread `failover`, with a store, files and brokers that are not real: turns, acts, failures, wishes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from appliance.engine.failover import service as services
+from appliance.engine.failover.decision import Rules, Wish
+from appliance.engine.failover.invariants import InvariantBroken
+from appliance.engine.failover.service import FailoverService
+from appliance.engine.failover.set_state import SetState, decode_announcement, decode_state, encode
+from tests.engine.failover.fakes import FakeBrokers, FakeFiles, FakeStore
+from tests.support.waiting import wait_for
+
+ROOT = "/rocketbox/set"
+
+
+class Member:
+    def __init__(self, store: FakeStore, network: dict, uuid: str, **rules) -> None:
+        self.files = FakeFiles(uuid)
+        self.brokers = FakeBrokers(network, self.files)
+        self.store, self.rules = store, Rules("set", uuid, **{"elect_after": 0.8, "beat_interval": 0.2, **rules})
+        self.start()
+
+    def start(self) -> None:
+        uuid = self.files.uuid
+        self.service = FailoverService(
+            self.store, ROOT, self.files, self.brokers, self.rules, f"{uuid}:1", f"{uuid}:2", "1.0"
+        )
+        self.service.start()
+
+    @property
+    def status(self):
+        return self.service.status
+
+    def leads(self, isr: int = 1) -> bool:
+        state = self.status.state
+        return self.status.role == "leader" and state is not None and len(state.isr) == isr
+
+
+@pytest.fixture
+def store():
+    return FakeStore()
+
+
+@pytest.fixture
+def members(store):
+    """Makes the next member of one set."""
+    network: dict[str, FakeBrokers] = {}
+    made: list[Member] = []
+
+    def make(**rules) -> Member:
+        made.append(Member(store, network, f"uuid{len(made)}", bootstrap=not made, **rules))
+        return made[-1]
+
+    yield make
+    assert all(member.service.alive or member.service.stopped for member in made), "nothing ends the thread"
+    for member in made:
+        assert member.service.stop()
+
+
+def state_of(store: FakeStore) -> SetState:
+    return decode_state(store.keys[f"{ROOT}/state"][0])
+
+
+def two(members) -> tuple[Member, Member]:
+    first = members()
+    wait_for(first.leads, "the first leads")
+    second = members()
+    wait_for(lambda: first.leads(2), "the second is in sync")
+    return first, second
+
+
+def test_a_set_begins_and_grows(store, members):
+    first, second = two(members)
+    assert first.brokers.awaited == {"uuid1"} == first.status.awaited
+    assert state_of(store).leader.uuid == "uuid0"
+    wait_for(lambda: second.status.role == "in-sync", "the second knows it")
+    assert (first.files.slot, second.files.slot) == (1, 2)
+    wait_for(lambda: set(first.status.announced) == {"uuid0", "uuid1"}, "members announce themselves")
+    said = decode_announcement(store.keys[f"{ROOT}/member/uuid1"][0])
+    assert (said.addr, said.ha, said.slot) == ("uuid1:1", "uuid1:2", 2)
+    beat = state_of(store).beat
+    wait_for(lambda: state_of(store).beat > beat + 2, "it beats")
+    assert first.status.store_ok
+    assert first.status.won == 1
+    assert [entry.epoch for entry in first.files.epochs] == [1] == [first.files.seen]
+
+
+def test_the_second_leads_when_the_first_is_gone(store, members):
+    first, second = two(members)
+    first.service.stop()
+    first.brokers.running = False
+    wait_for(lambda: second.leads(1), "the second leads")
+    assert state_of(store).epoch == 2
+    assert second.brokers.done.index("close_stream") < second.brokers.done.index("lead")
+    # Back again, it follows.
+    first.brokers.running, first.brokers.role = True, "fenced"
+    first.start()
+    wait_for(lambda: second.leads(2), "the first is in sync again")
+    assert first.files.seen == 2
+
+
+def test_a_switch(store, members):
+    first, second = two(members)
+    answer = first.service.ask(Wish("switch", "uuid1"), 5.0)
+    assert answer is not None
+    assert answer.done, answer.why
+    wait_for(lambda: second.leads(2), "the second leads, the first follows")
+    assert "drain" in first.brokers.done
+    assert first.brokers.done[-1] == "relay_to"
+    refused = first.service.ask(Wish("switch", "uuid1"), 5.0)
+    assert refused is not None
+    assert not refused.done or state_of(store).leader.uuid == "uuid1"
+
+
+def test_a_switch_to_nobody_is_refused(members):
+    first = members()
+    wait_for(first.leads, "the first leads")
+    answer = first.service.ask(Wish("switch", "uuid7"), 5.0)
+    assert answer is not None
+    assert not answer.done
+    assert "not in sync" in answer.why
+
+
+def test_who_stops_resigns(store, members):
+    first, second = two(members)
+    answer = first.service.ask(Wish("resign"), 5.0)
+    assert answer is not None
+    assert answer.done
+    assert first.brokers.role == "fenced"
+    wait_for(lambda: second.leads(1), "the second leads")
+    wait_for(lambda: not first.service.alive, "the thread ends")
+    assert "resigned" in state_of(store).elections[-1].why
+
+
+def test_a_wish_that_nobody_can_fulfil_is_withdrawn(store, members):
+    first, _second = two(members)
+    store.down = True
+    assert first.service.ask(Wish("resign"), 0.3) is None
+    store.down = False
+
+
+@pytest.mark.parametrize("act", ["close_stream", "lead"])
+def test_an_act_that_fails_is_done_later(members, act):
+    network: dict[str, FakeBrokers] = {}
+    member = Member(FakeStore(), network, "uuid0", bootstrap=False)
+    member.brokers.fails[act] = 3
+    member.service.stop()
+    member.rules = member.rules._replace(bootstrap=True)
+    member.start()
+    try:
+        wait_for(member.leads, "it leads at last")
+        assert [entry.epoch for entry in member.files.epochs] == [1]
+        assert member.brokers.fails[act] == 0
+    finally:
+        assert member.service.alive
+        member.service.stop()
+
+
+def test_a_follow_that_fails_is_tried_again(members):
+    first = members()
+    wait_for(first.leads, "the first leads")
+    second = members()
+    second.brokers.fails["follow"] = 2
+    wait_for(lambda: first.leads(2), "the second is in sync")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("of its own kind"), MemoryError()])
+def test_a_store_that_fails_oddly_ends_nothing(store, members, error):
+    first, _second = two(members)
+    beat = state_of(store).beat
+    store.broken = error
+    wait_for(lambda: store.broken is None, "it was met")
+    wait_for(lambda: first.leads(2) and state_of(store).beat > beat + 2, "it beats on")
+    assert state_of(store).epoch == 1
+
+
+def test_an_answer_that_was_lost_is_no_other_election(store, members):
+    store.lose = 4
+    first = members()
+    wait_for(first.leads, "it leads")
+    wait_for(lambda: store.lose == 0, "answers were lost, of the slot and of the key")
+    beat = state_of(store).beat
+    wait_for(lambda: state_of(store).beat > beat + 1, "it beats")
+    assert state_of(store).epoch == 1
+    assert first.files.slot == 1
+
+
+def test_a_refused_decision_fences_and_ends_nothing(store, members, monkeypatch):
+    first, _second = two(members)
+    real, refused = services.decide, []
+
+    def decide(memory, now, sight, rules):
+        if rules.uuid == "uuid0" and not refused:
+            refused.append(memory)
+            raise InvariantBroken("I2: planted")
+        return real(memory, now, sight, rules)
+
+    monkeypatch.setattr(services, "decide", decide)
+    wait_for(lambda: "fence" in first.brokers.done, "it is fenced")
+    wait_for(lambda: any(entry.epoch == 2 for entry in first.files.epochs), "its next epoch is another one")
+
+
+def test_a_key_that_is_not_understood_freezes(store, members):
+    store.write(f"{ROOT}/state", b"not json")
+    first = members()
+    wait_for(lambda: first.status.role == "frozen", "it waits for the operator")
+    assert "not this set's" in first.status.why
+
+
+def test_another_store_freezes_who_follows(store, members):
+    first, second = two(members)
+    wait_for(lambda: second.status.announced, "it knows its store")
+    store.name = "two"
+    wait_for(lambda: second.status.role == "frozen", "another cluster is not believed")
+    assert first.status.role == "leader"
+
+
+def test_a_wiped_store_is_adopted(store, members):
+    first, second = two(members)
+    with store.changed:
+        del store.keys[f"{ROOT}/state"]
+    wait_for(lambda: second.status.role == "frozen", "the follower freezes")
+    wait_for(lambda: "adopt" in first.status.why, "the leader says what is to do")
+    assert first.brokers.role == "leader"
+    answer = first.service.ask(Wish("adopt"), 5.0)
+    assert answer is not None
+    assert answer.done, answer.why
+    wait_for(lambda: first.leads(2), "both are back")
+    assert state_of(store).epoch == 2
+
+
+def test_a_higher_epoch_met_in_a_handshake_ends_a_reign(members):
+    first = members()
+    wait_for(first.leads, "it leads")
+    first.service.met_epoch(7)
+    wait_for(lambda: first.brokers.role == "fenced", "nothing is published any more")
+    assert first.files.seen == 7
+    wait_for(lambda: first.status.role == "frozen", "its key is older than what it met")
+
+
+def test_an_asynchronous_leader_may_release_up_to_its_deadline(store, members):
+    first = members(synchronous=False)
+    wait_for(first.leads, "it leads")
+    assert first.service.release_until == float("inf"), "nobody else may be elected"
+    second = members(synchronous=False)
+    wait_for(lambda: first.leads(2), "the second is in sync")
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert now < first.service.release_until < now + 0.8
+    assert second.service.release_until < now
+    store.down = True
+    wait_for(lambda: first.brokers.role == "fenced", "past it, it is silent")
+    assert first.service.release_until < time.clock_gettime(time.CLOCK_BOOTTIME)
+    store.down = False
+    wait_for(lambda: first.leads(2) or second.leads(2), "one leads again")
+
+
+def test_keys_of_hostile_members_are_passed_over(store, members):
+    store.write(f"{ROOT}/member/odd", b"{")
+    for number in range(400):
+        store.write(f"{ROOT}/member/x{number}", encode(state_like(number)))
+    first = members()
+    wait_for(lambda: first.status.announced, "it reads the others")
+    assert len(first.status.announced) <= 128
+
+
+def state_like(number: int):
+    from appliance.engine.failover.set_state import Announcement
+
+    return Announcement(uuid=f"x{number}", slot=1, addr="", ha="", version="", role="follower", seen=0, log_end=0)

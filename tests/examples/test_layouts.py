@@ -1,0 +1,92 @@
+"""The files of examples/layouts do what they say, each started as it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from appliance.command_line import load
+from tests.support.layouts import FILES, Layout, route_of
+from tests.support.peer import Peer, pull_fields, records, send_fields
+from tests.support.waiting import wait_for
+
+SEND = 310
+PULL = 11
+TEMPLATE = "TBW102"
+
+
+def send(address: str, *bodies: bytes) -> None:
+    """To a topic that comes to be by it, with 4 queues; each acknowledged with 0."""
+    peer = Peer(address)
+    try:
+        for body in bodies:
+            answer = peer.ask(SEND, send_fields("Orders", 0, ""), body)
+            assert answer.code == 0, answer
+    finally:
+        peer.close()
+
+
+def bodies_at(address: str) -> list[bytes]:
+    """What a consumer finds in the topic there; [] where it is refused."""
+    peer = Peer(address)
+    try:
+        answer = peer.ask(PULL, pull_fields("Orders", 0, 0))
+    finally:
+        peer.close()
+    return [one.body for one in records(answer.body)] if answer.code == 0 else []
+
+
+@pytest.mark.parametrize("file", sorted(FILES.rglob("*.toml")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_file_says_nothing_without_effect_and_nothing_to_be_warned_of(file):
+    assert load(["-c", str(file)], {})[1].notices == ()
+
+
+@pytest.fixture
+def layout(request, tmp_path) -> Iterator[Layout]:
+    with Layout(request.param, tmp_path) as running:
+        yield running
+
+
+@pytest.mark.parametrize("layout", ["one-box"], indirect=True)
+def test_one_box(layout):
+    machine = layout.start("rocketbox.toml")
+    send(layout.address(1, 10911), b"one")
+    wait_for(lambda: bodies_at(layout.address(1, 10911)) == [b"one"], "the message to be read")
+    assert route_of(layout.address(1, 9876), "Orders") == {machine_name(layout, 1): {"0": layout.address(1, 10911)}}
+    machine.stop()
+
+
+def machine_name(layout: Layout, number: int) -> str:
+    """The only broker that the name server of a machine knows by its template topic."""
+    [name] = route_of(layout.address(number, 9876), TEMPLATE)
+    return name
+
+
+@pytest.mark.parametrize("layout", ["master-and-slave"], indirect=True)
+def test_a_master_and_its_slave(layout):
+    """Both name servers know both; what was acknowledged is read from the slave when the master is gone."""
+    master, slave = layout.start("machine-1.toml"), layout.start("machine-2.toml")
+    both = {"broker-a": {"0": layout.address(1, 10911), "1": layout.address(2, 10911)}}
+    for number in (1, 2):
+        wait_for(
+            lambda number=number: route_of(layout.address(number, 9876), TEMPLATE) == both,
+            f"name server {number} to know master and slave", 40,
+        )  # fmt: skip
+    slave_address = layout.address(2, 10911)
+    send(layout.address(1, 10911), *(b"%d" % n for n in range(20)))
+    wanted = [b"%d" % n for n in range(20)]
+    wait_for(lambda: bodies_at(slave_address) == wanted, "the slave to serve what was acknowledged", 20)
+    master.kill()
+    # The name server of the master's machine is gone with it; clients are given both.
+    wait_for(
+        lambda: route_of(layout.address(2, 9876), TEMPLATE) == {"broker-a": {"1": slave_address}},
+        "the other name server to notice",
+    )
+    assert bodies_at(slave_address) == wanted
+    master.launch()
+    master.wait_until_ready()
+    send(layout.address(1, 10911), b"again")
+    wait_for(lambda: bodies_at(slave_address) == [*wanted, b"again"], "the slave to follow again", 20)
+    slave.stop()
+    master.stop()

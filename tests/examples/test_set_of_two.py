@@ -1,0 +1,126 @@
+"""The layout of a set of two: a leader that dies, comes back, is switched, is cut; and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.peer import send_fields
+from tests.support.server import ROOT
+from tests.support.set_of_two import SEND, TOPIC, SetOfTwo
+from tests.support.waiting import wait_for
+
+
+ADMIN = {"ADMIN_USER": "root", "ADMIN_PASSWORD": "Vogel-Nest-42-Kran"}
+
+
+@pytest.fixture
+def brokers(request, tmp_path) -> Iterator[SetOfTwo]:
+    with SetOfTwo(tmp_path, **getattr(request, "param", {})) as running:
+        yield running
+
+
+def test_a_killed_leader_is_followed_by_the_other_and_follows_it_later(brokers):
+    assert brokers.send(1, 50) == [0] * 50
+    assert set(brokers.send(2, 3)) == {14}
+    brokers.brokers[1].kill()
+    seconds, leader = brokers.seconds_until_sends((2,))
+    assert leader == 2
+    assert seconds < 5
+    assert brokers.state().epoch == 2
+    brokers.wait_route(3, 2)
+    assert brokers.send(2, 50) == [0] * 50
+    assert set(brokers.acknowledged) <= set(brokers.bodies_at(2))
+    brokers.hang_up(1)
+    brokers.brokers[1].launch()
+    brokers.brokers[1].wait_until_ready()
+    brokers.wait_in_sync()
+    assert brokers.leader() == 2
+    assert brokers.send(2, 10) == [0] * 10
+    wanted = brokers.bodies_at(2)
+    wait_for(lambda: brokers.bodies_at(1) == wanted, "the old leader to serve the same", 20)
+    # And back: the one that came last dies first.
+    brokers.hang_up(1)
+    brokers.brokers[2].kill()
+    assert brokers.seconds_until_sends((1,))[1] == 1
+    assert set(brokers.acknowledged) <= set(brokers.bodies_at(1))
+
+
+def test_a_leader_that_is_stopped_hands_over(brokers):
+    assert brokers.send(1, 20) == [0] * 20
+    brokers.brokers[1].stop()
+    seconds, leader = brokers.seconds_until_sends((2,))
+    assert (leader, seconds < 3) == (2, True)
+    assert brokers.state().elections[-1].why == "the leader resigned"
+    assert set(brokers.acknowledged) <= set(brokers.bodies_at(2))
+
+
+#: More than the sockets between two members hold, so that some of it never leaves the first.
+BIG = b"x" * (1 << 20)
+ALONE = 24
+PATIENT = {"ROCKETBOX_STORE_HA_MAX_TIME_SLAVE_NOT_CATCHUP": "60000"}
+
+
+@pytest.mark.parametrize("brokers", [PATIENT], indirect=True)
+def test_what_was_not_acknowledged_is_cut_and_kept_in_quarantine(brokers):
+    assert brokers.send(1, 20) == [0] * 20
+    # The other one stands still: what comes now is on the leader's disk alone, and nobody is told 0.
+    brokers.brokers[2].signal(signal.SIGSTOP)
+    try:
+        for n in range(ALONE):
+            brokers.peer(1).send(SEND, send_fields(TOPIC, 0, ""), b"alone %d " % n + BIG)
+        log = brokers.brokers[1].data_dir / "rocketbox/store/commitlog"
+        last = b"alone %d " % (ALONE - 1)
+        wait_for(lambda: any(last in path.read_bytes() for path in log.iterdir()), "the leader to have it", every=0.1)
+        brokers.brokers[1].kill()
+    finally:
+        brokers.brokers[2].signal(signal.SIGCONT)
+    brokers.hang_up(1)
+    assert brokers.seconds_until_sends((2,))[1] == 2
+    brokers.brokers[1].launch()
+    brokers.brokers[1].wait_until_ready()
+    brokers.wait_in_sync()
+    assert brokers.send(2, 5) == [0] * 5
+    wanted = brokers.bodies_at(2)
+    wait_for(lambda: brokers.bodies_at(1) == wanted, "both to serve the same", 20)
+    assert not any(body.startswith(last) for body in wanted)
+    assert set(brokers.acknowledged) <= set(wanted)
+    kept = list((brokers.brokers[1].data_dir / "rocketbox/rocketbox/quarantine").glob("diverged-*.log"))
+    assert last in b"".join(path.read_bytes() for path in kept)
+
+
+def asked(brokers: SetOfTwo, number: int, *words: str) -> dict:
+    """`rocketbox ha ... --json` on a machine, with its data directory instead of a token."""
+    machine = brokers.brokers[number]
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance.main", "ha", *words, "--json", "--url", f"http://{machine.ready['http']}",
+         "--data-dir", str(machine.data_dir / "rocketbox")],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("brokers", [ADMIN], indirect=True)
+def test_a_planned_switch_is_seen_by_nobody(brokers):
+    """Sends go on coming to the old leader, which passes them on."""
+    assert brokers.send(1, 20) == [0] * 20
+    status = asked(brokers, 1, "status")
+    assert (status["role"], status["epoch"], len(status["members"])) == ("leader", 1, 2)
+    assert all(one["in_sync"] for one in status["members"])
+    begun = time.monotonic()
+    switched = asked(brokers, 1, "switch", "--yes")
+    assert switched["applied"]
+    codes = brokers.send(1, 1)
+    assert time.monotonic() - begun < 5
+    assert codes == [0]
+    assert brokers.leader() == 2
+    assert asked(brokers, 2, "status")["role"] == "leader"
+    assert brokers.send(2, 5) == [0] * 5
+    assert set(brokers.acknowledged) <= set(brokers.bodies_at(2))

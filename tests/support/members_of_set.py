@@ -1,0 +1,126 @@
+"""Members of a set that fails over, each a whole engine in this process, whose roles a test decides about itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from appliance.engine.broker.role import Kind, Role
+from appliance.engine.clock import SYSTEM
+from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
+from appliance.engine.engine import Engine
+from appliance.engine.failover.brokers import BrokersSettings, OwnBrokers
+from appliance.engine.failover.member_files import MemberFiles, place_of
+from appliance.engine.failover.set_state import Leader
+from appliance.engine.failover.truncation import StoreCut
+from appliance.engine.store.disk import Disk
+from appliance.engine.store.paths import StorePaths
+from tests.support.engine import ROOMY, Peer, RunningEngine
+from tests.support.waiting import wait_for
+
+FILE = 1 << 20
+SMALL = {"mapped_file_size_commit_log": FILE, "max_message_size": 65_536, "max_hash_slot_num": 5000,
+         "max_index_num": 20_000}  # fmt: skip
+
+
+class Member:
+    """One member. `brokers` is what fail-over would call; `running` has the helpers for peers."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        slot: int,
+        namesrvs: tuple[str, ...] = (),
+        on_promote: tuple[str, ...] = (),
+        min_in_sync: int = 1,
+        synchronous: bool = True,
+        broker: dict[str, Any] | None = None,
+        **store: Any,
+    ) -> None:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        config = EngineConfig(
+            data_dir=data_dir,
+            broker_port=0,
+            namesrv_port=0,
+            broker=BrokerConfig(
+                **{"broker_name": "broker-a", "namesrv_addrs": namesrvs, "slave_read_enable": True} | (broker or {})
+            ),
+            store=StoreConfig(**ROOMY | SMALL | {"flush_disk_type": "SYNC_FLUSH"} | store),
+        )
+        paths = StorePaths(config.store_dir, data_dir / "rocketbox")
+        disk = Disk(data_dir / "rocketbox")
+        disk.make_directory(paths.own)
+        paths.root.mkdir(exist_ok=True)
+        self.files = MemberFiles(paths, disk, "set-a", place_of(data_dir))
+        if not self.files.slot:
+            self.files.take_slot(slot)
+        self.engine = Engine(config, role=Role(Kind.FENCED, slot, why="it was not decided yet what it is"))
+        self.engine.start()
+        self.running = RunningEngine.of(self.engine)
+        assert self.engine.ha_socket is not None
+        settings = self.engine.broker.store.settings  # type: ignore[union-attr]
+        self.brokers = OwnBrokers(
+            self.engine.seat,
+            self.engine.loop,
+            self.engine.server,
+            self.engine.ha_socket,
+            self.files,
+            StoreCut(paths, disk, settings, self.files, SYSTEM.wall_ms),
+            BrokersSettings("set-a", synchronous, 5.0, min_in_sync, on_promote),
+            lambda: self.engine.config,
+            SYSTEM,
+        )
+
+    @property
+    def store(self) -> Any:
+        assert self.engine.broker is not None
+        return self.engine.broker.store
+
+    @property
+    def leader(self) -> Leader:
+        """As the set's key would name it."""
+        return Leader(self.files.uuid, self.files.slot, self.engine.broker_address or "", self.engine.ha_address or "")
+
+    def peer(self) -> Peer:
+        return self.running.peer()
+
+    def lead(self, epoch: int, *others: Member) -> None:
+        """As an elected one does: the stream is closed, the epoch noted, then it leads."""
+        end = self.brokers.close_stream()
+        self.files.see(epoch)
+        self.files.begin_epoch(epoch, end)
+        self.brokers.lead(epoch, frozenset(one.files.uuid for one in others))
+
+    def follow(self, other: Member, epoch: int, seconds: float = 10.0) -> None:
+        """And wait until the stream runs, with what has to be cut off cut off."""
+        self.files.see(epoch)
+        self.brokers.follow(other.leader, epoch)
+
+        def runs() -> bool:
+            status = self.brokers.stream()
+            if 0 <= status.cut_at < self.store.log.written:
+                self.brokers.cut(status.cut_at, other.leader, epoch)
+            return status.epoch == epoch
+
+        wait_for(runs, f"the stream of epoch {epoch} ({self.brokers.stream().why})", seconds)
+
+    def await_only(self, *others: Member) -> None:
+        """And wait until they keep all that was published without them: before, they may not lead."""
+        self.brokers.await_members(frozenset(one.files.uuid for one in others))
+        published = self.store.published
+        wait_for(
+            lambda: sum(report.durable >= published for report in self.brokers.members()) >= len(others),
+            "the others to come up with what is published",
+        )
+
+    def hang_up(self) -> None:
+        self.running.hang_up()
+
+    def stop(self) -> None:
+        self.hang_up()
+        self.brokers.stop()
+        self.engine.stop()
+
+
+def wait_for_same_log(one: Member, other: Member, seconds: float = 20.0) -> None:
+    wait_for(lambda: one.store.log.written == other.store.log.written, "both to have the same log", seconds)
