@@ -275,6 +275,16 @@ class BrokerSet:
             return None
         return next((node for node in self.nodes.values() if node.address == state["leader"]["addr"]), None)
 
+    def wait_in_sync(self, seconds: float = RECOVER_S) -> None:
+        """Until every member is; at once in a plain set."""
+
+        def all_in_sync() -> bool:
+            state = self.state()
+            return bool(state and state.get("leader")) and len(state["isr"]) == len(self.nodes)
+
+        if self.kind is Kind.FAILOVER:
+            wait_for(all_in_sync, "all members to be in sync", seconds, every=0.05, not_yet=(OSError,))
+
     def create_topic(self, topic: str, queues: int, seconds: float = RECOVER_S) -> None:
         """On the leader, whoever that is in time."""
         fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues,

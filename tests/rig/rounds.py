@@ -135,8 +135,12 @@ def cut_then_kill(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
     cuts = [brokers.relay.fault(other.name, leader.name, hold=True) for other in others]
     time.sleep(chance.uniform(0.2, 1.0))
     leader.kill()
-    brokers.relay.lift(*cuts)
-    return leader.name, _restart(leader)
+
+    def end() -> None:
+        _restart(leader)()
+        brokers.relay.lift(*cuts)  # what was sent last comes to a connection that is given up
+
+    return leader.name, end
 
 
 def cut_replication(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
@@ -381,6 +385,7 @@ class Rounds:
         brokers = self._brokers
         chance = random.Random(seed + 1)
         topic = f"Round_{seed}"
+        brokers.wait_in_sync()
         brokers.create_topic(topic, QUEUES)
         leader = brokers.leader()
         assert leader is not None
@@ -404,6 +409,7 @@ class Rounds:
             more = ended() if ended else 0
             sends = [one for one in read_history([path, *theirs]) if isinstance(one, Send)]
             wait_quiet(brokers.nodes, topic, QUEUES, at_least=sum(map(checker.expected, sends)))
+            brokers.wait_in_sync()
         finally:
             load.close()
             if clients and not ended:
