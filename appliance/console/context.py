@@ -38,10 +38,11 @@ def _slave() -> EngineAdmin | None:
     return window if window.is_slave else None
 
 
-def _slave_of() -> dict[str, str | None]:
-    """Of a slave: where its master is for clients, as far as that is known; empty on a master."""
+def _slave_of() -> dict[str, object]:
+    """Of a slave, or a member that does not lead its set: where its master is for clients, as far as that is known;
+    empty on a master."""
     window = _slave()
-    return {} if window is None else {"address": window.master_address()}
+    return {} if window is None else {"address": window.master_address(), "set": window.is_member}
 
 
 def environment() -> dict[str, str] | None:

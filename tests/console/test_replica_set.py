@@ -187,7 +187,7 @@ def test_the_figures_of_a_set(client_as, made):
     assert f'rocketbox_set_member_lag_seconds{{member="{OTHER}"}}' in lines
 
 
-def test_a_member_that_does_not_lead_sends_changes_to_the_leader(broker, made):
+def test_a_member_that_does_not_lead_sends_changes_to_the_leader(client_as, broker, made):
     made.seen = following()
     object.__setattr__(broker._parts, "is_slave", True)
     try:
@@ -197,6 +197,12 @@ def test_a_member_that_does_not_lead_sends_changes_to_the_leader(broker, made):
         with pytest.raises(Unavailable, match="no leader is known"):
             broker.create_topic("New")
         assert broker.master_address() is None
+        admin = client_as("admin")
+        assert "its set has no leader now" in text_of(admin, "/topics/")
+        made.seen = following()
+        page = text_of(admin, "/topics/")
+        assert "the leader of its set is <code>10.0.0.1:10911</code>" in page
+        assert "/create/topic/" not in page
     finally:
         object.__setattr__(broker._parts, "is_slave", False)
 

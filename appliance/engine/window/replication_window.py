@@ -54,6 +54,11 @@ class ReplicationWindow(ReportWindow):
         """Whether what is here comes from a master, and can only be changed there. Costs nothing."""
         return self._parts is not None and self._parts.is_slave
 
+    @property
+    def is_member(self) -> bool:
+        """Whether this broker is a member of a set that fails over. Costs nothing."""
+        return self._set is not None
+
     def master_address(self) -> str | None:
         """Where clients reach the master of this slave, or the leader of its set; None on a master, and while nobody
         has told."""
