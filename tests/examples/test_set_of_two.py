@@ -16,7 +16,6 @@ from tests.support.server import ROOT
 from tests.support.set_of_two import SEND, TOPIC, SetOfTwo
 from tests.support.waiting import wait_for
 
-
 ADMIN = {"ADMIN_USER": "root", "ADMIN_PASSWORD": "Vogel-Nest-42-Kran"}
 
 

@@ -20,6 +20,7 @@ from ..json_file import save_json_atomically
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..remoting.client import RemotingClient
+from ..replication.log_clock import LogClock
 from ..service_thread import ServiceThread
 from ..store.disk import Disk
 from .config_table import ConfigTable
@@ -72,6 +73,9 @@ class SlaveSync(ServiceThread):
         self._saved: dict[Path, bytes] = {}
         #: What went wrong the last time; None when all is well. Read by anyone.
         self.failure: str | None = None
+        #: Where the master's log ended when it was last asked, None before that; and when it had come how far.
+        self.master_end: int | None = None
+        self.master_log = LogClock()
 
     def request_stop(self) -> None:
         super().request_stop()
@@ -93,13 +97,13 @@ class SlaveSync(ServiceThread):
     def work(self, address: str) -> None:
         """One round; what fails is logged once, and tried again in the next."""
         failure = None
-        for step in (self._take_tables, self._take_offsets, self._take_delays, self._take_timers):
+        for step in (self._look_at_log, self._take_tables, self._take_offsets, self._take_delays, self._take_timers):
             if self.stopped:
                 return
             try:
                 step(address)
             except (RemotingError, FrameError, RefusedRequest, msgspec.ValidationError, OSError, ValueError) as error:
-                failure = f"{step.__name__.removeprefix('_take_')}: {error or type(error).__name__}"
+                failure = f"{step.__name__.rpartition('_')[2]}: {error or type(error).__name__}"
                 if isinstance(error, RemotingError):
                     break
         if failure is not None and failure != self.failure:
@@ -117,6 +121,16 @@ class SlaveSync(ServiceThread):
         if answer.code != ResponseCode.SUCCESS:
             raise ValueError(f"the master answers {code} with {answer.code}: {answer.remark}")
         return bytes(answer.body)
+
+    def _look_at_log(self, address: str) -> None:
+        """How far the master is: what a slave is behind it."""
+        document = loads(self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO))
+        table = document.get("table") if isinstance(document, dict) else None
+        end = int(table.get("commitLogMaxOffset", "")) if isinstance(table, dict) else -1
+        if end < 0:
+            raise ValueError("there is no commitLogMaxOffset")
+        self.master_log.saw(end, self.clock.monotonic())
+        self.master_end = end
 
     def _take_tables(self, address: str) -> None:
         for code, table in self._tables:

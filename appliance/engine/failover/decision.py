@@ -46,9 +46,9 @@ class Read(NamedTuple):
 
 class Swapped(NamedTuple):
     """How the swap that was asked for last ended. revision: after it. state: of a conflict, what is there (None: see
-    Read). sent_at: before it was sent. "unsent": something before it went wrong."""
+    Read). sent_at: before it was sent."""
 
-    how: Literal["done", "conflict", "unknown", "unsent"]
+    how: Literal["done", "conflict", "unknown"]
     sent_at: float
     revision: Revision = Revision("")
     state: SetState | None = None

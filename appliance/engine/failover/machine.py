@@ -128,10 +128,8 @@ def _learn(m: Memory, now: float, s: Sight, r: Rules) -> Memory:
 def _settle(m: Memory, pending: Pending, swapped: Swapped, now: float, r: Rules) -> Memory:
     """The pending swap is done, was not done, or stays pending: then it may be done at any time."""
     swap, reign = pending.swap, m.reign
-    if swapped.how == "unknown" or (swapped.how == "unsent" and pending.first):
+    if swapped.how == "unknown":
         return m._replace(pending=Pending(swap, pending.first or swapped.sent_at, now + r.retry))
-    if swapped.how == "unsent":
-        return m._replace(pending=None)
     m = m._replace(pending=None, since=now, reads=1, run_at=None)
     own = swapped.how == "conflict" and swapped.state is not None and swapped.state.nonce == swap.state.nonce
     if swapped.how == "conflict" and not own:

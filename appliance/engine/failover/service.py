@@ -204,13 +204,8 @@ class FailoverService(ServiceThread):
         self._swapped = None
         self.release_until = release_until(self._memory, self._rules)
         self._report(before, sight, now)
-        try:
-            for act in acts:
-                self._do(act, wish)
-        except Exception:
-            if any(type(act) is Swap for act in acts):
-                self._swapped = self._swapped or Swapped("unsent", now)
-            raise
+        for act in acts:
+            self._do(act, wish)
         repeated, self._last_acts = acts == self._last_acts, acts
         if acts:
             return _AGAIN_S if repeated else 0.0

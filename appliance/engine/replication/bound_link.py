@@ -187,5 +187,5 @@ class Door:
         silent = [one for one in self._links() if not one.member and not one.observes]
         for one in silent[: len(silent) - MAX_SILENT + 1]:
             one.request_stop()
-        limit = 2 * MAX_SILENT
+        limit = 4 * MAX_SILENT  # those that were told to go end soon
         return f"{limit} are connected already that say nothing" if len(silent) >= limit else ""

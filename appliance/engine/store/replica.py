@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from ..errors import CorruptFile
+from ..errors import CorruptFile, StoreBroken
 from ..protocol.record import (
     BLANK_BYTES,
     FIXED_BYTES,
@@ -115,6 +115,8 @@ class ReplicaAppender:
     def append(self, piece: Piece) -> None:
         """Stage a piece, which is published with this tick. Raises StoreBroken; then nothing of it counts."""
         store, log = self._store, self._store.log
+        if log.broken is not None:  # the tick before was lost, and this piece does not follow what is there
+            raise StoreBroken(log.broken)
         assert log.stage_base + log.staged == piece.offset, (log.stage_base, log.staged, piece.offset)
         if not piece.records:
             log.roll_copy(piece.data)

@@ -252,6 +252,16 @@ def test_an_unknown_swap_is_repeated_as_it_was_and_nothing_else_is_done():
     assert memory.reign.sent_at == NOW
 
 
+def test_who_adopts_goes_above_every_epoch_that_anybody_saw():
+    gone = Read(None, Revision("0"), NOW, True)
+    seen = sight(read=gone, closed_at=100, wish=Wish("adopt"), others={"other": Other(7, 100)})
+    (swap,) = acts_of(Memory(), seen)
+    assert (swap.state.epoch, swap.expected, swap.forced) == (8, None, True)
+    memory, (answer,) = decide(Memory(cluster="one"), NOW, seen._replace(cluster="two"), RULES)
+    assert not answer.done
+    assert memory.role == "frozen"
+
+
 # --- the leader
 
 

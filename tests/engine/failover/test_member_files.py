@@ -2,6 +2,7 @@
 a stranger."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,19 @@ def test_the_list_of_epochs_is_apaches_text():
 def test_a_damaged_list_of_epochs_is_none(data):
     with pytest.raises(CorruptFile):
         decode_epochs(data)
+
+
+def test_the_examples_of_the_page_are_what_the_files_hold(paths):
+    page = (Path(__file__).parents[3] / "docs" / "formats" / "ha.md").read_text(encoding="utf-8")
+    epochs, identity = re.findall(r"^```\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert decode_epochs(epochs.encode()) == (EpochStart(1, 0), EpochStart(4, 123456))
+    opened(paths)
+    (paths.own / "ha" / "identity").write_text(identity)
+    (paths.root / MARK).write_bytes(line_of(b"8d0b5c2e-6d6f-4d0e-9a7b-0c5f5a3f1b11"))
+    files = opened(paths)
+    assert (files.uuid, files.slot) == ("8d0b5c2e-6d6f-4d0e-9a7b-0c5f5a3f1b11", 2)
+    files.take_slot(2)
+    assert (paths.own / "ha" / "identity").read_text() == identity
 
 
 def test_epochs_only_grow(paths):

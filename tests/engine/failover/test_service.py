@@ -139,8 +139,20 @@ def test_who_stops_resigns(store, members):
 def test_a_wish_that_nobody_can_fulfil_is_withdrawn(store, members):
     first, _second = two(members)
     store.down = True
+    wait_for(lambda: "does not answer" in first.status.why, "a beat is unknown")
     assert first.service.ask(Wish("resign"), 0.3) is None
     store.down = False
+    beat = state_of(store).beat
+    wait_for(lambda: state_of(store).beat > beat + 3, "it beats on")
+    assert "drain" not in first.brokers.done
+    assert first.leads(2)
+
+
+def test_who_was_half_drained_resigns_although_the_wish_was_withdrawn(members):
+    first, second = two(members)
+    first.brokers.fails["drain"] = 1
+    assert first.service.ask(Wish("resign"), 0.1) is None
+    wait_for(lambda: "lead" in second.brokers.done or first.brokers.done.count("lead") > 1, "another epoch begins")
 
 
 @pytest.mark.parametrize("act", ["close_stream", "lead"])

@@ -241,10 +241,11 @@ def test_a_member_finds_a_place_whoever_else_is_there(leader):
     for one in silent:
         one.close()
     # Members are bounded, too, but for one that comes again.
-    members = [PlayedMember(leader.port) for _ in range(MAX_MEMBERS)]
-    for n, one in enumerate(members):
-        one.say(f"n{n}", 3)
-        assert isinstance(one.answer(), Answer if n < MAX_MEMBERS - 1 else Refusal)
+    members = []
+    for n in range(MAX_MEMBERS):
+        members.append(PlayedMember(leader.port))
+        members[n].say(f"n{n}", 3)
+        assert isinstance(members[n].answer(), Answer if n < MAX_MEMBERS - 1 else Refusal)
     again = PlayedMember(leader.port)
     assert isinstance(again.bind("m1", 3, end, end=end), Answer)
 

@@ -140,7 +140,6 @@ class SimulatedMember:
                 for act in acts:
                     swapped = (yield from self._do(act)) or swapped
             except DiskError:
-                swapped = d.Swapped("unsent", now)
                 yield 0.25
             if not acts:
                 yield pause(self.memory, now, world.rules[self.uuid])
