@@ -116,6 +116,8 @@ NAMESAKES = {
     "engine/namesrv/test_with_apache.py:OurBroker": "a real broker",
     "fuzz/test_hostile_frames.py:Honest": "a client",
     "fuzz/test_hostile_frames.py:Stranger": "a client",
+    "rig/relay.py:_Flow": "one direction of a real relay",
+    "rig/rounds.py:Clients": "real producers and consumers",
 }
 
 
