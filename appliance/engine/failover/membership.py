@@ -33,7 +33,7 @@ from .truncation import StoreCut
 logger = logging.getLogger(__name__)
 
 #: A stop waits so long for the members that are in sync to have all, and for the store.
-RESIGN_S = 4.0
+RESIGN_S = 3.0
 _CUT_DESCRIPTORS = 64
 
 
