@@ -101,6 +101,11 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 
 #: They share names with a part, and stand for none.
 NAMESAKES = {
+    "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
+    "engine/failover/simulation/store.py:SimulatedStore": "a leader store that tells of states, not of bytes",
+    "engine/failover/test_service.py:Member": "a service that really runs",
+    "rig/relay.py:_Flow": "one direction of a connection that is relayed",
+    "rig/rounds.py:Clients": "official clients",
     "clients/agents.py:Client": "an official client",
     "crash/settled_life.py:Waiting": "the tests' own clock, which is compared itself",
     "spark_reports/run/test_counted_again.py:Runs": "runs of reports over a store that is really written",
@@ -116,8 +121,6 @@ NAMESAKES = {
     "engine/namesrv/test_with_apache.py:OurBroker": "a real broker",
     "fuzz/test_hostile_frames.py:Honest": "a client",
     "fuzz/test_hostile_frames.py:Stranger": "a client",
-    "rig/relay.py:_Flow": "one direction of a real relay",
-    "rig/rounds.py:Clients": "real producers and consumers",
 }
 
 
