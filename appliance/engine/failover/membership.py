@@ -125,6 +125,8 @@ class Membership:
             user=store.user,
             password=store.password,
             ca=store.ca,
+            certificate=store.certificate,
+            key=store.key,
             prefix=self._options.config.store.ha_store_prefix,
         )
 

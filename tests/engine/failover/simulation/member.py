@@ -127,7 +127,7 @@ class SimulatedMember:
         while True:
             read, unread = None, False
             if wants_read(self.memory):
-                read = yield from world.store.read(self)
+                read = yield from world.store.look(self)
                 unread = read is None
             now = self.clock()
             self.memory, acts = decide(
@@ -145,7 +145,7 @@ class SimulatedMember:
                 yield pause(self.memory, now, world.rules[self.uuid])
 
     def _resume(self) -> Steps:
-        read = yield from self.world.store.read(self)
+        read = yield from self.world.store.look(self)
         if read and read.state and read.state.leader == self.me:
             self.memory = self.memory._replace(key=read, reign=d.Reign(read.state, read.revision, self.clock()))
             self.closed_at, self.durable = len(self.log), len(self.log)
@@ -215,7 +215,7 @@ class SimulatedMember:
         world, rng = self.world, self.world.rng
         kind = type(act)
         if kind is d.Swap:
-            swapped = yield from world.store.swap(self, act)
+            swapped = yield from world.store.exchange(self, act)
             if swapped.how == "unknown" and world.sabotage == "time-out is a failure":
                 self.memory = self.memory._replace(pending=None)
                 return None
