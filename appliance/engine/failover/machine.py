@@ -276,7 +276,7 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
         return m._replace(role="fenced", why="it has no slot in the leader store yet"), ()
     frozen = _frozen(m, key, s, r)
     if frozen:
-        if kind == "adopt" and s.cluster == m.cluster:
+        if kind == "adopt" and s.cluster == m.cluster and not s.replaced:
             return _campaign(m, now, s, r, key, 0.0, "adopted", forced=True)
         m = m._replace(role="frozen", why=frozen, run_at=None)
         return m, (Answer(False, frozen),) if kind else ()
@@ -309,8 +309,8 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
 
 def _frozen(m: Memory, key: Read, s: Sight, r: Rules) -> str:
     """Why the key cannot be believed, so that only the operator may go on; "": it can."""
-    if m.cluster and s.cluster and s.cluster != m.cluster:
-        return "another leader store answers than before: start this member again to adopt it"
+    if s.replaced or (m.cluster and s.cluster and s.cluster != m.cluster):
+        return "another leader store answers than before, or an older state of it: adopt it"
     if key.absent:
         return "the set's key is gone from the leader store" if s.epoch or s.seen else ""
     if key.state is None or key.state.set != r.set:
