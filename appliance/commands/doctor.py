@@ -11,6 +11,7 @@ from ..doctor.backups import look_at_backups
 from ..doctor.diagnosis import FAIL, WARN, Diagnosis
 from ..doctor.machine import look_at_machine
 from ..doctor.place import existing, look_at_place, look_at_ports
+from ..doctor.replication import look_at_replication
 from ..doctor.reports import look_at_reports
 from ..doctor.store import look_at_store, open_store
 from ..engine.errors import StartError
@@ -67,6 +68,8 @@ def examine(arguments: Sequence[str]) -> Diagnosis:
         look_at_ports(found, config, options, running)
         if store is not None:
             look_at_store(found, store, config)
+        if "broker" in config.roles:
+            look_at_replication(found, config)
         if options.console:
             look_at_audit_log(found, config.data_dir / "rocketbox")
             look_at_backups(found, config.data_dir / "rocketbox")

@@ -164,6 +164,12 @@ ACCESS: dict[str, Rule] = {
     # With bodies it needs the two grants as well; the view and the kind of job ask for them.
     "message_export": VIEWER,
     "message_import": OPERATOR,
+    "replication": VIEWER,
+    "replication_now": VIEWER,
+    "set_switch": ADMIN,
+    "set_adopt": ADMIN,
+    "quarantine": VIEWER,
+    "quarantine_send": OPERATOR,
     "system": VIEWER,
     "system_checks": VIEWER,
     "system_config": VIEWER,
@@ -224,6 +230,9 @@ ACCESS: dict[str, Rule] = {
     "GET api/v1/jobs/<job>": VIEWER,
     "POST api/v1/jobs/<job>/cancel": VIEWER,
     "GET api/v1/jobs/<job>/files/<name>": VIEWER,
+    "GET api/v1/replication": VIEWER,
+    "GET api/v1/replication/quarantine/<name>": VIEWER,
+    "POST api/v1/replication/quarantine/<name>/sends": OPERATOR,
     "GET api/v1/replication/set": VIEWER,
     "POST api/v1/replication/set/switch": ADMIN,
     "POST api/v1/replication/set/adopt": ADMIN,
@@ -341,6 +350,16 @@ ACCESS: dict[str, Rule] = {
     "nsaddr": EVERYONE,
     "nsaddr_unit": EVERYONE,
 }
+
+#: What cannot be done on a slave, whoever asks: its pages leave these out, and the engine refuses them.
+MASTERS_WORK = frozenset(
+    (
+        *("topic_create", "topic_edit", "topic_delete"),
+        *("group_create", "group_edit", "group_delete", "group_pause", "group_clone", "group_reset"),
+        *("group_reset_undo", "group_retries_act", "replay_create", "replay_act", "delayed_act"),
+        *("transaction_check", "transaction_decide", "transaction_resume", "send_message", "message_import"),
+    )
+)
 
 
 def rule_for(name: str, method: str = "", route: str = "") -> Rule | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -11,9 +11,12 @@ from django.utils.functional import SimpleLazyObject
 
 from .. import __version__, runtime
 from . import asked
-from .access import allows
+from .access import MASTERS_WORK, allows
 from .identity import AnonymousUser
 from .navigation import menu
+
+if TYPE_CHECKING:
+    from ..engine.window import EngineAdmin
 
 
 class Permissions:
@@ -23,7 +26,23 @@ class Permissions:
         self._user = user
 
     def __getitem__(self, name: str) -> bool:
-        return allows(self._user, name)
+        return allows(self._user, name) and not (name in MASTERS_WORK and _slave() is not None)
+
+
+def _slave() -> EngineAdmin | None:
+    """The window of a broker that is a slave; None of any other, and without one."""
+    try:
+        window = runtime.window()
+    except runtime.EngineNotRunning:
+        return None
+    return window if window.is_slave else None
+
+
+def _slave_of() -> dict[str, object]:
+    """Of a slave, or a member that does not lead its set: where its master is for clients, as far as that is known;
+    empty on a master."""
+    window = _slave()
+    return {} if window is None else {"address": window.master_address(), "set": window.is_member}
 
 
 def environment() -> dict[str, str] | None:
@@ -41,16 +60,20 @@ def console(request: HttpRequest) -> dict[str, object]:
     """user, can, menu, version, languages (code, own name, whether it is the present one)."""
     user = getattr(request, "user", None) or AnonymousUser()
     match = request.resolver_match
+    can = Permissions(user)
     current = translation.get_language()
     return {
         "user": user,
-        "can": Permissions(user),
-        "menu": SimpleLazyObject(lambda: menu(user, match.view_name if match else "")),
+        "can": can,
+        "menu": SimpleLazyObject(
+            lambda: [one for one in menu(user, match.view_name if match else "") if can[str(one["view"])]]
+        ),
         "version": __version__,
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],
         # As late as the page writes its notices: by then its view has read what it knows.
         "unread": lambda: asked.unread(request),
         "zone": timezone.get_current_timezone_name(),
         "environment": environment(),
+        "slave_of": SimpleLazyObject(_slave_of),
         "request_id": getattr(request, "request_id", ""),
     }

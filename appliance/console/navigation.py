@@ -40,6 +40,7 @@ ENTRIES = (
     Entry("alerts", _("Alerts"), ("alert",)),
     Entry("jobs", _("Jobs"), ("job",)),
     Entry("system", _("System"), ("system_", "backup", "definitions", "support_")),
+    Entry("replication", _("Replication"), ("replication_", "set_switch", "set_adopt", "quarantine"), below=True),
     Entry("users", _("Users"), ("user",), below=True),
     Entry("tokens", _("API tokens"), ("token",), below=True),
     Entry("audit", _("Audit log"), ("audit_",), below=True),

@@ -39,6 +39,7 @@ ALIKE_SHOWN = 3
 
 #: What a need's sentence tells -> (what is about it in the key of a mute, what to do, the view that does it).
 _DIAGNOSE = ("lag", _("Diagnose"), "group")
+_OPEN_REPLICATION = _("Open replication")
 _ACTS: dict[str, tuple[str, str | Promise, str]] = {
     "stuck": _DIAGNOSE,
     "queues_stuck": _DIAGNOSE,
@@ -55,6 +56,24 @@ _ACTS: dict[str, tuple[str, str | Promise, str]] = {
     "transactions_without_producer": ("transactions", _("Inspect"), "transactions"),
     "transactions_undecided": ("transactions", _("Inspect"), "transactions"),
     "more_needs": ("more", _("Open groups"), "groups"),
+    "slave_gone": ("slave", _OPEN_REPLICATION, "replication"),
+    "slave_lags": ("slave", _OPEN_REPLICATION, "replication"),
+    "slave_lags_far": ("slave", _OPEN_REPLICATION, "replication"),
+    "slave_behind": ("slave", _OPEN_REPLICATION, "replication"),
+    "slave_alone": ("check", _OPEN_REPLICATION, "replication"),
+    "slaves_behind": ("check", _OPEN_REPLICATION, "replication"),
+    "slaves_missing": ("check", _OPEN_REPLICATION, "replication"),
+    "set_one_copy": ("copies", _OPEN_REPLICATION, "replication"),
+    "set_too_few": ("copies", _OPEN_REPLICATION, "replication"),
+    "set_member_lost": ("member", _OPEN_REPLICATION, "replication"),
+    "set_member_lost_since": ("member", _OPEN_REPLICATION, "replication"),
+    "set_no_leader": ("check", _OPEN_REPLICATION, "replication"),
+    "set_fenced": ("check", _OPEN_REPLICATION, "replication"),
+    "set_frozen": ("check", _OPEN_REPLICATION, "replication"),
+    "set_store_silent": ("check", _OPEN_REPLICATION, "replication"),
+    "set_store_fails": ("check", _OPEN_REPLICATION, "replication"),
+    "member_waits": ("check", _OPEN_REPLICATION, "replication"),
+    "set_quarantined": ("quarantine", _OPEN_REPLICATION, "replication"),
     "disk_full_soon": ("disk", _("Open checks"), "system_checks"),
     "reports_failed": ("reports", _("Open reports"), "reports"),
     "reports_late": ("reports", _("Open reports"), "reports"),

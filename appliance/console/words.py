@@ -40,6 +40,13 @@ WORDS: dict[str, str | Promise] = {
     "delays": _("Delayed messages"),
     "transactions": _("Transactions"),
     "replication": _("Replication"),
+    "leader_store": _("Store of leaders"),
+    "copies": _("Copies"),
+    # members of a set
+    "leader": _("leader"),
+    "follower": _("follower"),
+    "fenced": _("fenced"),
+    "frozen": _("frozen"),
     "address": _("Address for clients"),
     "audit": _("Audit log"),
     "wire_audit": _("Administration over the wire"),
@@ -276,6 +283,57 @@ SENTENCES: dict[str, str] = {
     ),
     "slave_follows": gettext_noop("This broker is a slave and copies its master at %(address)s."),
     "slave_alone": gettext_noop("This broker is a slave and does not follow its master: %(reason)s."),
+    "slave_changes_at": gettext_noop(
+        "This broker is a slave: what it has comes from its master at %(address)s, and is changed there."
+    ),
+    "slave_lags": gettext_noop("The slave at %(address)s is %(late_span)s behind: %(size)d bytes."),
+    "slave_lags_far": gettext_noop("The slave at %(address)s is %(size)d bytes behind: it does not count as in sync."),
+    "slave_gone": gettext_noop("The slave at %(address)s is gone since %(since_at_ms)s."),
+    "slave_behind": gettext_noop("This slave is %(late_span)s behind its master at %(address)s: %(size)d bytes."),
+    "slaves_missing": gettext_noop(
+        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for slaves, and too few follow. "
+        "Needed: %(needed)d, connected: %(count)d."
+    ),
+    "slaves_follow": gettext_noop("Slaves that follow this broker: %(count)d."),
+    "slaves_none": gettext_noop("No slave follows this broker."),
+    "slave_silent": gettext_noop("The slave has not said yet how far it is."),
+    "master_not_asked": gettext_noop("The master has not been asked yet how far it is."),
+    "lag_before_start": gettext_noop("It is longer than this broker has looked."),
+    "set_store_answers": gettext_noop("The store that decides who leads answers: %(store)s."),
+    "set_store_silent": gettext_noop(
+        "The store that decides who leads does not answer: %(store)s. Nobody can be elected meanwhile."
+    ),
+    "set_leads": gettext_noop("This broker leads its set in epoch %(epoch)d."),
+    "set_follows": gettext_noop("This broker follows the leader of its set at %(address)s in epoch %(epoch)d."),
+    "set_no_leader": gettext_noop("The set %(set)s has no leader: sends are refused until one is elected."),
+    "set_fenced": gettext_noop("This broker is fenced: it neither leads nor follows."),
+    "set_frozen": gettext_noop(
+        "This broker is frozen: what the store says does not fit what it knows. Find out why, then adopt the set."
+    ),
+    "set_too_few": gettext_noop(
+        "Sends are refused: minInSyncReplicas is %(needed)d, and members that have all messages: %(count)d."
+    ),
+    "set_one_copy": gettext_noop(
+        "Acknowledged messages are on this broker only: no other member of the set is in sync."
+    ),
+    "set_copies": gettext_noop("Members that have every acknowledged message: %(count)d."),
+    "set_member_lost": gettext_noop("The member at %(address)s does not follow."),
+    "set_member_lost_since": gettext_noop(
+        "The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s."
+    ),
+    "follower_changes": gettext_noop("This broker follows %(address)s, which leads the set: changes are made there."),
+    "set_quarantined": gettext_noop(
+        "Messages that were cut from this broker's log, and are kept: %(messages)d, in files: %(count)d. Look "
+        "which of them were promised to somebody."
+    ),
+    "follower_changes_nowhere": gettext_noop(
+        "This broker does not lead its set, and no leader is known: nothing can be changed."
+    ),
+    "quarantine_unreadable": gettext_noop("The file cannot be read: %(reason)s."),
+    "quarantine_of_the_broker": gettext_noop("%(topic)s is the broker's own: what was stored there is not sent again."),
+    "quarantine_refused": gettext_noop("The leader refuses it: %(reason)s."),
+    "quarantine_nowhere": gettext_noop("No leader is known: there is nobody to send it to."),
+    "leader_silent": gettext_noop("The leader at %(address)s does not take it now: %(reason)s."),
     "slave_changes": gettext_noop("This broker is a slave: what it has comes from its master, and is changed there."),
     "no_set": gettext_noop("This broker is in no set with fail-over: haStore is not set."),
     "set_begins": gettext_noop("Fail-over has not begun yet; this process has just started."),

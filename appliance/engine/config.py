@@ -358,7 +358,8 @@ class EngineConfig:
 
     def check(self) -> None:
         """Raise StartError when settings contradict each other."""
-        self._check_set()
+        if "broker" in self.roles:
+            self._check_set()
         role = self.store.broker_role
         listens = role == "SYNC_MASTER" or self.store.ha_listen_port > 0
         if (role == "SLAVE") != (self.broker.broker_id > 0) and (role == "SLAVE" or listens):

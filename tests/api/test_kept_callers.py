@@ -23,6 +23,7 @@ OPEN = {
     "GET api/v1/replays", "GET api/v1/delayed", "GET api/v1/needs", "GET api/v1/needs/mutes", "GET api/v1/jobs",
     "GET api/v1/transactions/open", "GET api/v1/transactions/discarded", "GET api/v1/transactions/resolved",
     "GET api/v1/broker", "GET api/v1/metrics", "GET api/v1/metrics/series", "GET api/v1/search",
+    "GET api/v1/replication", "GET api/v1/replication/set",
     "GET api/v1/system", "GET api/v1/system/checks", "GET api/v1/system/config", "GET api/v1/system/retention",
     # which one it is about is known when it is found
     "GET api/v1/clients/<client_id>", "GET api/v1/jobs/<job>", "POST api/v1/jobs/<job>/cancel",
@@ -46,6 +47,9 @@ BODIES = {
     "POST api/v1/groups/<group>/offset-resets": {"to": "latest"},
     "POST api/v1/groups/<group>/replays": {"target": "group"},
     "POST api/v1/groups/<group>/retries/acts": {"action": "drop", "level": 3},
+    "POST api/v1/replication/quarantine/<name>/sends": {},
+    "POST api/v1/replication/set/switch": {},
+    "POST api/v1/replication/set/adopt": {"uuid": "x", "confirm": "x"},
     "POST api/v1/reports/runs": {"day": "today"},
     "POST api/v1/system/backups": {},
     "POST api/v1/system/definitions": {"text": "rocketbox: 1"},

@@ -32,6 +32,7 @@ from tests.support.dead_letters import make_group, put_dead_letters
 from tests.support.direct_consumers import answering_member
 from tests.support.engine import RunningEngine
 from tests.support.halves import set_aside
+from tests.support.made_set import MadeSet, cut_tail, member_of
 from tests.support.members import Member
 
 from .conftest import NAMES, Caller, answer_of, problem_of
@@ -61,6 +62,12 @@ PAGE_OF = {
     "GET api/v1/jobs/<job>": "job",
     "POST api/v1/jobs/<job>/cancel": "job_cancel",
     "GET api/v1/jobs/<job>/files/<name>": "job_file",
+    "GET api/v1/replication": "replication",
+    "GET api/v1/replication/set": "replication",
+    "GET api/v1/replication/quarantine/<name>": "quarantine",
+    "POST api/v1/replication/quarantine/<name>/sends": "quarantine_send",
+    "POST api/v1/replication/set/switch": "set_switch",
+    "POST api/v1/replication/set/adopt": "set_adopt",
     "GET api/v1/system": "system",
     "GET api/v1/system/retention": "system",
     "POST api/v1/system/retention/clean": "system_clean",
@@ -185,6 +192,7 @@ ALONE = {
     **dict.fromkeys(("second_factor", "second_factor_off", "second_factor_codes", "set_time_zone"), _OWN),
     **dict.fromkeys(("user_secret", "token_created"), _OWN),
     "user_set_active": "PATCH .../users/<username>, whose page has a button of its own for it",
+    "replication_now": "the replication page again, every two seconds",
     "overview_live": "the overview again, as a stream",
     "connect": "its programs are for people; the addresses are those of GET /system",
     "needs_panel": "a part of the overview, fetched again when needs change",
@@ -282,8 +290,37 @@ REPORTS = {
     "at": "02:00", "zone": "UTC", "engine": "auto", "master": "local[2]", "driver_mib": 1024, "memory_mib": 2048,
     "timeout_min": 60, "keep_days": 35, "limit_minutes": 5, "limits": "", "step": "apply",
 }  # fmt: skip
+
+
+def _cut_tail() -> str:
+    """The name of a file with messages that were cut from the log."""
+    return cut_tail(RunningEngine.of(runtime.running().engine))
+
+
+def _in_a_set(act: Callable[[], Any]) -> Any:
+    """Do it while this broker is a member of one."""
+    with member_of(runtime.window(), MadeSet()):
+        return act()
+
+
 SILENCE = {"pattern": "orders-*", "hours": 2, "reason": "deploy"}
 ACTS = {
+    "POST api/v1/replication/quarantine/<name>/sends": Act(
+        lambda client, name: client.post(reverse("quarantine_send", args=[_cut_tail()])),
+        lambda caller, name: caller.post(f"/replication/quarantine/{_cut_tail()}/sends", None),
+    ),
+    "POST api/v1/replication/set/switch": Act(
+        lambda client, name: _in_a_set(
+            lambda: client.post(reverse("set_switch"), {"to": "uuid-of-the-other", "step": "apply"})
+        ),
+        lambda caller, name: _in_a_set(lambda: caller.post("/replication/set/switch", {"to": "uuid-of-the-other"})),
+    ),
+    "POST api/v1/replication/set/adopt": Act(
+        lambda client, name: _in_a_set(lambda: client.post(reverse("set_adopt"), {"name": "orders-set"})),
+        lambda caller, name: _in_a_set(
+            lambda: caller.post("/replication/set/adopt", {"uuid": "uuid-of-this-one", "confirm": "orders-set"})
+        ),
+    ),
     "POST api/v1/tokens": Act(
         lambda client, name: client.post(reverse("token_create"), {"name": name, "role": "viewer"}),
         lambda caller, name: caller.post("/tokens", {"name": name}),
@@ -716,6 +753,7 @@ def test_both_halves_leave_the_same_line_in_the_audit_log(person, running, name,
 
 FAILING = {
     "POST api/v1/messages/<path:ref>/deliveries": "consume_directly",
+    "POST api/v1/replication/set/switch": "switch_leader",
     "POST api/v1/topics": "create_topic",
     "PATCH api/v1/topics/<topic>": "edit_topic",
     "POST api/v1/groups": "create_group",

@@ -132,6 +132,8 @@ PAGES: dict[str, list[str]] = {
     "message_export": ["/messages/export/", "/messages/export/?topic=orders&filter=tag+%3D+%27a%27"],
     "message_import": ["/messages/import/", "/messages/import/?topic=orders"],
     "search": ["/search/", "/search/?q=second", "/search/?q=no-such-key", "/search/?q=text-1&topic=orders"],
+    "replication": ["/replication/"],
+    "replication_now": ["/replication/now/"],
     "system": ["/system/"],
     "system_checks": ["/system/checks/"],
     "system_config": ["/system/config/", "/system/config/?q=flush"],
@@ -174,6 +176,11 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     "login_oidc_back": ("/login/oidc/back/", 404),
     # A link that nobody made.
     "set_password": ("/password/no-such/", 404),
+    # This broker is in no set.
+    "set_switch": ("/replication/switch/", 503),
+    "set_adopt": ("/replication/adopt/", 503),
+    "quarantine": ("/replication/quarantine/no-such/", 404),
+    "quarantine_send": ("/replication/quarantine/no-such/send/", 405),
     "set_time_zone": ("/account/time-zone/", 405),
     "second_factor_off": ("/account/second-factor/off/", 405),
     "session_end": ("/account/sessions/end/", 405),
@@ -222,6 +229,7 @@ FRAGMENTS = {
     "group_reset_progress",
     "job_progress",
     "needs_panel",
+    "replication_now",
     "replay_progress",
     "report_run_progress",
 }
@@ -266,6 +274,11 @@ OPERATIONS: dict[str, list[str]] = {
     "jobs/<job>": ["/jobs/{job}"],
     # That of no file is a test of its own.
     "jobs/<job>/files/<name>": [],
+    "replication": ["/replication"],
+    # That of a member of a set is a test of its own.
+    "replication/set": [],
+    # Nothing was ever cut here.
+    "replication/quarantine/<name>": [],
     "system": ["/system"],
     "system/checks": ["/system/checks"],
     "system/config": ["/system/config"],

@@ -335,3 +335,31 @@ def test_an_address_for_clients_on_which_nobody_listens_is_told(tmp_path):
     assert not told([*options, "--advertise", "10.1.2.3", "--bind", "127.0.0.1"], "address", "ok")
     assert all("so they cannot connect" not in one.text for one in told([*options, "--bind", "0.0.0.0"], "address"))
     assert not told(options, "address")
+
+
+def test_replication_is_told_of_where_there_is_any(tmp_path):
+    options = ["--data-dir", str(tmp_path), "--broker-port", str(free_port()), "-c"]
+    settings = tmp_path / "broker.conf"
+
+    def lines(text, *more):
+        settings.write_text(text)
+        return [(line.level, line.text) for line in told([*options, str(settings), *more], "replication")]
+
+    assert lines("") == []
+    master = "haListenPort=0\nbrokerRole=SYNC_MASTER\n"
+    assert lines(master) == [
+        ("ok", "Slaves may follow from this machine only."),
+        ("ok", "A send is acknowledged when so many slaves have it: 1."),
+    ]
+    [(level, text)] = lines("haListenPort=20912\nhaSlaveAddresses=all\n", "--bind", "0.0.0.0")
+    assert (level, "may read every message" in text) == ("warn", True)
+    slave = "brokerRole=SLAVE\nbrokerId=1\n"
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        [(level, text)] = lines(f"{slave}haMasterAddress=127.0.0.1:{there.getsockname()[1]}\n")
+        assert (level, "can be reached" in text) == ("ok", True)
+        port = there.getsockname()[1]
+    [(level, text)] = lines(f"{slave}haMasterAddress=127.0.0.1:{port}\n")
+    assert (level, "cannot be reached" in text) == ("warn", True)
+    [(level, text)] = lines(f"{slave}namesrvAddr=10.0.0.5:9876\n")
+    assert (level, text) == ("ok", "This broker is a slave; it asks 10.0.0.5:9876 for its master.")
+    assert lines(slave)[0][0] == "warn"

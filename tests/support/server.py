@@ -56,10 +56,13 @@ class Server:
         prefix: Sequence[str] = (),
         module: str = "appliance.main",
         log_file_mib: int | None = 8,
+        broker_port: int = 0,
+        namesrv_port: int = 0,
     ) -> None:
         """`arguments`: further command line arguments of `serve`, such as "--flush", "async". `environment`: more of
         it. `prefix`: a command that becomes the one behind it. `module`: what is run. `log_file_mib`: how long a file
-        of the commit log is, on disk from its first byte; None: as the product or its configuration file has it."""
+        of the commit log is, on disk from its first byte; None: as the product or its configuration file has it.
+        `broker_port`, `namesrv_port`: 0 for a free one."""
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.ready: dict[str, Any] = {}
@@ -71,7 +74,7 @@ class Server:
         if log_file_mib is not None:
             self._environment.setdefault(LOG_FILE_BYTES, str(log_file_mib << 20))
         self._process: subprocess.Popen[bytes] | None = None
-        self._ports = {"broker": 0, "namesrv": 0}
+        self._ports = {"broker": broker_port, "namesrv": namesrv_port}
 
     @property
     def namesrv(self) -> str:
@@ -93,6 +96,13 @@ class Server:
         return int(self.ready["pid"])
 
     @property
+    def started_pid(self) -> int:
+        """The process that was started; known before it is ready."""
+        if self._process is None:
+            raise ServerError("not started")
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -104,8 +114,8 @@ class Server:
         self.launch()
         self.wait_until_ready(timeout_s)
 
-    def launch(self) -> None:
-        """Start the process and return at once."""
+    def launch(self, *arguments: str) -> None:
+        """Start the process and return at once. `arguments`: more of them, for this start."""
         if self.running:
             raise ServerError("already running")
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +125,7 @@ class Server:
             *self._prefix, sys.executable, "-m", self._module, "serve",
             "--ready-file", str(ready_file), "--data-dir", str(self.data_dir), "--roles", self._roles,
             "--broker-port", str(self._ports["broker"]), "--namesrv-port", str(self._ports["namesrv"]),
-            *self._arguments,
+            *self._arguments, *arguments,
         ]  # fmt: skip
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
         with open(self.log_path, "ab") as log:
@@ -164,6 +174,11 @@ class Server:
         self._process = None
         if process.returncode != 0:
             raise ServerError(f"it exited {process.returncode}, not 0:\n{self._said()}")
+
+    def signal_kill(self) -> None:
+        """SIGKILL, without waiting; `kill` comes next."""
+        if self._process is not None:
+            self._process.kill()
 
     def kill(self) -> None:
         """SIGKILL; returns when the process is gone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -20,11 +20,13 @@ router = Router(tags=["replication"])
 
 @router.get("/replication/set", response=SetOut)
 def replica_set(request: HttpRequest) -> Any:
-    """The set as this member sees it. 404 where fail-over is off."""
+    """The set as this member sees it; topics are told to who may see all of them. 404 where fail-over is off."""
     view = runtime.window().replica_set()
     if view is None:
         raise NotFound("set", "with fail-over here: haStore is not set")
     shown = {one.name: getattr(view, one.name) for one in fields(view)}
+    if not auth.names(request).is_every:
+        shown["quarantine"] = [replace(one, topics=()) for one in view.quarantine]
     return shown | {"settings": dict(view.settings)}
 
 

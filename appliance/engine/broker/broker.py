@@ -93,6 +93,7 @@ from .sending.retry_policy import RetryPolicy
 from .sending.send_back import SendBackPath
 from .sending.send_back_counts import SendBackCounts
 from .sending.send_path import SendPath
+from .slave_requests import refuse_changes
 from .stats import SAMPLE_S, BrokerStats
 from .timers.apache_files import checkpoint_answer, read_checkpoint
 from .timers.claims import Claims
@@ -222,6 +223,7 @@ class Broker:
         self._options = options
         self._clock = clock
         self.address = network.address
+        self.ha_address = network.ha_address
         self._pools = pools
         self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold", clock=clock))
         self._filter_pool = pools.setdefault("pull-filter", WorkerPool("pull-filter", clock=clock))
@@ -246,7 +248,9 @@ class Broker:
         except BaseException:
             self._let_go()
             raise
-        self._admin_broker.ha_status = lambda: ha_status(self.store, self.replication, not self.role.appends)
+        self._admin_broker.ha_status = lambda: ha_status(
+            self.store, self.replication, self.follower, not self.role.appends
+        )
 
     def join_loop(self) -> None:
         """On remoting-io, or before it runs: from here on ticks end here, and clocks are looked at."""
@@ -823,6 +827,13 @@ class Broker:
         self.send_answers.take_trace(trace_on)
         self.send.take_options()
 
+    def _who_changes(self) -> str:
+        """Whom to ask for what this broker does not change."""
+        if self.follower is None:
+            return self.role.no_sends
+        address = self.follower.master_address()
+        return f"ask its master, {address}" if address else "no name server has told where its master is"
+
     def wire_acts(self) -> dict[int, Act]:
         """How each administrative request looks in the audit log."""
         return broker_acts(self.topics, self.groups, self.offsets, lambda: broker_properties(self._config))
@@ -831,6 +842,8 @@ class Broker:
         """Fill the main port's table; returns the VIP port's, which serves no pulls."""
         for processor in self._processors:
             processor.register(dispatcher)
+        if not self.role.appends:
+            refuse_changes(dispatcher, self._who_changes)
         return dispatcher.without(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
     def start(self) -> None:

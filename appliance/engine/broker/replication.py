@@ -16,7 +16,7 @@ from ..replication.follower import Follower, Master
 from ..replication.log_copy import CopySettings
 from ..replication.master import ReplicationServer
 from ..replication.roles import slaves_needed
-from ..replication.slave_link import LinkSettings
+from ..replication.slave_link import LinkSettings, LinkStatus
 from ..store.message_store import MessageStore
 from .config_table import ConfigTable
 from .durability import SlaveWait
@@ -145,6 +145,11 @@ class SlaveSide:
         ha_address = self._ha_address or ha_address
         return Master(address, ha_address) if ha_address else None
 
+    def master_address(self) -> str:
+        """Where clients reach the master, "" while nobody has told."""
+        found = self.master()
+        return found.address if found is not None else ""
+
     def start(self) -> None:
         self.follower.start()
         self.sync.start()
@@ -157,15 +162,26 @@ class SlaveSide:
         self.sync.stop()
 
 
-def ha_status(store: MessageStore, server: ReplicationServer | None, follows: bool) -> dict[str, object]:
-    """What 907 tells beside the log's end. Rates are not kept."""
-    if follows:
+def ha_status(
+    store: MessageStore, server: ReplicationServer | None, slave: SlaveSide | None, follows: bool
+) -> dict[str, object]:
+    """What 907 tells beside the log's end. follows: it takes no messages itself, whoever it follows."""
+    if slave is None and follows:
+        return {"master": False}
+    if slave is not None:
+        status, now_ms = slave.follower.status, slave.follower.clock.wall_ms()
+
+        def at(ago_s: float | None) -> int:
+            return 0 if ago_s is None else now_ms - int(ago_s * 1000)
+
         client = {
-            "lastReadTimestamp": 0,
-            "lastWriteTimestamp": 0,
-            "masterFlushOffset": 0,
+            "lastReadTimestamp": at(status.heard_s),
+            "lastWriteTimestamp": at(status.said_s),
+            "activated": bool(status.following),
+            "masterAddr": status.following,
+            "masterFlushOffset": slave.sync.master_end or 0,
             "maxOffset": store.log.written,
-            "transferredByteInSecond": 0,
+            "transferredByteInSecond": int(status.bytes_per_s),
         }
         return {"master": False, "haClientRuntimeInfo": client}
     end = store.kept()
@@ -174,11 +190,16 @@ def ha_status(store: MessageStore, server: ReplicationServer | None, follows: bo
         {
             "addr": one.peer,
             "diff": end - max(0, one.acknowledged),
-            "inSync": end - one.acknowledged < IN_SYNC_BYTES,
+            "inSync": is_in_sync(one, end),
             "slaveAckOffset": one.acknowledged,
             "transferFromWhere": one.sent,
-            "transferredByteInSecond": 0,
+            "transferredByteInSecond": int(one.bytes_per_s),
         }
         for one in links
     ]
     return {"haConnectionInfo": connections, "inSyncSlaveNums": sum(bool(one["inSync"]) for one in connections)}
+
+
+def is_in_sync(slave: LinkStatus, end: int) -> bool:
+    """Whether a slave has said how far it is, and is close to the end."""
+    return slave.acknowledged >= 0 and end - slave.acknowledged < IN_SYNC_BYTES

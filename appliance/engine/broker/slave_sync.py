@@ -14,12 +14,13 @@ from pathlib import Path
 import msgspec
 
 from ..clock import Clock
-from ..errors import FrameError, RefusedRequest, RemotingError
+from ..errors import ConnectError, FrameError, RefusedRequest, RemotingError
 from ..fastjson import encode_pretty, loads
 from ..json_file import save_json_atomically
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..remoting.client import RemotingClient
+from ..replication.log_clock import LogClock
 from ..service_thread import ServiceThread
 from ..store.disk import Disk
 from .config_table import ConfigTable
@@ -52,11 +53,14 @@ class SlaveSync(ServiceThread):
         disk: Disk,
         clock: Clock,
         period_s: float = PERIOD_S,
+        ask_ms: int = ASK_MS,
     ) -> None:
-        """master: its address, "" while it is not known; find_master: have somebody ask. tables: (request, table)."""
+        """master: its address, "" while it is not known; find_master: have somebody ask. tables: (request, table).
+        ask_ms: so long a request may take, connecting included."""
         super().__init__("sync-from-master", clock)
         # Constant after construction.
         self._period_s = period_s
+        self._ask_ms = ask_ms
         self._master = master
         self._find_master = find_master
         self._tables = tables
@@ -64,11 +68,20 @@ class SlaveSync(ServiceThread):
         self._on_loop = on_loop
         self._store_dir = store_dir
         self._disk = disk
-        # Owned by this thread.
+        # Owned by this thread; `request_stop` ends a call of the client's that waits.
         self._client: RemotingClient | None = None
         self._saved: dict[Path, bytes] = {}
         #: What went wrong the last time; None when all is well. Read by anyone.
         self.failure: str | None = None
+        #: Where the master's log ended when it was last asked, None before that; and when it had come how far.
+        self.master_end: int | None = None
+        self.master_log = LogClock()
+
+    def request_stop(self) -> None:
+        super().request_stop()
+        client = self._client
+        if client is not None:
+            client.hang_up()  # a master that says nothing holds nobody up
 
     def run(self) -> None:
         while not self.stopped:
@@ -84,13 +97,13 @@ class SlaveSync(ServiceThread):
     def work(self, address: str) -> None:
         """One round; what fails is logged once, and tried again in the next."""
         failure = None
-        for step in (self._take_tables, self._take_offsets, self._take_delays, self._take_timers):
+        for step in (self._look_at_log, self._take_tables, self._take_offsets, self._take_delays, self._take_timers):
             if self.stopped:
                 return
             try:
                 step(address)
             except (RemotingError, FrameError, RefusedRequest, msgspec.ValidationError, OSError, ValueError) as error:
-                failure = f"{step.__name__.removeprefix('_take_')}: {error or type(error).__name__}"
+                failure = f"{step.__name__.rpartition('_')[2]}: {error or type(error).__name__}"
                 if isinstance(error, RemotingError):
                     break
         if failure is not None and failure != self.failure:
@@ -101,11 +114,23 @@ class SlaveSync(ServiceThread):
         if self._client is None or self._client.address != address:
             if self._client is not None:
                 self._client.close()
-            self._client = RemotingClient(address, ASK_MS, self.clock)
-        answer = self._client.invoke_sync(RemotingCommand(code), ASK_MS)
+            self._client = RemotingClient(address, self._ask_ms, self.clock)
+        if self.stopped:
+            raise ConnectError("nobody is asked any more")
+        answer = self._client.invoke_sync(RemotingCommand(code), self._ask_ms)
         if answer.code != ResponseCode.SUCCESS:
             raise ValueError(f"the master answers {code} with {answer.code}: {answer.remark}")
         return bytes(answer.body)
+
+    def _look_at_log(self, address: str) -> None:
+        """How far the master is: what a slave is behind it."""
+        document = loads(self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO))
+        table = document.get("table") if isinstance(document, dict) else None
+        end = int(table.get("commitLogMaxOffset", "")) if isinstance(table, dict) else -1
+        if end < 0:
+            raise ValueError("there is no commitLogMaxOffset")
+        self.master_log.saw(end, self.clock.monotonic())
+        self.master_end = end
 
     def _take_tables(self, address: str) -> None:
         for code, table in self._tables:

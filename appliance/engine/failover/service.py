@@ -28,6 +28,7 @@ from .decision import (
     Drain,
     Fence,
     Follow,
+    Join,
     Lead,
     Memory,
     Other,
@@ -257,6 +258,7 @@ class FailoverService(ServiceThread):
             wish=wish,
             cluster=self._cluster,
             replaced=self._replaced,
+            set_id=files.set_id,
             others={uuid: Other(one.seen, one.log_end) for uuid, one in self._announced.items()},
         )
 
@@ -297,6 +299,8 @@ class FailoverService(ServiceThread):
                 self._swapped = self._swap(act)
             case See(epoch):
                 files.see(epoch)
+            case Join(set_id):
+                files.join(set_id)
             case BeginEpoch(epoch, start):
                 files.begin_epoch(epoch, start)
             case Await(awaited):

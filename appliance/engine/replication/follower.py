@@ -29,6 +29,8 @@ CONNECT_S = 3.0
 ASK_MS = 3000
 #: A master that cannot be followed is tried again so often; the wait doubles from the first to the last.
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 5.0
+#: A rate that is older is not told: nothing has come since.
+_PACE_KNOWN_S = 3.0
 
 
 class Master(NamedTuple):
@@ -40,11 +42,17 @@ class Master(NamedTuple):
 
 class FollowerStatus(NamedTuple):
     """following: the master's HA address, "" while there is none. end: so far the log is kept here. why_not: what went
-    wrong the last time, "" when all is well."""
+    wrong the last time, "" when all is well. since_s: how long it is followed, or has not been; None: not since the
+    start. heard_s, said_s: since the master said something, or was told something; None: never. bytes_per_s: how fast
+    the log grows here."""
 
     following: str
     end: int
     why_not: str
+    since_s: float | None = None
+    heard_s: float | None = None
+    said_s: float | None = None
+    bytes_per_s: float = 0.0
 
 
 class Follower(ServiceThread):
@@ -77,10 +85,30 @@ class Follower(ServiceThread):
         self.agrees = False
         # Owned by this thread. _doubt: why the master may have another log, "" when nothing is known against it.
         self._doubt = ""
+        # Written by this thread, for status; by the monotonic clock, None: never. _pace: when it was last measured,
+        # where the log ended then, and its bytes a second before.
+        self._since: float | None = None
+        self._heard_at: float | None = None
+        self._said_at: float | None = None
+        self._pace = (0.0, 0, 0.0)
 
     @property
     def status(self) -> FollowerStatus:
-        return FollowerStatus(self._following, self._store.kept(), self._why_not)
+        now = self.clock.monotonic()
+
+        def ago(at: float | None) -> float | None:
+            return None if at is None else max(0.0, now - at)
+
+        pace = self._pace
+        return FollowerStatus(
+            self._following,
+            self._store.kept(),
+            self._why_not,
+            ago(self._since),
+            ago(self._heard_at),
+            ago(self._said_at),
+            pace[2] if self._following and now - pace[0] < _PACE_KNOWN_S else 0.0,
+        )
 
     def log_kept(self) -> None:
         """What was appended is kept now: the master may be told. Any thread."""
@@ -133,14 +161,17 @@ class Follower(ServiceThread):
         try:
             logger.info("replication: following master=%s from=%d", master.ha_address, self._store.log.written)
             self._following = master.ha_address
+            self._since, self._pace = self.clock.monotonic(), (self.clock.monotonic(), self._store.log.written, 0.0)
             self._tell(master, self._doubt)
             home = self._home
-            copy = LogCopy(sock, Frames(self._store.log.segment_bytes), home, self._settings, self._found_same)
+            frames = Frames(self._store.log.segment_bytes)
+            copy = LogCopy(sock, frames, home, self._settings, self._found_same, lambda: self._heard(copy))
             # To ask for 0 is to ask as an empty slave does: only where nothing else told if the record is the same.
             last = home.last_record()
             copy.run(last if last > 0 or (last == 0 and self._doubt) else self._store.log.written)
         finally:
-            self._following = ""
+            if self._following:
+                self._following, self._since = "", self.clock.monotonic()
             sock.close()
 
     def _look_at_history(self, master: Master) -> None:
@@ -167,6 +198,13 @@ class Follower(ServiceThread):
             return client.invoke_sync(RemotingCommand(code, ext_fields=fields), ASK_MS)
         finally:
             client.close()
+
+    def _heard(self, copy: LogCopy) -> None:
+        now = self.clock.monotonic()
+        self._heard_at, self._said_at = now, copy.said_at
+        if now - self._pace[0] >= 1.0:
+            end = self._store.log.written
+            self._pace = (now, end, max(0, end - self._pace[1]) / (now - self._pace[0]))
 
     def _found_same(self) -> None:
         self.agrees, self._doubt, self._why_not = True, "", ""

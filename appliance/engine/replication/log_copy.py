@@ -132,7 +132,8 @@ class LogCopy:
         self._end = self._same = home.store.log.written
         self._last = -1
         self._reported = -1
-        self._said_at = 0.0
+        #: When something was last reported, by the monotonic clock.
+        self.said_at = 0.0
 
     def run(self, begin: int, early: bytes = b"") -> None:
         """Until stopped. begin: from where it is compared, the last record or the log's end. early: bytes of the
@@ -160,7 +161,7 @@ class LogCopy:
             kept = 0 if self._empty else self._store.kept()
             if self._same < self._end:
                 kept = min(kept, self._same)
-            if kept > self._reported or now - self._said_at >= self._settings.heartbeat_s:
+            if kept > self._reported or now - self.said_at >= self._settings.heartbeat_s:
                 self._report(kept)
 
     def _take(self, data: memoryview) -> None:
@@ -202,7 +203,7 @@ class LogCopy:
         if not hold:
             poller.register(self._sock, select.POLLIN)
         poller.register(self._home.wake, select.POLLIN)
-        due = self._said_at + self._settings.heartbeat_s - self._clock.monotonic()
+        due = self.said_at + self._settings.heartbeat_s - self._clock.monotonic()
         poller.poll((_PRESSURE_S if hold else max(0.0, min(due, 1.0))) * 1000)
         self._home.wake.drain()
         if hold:
@@ -216,7 +217,7 @@ class LogCopy:
         """Eight bytes always find room: the master reads them before it may close."""
         if self._sock.send(pack_report(offset)) != struct.calcsize(">q"):
             raise CannotFollow("it takes no reports")
-        self._reported, self._said_at = offset, self._clock.monotonic()
+        self._reported, self.said_at = offset, self._clock.monotonic()
 
     def _append(self, piece: Piece) -> None:
         self._on_loop(lambda: self._appender.append(piece))

@@ -21,11 +21,14 @@ from ..store.log.commit_log import CommitLog
 from .acknowledged import ReplicatedPosition
 from .bound_link import Door, Leading
 from .slave_link import LinkSettings, LinkStatus, SlaveLink
+from .slaves_seen import SlavesSeen
 
 logger = logging.getLogger(__name__)
 
 #: Slaves and would-be slaves at a time.
 MAX_LINKS = 16
+#: How often the log's end is noted, so that slaves' delay can be told in milliseconds.
+_LOOK_MS = 200
 #: How often a stranger's knocking is written down, at most.
 _LOG_S = 60.0
 
@@ -56,6 +59,8 @@ class ReplicationServer(ServiceThread):
         self._sendable = sendable
         self._settings = settings
         self._replicated = replicated
+        #: What people are shown of slaves, gone ones, and who was turned away.
+        self.seen = SlavesSeen(clock)
         self._lock = threading.Lock()
         # Replaced whole, under _lock; the oldest first.
         self._links: tuple[SlaveLink, ...] = ()
@@ -66,7 +71,12 @@ class ReplicationServer(ServiceThread):
     @property
     def slaves(self) -> list[LinkStatus]:
         """Who is connected, now. Any thread."""
-        return [link.status for link in self._links]
+        return [link.status._replace(bytes_per_s=self.seen.bytes_per_s(link)) for link in self._links]
+
+    @property
+    def port(self) -> int:
+        """Where slaves connect."""
+        return int(self._sock.getsockname()[1])
 
     def log_grew(self) -> None:
         """There is more to send. Any thread; costs nothing while every link is at work."""
@@ -80,7 +90,8 @@ class ReplicationServer(ServiceThread):
         poller = select.poll()
         poller.register(self._sock, select.POLLIN)
         while not self.stopped:
-            if not poller.poll(200):
+            self.seen.look(self._links, self._sendable())
+            if not poller.poll(_LOOK_MS):
                 continue
             try:
                 sock, address = self._sock.accept()
@@ -98,6 +109,7 @@ class ReplicationServer(ServiceThread):
         why = self._refusal(host)
         if why:
             sock.close()
+            self.seen.refused(host, why)
             now = self.clock.monotonic()
             if now - self._said_at >= _LOG_S:
                 self._said_at = now
@@ -143,6 +155,8 @@ class ReplicationServer(ServiceThread):
     def _forget(self, gone: SlaveLink) -> None:
         with self._lock:
             self._links = tuple(link for link in self._links if link is not gone)
+        if not self.stopped:
+            self.seen.left(gone, gone.ended)
         if self._door is not None:
             self._door.gone(gone)
 

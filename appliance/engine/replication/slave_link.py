@@ -46,13 +46,16 @@ class LinkSettings(NamedTuple):
 
 class LinkStatus(NamedTuple):
     """What can be seen of a slave. acknowledged: so far it holds the log, -1 before it said anything. sent: so far the
-    kernel took it. member: its uuid, where it is one of a set."""
+    kernel took it. heard_s: seconds since it last said anything. bytes_per_s: how fast it is sent the log. member: its
+    uuid, where it is one of a set."""
 
     peer: str
     acknowledged: int
     sent: int
     connected_s: float
     member: str = ""
+    heard_s: float = 0.0
+    bytes_per_s: float = 0.0
 
 
 class _Ended(Exception):
@@ -91,6 +94,8 @@ class SlaveLink(ServiceThread):
         # Written by this thread, read by anyone. moved_at: when `acknowledged` last grew, or nothing was missing.
         self.acknowledged = -1
         self.sent = -1
+        #: Why it is not served any further; "" while it is.
+        self.ended = ""
         self.connected_at = self.moved_at = clock.steady()
         # Written by the door.
         self.member = ""
@@ -124,7 +129,8 @@ class SlaveLink(ServiceThread):
     @property
     def status(self) -> LinkStatus:
         connected_s = self.clock.steady() - self.connected_at
-        return LinkStatus(self.peer, self.acknowledged, self.sent, connected_s, self.member)
+        heard_s = self.clock.monotonic() - self._heard_at
+        return LinkStatus(self.peer, self.acknowledged, self.sent, connected_s, self.member, heard_s)
 
     # --- this thread
 
@@ -142,6 +148,7 @@ class SlaveLink(ServiceThread):
         except OSError as error:
             reason = error.strerror or str(error)
         finally:
+            self.ended = reason
             self._let_go()
             self._sock.close()
             self._wake.close()

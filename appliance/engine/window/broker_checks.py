@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ..broker.registration import Registration
-from ..replication.follower import FollowerStatus
 from ..store import findings
 from ..store.findings import Finding
 from ..store.message_store import MessageStore
@@ -38,6 +37,12 @@ class Recording(Protocol):
     dropped: int
 
 
+class Replicating(Protocol):
+    """Slaves, or the master."""
+
+    def checks(self) -> list[s.Check]: ...
+
+
 class TransactionRecording(Protocol):
     """What writes down how transactions end. lost: ends that are not kept."""
 
@@ -63,10 +68,10 @@ class BrokerChecks:
         replays: Failing,
         transactions: Failing,
         transaction_records: TransactionRecording,
-        follower: Callable[[], FollowerStatus] | None,
+        replication: Replicating,
     ) -> None:
         """tables: by the name that the sentence calls them. delayed: who delivers messages that wait. replays: who
-        keeps replay jobs. transactions: who asks how they end. follower: of a slave, None on a master."""
+        keeps replay jobs. transactions: who asks how they end."""
         # Constant after construction.
         self._store = store
         self._tables = tables
@@ -78,7 +83,7 @@ class BrokerChecks:
         self._delayed = delayed
         self._transactions = transactions
         self._transaction_records = transaction_records
-        self._follower = follower
+        self._replication = replication
         # (time and size of the file, what it holds); replaced, never changed.
         self._findings_read: tuple[tuple[int, int], list[Finding]] = ((0, 0), [])
 
@@ -114,21 +119,9 @@ class BrokerChecks:
             self._cleaning(),
             self._recording(),
             self._findings(),
-            *self._replication(),
+            *self._replication.checks(),
             *self._name_servers(),
         ]
-
-    def _replication(self) -> list[s.Check]:
-        """Whether a slave follows, and a sync master's slaves do; nothing where there is neither."""
-        behind = self._store.log.refused_by("slaves")
-        if behind is not None:
-            return [s.Check("replication", "failed", say("slaves_behind", reason=behind))]
-        if self._follower is None:
-            return []
-        status = self._follower()
-        if status.why_not or not status.following:
-            return [s.Check("replication", "failed", say("slave_alone", reason=status.why_not or "not connected"))]
-        return [s.Check("replication", "ok", say("slave_follows", address=status.following))]
 
     def _delays(self) -> s.Check:
         """Whether delayed messages come when they are due."""

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..broker.broker import Broker
-from ..broker.replication import SlaveSide
 from ..broker.sampler import Sampler
 from ..namesrv.namesrv import NameServer
 from ..protocol.codes import VERSION, version_name
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
-from ..replication.follower import FollowerStatus
 from .admin_pool import POOL, AdminPool
 from .asking import Asking
 from .backups import Backups
@@ -43,7 +41,10 @@ from .needs import Needs
 from .offset_commands import OffsetCommands
 from .options import OptionCommands, Options
 from .overview import OverviewView, Standing
+from .quarantine import Quarantine
 from .replay_jobs import ReplayCommands
+from .replica_set import ReplicaSet
+from .replication import ReplicationView
 from .report_inputs import ReportInputsView
 from .retention import RetentionPart
 from .search import SearchViews
@@ -67,6 +68,8 @@ class BrokerParts:
     """What EngineAdmin asks, part by part. No part is handed this."""
 
     is_slave: bool
+    replication: ReplicationView
+    quarantine: Quarantine
     sampler: Sampler
     charts: Charts
     measurements: Measurements
@@ -112,6 +115,7 @@ def build(
     system: SystemView,
     process_checks: Checks,
     frames_before: int = 0,
+    replica_set: ReplicaSet | None = None,
 ) -> tuple[BrokerParts, Checks]:
     """The parts, and the checks that include the broker's. frames_before: of other brokers of this process."""
     store, topics, groups = broker.store, broker.topics, broker.groups
@@ -155,33 +159,41 @@ def build(
     )
     messages = MessageViews(topics, store, sampler.index, stories)
     dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
-    checks = process_checks.including(_checks(broker, options))
+    replication = ReplicationView(
+        store, options, broker.replication, broker.follower, broker.replicated, broker.ha_address, replica_set
+    )
+    checks = process_checks.including(_checks(broker, options, replication))
     disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
     traffic = TrafficFigures(store, broker.pull, server, sampler)
     stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
-    needs = Needs(sampler, stuck, store, topics, groups, measures, lag_times, disk, options)
+    needs = Needs(sampler, stuck, store, topics, groups, measures, lag_times, disk, options, replication)
     standing = Standing(lag, group_views, clients, checks, needs)
     live = LiveFrames(BrokerSource(traffic, standing, disk), frames_before)
     sampler.after_sample.append(live.refresh)
 
     def metrics() -> dict[str, float]:
-        return broker_metrics(
-            store,
-            topics,
-            groups,
-            broker.pull,
-            broker.deliver_delayed,
-            broker.send_backs,
-            broker.send_path,
-            broker.delivery_events,
-            transactions.counts,
-            broker.check_transactions.clock.wall_ms,
-            broker.deliver_timers,
-            broker.roll_timers,
+        return (
+            broker_metrics(
+                store,
+                topics,
+                groups,
+                broker.pull,
+                broker.deliver_delayed,
+                broker.send_backs,
+                broker.send_path,
+                broker.delivery_events,
+                transactions.counts,
+                broker.check_transactions.clock.wall_ms,
+                broker.deliver_timers,
+                broker.roll_timers,
+            )
+            | replication.metrics()
         )
 
     parts = BrokerParts(
         is_slave=not broker.role.appends,
+        replication=replication,
+        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.deliver_delayed.clock),
         sampler=sampler,
         charts=Charts(sampler, topics),
         measurements=Measurements(
@@ -279,6 +291,7 @@ def build(
                 metrics()
                 | {"broker_permission": options.config.broker.broker_permission, "wall_ms": time.time() * 1000}
             ),
+            replication,
         ),
         system=lambda: system.snapshot(store, broker.registration),
     )
@@ -313,7 +326,7 @@ def _transactions(broker: Broker) -> TransactionViews:
     )
 
 
-def _checks(broker: Broker, options: Options) -> BrokerChecks:
+def _checks(broker: Broker, options: Options, replication: ReplicationView) -> BrokerChecks:
     tables: dict[str, Failing] = {
         "topics": broker.topics,
         "groups": broker.groups,
@@ -333,13 +346,8 @@ def _checks(broker: Broker, options: Options) -> BrokerChecks:
         broker.replays,
         broker.check_transactions,
         broker.transaction_records,
-        _follower_status(broker),
+        replication,
     )
-
-
-def _follower_status(broker: Broker) -> Callable[[], FollowerStatus] | None:
-    slave = broker.follower
-    return (lambda: slave.follower.status) if isinstance(slave, SlaveSide) else None
 
 
 def _forget_route(namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> Callable[[str], None]:

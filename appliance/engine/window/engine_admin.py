@@ -22,14 +22,14 @@ from .measurements import Measurement
 from .message_draft import draft_of
 from .offset_commands import target_of
 from .offset_snapshots import OffsetReset
-from .report_window import ReportWindow
+from .replication_window import ReplicationWindow
 from .retention import Retention
 from .sentences import say
 from .tail import Tail, Wanted
 from .topic_views import route_of, settings_of
 
 
-class EngineAdmin(ReportWindow):
+class EngineAdmin(ReplicationWindow):
     """Any thread. Without the broker role the questions of this half raise Unavailable, routes excepted."""
 
     # --- numbers

@@ -28,6 +28,7 @@ from .lag_times import LagTimes
 from .measures import Budget, Measures
 from .options import Options
 from .queue_reader import QueueReader
+from .replication import ReplicationView
 from .sentences import Sentence, say
 from .stuck_transactions import StuckTransactions
 
@@ -65,6 +66,8 @@ class Limits(NamedTuple):
 #: By what they do: of one level the first are the worst. A sentence that is not listed is among the last.
 _ORDER = (
     "disk_full_soon",
+    "slave_gone",
+    "slave_lags_far",
     "queues_unread",
     "dead_letters_expire",
     "subscriptions_differ",
@@ -74,6 +77,8 @@ _ORDER = (
     "queues_stuck",
     "transactions_without_producer",
     "transactions_undecided",
+    "slave_lags",
+    "slave_behind",
     "queues_unreadable",
     "consumption_is_off_behind",
     "nobody_consumes_late",
@@ -111,6 +116,7 @@ class Needs:
         lag_times: LagTimes,
         disk: DiskRoom,
         options: Options,
+        replication: ReplicationView,
     ) -> None:
         # Constant after construction.
         self._sampler = sampler
@@ -122,6 +128,7 @@ class Needs:
         self._lag_times = lag_times
         self._disk = disk
         self._options = options
+        self._replication = replication
         #: A test has a shorter patience.
         self.limits = Limits()
 
@@ -132,6 +139,7 @@ class Needs:
             for check in checks
             if check.level == "failed" or (check.level == "warning" and check.name in _WARNINGS)
         ]
+        found += [_Found(need, 0) for need in self._replication.needs()]
         found += [_Found(need, 0) for need in self._transactions.needs()]
         found += self._full_disk()
         found += self._unreadable_queues(progress)

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 ACT_S = 15.0
 #: Named one by one; the rest is in the file.
 MOST_TOPICS = 50
+#: A member that has not announced itself for so long, by the clock of its announcements, is not said to be anything.
+STALE_MS = 15_000
 _LED = ("leader", "candidate")
 
 
@@ -105,7 +107,7 @@ class OwnReplicaSet:
             addr=self._address if here else said.addr if said is not None else "",
             ha_addr=self._ha_address if here else said.ha if said is not None else "",
             version=said.version if said is not None else "",
-            role=_role(status.role if here else said.role if said is not None else ""),
+            role=_role(status.role if here else said.role if said is not None and not _is_stale(status, said) else ""),
             in_sync=in_sync,
             is_leader=is_leader,
             is_here=here,
@@ -209,6 +211,11 @@ def _change(view: SetView, target: MemberView, applied: bool, warnings: tuple[Se
         revision=None,
         registered={},
     )
+
+
+def _is_stale(status: SetStatus, said: Announcement) -> bool:
+    """Against the newest of all: nobody's clock is asked for."""
+    return max(one.wall_ms for one in status.announced.values()) - said.wall_ms > STALE_MS
 
 
 def _role(role: str) -> str:

@@ -19,8 +19,9 @@ from ..wire_audit import WireAudit
 from .checks import Checks
 from .log_ring import LogRing
 from .options import Options
-from .replica_set import ReplicaSet, SetView
+from .replica_set import ReplicaSet, SetView, seen
 from .sentences import say
+from .set_judgement import set_checks, set_metrics
 from .snapshots import Change, Check
 from .system import Addresses, SystemView
 from .system_snapshots import Configuration, LogLine, SystemInfo
@@ -80,7 +81,7 @@ class ProcessWindow:
 
         before = self._live_before
         self._parts, self._checks = build(
-            broker, namesrv, pools, self._server, self._options, self._system, self._process_checks, before
+            broker, namesrv, pools, self._server, self._options, self._system, self._process_checks, before, self._set
         )
 
     def broker_gone(self) -> None:
@@ -103,9 +104,14 @@ class ProcessWindow:
     def _changing(self) -> BrokerParts:
         """For what changes something: on a slave it would be undone at the next look at the master, or never done."""
         parts = self._running()
-        if parts.is_slave:
-            raise Unavailable(say("slave_changes"))
-        return parts
+        if not parts.is_slave:
+            return parts
+        if self._set is not None:
+            view = seen(self._set)
+            leader = "" if view is None or view.leader == view.uuid else view.leader_addr
+            raise Unavailable(say("follower_changes", address=leader) if leader else say("follower_changes_nowhere"))
+        address = parts.replication.master_address()
+        raise Unavailable(say("slave_changes_at", address=address) if address else say("slave_changes"))
 
     def metrics(self) -> dict[str, float]:
         """Plain numbers by name; names, with labels, are what /metrics shows behind `rocketbox_`. Totals count from the
@@ -114,6 +120,8 @@ class ProcessWindow:
         numbers[f'hot_path_info{{twin="{CHOICE.name}"}}'] = 1
         if self._parts is not None:
             numbers |= self._parts.metrics()
+        if (view := seen(self._set)) is not None:
+            numbers |= set_metrics(view)
         if self._namesrv is not None:
             routes = self._namesrv.routes
             numbers |= {"namesrv_topics": routes.topic_count, "namesrv_brokers": routes.broker_count}
@@ -159,7 +167,9 @@ class ProcessWindow:
 
     def checks(self) -> tuple[Check, ...]:
         """Every health check as a sentence with a level."""
-        return self._checks.all()
+        found = self._checks.all()
+        view = seen(self._set)
+        return found if view is None else (*found, *set_checks(view))
 
     def health(self) -> dict[str, dict[str, object]]:
         """Check -> {"ok": bool, "detail": text}, for supervisors; details are for the operator only."""

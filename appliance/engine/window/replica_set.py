@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..errors import Unavailable
 from .sentences import Sentence
 from .snapshots import Change
 
@@ -97,6 +98,16 @@ class SetView:
     elections: tuple[ElectionView, ...]
     quarantine: tuple[QuarantineFile, ...]
     settings: tuple[tuple[str, str], ...]
+
+
+def seen(replica_set: ReplicaSet | None) -> SetView | None:
+    """The set as it is seen now; None without one, and in the moment before it was looked at first."""
+    if replica_set is None:
+        return None
+    try:
+        return replica_set.view()
+    except Unavailable:
+        return None
 
 
 class ReplicaSet(Protocol):

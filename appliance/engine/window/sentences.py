@@ -39,6 +39,49 @@ TEMPLATES: dict[str, str] = {
     "namesrv_lost": "The last registration with name server %(address)s failed; its clients may not find this broker.",
     "slave_follows": "This broker is a slave and copies its master at %(address)s.",
     "slave_alone": "This broker is a slave and does not follow its master: %(reason)s.",
+    "slave_changes_at": (
+        "This broker is a slave: what it has comes from its master at %(address)s, and is changed there."
+    ),
+    "slave_lags": "The slave at %(address)s is %(late_span)s behind: %(size)d bytes.",
+    "slave_lags_far": "The slave at %(address)s is %(size)d bytes behind: it does not count as in sync.",
+    "slave_gone": "The slave at %(address)s is gone since %(since_at_ms)s.",
+    "slave_behind": "This slave is %(late_span)s behind its master at %(address)s: %(size)d bytes.",
+    "slaves_missing": (
+        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for slaves, and too few follow. "
+        "Needed: %(needed)d, connected: %(count)d."
+    ),
+    "slaves_follow": "Slaves that follow this broker: %(count)d.",
+    "slaves_none": "No slave follows this broker.",
+    "slave_silent": "The slave has not said yet how far it is.",
+    "master_not_asked": "The master has not been asked yet how far it is.",
+    "lag_before_start": "It is longer than this broker has looked.",
+    "set_store_answers": "The store that decides who leads answers: %(store)s.",
+    "set_store_silent": "The store that decides who leads does not answer: %(store)s. Nobody can be elected meanwhile.",
+    "set_leads": "This broker leads its set in epoch %(epoch)d.",
+    "set_follows": "This broker follows the leader of its set at %(address)s in epoch %(epoch)d.",
+    "set_no_leader": "The set %(set)s has no leader: sends are refused until one is elected.",
+    "set_fenced": "This broker is fenced: it neither leads nor follows.",
+    "set_frozen": (
+        "This broker is frozen: what the store says does not fit what it knows. Find out why, then adopt the set."
+    ),
+    "set_too_few": (
+        "Sends are refused: minInSyncReplicas is %(needed)d, and members that have all messages: %(count)d."
+    ),
+    "set_one_copy": "Acknowledged messages are on this broker only: no other member of the set is in sync.",
+    "set_copies": "Members that have every acknowledged message: %(count)d.",
+    "set_member_lost": "The member at %(address)s does not follow.",
+    "set_member_lost_since": "The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s.",
+    "set_quarantined": (
+        "Messages that were cut from this broker's log, and are kept: %(messages)d, in files: %(count)d. Look which of "
+        "them were promised to somebody."
+    ),
+    "quarantine_unreadable": "The file cannot be read: %(reason)s.",
+    "quarantine_of_the_broker": "%(topic)s is the broker's own: what was stored there is not sent again.",
+    "quarantine_refused": "The leader refuses it: %(reason)s.",
+    "quarantine_nowhere": "No leader is known: there is nobody to send it to.",
+    "leader_silent": "The leader at %(address)s does not take it now: %(reason)s.",
+    "follower_changes": "This broker follows %(address)s, which leads the set: changes are made there.",
+    "follower_changes_nowhere": "This broker does not lead its set, and no leader is known: nothing can be changed.",
     "slave_changes": "This broker is a slave: what it has comes from its master, and is changed there.",
     "no_set": "This broker is in no set with fail-over: haStore is not set.",
     "set_begins": "Fail-over has not begun yet; this process has just started.",

@@ -24,6 +24,7 @@ from .lag import BROADCASTING, ConsumerLag, LagSnapshot, lag_time_ms
 from .lag_times import LagTimes
 from .measures import Budget, Measures
 from .queue_reader import QueueReader
+from .replication import ReplicationView
 
 #: Reading store times for one scrape takes so long at most; a group that is left over has no sample of its time.
 READ_BUDGET_MS = 40
@@ -71,6 +72,7 @@ class UpstreamMetrics:
         pulled: PullOffsets,
         runtime_info: Callable[[], Mapping[str, str]],
         numbers: Callable[[], Mapping[str, float]],
+        replication: ReplicationView,
     ) -> None:
         """names, runtime_info (what request 28 answers), numbers (`figures.broker_metrics`): asked at each scrape."""
         # Constant after construction.
@@ -85,6 +87,7 @@ class UpstreamMetrics:
         self._pulled = pulled
         self._runtime_info = runtime_info
         self._numbers = numbers
+        self._replication = replication
 
     def samples(self) -> Iterator[Sample]:
         names = self._names()
@@ -134,6 +137,16 @@ class UpstreamMetrics:
             rate = self._sampler.total_rate(which)
             if rate is not None:
                 yield Sample(f"rocketmq_{name}", GAUGE, exporter, rate)
+        lag = self._replication.lag_bytes()
+        if lag is not None:
+            yield Sample("rocketmq_broker_commitlog_diff", GAUGE, exporter, lag)
+        slaves = self._replication.snapshot().slaves
+        for slave in slaves:
+            if slave.behind_bytes is not None:
+                yield Sample("rocketbox_slave_lag_bytes", GAUGE, (("slave", slave.address),), slave.behind_bytes)
+        for slave in slaves:
+            if slave.behind_ms is not None:
+                yield Sample("rocketbox_slave_lag_seconds", GAUGE, (("slave", slave.address),), slave.behind_ms / 1000)
 
     def _connections(self, names: BrokerNames, progress: LagSnapshot) -> Iterator[Sample]:
         base = _node(names)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand"
 	"os"
@@ -14,11 +15,15 @@ import (
 )
 
 // load is producers that send without end and write down every acknowledgement as it arrives, one line each: broker,
-// queue id, queue offset, message id, SHA-256 of the body, tab-separated.
+// queue id, queue offset, message id, SHA-256 of the body, tab-separated; or, with "history" in place of "file", every
+// send and how it ended, as tests/rig/history.py has it, of messages that begin with their id.
 type load struct {
 	producer rocketmq.Producer
 	topic    string
 	timeout  time.Duration
+	history  bool
+	group    string
+	again    bool
 	done     chan struct{}
 	workers  sync.WaitGroup
 
@@ -48,7 +53,8 @@ func startLoad(args arguments) (interface{}, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(args.text("file", ""), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	history := args.text("history", "")
+	file, err := os.OpenFile(args.text("file", history), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +65,9 @@ func startLoad(args arguments) (interface{}, error) {
 		producer: producer,
 		topic:    args.text("topic", ""),
 		timeout:  time.Duration(args.number("timeout_ms", 3000)) * time.Millisecond,
+		history:  history != "",
+		group:    args.text("group", ""),
+		again:    args.number("retries", 2) > 0,
 		done:     make(chan struct{}),
 		file:     file,
 		failures: map[string]int{},
@@ -67,24 +76,29 @@ func startLoad(args arguments) (interface{}, error) {
 	loads.Store(args.text("name", ""), l)
 	for i := int64(0); i < args.number("threads", 4); i++ {
 		l.workers.Add(1)
-		go l.run(rand.New(rand.NewSource(args.number("seed", 0)*1000+i)), i == 0)
+		go l.run(rand.New(rand.NewSource(args.number("seed", 0)*1000+i)), i)
 	}
 	return nil, nil
 }
 
-func (l *load) run(random *rand.Rand, batches bool) {
+func (l *load) run(random *rand.Rand, worker int64) {
 	defer l.workers.Done()
-	for {
+	for count := 1; ; count++ {
 		select {
 		case <-l.done:
 			return
 		default:
 		}
-		number := 1
-		if batches {
-			number = 5
+		send := func() error {
+			if l.history {
+				return l.sendNoted(random, fmt.Sprintf("%st%d", l.group, worker), count)
+			}
+			if worker == 0 {
+				return l.send(random, 5)
+			}
+			return l.send(random, 1)
 		}
-		if err := l.send(random, number); err != nil {
+		if err := send(); err != nil {
 			l.lock.Lock()
 			text := err.Error()
 			if len(text) > 60 {
@@ -132,6 +146,38 @@ func (l *load) send(random *rand.Rand, number int) error {
 	close(l.moved)
 	l.moved = make(chan struct{})
 	return nil
+}
+
+func (l *load) sendNoted(random *rand.Rand, name string, count int) error {
+	time.Sleep(2 * time.Millisecond) // there are others
+	id := fmt.Sprintf("%s-%d", name, count)
+	body := []byte(id + "|" + strings.Repeat("x", random.Intn(900)))
+	line := map[string]interface{}{
+		"type": "send", "producer": name, "topic": l.topic, "id": id, "queue": -1, "outcome": "unknown", "offset": -1,
+		"again": l.again, "call": float64(time.Now().UnixMicro()) / 1e6,
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
+	defer cancel()
+	result, err := l.producer.SendSync(ctx, primitive.NewMessage(l.topic, body))
+	line["back"] = float64(time.Now().UnixMicro()) / 1e6
+	if err == nil && result.Status != primitive.SendOK {
+		err = fmt.Errorf("status %d", result.Status)
+	}
+	if err == nil {
+		line["outcome"], line["queue"], line["offset"] = "ok", result.MessageQueue.QueueId, result.QueueOffset
+	}
+	text, _ := json.Marshal(line)
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	if _, problem := l.file.Write(append(text, '\n')); problem != nil {
+		panic(problem)
+	}
+	if err == nil {
+		l.count++
+		close(l.moved)
+		l.moved = make(chan struct{})
+	}
+	return err
 }
 
 // loadBody is 10 to 1,500 random bytes; one in twenty 6,000 bytes of text, which the client compresses.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"strings"
 )
 
 // arguments of one command, as JSON decoded them.
@@ -44,7 +45,7 @@ func (a arguments) queue() *primitive.MessageQueue {
 }
 
 func (a arguments) namesrv() primitive.NamesrvAddr {
-	return primitive.NamesrvAddr{a.text("namesrv", "")}
+	return strings.Split(a.text("namesrv", ""), ";")
 }
 
 func (a arguments) trace() *primitive.TraceConfig {

@@ -23,9 +23,9 @@ class Member:
         self.files = FakeFiles(uuid)
         self.brokers = FakeBrokers(network, self.files)
         self.store, self.rules = store, Rules("set", uuid, **{"elect_after": 0.8, "beat_interval": 0.2, **rules})
-        self.start()
+        self.begin()
 
-    def start(self) -> None:
+    def begin(self) -> None:
         uuid = self.files.uuid
         self.service = FailoverService(
             lambda: self.store, ROOT, self.files, self.brokers, self.rules, f"{uuid}:1", f"{uuid}:2", "1.0"
@@ -99,7 +99,7 @@ def test_the_second_leads_when_the_first_is_gone(store, members):
     assert second.brokers.done.index("close_stream") < second.brokers.done.index("lead")
     # Back again, it follows.
     first.brokers.running, first.brokers.role = True, "fenced"
-    first.start()
+    first.begin()
     wait_for(lambda: second.leads(2), "the first is in sync again")
     assert first.files.seen == 2
 
@@ -163,7 +163,7 @@ def test_an_act_that_fails_is_done_later(members, act):
     member.brokers.fails[act] = 3
     member.service.stop()
     member.rules = member.rules._replace(bootstrap=True)
-    member.start()
+    member.begin()
     try:
         wait_for(member.leads, "it leads at last")
         assert [entry.epoch for entry in member.files.epochs] == [1]

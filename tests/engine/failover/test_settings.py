@@ -81,7 +81,8 @@ def test_every_setting_reaches_what_it_is_for(tmp_path):
     )
     found = store_settings(config)
     assert found == (
-        *("etcd", True, ("h:1", "h:2", "h:3"), "/mq/prod/broker-a", "", "", "/ca.pem", "/member.pem", "/member.key", 0.2, True),
+        *("etcd", True, ("h:1", "h:2", "h:3"), "/mq/prod/broker-a"),
+        *("", "", "/ca.pem", "/member.pem", "/member.key", 0.2, True),
     )  # fmt: skip
     assert member_settings(config) == (
         *("broker-a", True, 0.9, 0.25, 0.2, 1.5, 2, 7, 4.0, ("/bin/echo", "a b", "c"), 0.0, False),

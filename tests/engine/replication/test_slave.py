@@ -251,6 +251,67 @@ def test_the_window_of_a_slave_says_what_it_is_and_changes_nothing(pair):
     ):
         with pytest.raises(Unavailable, match="is a slave"):
             change()
-    assert [one for one in master.engine.window.checks() if one.name == "replication"] == []
+    assert [one.sentence.code for one in master.engine.window.checks() if one.name == "replication"] == [
+        "slaves_follow"
+    ]
     master.stop()
     wait_for(lambda: {one.name: one.level for one in window.checks()}["replication"] == "failed", "it to say so")
+
+
+def test_changes_over_the_wire_are_refused_with_the_masters_address_and_deleting_a_topic_is_left_to_it(pair):
+    master = pair[0]()
+    fill(master, 4)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the topic")
+    peer = slave.peer()
+    for code, fields in (
+        (17, {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}),
+        (200, {}),
+        (207, {"groupName": "G"}),
+        (222, {"topic": "Orders", "group": "G", "timestamp": "0", "isForce": "true"}),
+        (314, {"srcGroup": "A", "destGroup": "B", "topic": "Orders", "offline": "true"}),
+        (323, {"topic": "Orders", "msgId": "x"}),
+    ):
+        answer = peer.ask(code, fields, b"{}")
+        assert answer.code == 16, code
+        assert master.engine.broker_address in answer.remark
+    assert slave.engine.broker.topics.get("New") is None
+    # mqadmin deleteTopic asks every broker of the cluster, and stops at the first that refuses.
+    answer = peer.ask(215, {"topic": "Orders"})
+    assert answer.code == 0
+    assert master.engine.broker_address in answer.remark
+    assert slave.engine.broker.topics.get("Orders") is not None
+    assert master.peer().ask(215, {"topic": "Orders"}).code == 0
+    wait_for(lambda: slave.engine.broker.topics.get("Orders") is None, "the master's deletion to come")
+
+
+def test_the_status_of_replication_holds_figures_that_move(pair):
+    master = pair[0]()
+    slave = pair[1](master)
+    fill(master, 20)
+    wait_same(master, slave)
+    begun = int(time.time() * 1000) - 60_000
+    wait_for(lambda: slave.engine.broker.follower.sync.master_end, "the slave to ask how far its master is")
+    told = json.loads(slave.peer().ask(907).body)
+    assert told["master"] is False
+    client = told["haClientRuntimeInfo"]
+    assert client["activated"] is True
+    assert client["masterAddr"] == master.engine.broker.ha_address
+    assert client["lastReadTimestamp"] > begun
+    assert client["lastWriteTimestamp"] > begun
+    wait_for(
+        lambda: (
+            json.loads(slave.peer().ask(907).body)["haClientRuntimeInfo"]["masterFlushOffset"]
+            == master.engine.broker.store.published
+        ),
+        "the slave to know the master's end",
+    )
+    # While much is copied there is a rate on both sides.
+    fill(master, 200, 20)
+
+    def rates() -> list[int]:
+        status = json.loads(master.peer().ask(907).body)
+        return [one["transferredByteInSecond"] for one in status["haConnectionInfo"]]
+
+    wait_for(lambda: any(rates()), "a rate")

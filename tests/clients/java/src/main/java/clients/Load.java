@@ -1,5 +1,6 @@
 package clients;
 
+import com.google.gson.Gson;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -14,22 +15,30 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
 
-/** Producers that send without end and write down every acknowledgement (RecordFile) as it arrives. */
+/**
+ * Producers that send without end and write down every acknowledgement (RecordFile) as it arrives; or, with "history" in
+ * place of "file", every send and how it ended, as tests/rig/history.py has it, of messages that begin with their id.
+ */
 final class Load {
     private static final Map<String, Load> LOADS = new ConcurrentHashMap<>();
+    private static final Gson GSON = new Gson();
 
     private final DefaultMQProducer producer;
     private final String topic;
     private final RecordFile acknowledged;
+    private final boolean history;
+    private final String group;
     private final List<Thread> threads = new ArrayList<>();
     private final Map<String, Integer> failures = new TreeMap<>();
     private volatile boolean running = true;
     private long count; // acknowledged messages; guarded by this
 
-    private Load(DefaultMQProducer producer, String topic, RecordFile acknowledged) {
+    private Load(DefaultMQProducer producer, Args args) throws Exception {
         this.producer = producer;
-        this.topic = topic;
-        this.acknowledged = acknowledged;
+        topic = args.text("topic");
+        history = args.has("history");
+        group = args.text("group");
+        acknowledged = new RecordFile(args.text(history ? "history" : "file"));
     }
 
     static void register(Map<String, Agent.Command> commands) {
@@ -42,13 +51,14 @@ final class Load {
         DefaultMQProducer producer = new DefaultMQProducer(args.text("group"));
         Producers.configure(producer, args);
         producer.start();
-        Load load = new Load(producer, args.text("topic"), new RecordFile(args.text("file")));
+        Load load = new Load(producer, args);
         LOADS.put(args.text("name"), load);
         int count = (int) args.number("threads", 4);
         for (int i = 0; i < count; i++) {
             Random random = new Random(args.number("seed", 0) * 1000 + i);
-            boolean batches = i == 0;
-            Thread thread = new Thread(() -> load.run(random, batches), "load-" + i);
+            boolean batches = i == 0 && !load.history;
+            String name = load.group + "t" + i;
+            Thread thread = new Thread(() -> load.run(random, batches, name), "load-" + i);
             thread.setDaemon(true);
             load.threads.add(thread);
             thread.start();
@@ -56,10 +66,12 @@ final class Load {
         return null;
     }
 
-    private void run(Random random, boolean batches) {
-        while (running) {
+    private void run(Random random, boolean batches, String name) {
+        for (int number = 1; running; number++) {
             try {
-                if (batches) {
+                if (history) {
+                    sendNoted(random, name, name + "-" + number);
+                } else if (batches) {
                     sendBatch(random);
                 } else {
                     sendOne(random);
@@ -86,6 +98,35 @@ final class Load {
                 result.getMsgId(),
                 hash);
         succeeded(1);
+    }
+
+    private void sendNoted(Random random, String name, String id) throws Exception {
+        byte[] body = (id + "|" + "x".repeat(random.nextInt(900))).getBytes(StandardCharsets.US_ASCII);
+        double call = System.currentTimeMillis() / 1000.0;
+        SendResult result = null;
+        try {
+            result = producer.send(new Message(topic, body));
+        } finally {
+            boolean ok = result != null && result.getSendStatus() == SendStatus.SEND_OK;
+            Map<String, Object> line = new LinkedHashMap<>();
+            line.put("type", "send");
+            line.put("producer", name);
+            line.put("topic", topic);
+            line.put("id", id);
+            line.put("queue", ok ? result.getMessageQueue().getQueueId() : -1);
+            line.put("call", call);
+            line.put("back", System.currentTimeMillis() / 1000.0);
+            line.put("outcome", ok ? "ok" : "unknown");
+            line.put("offset", ok ? result.getQueueOffset() : -1);
+            line.put("again", producer.getRetryTimesWhenSendFailed() > 0);
+            acknowledged.line(GSON.toJson(line));
+        }
+        if (result.getSendStatus() == SendStatus.SEND_OK) {
+            succeeded(1);
+        } else {
+            failed(result.getSendStatus().name());
+        }
+        Thread.sleep(2); // there are others
     }
 
     private void sendBatch(Random random) throws Exception {

@@ -67,6 +67,9 @@ final class Producers {
         producer.setRetryTimesWhenSendFailed((int) args.number("retries", 2));
         producer.setRetryTimesWhenSendAsyncFailed((int) args.number("retries", 2));
         producer.setVipChannelEnabled(args.flag("vip"));
+        if (args.has("poll_ms")) {
+            producer.setPollNameServerInterval((int) args.number("poll_ms"));
+        }
     }
 
     private static Object stop(Args args) {

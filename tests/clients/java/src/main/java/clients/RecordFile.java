@@ -27,9 +27,14 @@ final class RecordFile {
                 Messages.sha256(message.getBody()));
     }
 
-    synchronized void add(String broker, int queueId, long queueOffset, String messageId, String sha256) {
+    void add(String broker, int queueId, long queueOffset, String messageId, String sha256) {
+        line(broker + "\t" + queueId + "\t" + queueOffset + "\t" + messageId + "\t" + sha256);
+    }
+
+    /** Any other line. */
+    synchronized void line(String text) {
         try {
-            writer.write(broker + "\t" + queueId + "\t" + queueOffset + "\t" + messageId + "\t" + sha256 + "\n");
+            writer.write(text + "\n");
             writer.flush();
         } catch (IOException problem) {
             throw new UncheckedIOException(problem);
