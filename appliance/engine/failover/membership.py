@@ -100,9 +100,9 @@ class Membership:
             lambda: self._options.config,
             clock,
         )
-        store = open_store(self._options.config.store.ha_store, self._access())
+        address, access = self._options.config.store.ha_store, self._access()
         service = FailoverService(
-            store,
+            lambda: open_store(address, access),
             self.store_settings.root,
             self.files,
             brokers,
@@ -111,7 +111,7 @@ class Membership:
             ha_address,
             __version__,
             clock,
-            lambda: tidy(store, self.store_settings.compact),
+            lambda store: tidy(store, self.store_settings.compact),
         )
         brokers.on_higher_epoch = service.met_epoch
         brokers.release_until = lambda: service.release_until
