@@ -101,9 +101,10 @@ class StoreCut:
     def begin(self, point: int, leader: LeaderLog, reason: str) -> None:
         """Keep what lies at `point` and behind, and note that it has to go; `finish` does it.
 
-        Where the first file begins, or before, nothing is left to go on from: then the store will be set aside. Raises
-        CannotCut, StartError.
+        Where the first file begins, or before, nothing is left to go on from: then the store will be set aside. What an
+        earlier call noted is finished first. Raises CannotCut, StartError, OSError from that.
         """
+        self.finish()
         with self._store() as store:
             point = store.record_boundary(point)
             begin, end = store.log.min_offset, store.data_end
@@ -156,6 +157,7 @@ class StoreCut:
     def set_aside(self, why: str) -> Path:
         """Rename the store's directory, begin an empty one, be a new member; the new name. Raises CannotCut, OSError
         (it is done again at the next start then)."""
+        self.finish()
         path = self._note_aside(why)
         self.finish()
         return path
