@@ -125,6 +125,11 @@ class OwnBrokers:
     def _begin_ticks(self) -> None:
         self._loop.call_every(TICK_S, lambda: None)
 
+    @property
+    def _set_key(self) -> str:
+        """What the two ends of a stream must have in common."""
+        return f"{self._settings.set_name}/{self._files.set_id}"
+
     # --- looking
 
     def health(self) -> LogHealth:
@@ -212,7 +217,7 @@ class OwnBrokers:
             self._loop.call_soon,
             leader,
             epoch,
-            self._settings.set_name,
+            self._set_key,
             self._files,
             consistent_point,
             self._files.adopt_epochs,
@@ -306,7 +311,7 @@ class OwnBrokers:
     def _new_server(self, broker: Broker, position: InSyncPosition) -> ReplicationServer:
         store, config = broker.store, self._config().store
         leading = Leading(
-            self._settings.set_name,
+            self._set_key,
             self._files.uuid,
             self._files.epochs,
             position,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import socket
 import threading
 import time
 
@@ -141,6 +142,27 @@ def test_a_fenced_leader_acknowledges_nothing_any_more(members):
     again = one.peer()
     assert again.ask(SEND, send_fields("Orders"), b"x").code == NOT_AVAILABLE
     assert one.brokers.role == "fenced"
+
+
+def test_a_leader_that_says_nothing_holds_no_election_up(members):
+    """The follower's stream is open, and the thread that asks for tables waits for an answer."""
+    one, two = members
+    one.lead(1)
+    two.follow(one, 1)
+    one.lead(1, two)
+    wait_for_same_log(one, two)
+    sync = two.brokers._tables
+    wait_for(lambda: sync.whole_to >= 0, "the tables to have come")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        sync._master = lambda: f"127.0.0.1:{silent.getsockname()[1]}"
+        silent.settimeout(10)
+        peer, _ = silent.accept()
+        with peer:
+            peer.settimeout(10)
+            assert peer.recv(1)
+            begun = time.monotonic()
+            two.brokers.close_stream()
+            assert time.monotonic() - begun < 0.5
 
 
 def test_what_a_fenced_leader_stored_alone_is_cut_off_and_kept(members):
