@@ -77,8 +77,8 @@ class Sight(NamedTuple):
     closed; -1: never, or it was opened since, or the Broker led since. following: uuid and epoch of the leader that
     was asked for last. awaited: uuids that the Broker awaits. drained: of this reign, None before it was tried.
     cluster: of the store. set_id: of the
-    set that this store belongs to. replaced: another cluster answers, or an older state of the same. others: by uuid, also this one. nonce: a fresh one. random: 0 to 1.
-    """
+    set that this store belongs to. replaced: another cluster answers, or an older state of the same. others: by uuid,
+    also this one. nonce: a fresh one. random: 0 to 1."""
 
     me: Leader
     seen: int
@@ -216,4 +216,19 @@ class Answer(NamedTuple):
     why: str
 
 
-Act = See | Join | BeginEpoch | Lead | Await | Fence | Follow | Cut | SetAside | CloseStream | Drain | Relay | Answer | Swap
+Act = (
+    See
+    | Join
+    | BeginEpoch
+    | Lead
+    | Await
+    | Fence
+    | Follow
+    | Cut
+    | SetAside
+    | CloseStream
+    | Drain
+    | Relay
+    | Answer
+    | Swap
+)
