@@ -180,14 +180,15 @@ class OwnReplicaSet:
             raise Conflict(say("adopt_elsewhere", address=found[0].addr or "-"))
         if not dry_run and confirm != view.set:
             raise InvalidInput("confirm", say("adopt_confirm", set=view.set))
-        if view.role == "leader":
+        astray = self._status().astray
+        if view.role == "leader" and not astray:
             raise Conflict(say("adopt_leads"))
         end = found[0].log_end or 0
         lost = max([view.floor, *(one.log_end or 0 for one in view.members)]) - end
         warnings = (say("adopt_may_lose", bytes=max(0, lost)),)
         if not dry_run:
             logger.warning("failover: adopt uuid=%s end=%d lost=%d by=%s", uuid, end, max(0, lost), by or "console")
-            self._ask(Wish("adopt" if view.role == "frozen" else "force"))
+            self._ask(Wish("adopt" if astray or view.role == "frozen" else "force"))
         return _change(view, found[0], not dry_run, warnings)
 
     def _ask(self, wish: Wish) -> None:

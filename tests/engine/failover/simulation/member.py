@@ -57,6 +57,7 @@ class SimulatedMember:
         self.durable = 0
         self.ghost: list[int] = []  # bytes that were cut in memory only
         self.seen = 0
+        self.set_id = ""
         self.epochs: tuple[EpochStart, ...] = ()
         self.quarantine: set[int] = set()
         # The process.
@@ -164,6 +165,7 @@ class SimulatedMember:
         return d.Sight(
             me=self.me,
             seen=self.seen,
+            set_id=self.set_id,
             epoch=self.epochs[-1].epoch if self.epochs else 0,
             epoch_start=self.epochs[-1].start if self.epochs else 0,
             health=LogHealth(end, self.durable, self.published, not self.broken, "broken", self.alive()),
@@ -223,6 +225,9 @@ class SimulatedMember:
         if kind is d.See:
             yield 0.002
             self.seen = max(self.seen, act.epoch)
+        elif kind is d.Join:
+            yield 0.002
+            self.set_id = act.set_id
         elif kind is d.BeginEpoch:
             yield 0.002
             self.epochs += (EpochStart(act.epoch, act.start),)
