@@ -399,6 +399,8 @@ class EngineConfig:
             if value:
                 instead = "minInSyncReplicas says how many" if name == "inSyncReplicas" else "the store says where"
                 raise StartError(f"{name}={value} does not go with haStore: {instead}. Leave it out.")
+        if store.min_in_sync_replicas > 1 and store.broker_role == "ASYNC_MASTER":
+            raise StartError("minInSyncReplicas above 1 needs SYNC_MASTER: an asynchronous leader waits for nobody.")
         if bool(store.ha_store_user) != bool(store.ha_store_password_file):
             raise StartError("haStoreUser and haStorePasswordFile go together: one of them is missing.")
         try:

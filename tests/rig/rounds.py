@@ -26,6 +26,7 @@ from tests.rig.checker import Replica
 from tests.rig.drain import described, drain, wait_quiet
 from tests.rig.history import Send, read_history
 from tests.rig.raw_load import RawLoad
+from tests.support.etcd import EtcdMember
 
 QUEUES = 4
 #: After how many rounds a set is restarted as a whole, its replicas compared with what they were, and given up.
@@ -233,9 +234,19 @@ def refuse_store(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
     return "all", lambda: [brokers.relay.accept(name) for name in names] and None
 
 
-def pause_etcd(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
+def _etcd_members(brokers: BrokerSet, chance: random.Random) -> list[EtcdMember]:
+    """The one that leads, or all; any where none leads."""
     assert brokers.etcd is not None
-    members = [brokers.etcd.leader()] if chance.random() < 0.6 else list(brokers.etcd.members)
+    if chance.random() < 0.4:
+        return list(brokers.etcd.members)
+    try:
+        return [brokers.etcd.leader(1.0)]
+    except AssertionError:
+        return brokers.etcd.members[:1]
+
+
+def pause_etcd(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
+    members = _etcd_members(brokers, chance)
     for member in members:
         member.pause()
 
@@ -247,8 +258,7 @@ def pause_etcd(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
 
 
 def kill_etcd(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
-    assert brokers.etcd is not None
-    members = [brokers.etcd.leader()] if chance.random() < 0.6 else list(brokers.etcd.members)
+    members = _etcd_members(brokers, chance)
     for member in members:
         member.kill()
 
@@ -291,7 +301,7 @@ _OFTEN = ("kill", "isolate", "freeze", "cut_replication")
 def plan(kind: Kind, seed: int, only: Sequence[str] = ()) -> list[Planned]:
     """The faults of a round, in the order of their beginnings. only: of these kinds."""
     chance = random.Random(seed)
-    names = list(only) or [*(FAILOVER if kind is Kind.FAILOVER else PLAIN), *_OFTEN]
+    names = list(only) or [*(FAILOVER if kind.elects else PLAIN), *_OFTEN]
     count = chance.choice((1, 1, 2, 3))
     faults = [
         Planned(chance.uniform(0.0, LOAD_S[0]), chance.uniform(*LASTS_S), chance.choice(names)) for _ in range(count)
@@ -408,14 +418,17 @@ class Rounds:
             time.sleep(max(0.0, totals["due"] + 0.3 - time.time()))
             more = ended() if ended else 0
             sends = [one for one in read_history([path, *theirs]) if isinstance(one, Send)]
-            wait_quiet(brokers.nodes, topic, QUEUES, at_least=sum(map(checker.expected, sends)))
+            expected = sum(map(checker.expected, sends)) if brokers.kind is not Kind.ASYNCHRONOUS else 0
+            wait_quiet(brokers.nodes, topic, QUEUES, at_least=expected)
             brokers.wait_in_sync()
         finally:
             load.close()
             if clients and not ended:
                 clients.stop(topic)
         replicas = drain(brokers.nodes, topic, QUEUES, log_start)
-        wrong = checker.check(read_history([path, *theirs]), replicas)
+        asynchronous = brokers.kind is Kind.ASYNCHRONOUS
+        check = checker.check_asynchronous if asynchronous else checker.check
+        wrong = check(read_history([path, *theirs]), replicas)
         outcomes = f"{totals['ok'] + more:.0f} ok, {totals['fail']:.0f} refused, {totals['unknown']:.0f} unknown"
         self._note(f"seed {seed}: {outcomes}{f', {more} ok of official clients' if clients else ''}; {told}")
         assert not wrong, "\n".join(wrong)

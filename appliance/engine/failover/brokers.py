@@ -268,7 +268,6 @@ class OwnBrokers:
 
         def offline() -> None:
             self._cut.begin(point, log, f"epoch {epoch} is led by {leader.uuid}, whose log went another way")
-            self._cut.finish()
 
         self._become_follower(epoch, offline)
         self._begin_following(leader, epoch)
@@ -426,7 +425,14 @@ class OwnBrokers:
     ) -> None:
         self._looked_at = -LOOK_S
         self._changed_at = self._clock.monotonic()
-        self._seat.change(role, attach, offline, before_sends)
+
+        def offline_first() -> None:
+            offline()
+            # One that failed on its way is finished before anything opens the store, or what is stored then would be
+            # cut off by the next start.
+            self._cut.finish()
+
+        self._seat.change(role, attach, offline_first, before_sends)
 
     def _tidy(self) -> None:
         """Some time after a change: what the old broker held is given back. Full collections never start by

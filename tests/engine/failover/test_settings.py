@@ -97,6 +97,7 @@ def test_every_setting_reaches_what_it_is_for(tmp_path):
         ({"brokerName": None}, "haStore needs brokerName"),
         ({"haMasterAddress": "h:1"}, "haMasterAddress=h:1 does not go with haStore"),
         ({"inSyncReplicas": "2"}, "minInSyncReplicas says how many"),
+        ({"brokerRole": "ASYNC_MASTER", "minInSyncReplicas": "2"}, "minInSyncReplicas above 1 needs SYNC_MASTER"),
         ({"haStoreUser": "root"}, "haStoreUser and haStorePasswordFile go together"),
         ({"haStorePasswordFile": "p"}, "haStoreUser and haStorePasswordFile go together"),
         ({"haStoreCa": "ca.pem"}, "haStoreCa needs etcds://"),
