@@ -123,7 +123,7 @@ def before(bench: Bench, starter: Making, flushes: Sequence[str], rounds: int) -
 class CatchUp:
     """of_slave, of_master: CPUs that the process used, then its busiest threads."""
 
-    mb_per_s: float
+    copied: int
     seconds: float
     alone: list[Sample]
     beside: list[Sample]
@@ -166,7 +166,7 @@ def catch_up(bench: Bench, scratch: Path, flush: str, log_bytes: int, body_bytes
         loading = threading.Thread(target=load, name="bench-load")
         loading.start()
         try:
-            copied, seconds = until_equal(master, slave, log_bytes)
+            copied, seconds = until_equal(master, slave)
             shares = [
                 thread_shares(earlier, thread_cpu(server.pids), seconds)
                 for earlier, server in zip(threads, (slave, master), strict=True)
@@ -175,7 +175,7 @@ def catch_up(bench: Bench, scratch: Path, flush: str, log_bytes: int, body_bytes
             caught_up.set()
             loading.join(60)
         of_slave, of_master = ([sum(found), *found[:3]] for found in shares)
-        return CatchUp(copied / seconds / 1e6, seconds, alone, beside, of_slave, of_master)
+        return CatchUp(copied, seconds, alone, beside, of_slave, of_master)
     finally:
         for server in (slave, master):
             if server is not None:
@@ -194,13 +194,14 @@ def settle_cpu(server: Server) -> None:
     raise SystemExit("the master did not come to rest")
 
 
-def until_equal(master: Server, slave: Server, log_bytes: int) -> tuple[int, float]:
+def until_equal(master: Server, slave: Server) -> tuple[int, float]:
     """(bytes, seconds) from now until the slave shows what the master had, and all but 0.1 s of what came since."""
+    wanted = log_end(master.broker)
     began, first = time.monotonic(), log_end(slave.broker)
     behind = LOAD_RATE * 2048 // 10
     while (now := time.monotonic()) < began + CATCH_UP_S:
         there = log_end(slave.broker)
-        if there >= log_bytes // 2 and log_end(master.broker) - there < behind:
+        if there >= wanted and log_end(master.broker) - there < behind:
             return there - first, now - began
         time.sleep(0.02)
     raise SystemExit(f"the slave had not caught up in {CATCH_UP_S:.0f} s")
@@ -214,8 +215,9 @@ def print_catch_up(found: CatchUp, title: str) -> int:
     alone, beside = (median(values) for values in p99s)
     slave, master = (" ".join(f"{share:.2f}" for share in shares) for shares in (found.of_slave, found.of_master))
     errors = sum(sample.errors for sample in found.alone + found.beside)
+    megabytes = found.copied / 1e6
     print(
-        f"| {title} | {found.mb_per_s:.0f} MB/s | {found.seconds:.1f} s | {alone:.2f} ms | {beside:.2f} ms "
+        f"| {title} | {megabytes:,.0f} MB | {megabytes / found.seconds:.0f} MB/s | {alone:.2f} ms | {beside:.2f} ms "
         f"({max(p99s[1]):.2f}, of {len(p99s[1])}) | {beside / alone:.2f} | {slave} | {master} | {errors} |",
         flush=True,
     )
@@ -297,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def all_catch_ups(options: argparse.Namespace, flushes: Sequence[str], scratch: Path) -> int:
     print(
-        "\n| empty slave | copied | in | p99 of 5,000 sends/s alone | beside (worst slice) | ratio "
+        "\n| empty slave | copied | at | p99 of 5,000 sends/s alone | beside (worst slice) | ratio "
         "| slave: CPUs, busiest threads | master: the same | errors |\n|---|---:|---:|---:|---:|---:|---|---|---:|",
         flush=True,
     )
