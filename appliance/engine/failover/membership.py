@@ -100,9 +100,9 @@ class Membership:
             lambda: self._options.config,
             clock,
         )
-        address, access = self._options.config.store.ha_store, self._access()
+        endpoints, access = self._options.config.store.ha_store, self._access()
         service = FailoverService(
-            lambda: open_store(address, access),
+            lambda: open_store(endpoints, access),
             self.store_settings.root,
             self.files,
             brokers,
