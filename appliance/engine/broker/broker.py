@@ -768,6 +768,7 @@ class Broker:
             SlaveTablesProcessor(
                 self.delay_progress.durable_text,
                 lambda: checkpoint_answer(*self.save_timers.checkpoint(), self._clock.wall_ms()),
+                self.save_timers.done,
             ),
             ResumeHalfProcessor(self.resume_discarded),
             progress,

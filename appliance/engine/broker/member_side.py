@@ -9,19 +9,25 @@ from ..loop_calls import run_on_loop
 from ..protocol.codes import RequestCode
 from ..remoting.event_loop import EventLoop
 from .broker import Broker
-from .slave_sync import SlaveSync
+from .processors.slave_tables import TIMERS_DONE
+from .slave_sync import TIMER_BYTES, SlaveSync
+from .timers.apache_files import Done, checkpoint_path, leaders_checkpoint
 
 #: At a change of leader so much of consumption may be repeated.
 PERIOD_S = 1.0
 #: An election may have to wait for a connection to a leader that has gone.
 ASK_MS = 1000
+#: So long progress waits for the log that it speaks of; else it is asked for again in the next round.
+RIPE_S, LOOK_S = 0.3, 0.01
 
 
 class LeadersTables(SlaveSync):
     """The thread `sync-from-master`, of a follower."""
 
-    def __init__(self, broker: Broker, leader: Callable[[], str], loop: EventLoop, clock: Clock) -> None:
-        """leader: its address, "" while its log is not known to be this one's."""
+    def __init__(
+        self, broker: Broker, leader: Callable[[], str], loop: EventLoop, clock: Clock, synchronous: bool
+    ) -> None:
+        """leader: its address, "" while its log is not known to be this one's. synchronous: as the set is."""
         super().__init__(
             leader,
             lambda: None,
@@ -38,6 +44,7 @@ class LeadersTables(SlaveSync):
             ASK_MS,
         )
         self._log = broker.store.log
+        self._synchronous = synchronous
         #: So far the log had come when the tables were last asked for that are here now; -1 before.
         self.whole_to = -1
 
@@ -46,3 +53,30 @@ class LeadersTables(SlaveSync):
         super().work(address)
         if self.failure is None and not self.stopped:
             self.whole_to = end
+
+    def _is_ripe(self, address: str) -> bool:
+        """An asynchronous leader counts as done what may not have come here yet: whoever leads next would believe that,
+        and have no copy. A synchronous one counts what all in sync hold."""
+        if self._synchronous:
+            return True
+        self._look_at_log(address)
+        end = self.clock.monotonic() + RIPE_S
+        while self._log.written < (self.master_end or 0):
+            if self.stopped or self.clock.monotonic() >= end:
+                return False
+            self.wait(LOOK_S)
+        return True
+
+    def _take_timers(self, address: str) -> None:
+        """Nothing while the leader has not read all of the topic: it delivers nothing before that, and what is here
+        stays true."""
+        answer = self._ask_whole(address, RequestCode.GET_TIMER_CHECK_POINT)
+        out_ms, _, offset = (answer.ext_fields or {}).get(TIMERS_DONE, "").partition(":")
+        if not offset or len(answer.body) != TIMER_BYTES:
+            return
+        done = Done(int(out_ms), int(offset))
+        path = checkpoint_path(self._store_dir)
+        news = bytes(answer.body[:40]) + b"%d:%d" % done
+        if self._saved.get(path) != news and self._is_ripe(address):
+            self._disk.replace(path, leaders_checkpoint(bytes(answer.body), done))
+            self._saved[path] = news

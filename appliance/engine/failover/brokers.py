@@ -225,7 +225,13 @@ class OwnBrokers:
             self._clock,
         )
         broker.store.on_kept = followed.log_kept
-        tables = LeadersTables(broker, lambda: leader.addr if followed.agrees else "", self._loop, self._clock)
+        tables = LeadersTables(
+            broker,
+            lambda: leader.addr if followed.agrees else "",
+            self._loop,
+            self._clock,
+            self._settings.synchronous,
+        )
         # A member that has just come may soon be the one that leads: it does not wait for its tables.
         followed.on_agreement = tables.wakeup
         self._followed, self._tables = followed, tables

@@ -139,10 +139,12 @@ class ProgressCut:
         """The checkpoint goes back before the index does: it says what an index that is made again leaves out."""
         root = self._store.paths.root
         left = read_checkpoint(self._disk, root)
-        if left is not None and self._timer_ms is not None and left.last_read_ms > self._timer_ms:
-            logger.warning("cut: timers go back from %d to %d", left.last_read_ms, self._timer_ms)
-            data = checkpoint_of(self._timer_ms, left.queue_offset, self._timer_ms)
-            self._disk.replace(checkpoint_path(root), data)
+        if left is not None:
+            back = left.last_read_ms if self._timer_ms is None else min(left.last_read_ms, self._timer_ms)
+            # What a leader had delivered goes as well: copies of it may lie in the tail.
+            if back < left.last_read_ms or left.done is not None:
+                logger.warning("cut: timers go back from %d to %d", left.last_read_ms, back)
+                self._disk.replace(checkpoint_path(root), checkpoint_of(back, left.queue_offset, back))
         remove_schedule(self._disk, root)
         if self._disk.is_directory(self._timers):
             for name in self._disk.names(self._timers):

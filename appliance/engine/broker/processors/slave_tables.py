@@ -10,15 +10,24 @@ from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 
 POOL = "admin"
+#: A field of the answer to 60, which Apache's slaves pass over: `out_ms:queue_offset` (`TimerIndex.settled`).
+TIMERS_DONE = "rocketboxTimersDone"
 
 
 class SlaveTablesProcessor:
     """On the pool's thread."""
 
-    def __init__(self, delay_offsets: Callable[[], bytes], timer_checkpoint: Callable[[], bytes]) -> None:
-        """delay_offsets: as `delayOffset.json`. timer_checkpoint: the 56 bytes of Apache's checkpoint."""
+    def __init__(
+        self,
+        delay_offsets: Callable[[], bytes],
+        timer_checkpoint: Callable[[], bytes],
+        timers_done: Callable[[], str],
+    ) -> None:
+        """delay_offsets: as `delayOffset.json`. timer_checkpoint: the 56 bytes of Apache's checkpoint. timers_done: what
+        it does not say, for members of a set; "" while that is not known."""
         self._delay_offsets = delay_offsets
         self._timer_checkpoint = timer_checkpoint
+        self._timers_done = timers_done
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.GET_ALL_DELAY_OFFSET, self.handle_delays, POOL)
@@ -33,4 +42,6 @@ class SlaveTablesProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS, body=b'{"messageRequestModeMap":{}}')
 
     def handle_timers(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        return RemotingCommand.response(ResponseCode.SUCCESS, body=self._timer_checkpoint())
+        done = self._timers_done()
+        fields = {TIMERS_DONE: done} if done else None
+        return RemotingCommand.response(ResponseCode.SUCCESS, None, fields, body=self._timer_checkpoint())

@@ -13,6 +13,10 @@ other. It makes `timerwheel` from the units.
         write time ms 8 | delay from it ms 4 | physical offset 8 | record size 4 | hash of the topic 4 | 0 8
     a file's rest of less than 68 bytes begins with: its length 4 | 0 8 | 0xCBD43194 4
 
+A member of a set that fails over has behind the 56 bytes of its `timercheck` what its leader had delivered, which no
+Apache broker reads: "RBdone-1" 8 | wall ms 8 | queue offset 8 | crc32 of the 56 bytes 4. Apache's bounds begin at the
+first record that waits, however much behind it was delivered.
+
 A wheel or log of Apache's own would be delivered besides, so both are removed once a checkpoint of ours is durable.
 Source: RocketMQ 5.3.3 `TimerMessageStore.recover` and `doEnqueue`, `TimerLog`, `TimerWheel`.
 """
@@ -24,6 +28,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from ...store.disk import Disk
 
@@ -38,6 +43,8 @@ _CHECKPOINT = struct.Struct(">7q")
 _UNIT = struct.Struct(">iqiqiqiiq")
 _BLANK = struct.Struct(">iqi")
 _BLANK_MAGIC = 0xCBD43194 - (1 << 32)
+_DONE = struct.Struct(">8sqqI")
+_DONE_MAGIC = b"RBdone-1"
 _NORMAL, _ROLL = 1, 2
 #: In place of a state version, which a master without a controller never has.
 _OURS = int.from_bytes(b"RBtimer1", "big")
@@ -46,12 +53,21 @@ _OVERDUE_S = 6 * 86_400
 _PASSED_MS = 8 * 86_400_000
 
 
+class Done(NamedTuple):
+    """Each message whose TIMER_OUT_MS is before `out_ms` and whose record lies below `queue_offset` was delivered."""
+
+    out_ms: int
+    queue_offset: int
+
+
 class Checkpoint(NamedTuple):
-    """What `timercheck` says. ours: RocketBox wrote it last, and no Apache broker ran since."""
+    """What `timercheck` says. ours: RocketBox wrote it last, and no Apache broker ran since. done: what the leader of a
+    set had delivered, None where that is not said."""
 
     last_read_ms: int
     queue_offset: int
     ours: bool
+    done: Done | None = None
 
 
 class Unit(NamedTuple):
@@ -73,15 +89,31 @@ def read_checkpoint(disk: Disk, store_dir: Path) -> Checkpoint | None:
         return None
     fd = disk.open(path, read_only=True)
     try:
-        data = disk.pread(fd, _CHECKPOINT.size, 0)
+        data = disk.pread(fd, _CHECKPOINT.size + _DONE.size, 0)
     finally:
         disk.close(fd)
     if len(data) < _CHECKPOINT.size:
         return None
-    last_read_ms, _, offset, master_offset, state, _, _ = _CHECKPOINT.unpack(data)
+    last_read_ms, _, offset, master_offset, state, _, _ = _CHECKPOINT.unpack_from(data)
     if last_read_ms < 0 or offset < 0 or master_offset < 0:
         return None
-    return Checkpoint(last_read_ms, min(offset, master_offset), state == _OURS)
+    return Checkpoint(last_read_ms, min(offset, master_offset), state == _OURS, _done_in(data))
+
+
+def _done_in(data: bytes) -> Done | None:
+    """None without it, and when somebody wrote the 56 bytes since."""
+    if len(data) < _CHECKPOINT.size + _DONE.size:
+        return None
+    magic, out_ms, offset, crc = _DONE.unpack_from(data, _CHECKPOINT.size)
+    if magic != _DONE_MAGIC or crc != crc32(data[: _CHECKPOINT.size]) or out_ms < 0 or offset < 0:
+        return None
+    return Done(out_ms, offset)
+
+
+def leaders_checkpoint(answer: bytes, done: Done) -> bytes:
+    """A whole `timercheck` of a member: what its leader answered to 60, and what it had delivered."""
+    text = answer + _DONE.pack(_DONE_MAGIC, done.out_ms, done.queue_offset, crc32(answer))
+    return text.ljust(CHECKPOINT_BYTES, b"\0")
 
 
 def checkpoint_of(last_read_ms: int, queue_offset: int, now_ms: int) -> bytes:

@@ -309,6 +309,8 @@ class DeliverTimers(ServiceThread):
         left = self._left_by_apache()
         queue = self._store.find_queue(TIMER_TOPIC, 0)
         skip = Skip() if left is None else Skip(left.last_read_ms, left.queue_offset)
+        if left is not None and left.done is not None:
+            skip = Skip(left.done.out_ms, min(left.done.queue_offset, self._end_at_start))
         self.index.start_at(Indexed(0 if queue is None else queue.min_offset), skip)
 
     def _is_of_this_log(self, indexed: Indexed) -> bool:
@@ -348,6 +350,7 @@ class DeliverTimers(ServiceThread):
             raise QueueBroken(f"entry {begin} of {queue.topic}-{queue.queue_id} cannot be read")
         found: list[TimerEntry] = []
         precision_ms, skip = self._precision_ms(), self.index.skip
+        self.index.rounded_ms = max(self.index.rounded_ms, precision_ms)
         offset, last = begin, self.index.indexed
         places = [(at, size) for at, size, _ in unpack_entries(entries[: len(entries) // ENTRY_BYTES * ENTRY_BYTES])]
         self._spans.expect(places)

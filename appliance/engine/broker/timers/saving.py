@@ -125,6 +125,17 @@ class SaveTimers(ServiceThread):
         Apache's checkpoint says. Any thread."""
         return self._checkpoint or (self.clock.wall_ms() - _UNKNOWN_MS, 0)
 
+    def done(self) -> str:
+        """What a member of the set is told beside the checkpoint, `out_ms:queue_offset`; "" before that is known. Any
+        thread."""
+        if not self._is_ready():
+            return ""
+        try:
+            done = self._index.settled()
+        except (OSError, CorruptFile):
+            return ""
+        return f"{done.out_ms}:{done.queue_offset}"
+
     def _look_at_checkpoint(self, last: bool) -> None:
         """Write Apache's checkpoint when it is time. Behind the index: what is not saved there has not happened."""
         now = self.clock.monotonic()

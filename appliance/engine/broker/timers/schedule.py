@@ -48,6 +48,9 @@ _SIZE_STEP = 8
 _NOT_TAKEN_MS = 3_600_000
 #: What is due so soon is not rolled, but delivered.
 NEAR_MS = 5000
+#: The largest timerPrecisionMs.
+_MOST_ROUNDED_MS = 60_000
+_NEVER_MS = 1 << 62
 #: How long, and how often, a save looks whether the log is durable behind what it speaks of.
 _DURABLE_S, _DURABLE_TRIES = 0.01, 300
 #: A state file is never longer than what can be in memory.
@@ -101,6 +104,8 @@ class TimerIndex:
         self.indexed = Indexed()
         self.skip = Skip()
         self.rolled_to = 0
+        #: No entry is due that much behind its message's TIMER_OUT_MS; grows only.
+        self.rounded_ms = 1
         self._version = 0
         self._next_number = 1
         # Owned by whoever saves.
@@ -163,6 +168,7 @@ class TimerIndex:
             raise CorruptFile("timers: the index is ahead of the log")
         self.skip = Skip(*state["skip"])
         self.rolled_to = int(state["rolledTo"])
+        self.rounded_ms = int(state.get("roundedMs", _MOST_ROUNDED_MS))
         self._next_number = max((run.number for run in runs), default=0) + 1
 
     def clear(self) -> None:
@@ -224,6 +230,17 @@ class TimerIndex:
             lows.append((entry.physical_offset, entry.queue_offset))
         none = 1 << 62
         return min((low for low, _ in lows), default=none), min((low for _, low in lows), default=none)
+
+    def settled(self) -> Skip:
+        """What was delivered, given up or cancelled, and stays so. Of an index that is ready."""
+        with self._lock:
+            durable = self._durable()
+            dues = [due_of_bytes(one) for one, copy in self._taken.items() if not 0 <= copy < durable]
+            if self._fresh:
+                dues.append(due_of_bytes(self._fresh[0]))
+            dues += [due_of_bytes(head) for run in self._runs if (head := run.head()) is not None]
+            first = min(dues, default=_NEVER_MS)
+            return Skip(max(0, first - self.rounded_ms), self.indexed.queue_offset)
 
     def is_needed_below(self, physical: int, now_ms: int) -> bool:
         """Whether a record before a physical offset, below which everything was rolled, is still to be delivered: it
@@ -392,6 +409,7 @@ class TimerIndex:
                 state: dict[str, Any] = {
                     "indexed": self.indexed,
                     "skip": self.skip,
+                    "roundedMs": self.rounded_ms,
                     "rolledTo": self.rolled_to,
                     "runs": [
                         (run.number, run.count, begin, run.low_physical, run.low_offset)

@@ -13,6 +13,7 @@ import pytest
 
 from appliance.engine.broker.timers.apache_files import (
     ROLL_WINDOW_S,
+    Checkpoint,
     Unit,
     read_checkpoint,
     remove_schedule,
@@ -88,10 +89,10 @@ def test_a_checkpoint_says_whose_it_is(tmp_path: Path) -> None:
     disk = Disk()
     assert read_checkpoint(disk, tmp_path) is None
     save_checkpoint(disk, tmp_path, NOW_MS, 17, NOW_MS)
-    assert read_checkpoint(disk, tmp_path) == (NOW_MS // 1000 * 1000, 17, True)
+    assert read_checkpoint(disk, tmp_path) == Checkpoint(NOW_MS // 1000 * 1000, 17, True)
     path = tmp_path / "config" / "timercheck"
     path.write_bytes(struct.pack(">7q", 5000, 52, 9, 8, 0, 1, 2).ljust(4096, b"\0"))
-    assert read_checkpoint(disk, tmp_path) == (5000, 8, False)
+    assert read_checkpoint(disk, tmp_path) == Checkpoint(5000, 8, False)
     path.write_bytes(b"short")
     assert read_checkpoint(disk, tmp_path) is None
 

@@ -5,6 +5,14 @@ import errno
 import pytest
 
 from appliance.engine.broker.timers import schedule
+from appliance.engine.broker.timers.apache_files import (
+    Checkpoint,
+    Done,
+    checkpoint_answer,
+    checkpoint_path,
+    leaders_checkpoint,
+    read_checkpoint,
+)
 from appliance.engine.broker.timers.schedule import STATE
 from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.names import TIMER_TOPIC
@@ -385,3 +393,58 @@ def test_what_is_taken_while_runs_are_merged_does_not_come_again(timers, clock, 
     timers.pass_time(1000)
     timers.rounds(5)
     assert timers.arrived() == [b"%d" % n for n in range(70)]
+
+
+def lead_next(under_test, timers, done):
+    """Timers of a member that led nobody before: they have nothing but what they were told."""
+    timers.save()
+    timers.close()
+    answer = checkpoint_answer(0, 0, 0)
+    checkpoint_path(under_test.store.paths.root).write_bytes(leaders_checkpoint(answer, Done(*done)))
+    return Timers(under_test, timers.clock)
+
+
+def test_who_leads_next_delivers_what_the_leader_had_not(under_test, timers, clock):
+    timers.wait(b"long", DAY_MS)
+    timers.wait(b"done", 2000)
+    timers.pass_time(8000)
+    timers.wait(b"due soon", 1500)
+    timers.rounds()
+    assert timers.arrived() == [b"done"]
+    timers.under_test.store.log.sync()
+    done = timers.index.settled()
+    assert done.queue_offset == 3
+    timers.wait(b"not told of", 1)
+    timers = lead_next(under_test, timers, done)
+    timers.pass_time(8000)
+    assert timers.arrived() == [b"done", b"not told of", b"due soon"]
+    timers.pass_time(DAY_MS, 1000 * 3600)
+    assert timers.arrived()[3:] == [b"long"]
+    timers.close()
+
+
+def test_what_was_taken_and_is_not_durable_was_not_delivered(timers, clock):
+    timers.durable = lambda: 0
+    timers.wait(b"x", 2000)
+    timers.pass_time(9000)
+    assert timers.arrived() == [b"x"]
+    assert timers.index.settled().out_ms < clock.wall_ms() - 5000
+    timers.durable = lambda: timers.store.log.written
+    assert timers.index.settled().out_ms > clock.wall_ms()
+
+
+def test_what_was_said_of_a_topic_that_is_shorter_now_does_not_pass_over_what_comes(under_test, timers, clock):
+    timers = lead_next(under_test, timers, (1 << 62, 5))
+    timers.wait(b"x", 2000)
+    timers.pass_time(4000)
+    assert timers.arrived() == [b"x"]
+    timers.close()
+
+
+def test_a_checkpoint_that_apache_wrote_since_says_no_more_than_apache_does(under_test, timers):
+    path = checkpoint_path(under_test.store.paths.root)
+    path.write_bytes(leaders_checkpoint(checkpoint_answer(5000, 7, 1), Done(9000, 9)))
+    assert read_checkpoint(under_test.disk, under_test.store.paths.root).done == Done(9000, 9)
+    with path.open("r+b") as file:
+        file.write(checkpoint_answer(6000, 8, 2))
+    assert read_checkpoint(under_test.disk, under_test.store.paths.root) == Checkpoint(6000, 8, False)

@@ -1,0 +1,90 @@
+"""Messages that wait for their time while the leader of a set of two is killed: each once, and not before its time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from appliance.engine.broker.timers.apache_files import Done, read_checkpoint
+from appliance.engine.store.disk import Disk
+from tests.support.peer import pull_fields, records, send_fields
+from tests.support.set_of_two import PULL, SEND, TOPIC, SetOfTwo
+from tests.support.waiting import wait_for
+
+RECALL = 370
+QUEUE = 1
+
+
+@pytest.fixture
+def brokers(tmp_path) -> Iterator[SetOfTwo]:
+    with SetOfTwo(tmp_path) as running:
+        yield running
+
+
+def put(brokers: SetOfTwo, number: int, body: str, **properties: object) -> str:
+    """A message of its own unique key; its recall handle, "" without one."""
+    given = {"UNIQ_KEY": f"{body:0>32}", **properties}
+    text = "".join(f"{name}\x01{value}\x02" for name, value in given.items())
+    answer = brokers.peer(number).ask(SEND, send_fields(TOPIC, QUEUE, text), body.encode())
+    assert answer.code == 0
+    return answer.ext_fields.get("recallHandle", "")
+
+
+def arrived(brokers: SetOfTwo, number: int) -> list[str]:
+    found: list[str] = []
+    while True:
+        answer = brokers.peer(number).ask(PULL, pull_fields(TOPIC, QUEUE, len(found)))
+        if answer.code != 0:
+            return found
+        found += [one.body.decode() for one in records(answer.body)]
+
+
+def told(brokers: SetOfTwo, number: int) -> Done | None:
+    """What a member was told last of its leader's timers."""
+    left = read_checkpoint(Disk(), brokers.brokers[number].data_dir / "rocketbox/store")
+    return None if left is None else left.done
+
+
+def wait_told(brokers: SetOfTwo, number: int) -> None:
+    """Until a member knows that what its leader has delivered by now was delivered."""
+    now_ms = time.time() * 1000
+    wait_for(lambda: (done := told(brokers, number)) and done.out_ms >= now_ms, "the follower to be told", every=0.1)
+
+
+def kill(brokers: SetOfTwo, number: int, other: int) -> None:
+    brokers.brokers[number].kill()
+    brokers.hang_up(number)
+    brokers.hang_up(other)
+    assert brokers.seconds_until_sends((other,))[1] == other
+
+
+def test_timers_that_were_delivered_do_not_come_again_because_another_waits(brokers):
+    put(brokers, 1, "long", TIMER_DELAY_MS=3_600_000)
+    wanted = [f"timer {n}" for n in range(10)]
+    for body in wanted:
+        put(brokers, 1, body, TIMER_DELAY_MS=1000)
+    wait_for(lambda: sorted(arrived(brokers, 1)) == wanted, "the timers", every=0.1)
+    wait_told(brokers, 2)
+    kill(brokers, 1, 2)
+    # Those that come again would be before one that is stored now.
+    put(brokers, 2, "last", TIMER_DELAY_MS=1000)
+    found = wait_for(lambda: "last" in (found := arrived(brokers, 2)) and found, "the last one", every=0.1)
+    assert sorted(found) == ["last", *wanted]
+
+
+def test_what_waits_comes_once_from_whoever_leads_then_and_not_what_was_recalled(brokers):
+    begun = time.monotonic()
+    handle = put(brokers, 1, "recalled", TIMER_DELAY_MS=6000)
+    put(brokers, 1, "timer", TIMER_DELAY_MS=6000)
+    put(brokers, 1, "delayed", DELAY=2)
+    recalled = {"producerGroup": "PG", "topic": TOPIC, "recallHandle": handle}
+    assert brokers.peer(1).ask(RECALL, recalled).code == 0
+    kill(brokers, 1, 2)
+    assert arrived(brokers, 2) == []
+    wait_for(lambda: arrived(brokers, 2) == ["delayed"], "the delayed one", every=0.05)
+    assert time.monotonic() - begun >= 5
+    put(brokers, 2, "last", TIMER_DELAY_MS=max(0, int(7000 - (time.monotonic() - begun) * 1000)))
+    found = wait_for(lambda: "last" in (found := arrived(brokers, 2)) and found, "the last one", every=0.05)
+    assert found == ["delayed", "timer", "last"]
