@@ -23,8 +23,8 @@ class SlaveTablesProcessor:
         timer_checkpoint: Callable[[], bytes],
         timers_done: Callable[[], str],
     ) -> None:
-        """delay_offsets: as `delayOffset.json`. timer_checkpoint: the 56 bytes of Apache's checkpoint. timers_done: what
-        it does not say, for members of a set; "" while that is not known."""
+        """delay_offsets: as `delayOffset.json`. timer_checkpoint: the 56 bytes of Apache's checkpoint. timers_done: for
+        members of a set, what it does not say; "" while that is not known."""
         self._delay_offsets = delay_offsets
         self._timer_checkpoint = timer_checkpoint
         self._timers_done = timers_done
