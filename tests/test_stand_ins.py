@@ -102,8 +102,6 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 #: They share names with a part, and stand for none.
 NAMESAKES = {
     "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
-    "engine/failover/simulation/store.py:SimulatedStore": "a leader store that tells of states, not of bytes",
-    "engine/failover/test_service.py:Member": "a service that really runs",
     "rig/relay.py:_Flow": "one direction of a connection that is relayed",
     "rig/rounds.py:Clients": "official clients",
     "clients/agents.py:Client": "an official client",

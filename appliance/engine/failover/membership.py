@@ -100,9 +100,9 @@ class Membership:
             lambda: self._options.config,
             clock,
         )
-        endpoints, access = self._options.config.store.ha_store, self._access()
+        url, access = self._options.config.store.ha_store, self._access()
         service = FailoverService(
-            lambda: open_store(endpoints, access),
+            lambda: open_store(url, access),
             self.store_settings.root,
             self.files,
             brokers,
