@@ -421,7 +421,7 @@ def _campaign(
         floor=min(before.floor, s.closed_at) if before is not None else 0,
         beat=before.beat + 1 if before is not None else 0,
         nonce=s.nonce,
-        id=(before.id if before is not None else "") or s.set_id or s.nonce,
+        id=before.id if before is not None else s.set_id or s.nonce,
         elections=((*before.elections, election) if before is not None else (election,))[-MAX_ELECTIONS:],
     )
     return _send(m._replace(cluster=s.cluster), Swap("elect", after, None if key.absent else key.revision, forced))

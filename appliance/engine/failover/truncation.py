@@ -91,6 +91,8 @@ class StoreCut:
         self._settings = settings
         self._files = files
         self._now_ms = now_ms
+        #: An intent was noted, and nothing of it was tried yet.
+        self._fresh = False
 
     @property
     def _intent_path(self) -> Path:
@@ -107,9 +109,9 @@ class StoreCut:
         self.finish()
         with self._store() as store:
             point = store.record_boundary(point)
-            begin, end = store.log.min_offset, store.data_end
+            begin = store.log.min_offset
             if point > begin or begin == point == 0:
-                self._keep(store, point, end, leader, reason)
+                self._keep(store, point, store.data_end(point), leader, reason)
                 return
         self._note_aside(f"its log begins at {begin}, and has nothing in common with the leader's: {reason}")
 
@@ -172,6 +174,7 @@ class StoreCut:
 
     def _note(self, intent: dict[str, Any]) -> None:
         self._disk.replace(self._intent_path, line_of(json.dumps(intent).encode()))
+        self._fresh = True
 
     # --- doing it
 
@@ -219,8 +222,9 @@ class StoreCut:
         logger.warning(
             "fail-over: cutting the log from=%d to=%d kept=%s: %s", point, intent["to"], intent["copy"], intent["why"]
         )
+        again, self._fresh = not self._fresh, False
         with self._store() as store:
-            cut_tail(store, point, None if position is None else RecoveryPosition(*position))
+            cut_tail(store, point, None if position is None else RecoveryPosition(*position), again)
             path = self._paths.quarantine / intent["copy"]
             if intent["copy"] and self._disk.exists(path):
                 tail = Tail(path, point, int(intent["to"]), self._settings.segment_bytes)

@@ -155,6 +155,12 @@ class MessageStore(Appender):
         return self.publication.published
 
     @property
+    def lasting(self) -> int:
+        """Up to where nothing of the log can be taken back: durable here, and with all that are waited for. What says how
+        far work has come may rest on this much (D7): with less copies it might say so elsewhere, where they are not."""
+        return min(self.log.durable, self.publication.published)
+
+    @property
     def last_record_offset(self) -> int:
         return self.publication.last_record_offset
 

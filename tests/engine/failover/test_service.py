@@ -341,3 +341,33 @@ def test_who_is_left_alone_with_a_replaced_store_adopts_it():
         for member in (first, second):
             if member is not None:
                 assert member.service.stop()
+
+
+def test_another_sets_store_costs_nothing():
+    """Two sets of one name, each in its own store; a member of one is started with the other's haStore."""
+    stores = FakeStore(), FakeStore()
+    networks: tuple[dict[str, FakeBrokers], ...] = ({}, {})
+    leaders = [Member(stores[at], networks[at], f"leader{at}", bootstrap=True) for at in (0, 1)]
+    lost = None
+    try:
+        for leader in leaders:
+            wait_for(leader.leads, "it leads")
+        lost = Member(stores[0], networks[0], "lost")
+        wait_for(lambda: leaders[0].leads(2), "it is in sync in its set")
+        lost.service.stop()
+        lost.brokers.done.clear()
+        lost.brokers.role, lost.brokers.leader = "fenced", None
+        lost.store, lost.brokers.network = stores[1], networks[1]
+        networks[1]["lost"] = lost.brokers
+        lost.begin()
+        wait_for(lambda: lost.status.role == "frozen", "it freezes")
+        assert "another set" in lost.status.why
+        assert lost.brokers.done == []
+        lost.service.stop()
+        lost.store, lost.brokers.network = stores[0], networks[0]
+        lost.begin()
+        wait_for(lambda: leaders[0].leads(2), "it is back in its own")
+    finally:
+        for member in (*leaders, lost):
+            if member is not None:
+                assert member.service.stop()
