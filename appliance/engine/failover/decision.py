@@ -76,15 +76,9 @@ class Sight(NamedTuple):
     read: of the key, in this turn; None: not tried, or failed (unread). closed_at: the log's end when the stream was
     closed; -1: never, or it was opened since, or the Broker led since. following: uuid and epoch of the leader that
     was asked for last. awaited: uuids that the Broker awaits. drained: of this reign, None before it was tried.
-<<<<<<< HEAD
-    cluster: of the store. set_id: of the
-    set that this store belongs to. replaced: another cluster answers, or an older state of the same. others: by uuid,
-    also this one. nonce: a fresh one. random: 0 to 1."""
-=======
     cluster: of the store. replaced: another cluster answers, or an older state of it. set_id: of the set that this
     member belongs to; "" before it met one. others: by uuid, also this one. nonce: a fresh one. random: 0 to 1.
     """
->>>>>>> main
 
     me: Leader
     seen: int

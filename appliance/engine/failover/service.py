@@ -71,12 +71,8 @@ class SetStatus(NamedTuple):
     of the key, as last known; revision of it. store_ok: the last call was answered, store_why why not. read_at: when
     the store said something last; 0.0: never. astray: the key is gone or the store was replaced, and only an operator
     can say how to go on. awaited: without whom nothing is published. announced: by uuid, what members say of
-<<<<<<< HEAD
-    themselves. won: elections of this process. at: when this status was made."""
-=======
     themselves. won: elections of this process. at: when this status was made.
     """
->>>>>>> main
 
     role: str
     why: str
@@ -116,13 +112,8 @@ class FailoverService(ServiceThread):
         tidy: Callable[[LeaderStore], None] = lambda store: None,
     ) -> None:
         """open_store: connects on first use; called once more for an operator who adopts. root: of the set's keys in
-<<<<<<< HEAD
-        the store, without a "/" at its end. addr, ha: "host:port" as others are told. tidy: looks after the store, each
-        hour."""
-=======
         the store, without a "/" at its end. addr, ha: "host:port" as others are told. tidy: looks after the store,
         each hour."""
->>>>>>> main
         super().__init__("failover", clock)
         # Constant after construction.
         self._open_store, self._files, self._brokers = open_store, files, brokers
