@@ -226,6 +226,8 @@ class OwnBrokers:
         )
         broker.store.on_kept = followed.log_kept
         tables = LeadersTables(broker, lambda: leader.addr if followed.agrees else "", self._loop, self._clock)
+        # A member that has just come may soon be the one that leads: it does not wait for its tables.
+        followed.on_agreement = tables.wakeup
         self._followed, self._tables = followed, tables
         # Whoever stops the broker stops these: a process that ends asks nobody else.
         broker.member_threads = (followed, tables)

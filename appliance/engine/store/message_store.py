@@ -156,8 +156,8 @@ class MessageStore(Appender):
 
     @property
     def lasting(self) -> int:
-        """Up to where nothing of the log can be taken back: durable here, and with all that are waited for. What says how
-        far work has come may rest on this much (D7): with less copies it might say so elsewhere, where they are not."""
+        """Up to where nothing of the log can be taken back: durable here, and with all that are waited for. What
+        says how far work has come rests on this much (D7): else it might say so where the copies are not."""
         return min(self.log.durable, self.publication.published)
 
     @property

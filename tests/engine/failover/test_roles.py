@@ -12,6 +12,7 @@ import time
 import pytest
 
 from appliance.engine import seat as seat_module
+from appliance.engine.broker import member_side
 from appliance.engine.broker.role import Kind, Role
 from appliance.engine.errors import StartError, Unavailable
 from appliance.engine.failover import brokers as brokers_module
@@ -142,6 +143,15 @@ def test_a_fenced_leader_acknowledges_nothing_any_more(members):
     again = one.peer()
     assert again.ask(SEND, send_fields("Orders"), b"x").code == NOT_AVAILABLE
     assert one.brokers.role == "fenced"
+
+
+def test_a_member_that_comes_takes_its_leaders_tables_at_once(members, monkeypatch):
+    """Else it may be in sync, and be the next leader, with offsets of its own last life."""
+    one, two = members
+    monkeypatch.setattr(member_side, "PERIOD_S", 60.0)
+    one.lead(1)
+    two.follow(one, 1)
+    wait_for(lambda: two.brokers._tables.whole_to >= 0, "the tables to have come", 20)
 
 
 def test_a_leader_that_says_nothing_holds_no_election_up(members):
