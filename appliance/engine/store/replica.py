@@ -2,6 +2,9 @@
 
     bytes of the stream -> Incoming: whole records, or a file's end -> ReplicaAppender: log, queue entries, the tick
 
+Where the hot path is compiled, usual records come as runs of queue entries (`hotpath/replica.pxi`); the first that is
+not usual, and all of a part whose queues do not go on with it, take the way of the pure twin, record by record.
+
 Only whole records are appended, so that the log ends at one whatever happens; their bodies' CRCs and their places are
 looked at before. What cannot be a record ends the copying: nothing is cut, and nothing is written over.
 """
@@ -9,9 +12,13 @@ looked at before. What cannot be a record ends the copying: nothing is cut, and 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from zlib_ng.zlib_ng import crc32
+
 from ..errors import CorruptFile, StoreBroken
+from ..hotpath import RecordWalk
 from ..protocol.record import (
     BLANK_BYTES,
     FIXED_BYTES,
@@ -31,19 +38,58 @@ from .queues.flush_queues import TopicDeletion
 logger = logging.getLogger(__name__)
 
 #: Records are appended in pieces of about this size: one such piece is one turn of the I/O thread.
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 512 * 1024
+#: The same where each record is a step of Python.
+PURE_PIECE_BYTES = 256 * 1024
+#: Of each of the two buffers; more only while a record comes that is larger.
+_BUFFER_BYTES = 2 * PIECE_BYTES
+
+#: (topic, queue id, first queue offset, how many, their entries): records of one queue that follow each other.
+Run = tuple[str, int, int, int, bytes]
 
 
-class Piece(NamedTuple):
-    """Bytes of the log from `offset` on: whole records of one file, or without any the rest of a file."""
+class Runs(NamedTuple):
+    """Usual records, one behind the other, by their queues. begin, end: their bytes in the piece. last: the physical
+    offset of the last one. store_ms: their latest store time. A queue has one run at most."""
 
-    offset: int
-    data: bytes
-    records: list[Record]
+    begin: int
+    end: int
+    last: int
+    store_ms: int
+    runs: list[Run]
+
+
+class Piece:
+    """Bytes of the log from `offset` on: whole records of one file, or without any the rest of a file.
+
+    data: good until the piece after the next one is taken.
+    """
+
+    __slots__ = ("data", "offset", "parts")
+
+    def __init__(self, offset: int, data: memoryview, parts: list[Runs | Record]) -> None:
+        self.offset = offset
+        self.data = data
+        self.parts = parts
 
     @property
     def end(self) -> int:
         return self.offset + len(self.data)
+
+    @property
+    def records(self) -> Iterator[Record]:
+        for part in self.parts:
+            if isinstance(part, Runs):
+                yield from self.records_of(part)
+            else:
+                yield part
+
+    def records_of(self, part: Runs) -> Iterator[Record]:
+        at = part.begin
+        while at < part.end:
+            record = decode_record(self.data, at, check_crc=False)
+            yield record
+            at += record.size
 
 
 class Incoming:
@@ -52,9 +98,14 @@ class Incoming:
     def __init__(self, file_bytes: int) -> None:
         # Constant after construction.
         self._file_bytes = file_bytes
+        self._walk = RecordWalk(crc32).walk if RecordWalk is not None else None
+        self._piece_bytes = PIECE_BYTES if RecordWalk is not None else PURE_PIECE_BYTES
         #: Where the bytes kept here begin; -1 before the first ones came, when they may begin anywhere.
         self.offset = -1
-        self._rest = bytearray()
+        # The bytes are those of _buffer from _begin to _end. What lies before may be a piece that is being appended:
+        # what is left is moved to the other buffer, whose pieces were appended before.
+        self._buffer, self._other = bytearray(_BUFFER_BYTES), bytearray()
+        self._begin = self._end = 0
 
     def begin(self, offset: int) -> None:
         """The next bytes are those at `offset`."""
@@ -62,37 +113,62 @@ class Incoming:
 
     def feed(self, offset: int, data: memoryview) -> None:
         """Raises CorruptFile when they are not the next ones."""
-        if offset != self.offset + len(self._rest):
-            raise CorruptFile(f"bytes of {offset} came where those of {self.offset + len(self._rest)} were due")
-        self._rest += data
+        kept = self._end - self._begin
+        if offset != self.offset + kept:
+            raise CorruptFile(f"bytes of {offset} came where those of {self.offset + kept} were due")
+        if self._end + len(data) > len(self._buffer):
+            self._move(kept, kept + len(data))
+        self._buffer[self._end : self._end + len(data)] = data
+        self._end += len(data)
+
+    def _move(self, kept: int, wanted: int) -> None:
+        """Go on in another buffer, with room for so many bytes in all."""
+        old, new = self._buffer, self._other
+        if wanted > _BUFFER_BYTES // 2:
+            # No piece of this buffer need have been taken: the other one may still be at work.
+            new = bytearray(max(_BUFFER_BYTES, 2 * wanted))
+        elif len(new) != _BUFFER_BYTES:
+            new = bytearray(_BUFFER_BYTES)
+        new[:kept] = memoryview(old)[self._begin : self._end]
+        self._buffer, self._other = new, old
+        self._begin, self._end = 0, kept
 
     def take(self) -> Piece | None:
         """The next piece that is whole; None when more has to come. Raises CorruptFile."""
-        rest, at = self._rest, 0
-        records: list[Record] = []
-        while len(rest) - at >= 8 and at < PIECE_BYTES:
-            offset = self.offset + at
-            size, magic = SIZE_MAGIC.unpack_from(rest, at)
+        data, begin, end = self._buffer, self._begin, self._end
+        base, at = self.offset - begin, begin
+        most = begin + self._piece_bytes
+        parts: list[Runs | Record] = []
+        while end - at >= 8 and at < most:
+            if self._walk is not None:
+                found = self._walk(data, at, end, most, base, self._file_bytes)
+                if found is not None:
+                    behind, last, store_ms, runs = found
+                    parts.append(Runs(at - begin, behind - begin, last, store_ms, runs))
+                    at = behind
+                    continue
+            offset = base + at
+            size, magic = SIZE_MAGIC.unpack_from(data, at)
             left = self._file_bytes - offset % self._file_bytes
             if magic == MAGIC_BLANK:
                 if size != left:
                     raise CorruptFile(f"the blank record at {offset} has {size} bytes, its file {left} more")
-                if records:
+                if parts:
                     break
-                return self._cut(size, []) if len(rest) >= size else None
+                return self._cut(size, []) if end - at >= size else None
             if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= left - BLANK_BYTES:
                 raise CorruptFile(f"no record at {offset}: size {size}, magic {magic:#010x}")
-            if at + size > len(rest):
+            if at + size > end:
                 break
-            record = decode_record(rest, at)
+            record = decode_record(data, at)
             check_place(record, offset)
-            records.append(record)
+            parts.append(record)
             at += size
-        return self._cut(at, records) if records else None
+        return self._cut(at - begin, parts) if parts else None
 
-    def _cut(self, size: int, records: list[Record]) -> Piece:
-        piece = Piece(self.offset, bytes(memoryview(self._rest)[:size]), records)
-        del self._rest[:size]
+    def _cut(self, size: int, parts: list[Runs | Record]) -> Piece:
+        piece = Piece(self.offset, memoryview(self._buffer)[self._begin : self._begin + size], parts)
+        self._begin += size
         self.offset += size
         return piece
 
@@ -114,38 +190,66 @@ class ReplicaAppender:
 
     def append(self, piece: Piece) -> None:
         """Stage a piece, which is published with this tick. Raises StoreBroken; then nothing of it counts."""
-        store, log = self._store, self._store.log
+        log = self._store.log
         if log.broken is not None:  # the tick before was lost, and this piece does not follow what is there
             raise StoreBroken(log.broken)
         assert log.stage_base + log.staged == piece.offset, (log.stage_base, log.staged, piece.offset)
-        if not piece.records:
-            log.roll_copy(piece.data)
+        if not piece.parts:
+            log.roll_copy(bytes(piece.data))
             return
-        data, done = memoryview(piece.data), 0
-        tick = store.tick
-        for record in piece.records:
-            if self._dispatch.has_entry(record):
-                queue = store.queues.find(record.topic, record.queue_id)
-                if queue is not None and not record.queue_offset < queue.next_offset:
-                    pass
-                elif queue is not None and not record.queue_offset:
-                    # The topic was deleted there and made again: what came before it is the old one's.
-                    begin = record.physical_offset - piece.offset
-                    log.append_copy(data[done:begin])
-                    done = begin
-                    store.forget_topic(TopicDeletion(record.topic))
-                    queue = None
-                self._enter(record, queue)
-            tick.last_offset = record.physical_offset
-            if record.store_time_ms > store.store_ms:
-                store.store_ms = record.store_time_ms
-        log.append_copy(data[done:])
+        done = 0
+        for part in piece.parts:
+            if not isinstance(part, Runs):
+                done = self._append_record(piece, part, done)
+            elif not self._append_runs(part):
+                for record in piece.records_of(part):
+                    done = self._append_record(piece, record, done)
+        log.append_copy(piece.data[done:])
+
+    def _append_runs(self, part: Runs) -> bool:
+        """Give usual records their entries, all of them or none: False when a queue does not go on with them."""
+        store = self._store
+        find = store.queues.find
+        found = [find(topic, queue_id) for topic, queue_id, _, _, _ in part.runs]
+        for queue, (_, _, first, _, _) in zip(found, part.runs, strict=True):
+            if queue is not None and queue.next_offset != first:
+                return False
+        touched = store.tick.touched
+        for queue, (topic, queue_id, first, count, entries) in zip(found, part.runs, strict=True):
+            if queue is None:
+                queue = self._new_queue(topic, queue_id, first)
+            queue.append_entries(entries, count)
+            touched[queue] = queue.next_offset
+        store.tick.last_offset = part.last
+        if part.store_ms > store.store_ms:
+            store.store_ms = part.store_ms
+        return True
+
+    def _append_record(self, piece: Piece, record: Record, done: int) -> int:
+        """Give one record its entry. done: up to where the piece is staged; returns that."""
+        store = self._store
+        if self._dispatch.has_entry(record):
+            queue = store.queues.find(record.topic, record.queue_id)
+            if queue is not None and not record.queue_offset < queue.next_offset:
+                pass
+            elif queue is not None and not record.queue_offset:
+                # The topic was deleted there and made again: what came before it is the old one's.
+                begin = record.physical_offset - piece.offset
+                store.log.append_copy(piece.data[done:begin])
+                done = begin
+                store.forget_topic(TopicDeletion(record.topic))
+                queue = None
+            self._enter(record, queue)
+        store.tick.last_offset = record.physical_offset
+        if record.store_time_ms > store.store_ms:
+            store.store_ms = record.store_time_ms
+        return done
 
     def _enter(self, record: Record, queue: ConsumeQueue | None) -> None:
         """Give a record its queue entry."""
         offset = record.queue_offset
         if queue is None:
-            queue = self._new_queue(record)
+            queue = self._new_queue(record.topic, record.queue_id, offset)
         missing = offset - queue.next_offset
         if missing < 0 or missing * FIXED_BYTES > record.physical_offset - self._store.log.min_offset:
             logger.error(
@@ -160,11 +264,11 @@ class ReplicaAppender:
         queue.append_entry(self._dispatch.entry(record))
         self._store.tick.touched[queue] = queue.next_offset
 
-    def _new_queue(self, record: Record) -> ConsumeQueue:
+    def _new_queue(self, topic: str, queue_id: int, offset: int) -> ConsumeQueue:
         """A queue that begins with a record: the log begins in the midst of it. Apache's filler goes before."""
-        queues, offset = self._store.queues, record.queue_offset
+        queues = self._store.queues
         begin = offset - offset % queues.files.entries_per_file
-        queue = queues.get_or_create(record.topic, record.queue_id, begin)
+        queue = queues.get_or_create(topic, queue_id, begin)
         if begin < offset:
             queue.tail += HOLE * (offset - begin)
             queue.next_offset = queue.max_offset = queue.min_offset = offset
