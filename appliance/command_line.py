@@ -303,7 +303,7 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
     )
     config.check()
     notices: list[str] = []
-    if config.store.ha_store:
+    if config.store.ha_store and "broker" in config.roles:
         notices += _check_member(config, "broker.brokerName" in settings)
     _check_commit_log_place(settings, config)
     if without_effect:

@@ -82,8 +82,8 @@ def _interleaved_rounds(
         for number in range(1, rounds + 1):
             for label, server in list(servers.items()):
                 os.sync()  # what the one before wrote is not this one's burden
-                server.thaw()
                 try:
+                    server.thaw()
                     sample = row.measure(bench, server)
                     server.freeze()
                 except FAILURES as failure:
@@ -109,14 +109,14 @@ def require_twin(server: Server) -> None:
 
 
 def _failed(label: str, failure: Exception) -> Sample:
-    note(f"{TITLES[label]} is out of this row: {failure}")
+    note(f"{TITLES.get(label, label)} is out of this row: {failure}")
     return Sample({}, errors=1, raw={"first_error": str(failure)})
 
 
 def _tell(row: Row, label: str, number: int, sample: Sample) -> None:
     values = ", ".join(f"{figure.title} {sample.values[figure.key]:,.3f} {figure.unit}" for figure in row.figures)
     errors = f", {sample.errors} errors: {sample.raw.get('first_error')}" if sample.errors else ""
-    note(f"round {number}, {TITLES[label]}: {values}{errors}")
+    note(f"round {number}, {TITLES.get(label, label)}: {values}{errors}")
 
 
 def note(text: str) -> None:

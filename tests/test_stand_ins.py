@@ -37,6 +37,7 @@ from tests.engine import test_wire_gate as wire_gate
 from tests.engine.broker import conftest as broker
 from tests.engine.broker import test_long_polling as long_polling
 from tests.engine.broker import test_retention as retention
+from tests.engine.failover import fakes as members
 from tests.engine.namesrv import conftest as namesrv
 from tests.engine.namesrv import test_registration as registration
 from tests.engine.remoting import test_worker_pool as worker_pool
@@ -82,6 +83,11 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "the window of a feed": (lambda: Window([]), EngineAdmin, {"frames", "asked"}),
     "a process's engine": (lambda: fake_process.Engine(None), Engine, set()),
     "a process's window": (fake_process.Admin, EngineAdmin, set()),
+    "a leader store of one thread's tests": (
+        members.FakeStore,
+        LeaderStore,
+        {"broken", "changed", "closed", "down", "keys", "lose", "name", "revision", "write"},
+    ),
     "a leader store": (lambda: MemoryStore(MemoryCluster()), LeaderStore, set()),
     "a clock": (FakeClock, Clock, {"jump", "advance"}),
 }
@@ -95,6 +101,9 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 
 #: They share names with a part, and stand for none.
 NAMESAKES = {
+    "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
+    "rig/relay.py:_Flow": "one direction of a connection that is relayed",
+    "rig/rounds.py:Clients": "official clients",
     "clients/agents.py:Client": "an official client",
     "crash/settled_life.py:Waiting": "the tests' own clock, which is compared itself",
     "spark_reports/run/test_counted_again.py:Runs": "runs of reports over a store that is really written",

@@ -264,9 +264,12 @@ class StoreConfig:
     ha_store: str = _option("haStore", "", check=parse_leader_store, of_sets=True)
     ha_store_prefix: str = _option("haStorePrefix", "/rocketbox", check=parse_prefix, of_sets=True)
     ha_store_user: str = _option("haStoreUser", "", of_sets=True)
-    # Files: the password's first line, and the certificates that etcds:// is checked with ("": the system's).
+    # Files: the password's first line, the certificates that etcds:// is checked with ("": the system's), and what this
+    # member shows itself by where etcd asks for a client's certificate.
     ha_store_password_file: str = _option("haStorePasswordFile", "", of_sets=True)
     ha_store_ca: str = _option("haStoreCa", "", of_sets=True)
+    ha_store_certificate: str = _option("haStoreCertificate", "", of_sets=True)
+    ha_store_key: str = _option("haStoreKey", "", of_sets=True)
     ha_store_timeout_ms: int = _option("haStoreTimeout", 500, minimum=50, maximum=60_000, of_sets=True)
     # Compact the history of a dedicated etcd each hour: every beat adds to it.
     ha_compact_store: bool = _option("haCompactStore", False, of_sets=True)
@@ -355,7 +358,8 @@ class EngineConfig:
 
     def check(self) -> None:
         """Raise StartError when settings contradict each other."""
-        self._check_set()
+        if "broker" in self.roles:
+            self._check_set()
         role = self.store.broker_role
         listens = role == "SYNC_MASTER" or self.store.ha_listen_port > 0
         if (role == "SLAVE") != (self.broker.broker_id > 0) and (role == "SLAVE" or listens):
@@ -395,6 +399,8 @@ class EngineConfig:
             if value:
                 instead = "minInSyncReplicas says how many" if name == "inSyncReplicas" else "the store says where"
                 raise StartError(f"{name}={value} does not go with haStore: {instead}. Leave it out.")
+        if store.min_in_sync_replicas > 1 and store.broker_role == "ASYNC_MASTER":
+            raise StartError("minInSyncReplicas above 1 needs SYNC_MASTER: an asynchronous leader waits for nobody.")
         if bool(store.ha_store_user) != bool(store.ha_store_password_file):
             raise StartError("haStoreUser and haStorePasswordFile go together: one of them is missing.")
         try:
@@ -403,8 +409,11 @@ class EngineConfig:
         except ValueError as error:
             raise StartError(f"haSet or haStore {error}.") from None
         assert address is not None
-        if store.ha_store_ca and not address.tls:
-            raise StartError("haStoreCa needs etcds:// in haStore: nothing is encrypted without it.")
+        if bool(store.ha_store_certificate) != bool(store.ha_store_key):
+            raise StartError("haStoreCertificate and haStoreKey go together: one of them is missing.")
+        for name, path in (("haStoreCa", store.ha_store_ca), ("haStoreCertificate", store.ha_store_certificate)):
+            if path and not address.tls:
+                raise StartError(f"{name} needs etcds:// in haStore: nothing is encrypted without it.")
 
 
 SECTIONS: dict[str, type] = {"broker": BrokerConfig, "store": StoreConfig, "namesrv": NamesrvConfig}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,16 +95,94 @@ def test_what_was_not_acknowledged_is_cut_and_kept_in_quarantine(brokers):
     assert last in b"".join(path.read_bytes() for path in kept)
 
 
-def asked(brokers: SetOfTwo, number: int, *words: str) -> dict:
+def ha(brokers: SetOfTwo, number: int, *words: str) -> subprocess.CompletedProcess[str]:
     """`rocketbox ha ... --json` on a machine, with its data directory instead of a token."""
     machine = brokers.brokers[number]
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "appliance.main", "ha", *words, "--json", "--url", f"http://{machine.ready['http']}",
          "--data-dir", str(machine.data_dir / "rocketbox")],
         cwd=ROOT, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
+
+
+def asked(brokers: SetOfTwo, number: int, *words: str) -> dict:
+    done = ha(brokers, number, *words)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def test_a_machine_that_lost_everything_joins_as_another_member(brokers):
+    assert brokers.send(1, 20) == [0] * 20
+    before = brokers.wait_in_sync().isr
+    brokers.brokers[2].kill()
+    brokers.hang_up(2)
+    shutil.rmtree(brokers.brokers[2].data_dir / "rocketbox")
+    assert brokers.send(1, 20) == [0] * 20
+    brokers.brokers[2].launch()
+    brokers.brokers[2].wait_until_ready()
+    after = brokers.wait_in_sync().isr
+    assert len(set(before) & set(after)) == 1
+    brokers.brokers[1].kill()
+    assert brokers.seconds_until_sends((2,))[1] == 2
+    assert set(brokers.acknowledged) <= set(brokers.bodies_at(2))
+
+
+@pytest.mark.parametrize("brokers", [{"ROCKETBOX_STORE_BROKER_ROLE": "ASYNC_MASTER"}], indirect=True)
+def test_an_asynchronous_set_fails_over_and_is_silent_without_its_store(brokers):
+    assert brokers.send(1, 20) == [0] * 20
+    end = brokers.bodies_at(1)
+    wait_for(lambda: brokers.bodies_at(2) == end, "the follower to have it")
+    brokers.brokers[1].kill()
+    brokers.hang_up(1)
+    assert brokers.seconds_until_sends((2,), 20)[1] == 2
+    assert set(brokers.acknowledged) <= set(brokers.bodies_at(2))
+    brokers.brokers[1].launch()
+    brokers.brokers[1].wait_until_ready()
+    brokers.wait_in_sync()
+    for etcd in brokers.stores:
+        etcd.kill()
+    wait_for(lambda: brokers.send(2) != [0], "the leader to fall silent: another may be elected", 10, every=0.2)
+    for etcd in brokers.stores:
+        etcd.launch()
+    brokers.seconds_until_sends((2, 1), 30)
+
+
+def test_a_synchronous_set_goes_on_without_its_store(brokers):
+    for etcd in brokers.stores:
+        etcd.kill()
+    until = time.monotonic() + 6  # three times as long as others wait for a leader that is silent
+    while time.monotonic() < until:
+        assert brokers.send(1) == [0]
+    for etcd in brokers.stores:
+        etcd.launch()
+    wait_for(lambda: (state := brokers.state()) and state.beat > 20, "the leader to beat again", 30, every=0.1)
+    assert (brokers.leader(), brokers.state().epoch) == (1, 1)
+
+
+@pytest.mark.parametrize("brokers", [ADMIN], indirect=True)
+def test_a_store_that_was_wiped_freezes_the_set_until_somebody_adopts(brokers):
+    assert brokers.send(1, 20) == [0] * 20
+    for etcd in brokers.stores:
+        etcd.kill()
+        shutil.rmtree(etcd.data_dir / "etcd")
+    for etcd in brokers.stores:
+        etcd.launch()
+    assert brokers.send(1, 5) == [0] * 5  # with all members there is nobody to be elected elsewhere
+    for number in (1, 2):
+        brokers.brokers[number].kill()
+        brokers.hang_up(number)
+        brokers.brokers[number].launch()
+        brokers.brokers[number].wait_until_ready()
+    status = wait_for(lambda: (found := asked(brokers, 1, "status"))["role"] == "frozen" and found, "it to freeze", 20)
+    assert brokers.send(1) == [14]
+    assert brokers.state() is None
+    refused = ha(brokers, 1, "adopt", status["uuid"], "--confirm", "another", "--yes")
+    assert refused.returncode == 6
+    assert asked(brokers, 1, "adopt", status["uuid"], "--confirm", "broker-a", "--yes")["applied"]
+    brokers.wait_in_sync()
+    assert (brokers.leader(), brokers.state().epoch) == (1, 2)
+    assert brokers.send(1, 5) == [0] * 5
+    assert set(brokers.acknowledged) <= set(brokers.bodies_at(1))
 
 
 @pytest.mark.parametrize("brokers", [ADMIN], indirect=True)

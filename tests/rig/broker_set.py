@@ -6,7 +6,8 @@
         brokers.relay.fault("b2", "b1", hold=True)
 
 Kind.PLAIN: b1 is a SYNC_MASTER and b2 its slave, as brokers without fail-over are; b1 leads for ever.
-Kind.FAILOVER: members of a set with three etcd servers; any leads.
+Kind.FAILOVER: members of a set with three etcd servers; any leads. Kind.ASYNCHRONOUS: such a set, whose leader waits
+for nobody.
 Everything of one member connects to everything of another through the relay, and so do clients; tests look behind it
 (`direct`). Each broker has a disk and a wall clock that can be disturbed.
 """
@@ -42,6 +43,11 @@ RECOVER_S = 30.0
 class Kind(enum.Enum):
     PLAIN = "plain"
     FAILOVER = "failover"
+    ASYNCHRONOUS = "asynchronous"
+
+    @property
+    def elects(self) -> bool:
+        return self is not Kind.PLAIN
 
 
 class Node:
@@ -152,7 +158,7 @@ class BrokerSet:
         self._net = random.randrange(1, 250)
         self._members, self._flush, self._settings = members, flush, dict(settings or {})
         self._name_servers, self._module = name_servers, module
-        self.etcd = Etcd(scratch / "etcd", 3, **(etcd_flags or {})) if kind is Kind.FAILOVER else None
+        self.etcd = Etcd(scratch / "etcd", 3, **(etcd_flags or {})) if kind.elects else None
         self.nodes: dict[str, Node] = {}
         self.namesrvs: dict[str, Node] = {}
 
@@ -170,7 +176,7 @@ class BrokerSet:
             node = self._node(f"b{number}", number, port, "broker", variables, broker_port=port)
             self.nodes[node.name] = node
         for node in [*self.namesrvs.values(), *self.nodes.values()]:
-            makes_it = node.name == "b1" and self.kind is Kind.FAILOVER
+            makes_it = node.name == "b1" and self.kind.elects
             node.launch(*(["--ha-bootstrap"] if makes_it else []))
         for node in [*self.namesrvs.values(), *self.nodes.values()]:
             node.server.wait_until_ready(RECOVER_S)
@@ -224,7 +230,9 @@ class BrokerSet:
             "ROCKETBOX_STORE_MAXHASHSLOTNUM": "5000",
             "ROCKETBOX_STORE_MAXINDEXNUM": "20000",
         }
-        if self.kind is Kind.FAILOVER:
+        if self.kind is Kind.ASYNCHRONOUS:
+            variables["ROCKETBOX_STORE_BROKERROLE"] = "ASYNC_MASTER"
+        if self.kind.elects:
             variables |= {"ROCKETBOX_STORE_HASTORE": store_url, "ROCKETBOX_STORE_HASTOREPREFIX": PREFIX}
         elif number == 1:
             variables |= {
@@ -282,7 +290,7 @@ class BrokerSet:
             state = self.state()
             return bool(state and state.get("leader")) and len(state["isr"]) == len(self.nodes)
 
-        if self.kind is Kind.FAILOVER:
+        if self.kind.elects:
             wait_for(all_in_sync, "all members to be in sync", seconds, every=0.05, not_yet=(OSError,))
 
     def create_topic(self, topic: str, queues: int, seconds: float = RECOVER_S) -> None:

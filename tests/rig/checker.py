@@ -66,6 +66,23 @@ def check(events: Iterable[Event], replicas: Sequence[Replica]) -> list[str]:
     return found
 
 
+def check_asynchronous(events: Iterable[Event], replicas: Sequence[Replica]) -> list[str]:
+    """The same of a set whose leader waits for nobody: what was acknowledged is there, or was cut off and set aside by
+    the broker that had it; and whoever was given it may have been given what is not there in the end."""
+    sends, _, _ = _by_kind(events)
+    aside = frozenset().union(*(replica.quarantine for replica in replicas))
+    found = []
+    for replica in replicas:
+        found += lost(sends, replica._replace(quarantine=aside), quarantine=True)
+        found += invented(sends, replica)
+        found += gaps(replica)
+        found += queues_unlike_log(replica)
+        found += transactions(sends, replica)
+    found += unlike_logs(replicas)
+    found += unlike_epochs(replicas)
+    return found
+
+
 def _by_kind(events: Iterable[Event]) -> tuple[list[Send], list[Seen], list[Committed]]:
     kinds: dict[type, list[Event]] = {Send: [], Seen: [], Committed: []}
     for event in events:

@@ -145,6 +145,16 @@ def test_what_was_cut_off_counts_only_where_it_may() -> None:
     assert checker.lost(sends, one, quarantine=True) == []
 
 
+def test_an_asynchronous_set_may_lose_only_what_it_has_set_aside() -> None:
+    events: list[Event] = [*HISTORY, seen(3, "p1-3"), send(3)]
+    assert [told[:16] for told in checker.check_asynchronous(events, both())] == [
+        "b1: lost: 1: p1-",
+        "b2: lost: 1: p1-",
+    ]
+    assert checker.check_asynchronous(events, both(quarantine=frozenset({"p1-3"}))) == []
+    assert checker.check_asynchronous(events, both(log=b"01234x6789", quarantine=frozenset({"p1-3"})))
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

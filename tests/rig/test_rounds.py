@@ -13,7 +13,11 @@ from tests.rig.rounds import FAILOVER, PLAIN, Planned, RoundFailed, Rounds, plan
 from tests.rig.sabotaged import SABOTAGES
 
 TORTURE = bool(os.environ.get("ROCKETBOX_TORTURE"))
-ROUNDS = {Kind.PLAIN: 60 if TORTURE else 5, Kind.FAILOVER: 300 if TORTURE else 30}
+ROUNDS = {
+    Kind.PLAIN: 60 if TORTURE else 4,
+    Kind.ASYNCHRONOUS: 60 if TORTURE else 4,
+    Kind.FAILOVER: 300 if TORTURE else 30,
+}
 FOUND = {"acknowledge_alone": r"b\d: lost: ", "leave_the_tail": "unlike logs|after the last send|when all is well"}
 
 

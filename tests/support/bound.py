@@ -48,6 +48,7 @@ class Files:
     def __init__(self, uuid: str, epochs: tuple[EpochStart, ...] = (), seen: int = 0) -> None:
         self.uuid = uuid
         self.slot = 1
+        self.set_id = ""
         self.epochs = epochs
         self.seen = seen or (epochs[-1].epoch if epochs else 0)
 
@@ -56,6 +57,9 @@ class Files:
 
     def take_slot(self, slot: int) -> None:
         self.slot = slot
+
+    def join(self, set_id: str) -> None:
+        self.set_id = set_id
 
     def begin_epoch(self, epoch: int, start: int) -> None:
         self.epochs = (*self.epochs, EpochStart(epoch, start))

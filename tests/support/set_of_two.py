@@ -56,6 +56,11 @@ class SetOfTwo:
 
     # --- the set
 
+    @property
+    def stores(self) -> list[Machine]:
+        """The etcd of each machine."""
+        return [one for one in self.layout.machines if one.file.suffix == ".yml"]
+
     def _answers(self) -> bool:
         try:
             self._store.read("/rocketbox/none")

@@ -492,9 +492,7 @@ class Broker:
 
     def _build_delays(self, levels: DelayLevels) -> None:
         """Delivery of delayed messages, and what is kept of it. Raises StartError."""
-        self.delay_progress = DelayProgress(
-            self._config_dir / DELAY_PROGRESS, lambda: self.store.log.durable, self._clock
-        )
+        self.delay_progress = DelayProgress(self._config_dir / DELAY_PROGRESS, lambda: self.store.lasting, self._clock)
         self.settled_delays = settled = SettledDelays(
             self.store.paths.own / SETTLED_DELAYS, self.store.disk, self._report_settled
         )
@@ -525,7 +523,7 @@ class Broker:
     def _build_timers(self) -> None:
         """Delivery of messages that wait for a time of their own, and what is kept of them."""
         store = self.store
-        self.timers = TimerIndex(store.paths.own / TIMERS, store.disk, lambda: store.log.durable)
+        self.timers = TimerIndex(store.paths.own / TIMERS, store.disk, lambda: store.lasting)
         self.deliver_timers = DeliverTimers(
             store,
             self.own_appends,

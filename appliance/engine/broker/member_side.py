@@ -13,6 +13,8 @@ from .slave_sync import SlaveSync
 
 #: At a change of leader so much of consumption may be repeated.
 PERIOD_S = 1.0
+#: An election may have to wait for a connection to a leader that has gone.
+ASK_MS = 1000
 
 
 class LeadersTables(SlaveSync):
@@ -33,6 +35,7 @@ class LeadersTables(SlaveSync):
             broker.store.disk,
             clock,
             PERIOD_S,
+            ASK_MS,
         )
         self._log = broker.store.log
         #: So far the log had come when the tables were last asked for that are here now; -1 before.

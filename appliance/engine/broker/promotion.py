@@ -10,6 +10,7 @@ import logging
 
 from ..errors import QueueBroken, RefusedRequest
 from ..protocol.names import CHECK_GROUP, PERM_READ, PERM_WRITE, topic_name_error
+from ..protocol.record import FIXED_BYTES
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ConsumeQueue, unpack_entries
 from .offsets import ConsumerOffsetManager
@@ -25,6 +26,7 @@ def settle_side_state(
     """Before the broker starts. tables_end: so far the log had come when the tables were taken over last; below it a
     topic without a configuration was deleted, not lost. -1: nobody knows, so that none was."""
     _make_topics(store, topics, tables_end)
+    _begin_queues(store, topics, offsets)
     _clamp(store, offsets)
 
 
@@ -56,6 +58,26 @@ def _newest(store: MessageStore, queue: ConsumeQueue) -> int:
     for physical, _, _ in unpack_entries(entries):
         return int(physical)
     return store.log.written
+
+
+def _begin_queues(store: MessageStore, topics: TopicConfigManager, offsets: ConsumerOffsetManager) -> None:
+    """Whoever copied the log after its first files had been deleted has nothing of a queue whose messages all lay in
+    them. It goes on behind what consumers have read of it, not at 0: those numbers were given away before.
+
+    Anybody may commit any number: there are never more messages in deleted files than they had room for.
+    """
+    most = store.log.min_offset // FIXED_BYTES
+    begins: dict[tuple[str, int], int] = {}
+    for entry in offsets.all():
+        if topics.get(entry.topic) is None or entry.group == CHECK_GROUP:
+            continue
+        for queue_id, offset in list(entry.queues.items()):
+            if 0 < offset <= most and store.find_queue(entry.topic, queue_id) is None:
+                known = begins.get((entry.topic, queue_id), 0)
+                begins[entry.topic, queue_id] = max(known, offset)
+    for (topic, queue_id), offset in begins.items():
+        store.queues.get_or_create(topic, queue_id, offset)
+        logger.warning("promotion: %s queue=%d has no message here and goes on at %d", topic, queue_id, offset)
 
 
 def _clamp(store: MessageStore, offsets: ConsumerOffsetManager) -> None:

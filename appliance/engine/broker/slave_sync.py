@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ..clock import Clock
-from ..errors import FrameError, RefusedRequest, RemotingError
+from ..errors import ConnectError, FrameError, RefusedRequest, RemotingError
 from ..fastjson import encode_pretty, loads
 from ..json_file import save_json_atomically
 from ..protocol.codes import RequestCode, ResponseCode
@@ -53,11 +53,14 @@ class SlaveSync(ServiceThread):
         disk: Disk,
         clock: Clock,
         period_s: float = PERIOD_S,
+        ask_ms: int = ASK_MS,
     ) -> None:
-        """master: its address, "" while it is not known; find_master: have somebody ask. tables: (request, table)."""
+        """master: its address, "" while it is not known; find_master: have somebody ask. tables: (request, table).
+        ask_ms: so long a request may take, connecting included."""
         super().__init__("sync-from-master", clock)
         # Constant after construction.
         self._period_s = period_s
+        self._ask_ms = ask_ms
         self._master = master
         self._find_master = find_master
         self._tables = tables
@@ -65,7 +68,7 @@ class SlaveSync(ServiceThread):
         self._on_loop = on_loop
         self._store_dir = store_dir
         self._disk = disk
-        # Owned by this thread.
+        # Owned by this thread; `request_stop` ends a call of the client's that waits.
         self._client: RemotingClient | None = None
         self._saved: dict[Path, bytes] = {}
         #: What went wrong the last time; None when all is well. Read by anyone.
@@ -73,6 +76,12 @@ class SlaveSync(ServiceThread):
         #: Where the master's log ended when it was last asked, None before that; and when it had come how far.
         self.master_end: int | None = None
         self.master_log = LogClock()
+
+    def request_stop(self) -> None:
+        super().request_stop()
+        client = self._client
+        if client is not None:
+            client.hang_up()  # a master that says nothing holds nobody up
 
     def run(self) -> None:
         while not self.stopped:
@@ -105,8 +114,10 @@ class SlaveSync(ServiceThread):
         if self._client is None or self._client.address != address:
             if self._client is not None:
                 self._client.close()
-            self._client = RemotingClient(address, ASK_MS, self.clock)
-        answer = self._client.invoke_sync(RemotingCommand(code), ASK_MS)
+            self._client = RemotingClient(address, self._ask_ms, self.clock)
+        if self.stopped:
+            raise ConnectError("nobody is asked any more")
+        answer = self._client.invoke_sync(RemotingCommand(code), self._ask_ms)
         if answer.code != ResponseCode.SUCCESS:
             raise ValueError(f"the master answers {code} with {answer.code}: {answer.remark}")
         return bytes(answer.body)

@@ -125,6 +125,11 @@ class OwnBrokers:
     def _begin_ticks(self) -> None:
         self._loop.call_every(TICK_S, lambda: None)
 
+    @property
+    def _set_key(self) -> str:
+        """What the two ends of a stream must have in common."""
+        return f"{self._settings.set_name}/{self._files.set_id}"
+
     # --- looking
 
     def health(self) -> LogHealth:
@@ -212,7 +217,7 @@ class OwnBrokers:
             self._loop.call_soon,
             leader,
             epoch,
-            self._settings.set_name,
+            self._set_key,
             self._files,
             consistent_point,
             self._files.adopt_epochs,
@@ -221,6 +226,8 @@ class OwnBrokers:
         )
         broker.store.on_kept = followed.log_kept
         tables = LeadersTables(broker, lambda: leader.addr if followed.agrees else "", self._loop, self._clock)
+        # A member that has just come may soon be the one that leads: it does not wait for its tables.
+        followed.on_agreement = tables.wakeup
         self._followed, self._tables = followed, tables
         # Whoever stops the broker stops these: a process that ends asks nobody else.
         broker.member_threads = (followed, tables)
@@ -263,7 +270,6 @@ class OwnBrokers:
 
         def offline() -> None:
             self._cut.begin(point, log, f"epoch {epoch} is led by {leader.uuid}, whose log went another way")
-            self._cut.finish()
 
         self._become_follower(epoch, offline)
         self._begin_following(leader, epoch)
@@ -307,7 +313,7 @@ class OwnBrokers:
     def _new_server(self, broker: Broker, position: InSyncPosition) -> ReplicationServer:
         store, config = broker.store, self._config().store
         leading = Leading(
-            self._settings.set_name,
+            self._set_key,
             self._files.uuid,
             self._files.epochs,
             position,
@@ -421,7 +427,14 @@ class OwnBrokers:
     ) -> None:
         self._looked_at = -LOOK_S
         self._changed_at = self._clock.monotonic()
-        self._seat.change(role, attach, offline, before_sends)
+
+        def offline_first() -> None:
+            offline()
+            # One that failed on its way is finished before anything opens the store, or what is stored then would be
+            # cut off by the next start.
+            self._cut.finish()
+
+        self._seat.change(role, attach, offline_first, before_sends)
 
     def _tidy(self) -> None:
         """Some time after a change: what the old broker held is given back. Full collections never start by

@@ -76,7 +76,8 @@ class Sight(NamedTuple):
     read: of the key, in this turn; None: not tried, or failed (unread). closed_at: the log's end when the stream was
     closed; -1: never, or it was opened since, or the Broker led since. following: uuid and epoch of the leader that
     was asked for last. awaited: uuids that the Broker awaits. drained: of this reign, None before it was tried.
-    cluster: of the store. others: by uuid, also this one. nonce: a fresh one. random: 0 to 1.
+    cluster: of the store. replaced: another cluster answers, or an older state of it. set_id: of the set that this
+    member belongs to; "" before it met one. others: by uuid, also this one. nonce: a fresh one. random: 0 to 1.
     """
 
     me: Leader
@@ -99,6 +100,8 @@ class Sight(NamedTuple):
     drained: bool | None = None
     wish: Wish | None = None
     cluster: str = ""
+    replaced: bool = False
+    set_id: str = ""
     others: Mapping[str, Other] = {}
 
 
@@ -156,6 +159,10 @@ class See(NamedTuple):
     epoch: int
 
 
+class Join(NamedTuple):
+    set_id: str
+
+
 class BeginEpoch(NamedTuple):
     epoch: int
     start: int
@@ -209,4 +216,19 @@ class Answer(NamedTuple):
     why: str
 
 
-Act = See | BeginEpoch | Lead | Await | Fence | Follow | Cut | SetAside | CloseStream | Drain | Relay | Answer | Swap
+Act = (
+    See
+    | Join
+    | BeginEpoch
+    | Lead
+    | Await
+    | Fence
+    | Follow
+    | Cut
+    | SetAside
+    | CloseStream
+    | Drain
+    | Relay
+    | Answer
+    | Swap
+)

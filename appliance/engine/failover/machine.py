@@ -25,6 +25,7 @@ from .decision import (
     Drain,
     Fence,
     Follow,
+    Join,
     Lead,
     Memory,
     Pending,
@@ -184,6 +185,8 @@ def _rule(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> _Turn:
     told = awaited_by(m, r.uuid) if r.synchronous else frozenset()
     if s.seen < state.epoch:
         return m, (See(state.epoch),)
+    if state.id and not s.set_id:
+        return m, (Join(state.id),)
     if s.epoch < state.epoch:
         return m, (BeginEpoch(state.epoch, s.closed_at),)
     if s.role != "leader":
@@ -274,9 +277,14 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
         return m._replace(run_at=None), (Answer(True, "this member does not lead"),)
     if not s.me.slot:
         return m._replace(role="fenced", why="it has no slot in the leader store yet"), ()
+    foreign = key.state is not None and bool(s.set_id and key.state.id) and key.state.id != s.set_id
+    if foreign:
+        # Its epochs and offsets are like this one's, and mean other bytes: nothing is to be cut, nothing to be adopted.
+        why = "the key in the leader store is another set's of the same name: is haStore the right one?"
+        return m._replace(role="frozen", why=why, run_at=None), (Answer(False, why),) if kind else ()
     frozen = _frozen(m, key, s, r)
     if frozen:
-        if kind == "adopt" and s.cluster == m.cluster:
+        if kind == "adopt" and s.cluster == m.cluster and not s.replaced:
             return _campaign(m, now, s, r, key, 0.0, "adopted", forced=True)
         m = m._replace(role="frozen", why=frozen, run_at=None)
         return m, (Answer(False, frozen),) if kind else ()
@@ -285,6 +293,8 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
         if r.bootstrap:
             return _campaign(m, now, s, r, key, 0.0, "bootstrap")
         return m._replace(role="fenced", why="the set has no key: one member has to bootstrap it", run_at=None), ()
+    if state.id and not s.set_id:
+        return m, (Join(state.id),)
     if state.epoch > s.seen:
         return m, (See(state.epoch),)
     if kind == "adopt":
@@ -309,8 +319,8 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
 
 def _frozen(m: Memory, key: Read, s: Sight, r: Rules) -> str:
     """Why the key cannot be believed, so that only the operator may go on; "": it can."""
-    if m.cluster and s.cluster and s.cluster != m.cluster:
-        return "another leader store answers than before: start this member again to adopt it"
+    if s.replaced or (m.cluster and s.cluster and s.cluster != m.cluster):
+        return "another leader store answers than before, or an older state of it: adopt it"
     if key.absent:
         return "the set's key is gone from the leader store" if s.epoch or s.seen else ""
     if key.state is None or key.state.set != r.set:
@@ -411,6 +421,7 @@ def _campaign(
         floor=min(before.floor, s.closed_at) if before is not None else 0,
         beat=before.beat + 1 if before is not None else 0,
         nonce=s.nonce,
+        id=before.id if before is not None else s.set_id or s.nonce,
         elections=((*before.elections, election) if before is not None else (election,))[-MAX_ELECTIONS:],
     )
     return _send(m._replace(cluster=s.cluster), Swap("elect", after, None if key.absent else key.revision, forced))

@@ -1,6 +1,6 @@
 """What a member of a broker set knows of itself: small files in DATA/rocketbox/ha/ (docs/formats/ha.md).
 
-    identity    uuid of the store, name of the set, slot        epochs    which epoch began where in the log
+    identity    uuid of the store, name and id of the set, slot     epochs    which epoch began where in the log
     seen        the highest epoch known to exist                last-run  where this directory was used last
 
 The uuid stands in the store's own directory, too (`STORE/rocketbox-member`). A store that was emptied, exchanged, or
@@ -122,6 +122,7 @@ class MemberFiles:
         self._set_name = set_name
         self.uuid = ""
         self.slot = 0
+        self.set_id = ""
         self.seen = 0
         self.epochs: tuple[EpochStart, ...] = ()
         #: Why this member cannot be elected, a sentence for each damaged file; "" while all are whole.
@@ -152,7 +153,7 @@ class MemberFiles:
         identity = self._load("identity", _identity, None)
         mark = self._read_mark()
         if identity is not None:
-            name, slot, uuid = identity
+            name, slot, uuid, self.set_id = identity
             if name != self._set_name:
                 raise StartError(
                     f"{self.directory} belongs to a store of the set {name!r}, but haSet is {self._set_name!r}: set it "
@@ -227,7 +228,7 @@ class MemberFiles:
         self._disk.replace(self.directory / name, data)
 
     def _save_identity(self, uuid: str, slot: int) -> None:
-        found = {"uuid": uuid, "set": self._set_name, "slot": slot}
+        found = {"uuid": uuid, "set": self._set_name, "id": self.set_id, "slot": slot}
         self._replace("identity", line_of(json.dumps(found).encode()))
 
     def renew(self) -> None:
@@ -248,6 +249,15 @@ class MemberFiles:
             raise ValueError(f"slot {slot}")
         self._save_identity(self.uuid, slot)
         self.slot = slot
+
+    def join(self, set_id: str) -> None:
+        """From now on this store belongs to that set, and to no other of its name."""
+        before, self.set_id = self.set_id, set_id
+        try:
+            self._save_identity(self.uuid, self.slot)
+        except OSError:
+            self.set_id = before
+            raise
 
     def see(self, epoch: int) -> None:
         """`seen` grows to `epoch`; a smaller one changes nothing."""
@@ -296,9 +306,9 @@ def _text(data: bytes) -> bytes:
     return text
 
 
-def _identity(data: bytes) -> tuple[str, int, str]:
+def _identity(data: bytes) -> tuple[str, int, str, str]:
     found = json.loads(_text(data))
-    return str(found["set"]), int(found["slot"]), str(found["uuid"])
+    return str(found["set"]), int(found["slot"]), str(found["uuid"]), str(found.get("id", ""))
 
 
 def _place(data: bytes) -> Place:

@@ -33,7 +33,7 @@ from .truncation import StoreCut
 logger = logging.getLogger(__name__)
 
 #: A stop waits so long for the members that are in sync to have all, and for the store.
-RESIGN_S = 4.0
+RESIGN_S = 3.0
 _CUT_DESCRIPTORS = 64
 
 
@@ -54,7 +54,7 @@ class Membership:
         self.paths, self.disk = paths, disk
         try:
             disk.make_directory(own)
-            self.files = MemberFiles(paths, disk, self.settings.set, place_of(config.data_dir))
+            self.files = MemberFiles(paths, disk, self.settings.set, place_of(own))
             levels = parse_delay_levels(config.store.message_delay_level)
             settings = own_store_settings(config.broker, config.store, levels, _CUT_DESCRIPTORS)
             self._cut = StoreCut(paths, disk, settings, self.files, clock.wall_ms)
@@ -100,9 +100,9 @@ class Membership:
             lambda: self._options.config,
             clock,
         )
-        store = open_store(self._options.config.store.ha_store, self._access())
+        url, access = self._options.config.store.ha_store, self._access()
         service = FailoverService(
-            store,
+            lambda: open_store(url, access),
             self.store_settings.root,
             self.files,
             brokers,
@@ -111,7 +111,7 @@ class Membership:
             ha_address,
             __version__,
             clock,
-            lambda: tidy(store, self.store_settings.compact),
+            lambda store: tidy(store, self.store_settings.compact),
         )
         brokers.on_higher_epoch = service.met_epoch
         brokers.release_until = lambda: service.release_until
@@ -125,6 +125,8 @@ class Membership:
             user=store.user,
             password=store.password,
             ca=store.ca,
+            certificate=store.certificate,
+            key=store.key,
             prefix=self._options.config.store.ha_store_prefix,
         )
 

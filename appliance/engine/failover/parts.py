@@ -16,6 +16,8 @@ class MemberFiles(Protocol):
     uuid: str
     #: 0 until one was assigned.
     slot: int
+    #: Of the set that this store belongs to; "" before it met one.
+    set_id: str
     #: The highest epoch known to exist.
     seen: int
     epochs: tuple[EpochStart, ...]
@@ -24,6 +26,9 @@ class MemberFiles(Protocol):
         """`seen` grows to epoch and is fsynced before this returns; a smaller one changes nothing."""
 
     def take_slot(self, slot: int) -> None:
+        """Fsynced before this returns."""
+
+    def join(self, set_id: str) -> None:
         """Fsynced before this returns."""
 
     def begin_epoch(self, epoch: int, start: int) -> None:

@@ -28,6 +28,7 @@ from .decision import (
     Drain,
     Fence,
     Follow,
+    Join,
     Lead,
     Memory,
     Other,
@@ -42,7 +43,7 @@ from .decision import (
     Wish,
 )
 from .invariants import InvariantBroken, awaited_by
-from .leader_store import LeaderStore, Revision, StoreUnavailable, SwapConflict
+from .leader_store import LeaderStore, Revision, StoreReplaced, StoreUnavailable, SwapConflict
 from .machine import decide, pause, release_until, wants_read
 from .parts import Brokers, LogHealth, MemberFiles, MemberReport, StreamStatus
 from .set_state import Announcement, Leader, SetState, decode_announcement, decode_state, encode
@@ -68,8 +69,9 @@ class SetStatus(NamedTuple):
 
     role: "leader", "in-sync", "follower", "candidate", "fenced", "frozen", "stranger"; why: "" when all is well. state:
     of the key, as last known; revision of it. store_ok: the last call was answered, store_why why not. read_at: when
-    the store said something last; 0.0: never. awaited: without whom nothing is published. announced: by uuid, what
-    members say of themselves. won: elections of this process. at: when this status was made.
+    the store said something last; 0.0: never. astray: the key is gone or the store was replaced, and only an operator
+    can say how to go on. awaited: without whom nothing is published. announced: by uuid, what members say of
+    themselves. won: elections of this process. at: when this status was made.
     """
 
     role: str
@@ -82,6 +84,7 @@ class SetStatus(NamedTuple):
     store_ok: bool = False
     store_why: str = ""
     read_at: float = 0.0
+    astray: bool = False
     health: LogHealth | None = None
     stream: StreamStatus | None = None
     members: tuple[MemberReport, ...] = ()
@@ -97,7 +100,7 @@ class FailoverService(ServiceThread):
 
     def __init__(
         self,
-        store: LeaderStore,
+        open_store: Callable[[], LeaderStore],
         root: str,
         files: MemberFiles,
         brokers: Brokers,
@@ -106,17 +109,21 @@ class FailoverService(ServiceThread):
         ha: str,
         version: str,
         clock: Clock = SYSTEM,
-        tidy: Callable[[], None] = lambda: None,
+        tidy: Callable[[LeaderStore], None] = lambda store: None,
     ) -> None:
-        """root: of the set's keys in the store, without a "/" at its end. addr, ha: "host:port" as others are told.
-        tidy: looks after the store, each hour."""
+        """open_store: connects on first use; called once more for an operator who adopts. root: of the set's keys in
+        the store, without a "/" at its end. addr, ha: "host:port" as others are told. tidy: looks after the store,
+        each hour."""
         super().__init__("failover", clock)
         # Constant after construction.
-        self._store, self._files, self._brokers = store, files, brokers
+        self._open_store, self._files, self._brokers = open_store, files, brokers
         self._root, self._key = root, f"{root}/state"
         self._addr, self._ha, self._version = addr, ha, version
         self._tidy = tidy
-        # This thread's.
+        # This thread's. _replaced: the store that answers now is another than the one that was opened.
+        self._store = open_store()
+        self._replaced = False
+        self._opened_for: Wish | None = None
         self._rules = rules
         self._memory = Memory()
         self._swapped: Swapped | None = None
@@ -188,6 +195,10 @@ class FailoverService(ServiceThread):
         """Seconds to wait before the next one."""
         if self._met > self._files.seen:
             self._files.see(self._met)
+        wish = self._wish
+        if wish is not None and wish.kind == "adopt" and self._is_another_store():
+            self._believe_the_store()
+            self._opened_for = wish
         read, unread = None, False
         if wants_read(self._memory):
             read = self._read()
@@ -195,7 +206,7 @@ class FailoverService(ServiceThread):
         due = self.clock.steady() - self._announced_at >= ANNOUNCE_S
         if self._store_ok and (due or not (self._files.slot or self._full)):
             self._keep_house()
-        now, wish = self.clock.steady(), self._wish
+        now = self.clock.steady()
         sight = self._sight(read, unread, wish)
         before = self._memory
         if sight.me.uuid != self._rules.uuid:  # its store was set aside: it is another member now
@@ -246,6 +257,8 @@ class FailoverService(ServiceThread):
             drained=self._drained,
             wish=wish,
             cluster=self._cluster,
+            replaced=self._replaced,
+            set_id=files.set_id,
             others={uuid: Other(one.seen, one.log_end) for uuid, one in self._announced.items()},
         )
 
@@ -266,6 +279,7 @@ class FailoverService(ServiceThread):
             store_ok=self._store_ok,
             store_why=self._store_why,
             read_at=self._read_at,
+            astray=self._is_another_store() or (memory.reign is not None and memory.reign.orphaned),
             health=sight.health,
             stream=sight.stream,
             members=tuple(sight.members),
@@ -285,6 +299,8 @@ class FailoverService(ServiceThread):
                 self._swapped = self._swap(act)
             case See(epoch):
                 files.see(epoch)
+            case Join(set_id):
+                files.join(set_id)
             case BeginEpoch(epoch, start):
                 files.begin_epoch(epoch, start)
             case Await(awaited):
@@ -317,7 +333,9 @@ class FailoverService(ServiceThread):
                 brokers.relay_to(leader, seconds)
             case Answer():
                 if self._wish is wish:
-                    self._wish, self._answer = None, act
+                    # Somebody else adopted the store before: to believe it was all there was to do.
+                    self._answer = Answer(True, act.why) if wish is not None and self._opened_for is wish else act
+                    self._wish = None
                     self._answered.set()
                 if wish is not None and wish.kind == "resign":
                     self.request_stop()
@@ -335,11 +353,35 @@ class FailoverService(ServiceThread):
             yield
         except StoreUnavailable as error:
             self._store_ok, self._store_why = False, str(error)
+            self._replaced = isinstance(error, StoreReplaced)
             raise
         except SwapConflict:
-            self._store_ok, self._store_why, self._read_at = True, "", self.clock.steady()
+            self._answered_well()
             raise
+        self._answered_well()
+
+    def _answered_well(self) -> None:
         self._store_ok, self._store_why, self._read_at = True, "", self.clock.steady()
+        self._replaced = False
+
+    def _is_another_store(self) -> bool:
+        known = self._memory.cluster
+        return self._replaced or bool(known and self._cluster and self._cluster != known)
+
+    def _believe_the_store(self) -> None:
+        """An operator adopts: the store is opened anew, and what answers now is believed. A swap that was not answered
+        asked the one that was before; what it would have said of this reign is that its key is gone."""
+        logger.warning("failover: the leader store is opened anew, to be adopted")
+        old, self._store = self._store, self._open_store()
+        old.close()
+        self._replaced, self._cluster = False, ""
+        with contextlib.suppress(StoreUnavailable):
+            self._cluster = self._store.identity()
+        reign = self._memory.reign
+        if reign is not None:
+            reign = reign._replace(orphaned=True)
+        self._memory = self._memory._replace(key=None, reads=0, pending=None, run_at=None, reign=reign, cluster="")
+        self._swapped = None
 
     def _read(self) -> Read | None:
         """None: no answer."""
@@ -398,7 +440,7 @@ class FailoverService(ServiceThread):
         self._announced = announced
         if self.clock.steady() - self._tidied_at >= TIDY_S:
             self._tidied_at = self.clock.steady()
-            self._tidy()
+            self._tidy(self._store)
 
     def _take_slot(self) -> None:
         """The first that nobody has; one whose taking was not answered is found again as the own. Raises

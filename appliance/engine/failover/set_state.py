@@ -50,7 +50,8 @@ class Election(msgspec.Struct, frozen=True, omit_defaults=True):
 class SetState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """leader: None between a resignation and the next election. isr: uuids of the stores that hold all that was
     acknowledged. floor: an offset known to be acknowledged. beat: grows while a leader lives. nonce: of the last swap,
-    so that its writer knows it again. successor: uuid that a planned switch names."""
+    so that its writer knows it again. successor: uuid that a planned switch names. id: made with the set; in another
+    leader store, a set of the same name has another one."""
 
     v: int = FORMAT
     set: str
@@ -62,6 +63,7 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nonce: str
     successor: str = ""
     elections: tuple[Election, ...] = ()
+    id: str = ""
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

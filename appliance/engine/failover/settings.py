@@ -28,6 +28,8 @@ class StoreSettings(NamedTuple):
     user: str
     password: str
     ca: str
+    certificate: str
+    key: str
     timeout_s: float
     compact: bool
 
@@ -60,6 +62,8 @@ def store_settings(config: EngineConfig) -> StoreSettings:
         store.ha_store_user,
         read_password(store),
         store.ha_store_ca,
+        store.ha_store_certificate,
+        store.ha_store_key,
         store.ha_store_timeout_ms / 1000,
         store.ha_compact_store,
     )

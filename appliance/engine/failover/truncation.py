@@ -91,6 +91,8 @@ class StoreCut:
         self._settings = settings
         self._files = files
         self._now_ms = now_ms
+        #: An intent was noted, and nothing of it was tried yet.
+        self._fresh = False
 
     @property
     def _intent_path(self) -> Path:
@@ -101,14 +103,15 @@ class StoreCut:
     def begin(self, point: int, leader: LeaderLog, reason: str) -> None:
         """Keep what lies at `point` and behind, and note that it has to go; `finish` does it.
 
-        Where the first file begins, or before, nothing is left to go on from: then the store will be set aside. Raises
-        CannotCut, StartError.
+        Where the first file begins, or before, nothing is left to go on from: then the store will be set aside. What an
+        earlier call noted is finished first. Raises CannotCut, StartError, OSError from that.
         """
+        self.finish()
         with self._store() as store:
             point = store.record_boundary(point)
-            begin, end = store.log.min_offset, store.data_end
+            begin = store.log.min_offset
             if point > begin or begin == point == 0:
-                self._keep(store, point, end, leader, reason)
+                self._keep(store, point, store.data_end(point), leader, reason)
                 return
         self._note_aside(f"its log begins at {begin}, and has nothing in common with the leader's: {reason}")
 
@@ -156,6 +159,7 @@ class StoreCut:
     def set_aside(self, why: str) -> Path:
         """Rename the store's directory, begin an empty one, be a new member; the new name. Raises CannotCut, OSError
         (it is done again at the next start then)."""
+        self.finish()
         path = self._note_aside(why)
         self.finish()
         return path
@@ -170,6 +174,7 @@ class StoreCut:
 
     def _note(self, intent: dict[str, Any]) -> None:
         self._disk.replace(self._intent_path, line_of(json.dumps(intent).encode()))
+        self._fresh = True
 
     # --- doing it
 
@@ -217,8 +222,9 @@ class StoreCut:
         logger.warning(
             "fail-over: cutting the log from=%d to=%d kept=%s: %s", point, intent["to"], intent["copy"], intent["why"]
         )
+        again, self._fresh = not self._fresh, False
         with self._store() as store:
-            cut_tail(store, point, None if position is None else RecoveryPosition(*position))
+            cut_tail(store, point, None if position is None else RecoveryPosition(*position), again)
             path = self._paths.quarantine / intent["copy"]
             if intent["copy"] and self._disk.exists(path):
                 tail = Tail(path, point, int(intent["to"]), self._settings.segment_bytes)

@@ -85,17 +85,22 @@ class RemotingClient:
     def close(self) -> None:
         """Close the connection. A call that waits for its answer fails with ConnectError. The next call connects
         again."""
+        self.hang_up()
+        if self._turn.acquire(timeout=1.0):
+            try:
+                self._disconnect()
+            finally:
+                self._turn.release()
+
+    def hang_up(self) -> None:
+        """A call that waits for its answer fails with ConnectError; one that connects still may go on. Waits for
+        nothing."""
         sock = self._sock
         if sock is not None:
             try:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-        if self._turn.acquire(timeout=1.0):
-            try:
-                self._disconnect()
-            finally:
-                self._turn.release()
 
     # --- with the turn taken
 

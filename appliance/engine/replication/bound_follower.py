@@ -90,6 +90,8 @@ class BoundFollower(ServiceThread):
         self.answer: Answer | None = None
         #: Whether this log was seen to be the leader's.
         self.agrees = False
+        #: Called on this thread when it was.
+        self.on_agreement: Callable[[], None] = lambda: None
 
     @property
     def status(self) -> StreamStatus:
@@ -261,6 +263,7 @@ class BoundFollower(ServiceThread):
 
     def _found_same(self) -> None:
         self.agrees = True
+        self.on_agreement()
 
     def _heard(self, confirm: int) -> None:
         self._heard_at = self.clock.steady()

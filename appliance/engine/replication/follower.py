@@ -169,6 +169,9 @@ class Follower(ServiceThread):
             # To ask for 0 is to ask as an empty slave does: only where nothing else told if the record is the same.
             last = home.last_record()
             copy.run(last if last > 0 or (last == 0 and self._doubt) else self._store.log.written)
+        except LogsDiffer:
+            self.agrees = False  # before anybody sees that the connection has ended
+            raise
         finally:
             if self._following:
                 self._following, self._since = "", self.clock.monotonic()

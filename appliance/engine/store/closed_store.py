@@ -38,14 +38,13 @@ class ClosedStore:
         self.log.close()
         self.files.close(clean=False)
 
-    @property
-    def data_end(self) -> int:
-        """Behind the last byte of the log that is not zero; the log's first byte when there is none."""
+    def data_end(self, offset: int) -> int:
+        """Behind the last byte of the log, from `offset` on, that is not zero; `offset` when there is none."""
         for segment in reversed(self.log.segments):
-            end = self.raw.data_end(segment, segment.start)
-            if end > segment.start:
+            begin = max(offset, segment.start)
+            if begin < segment.end and (end := self.raw.data_end(segment, begin)) > begin:
                 return end
-        return self.log.min_offset
+        return offset
 
     def trusted_position(self) -> RecoveryPosition | None:
         """The recovery position, if its record is what it was."""

@@ -74,6 +74,8 @@ class MessageStore(Appender):
         # Constant after construction, but for the settings: those are replaced whole.
         self.settings = settings
         self.paths = paths
+        #: Whether `open` has succeeded.
+        self.opened = False
         self.disk = disk
         watermarks = {"written": lambda: log.written, "durable": lambda: log.durable}
         if not settings.synchronous:
@@ -153,6 +155,12 @@ class MessageStore(Appender):
         return self.publication.published
 
     @property
+    def lasting(self) -> int:
+        """Up to where nothing of the log can be taken back: durable here, and with all that are waited for. What
+        says how far work has come rests on this much (D7): else it might say so where the copies are not."""
+        return min(self.log.durable, self.publication.published)
+
+    @property
     def last_record_offset(self) -> int:
         return self.publication.last_record_offset
 
@@ -193,7 +201,7 @@ class MessageStore(Appender):
             self.files.mark_running()
             self.index.open(found.end)
         except BaseException as error:
-            self.let_go()
+            self._close_as_it_is()
             if isinstance(error, OSError):
                 raise StartError(f"The store in {self.paths.root} cannot be opened: {error}.") from error
             raise
@@ -207,13 +215,19 @@ class MessageStore(Appender):
             self._flush_queues.save_recovered()
         if not found.checked:
             self._flush_queues.repair.check_all()
+        self.opened = True
 
     def new_cold_reader(self) -> ColdReader:
         """Reads queue entries for `get` on a thread that may wait for the disk; it is closed by who asked for it."""
         return ColdReader(self.log, self.queues, QueueExtension(self.paths, self.disk), self._scan_count)
 
     def let_go(self) -> None:
-        """Close everything as it is."""
+        """Close everything as it is; nothing when it is not open."""
+        if self.opened:
+            self._close_as_it_is()
+
+    def _close_as_it_is(self) -> None:
+        self.opened = False
         self.log.close()
         self.queues.close()
         self.ledger.close()

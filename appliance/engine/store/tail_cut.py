@@ -34,11 +34,11 @@ class _DoesNotFit(Exception):
     """Queue files and ledger do not say the same, or the log cannot be read up to its new end."""
 
 
-def cut_tail(store: ClosedStore, point: int, trusted: RecoveryPosition | None) -> None:
+def cut_tail(store: ClosedStore, point: int, trusted: RecoveryPosition | None, again: bool = True) -> None:
     """Cut everything from the physical offset `point` on, where a record begins or the log's first file does.
 
-    trusted: the recovery position as it was before the first attempt, None when it was not to be believed. Raises
-    OSError; then it has to be done again.
+    trusted: the recovery position as it was before the first attempt, None when it was not to be believed. again: there
+    may have been one. Raises OSError; then it has to be done again.
     """
     _cut_log(store, point)
     seals = BlockChecksums(store.paths, store.disk)
@@ -48,7 +48,7 @@ def cut_tail(store: ClosedStore, point: int, trusted: RecoveryPosition | None) -
     if store.disk.is_directory(seals.directory):
         # One that came back would call the file damaged that will be written in its place.
         store.disk.sync_directory(seals.directory)
-    last_ms = _QueueCut(store, point).run(trusted)
+    last_ms = _QueueCut(store, point, again).run(trusted)
     cut_index(store.paths, store.disk, store.settings.index_slots, store.settings.index_entries, point)
     if last_ms is not None:
         checkpoint = store.files.checkpoint
@@ -84,8 +84,9 @@ def _cut_log(store: ClosedStore, point: int) -> None:
 class _QueueCut:
     """The queues' part of one cut, on queue files that nobody else has open."""
 
-    def __init__(self, store: ClosedStore, point: int) -> None:
+    def __init__(self, store: ClosedStore, point: int, again: bool) -> None:
         self._store = store
+        self._again = again
         self._point = point
         self._queues = self._new_table()
         self._files = self._queues.new_files()
@@ -240,7 +241,9 @@ class _QueueCut:
             except FileNotFoundError:
                 continue
             self._inspector.cut(queue, queue.next_offset, before)
-            self._files.sync_directory(topic, queue_id)
+            # An earlier attempt may have deleted files, and not have come to this.
+            if self._again or (before and before[-1] > queue.next_offset // self._files.entries_per_file):
+                self._files.sync_directory(topic, queue_id)
         self._files.sync()
 
 

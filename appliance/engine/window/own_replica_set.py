@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 ACT_S = 15.0
 #: Named one by one; the rest is in the file.
 MOST_TOPICS = 50
+#: A member that has not announced itself for so long, by the clock of its announcements, is not said to be anything.
+STALE_MS = 15_000
 _LED = ("leader", "candidate")
 
 
@@ -105,7 +107,7 @@ class OwnReplicaSet:
             addr=self._address if here else said.addr if said is not None else "",
             ha_addr=self._ha_address if here else said.ha if said is not None else "",
             version=said.version if said is not None else "",
-            role=_role(status.role if here else said.role if said is not None else ""),
+            role=_role(status.role if here else said.role if said is not None and not _is_stale(status, said) else ""),
             in_sync=in_sync,
             is_leader=is_leader,
             is_here=here,
@@ -178,14 +180,15 @@ class OwnReplicaSet:
             raise Conflict(say("adopt_elsewhere", address=found[0].addr or "-"))
         if not dry_run and confirm != view.set:
             raise InvalidInput("confirm", say("adopt_confirm", set=view.set))
-        if view.role == "leader":
+        astray = self._status().astray
+        if view.role == "leader" and not astray:
             raise Conflict(say("adopt_leads"))
         end = found[0].log_end or 0
         lost = max([view.floor, *(one.log_end or 0 for one in view.members)]) - end
         warnings = (say("adopt_may_lose", bytes=max(0, lost)),)
         if not dry_run:
             logger.warning("failover: adopt uuid=%s end=%d lost=%d by=%s", uuid, end, max(0, lost), by or "console")
-            self._ask(Wish("adopt" if view.role == "frozen" else "force"))
+            self._ask(Wish("adopt" if astray or view.role == "frozen" else "force"))
         return _change(view, found[0], not dry_run, warnings)
 
     def _ask(self, wish: Wish) -> None:
@@ -208,6 +211,11 @@ def _change(view: SetView, target: MemberView, applied: bool, warnings: tuple[Se
         revision=None,
         registered={},
     )
+
+
+def _is_stale(status: SetStatus, said: Announcement) -> bool:
+    """Against the newest of all: nobody's clock is asked for."""
+    return max(one.wall_ms for one in status.announced.values()) - said.wall_ms > STALE_MS
 
 
 def _role(role: str) -> str:

@@ -79,7 +79,7 @@ class FakeStore:
 
 class FakeFiles:
     def __init__(self, uuid: str) -> None:
-        self.uuid, self.slot, self.seen = uuid, 0, 0
+        self.uuid, self.slot, self.seen, self.set_id = uuid, 0, 0, ""
         self.epochs: tuple[EpochStart, ...] = ()
 
     def see(self, epoch: int) -> None:
@@ -87,6 +87,9 @@ class FakeFiles:
 
     def take_slot(self, slot: int) -> None:
         self.slot = slot
+
+    def join(self, set_id: str) -> None:
+        self.set_id = set_id
 
     def begin_epoch(self, epoch: int, start: int) -> None:
         self.epochs += (EpochStart(epoch, start),)

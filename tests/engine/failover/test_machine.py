@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from msgspec.structs import replace
 
 from appliance.engine.failover.decision import (
     Answer,
@@ -14,6 +15,7 @@ from appliance.engine.failover.decision import (
     Cut,
     Fence,
     Follow,
+    Join,
     Lead,
     Memory,
     Other,
@@ -417,3 +419,23 @@ def test_other_wrong_acts_are_refused():
     assert refused(reign, reign, BeginEpoch(3, 100), leading(closed_at=100)) == "I6"
     assert refused(reign, reign, BeginEpoch(4, 100), leading(seen=4)) == "I3"
     assert refused(Memory(), Memory(), Lead(3, frozenset()), sight()) == "I1"
+
+
+@pytest.mark.parametrize("kind", ["", "adopt", "force"])
+def test_the_key_of_another_set_of_this_name_is_not_followed_and_not_adopted(kind):
+    """As with a haStore that leads to the wrong etcd: both sets begin with epoch 1 at 0, and a cut would look right."""
+    foreign = key(epoch=3)
+    assert foreign.state is not None
+    foreign = foreign._replace(state=replace(foreign.state, id="theirs"))
+    stream = NO_STREAM._replace(cut_at=40)
+    seen = sight(read=foreign, set_id="ours", stream=stream, wish=Wish(kind, "me") if kind else None)
+    memory, acts = decide(Memory(), NOW, seen, RULES)
+    assert memory.role == "frozen"
+    assert "another set" in memory.why
+    assert [type(act) for act in acts] == ([Answer] if kind else [])
+    assert not any(act.done for act in acts)
+    # The same key of the own set.
+    own = decide(Memory(), NOW, seen._replace(set_id="theirs", wish=None), RULES)[1]
+    assert [type(act).__name__ for act in own] == ["Cut"]
+    # Who was in none yet joins, and only then does anything else.
+    assert decide(Memory(), NOW, seen._replace(set_id="", wish=None), RULES)[1] == (Join("theirs"),)

@@ -44,8 +44,9 @@ def test_everything_is_there_after_a_restart(paths):
     files.begin_epoch(3, 4096)
     files.see(7)
     files.see(5)
+    files.join("of the set")
     again = opened(paths)
-    assert (again.uuid, again.slot, again.seen) == (files.uuid, 2, 7)
+    assert (again.uuid, again.slot, again.seen, again.set_id) == (files.uuid, 2, 7, "of the set")
     assert again.epochs == files.epochs == (EpochStart(1, 0), EpochStart(3, 4096))
     assert again.same_boot
     assert not again.copied + again.stranger + again.damage

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.engine import pull_fields, records, send_fields
-from tests.support.members_of_set import Member, wait_for_same_log
+from tests.support.members_of_set import FILE, Member, wait_for_same_log
 from tests.support.waiting import wait_for
 
 SEND, PULL, DELETE_TOPIC = 310, 11, 215
@@ -149,3 +149,46 @@ def test_too_few_in_sync_take_no_message(tmp_path):
     finally:
         two.stop()
         one.stop()
+
+
+def test_a_queue_goes_on_where_it_was_though_the_new_leader_never_had_its_messages(members):
+    """They had been deleted when it copied the log: their queue has no record in it any more."""
+    one, two = members
+    one.lead(1)
+    peer = one.peer()
+    for number in range(5):
+        assert peer.ask(SEND, send_fields("Quiet"), b"%d" % number).code == 0
+    broker = one.engine.broker
+
+    def commit():
+        broker.offsets.commit("readers", "Quiet", 0, 5)
+        broker.offsets.commit("slow", "Quiet", 0, 2)
+        broker.offsets.commit("liars", "Quiet", 0, 1 << 60)
+
+    one.engine.loop.call_soon(commit)
+    body = b"x" * 60_000
+    while one.store.log.written < 2 * FILE + 1000:
+        assert peer.ask(SEND, send_fields("Loud"), body).code == 0
+    cleaner = one.store.cleaner
+    cleaner._count_expired = lambda now_ms, limit: 1 if one.store.log.min_offset == 0 else 0
+    saved = one.store.files.recovery_position
+    wait_for(
+        lambda: saved.position is not None and saved.position.record_offset > FILE, "the start to need it no more", 30
+    )
+    wait_for(lambda: (cleaner.request(), one.store.log.min_offset > 0)[1], "its file to go", 20, every=0.2)
+    two.follow(one, 1)
+    one.await_only(two)
+    wait_for_same_log(one, two)
+    wait_for(lambda: two.engine.broker.topics.get("Quiet"), "the tables")
+    wait_for(lambda: two.engine.broker.offsets.get("liars", "Quiet", 0) == 1 << 60, "the offsets")
+    two.lead(2)
+    offsets = two.engine.broker.offsets
+    assert [offsets.get(group, "Quiet", 0) for group in ("readers", "slow", "liars")] == [5, 5, 5]
+    one.follow(two, 2)
+    two.await_only(one)
+    answer = two.peer().ask(SEND, send_fields("Quiet"), b"5")
+    assert (answer.code, answer.ext_fields["queueOffset"]) == (0, "5")
+    assert [record.body for record in records(two.peer().ask(PULL, pull_fields("Quiet", 0, 5)).body)] == [b"5"]
+    wait_for_same_log(one, two)
+    one.lead(3)
+    assert one.store.max_offset("Quiet", 0) == two.store.max_offset("Quiet", 0) == 6

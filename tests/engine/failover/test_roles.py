@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
+import socket
 import threading
 import time
 
 import pytest
 
 from appliance.engine import seat as seat_module
+from appliance.engine.broker import member_side
 from appliance.engine.broker.role import Kind, Role
 from appliance.engine.errors import StartError, Unavailable
 from appliance.engine.failover import brokers as brokers_module
+from appliance.engine.failover import truncation
 from tests.support.engine import RunningEngine, pull_fields, records, send_fields
 from tests.support.members_of_set import Member, wait_for_same_log
 from tests.support.waiting import wait_for
@@ -141,6 +145,36 @@ def test_a_fenced_leader_acknowledges_nothing_any_more(members):
     assert one.brokers.role == "fenced"
 
 
+def test_a_member_that_comes_takes_its_leaders_tables_at_once(members, monkeypatch):
+    """Else it may be in sync, and be the next leader, with offsets of its own last life."""
+    one, two = members
+    monkeypatch.setattr(member_side, "PERIOD_S", 60.0)
+    one.lead(1)
+    two.follow(one, 1)
+    wait_for(lambda: two.brokers._tables.whole_to >= 0, "the tables to have come", 20)
+
+
+def test_a_leader_that_says_nothing_holds_no_election_up(members):
+    """The follower's stream is open, and the thread that asks for tables waits for an answer."""
+    one, two = members
+    one.lead(1)
+    two.follow(one, 1)
+    one.lead(1, two)
+    wait_for_same_log(one, two)
+    sync = two.brokers._tables
+    wait_for(lambda: sync.whole_to >= 0, "the tables to have come")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        sync._master = lambda: f"127.0.0.1:{silent.getsockname()[1]}"
+        silent.settimeout(10)
+        peer, _ = silent.accept()
+        with peer:
+            peer.settimeout(10)
+            assert peer.recv(1)
+            begun = time.monotonic()
+            two.brokers.close_stream()
+            assert time.monotonic() - begun < 0.5
+
+
 def test_what_a_fenced_leader_stored_alone_is_cut_off_and_kept(members):
     one, two = members
     one.lead(1)
@@ -161,6 +195,39 @@ def test_what_a_fenced_leader_stored_alone_is_cut_off_and_kept(members):
     other = one.peer()
     wait_for(lambda: one.brokers.stream() and bodies(other) == [b"both have it", b"the new one's"], "the leader's log",
              not_yet=(Exception,))  # fmt: skip
+
+
+def test_a_cut_that_fails_on_its_way_is_finished_before_anything_is_stored(members, monkeypatch):
+    one, two = members
+    one.lead(1)
+    two.follow(one, 1)
+    one.await_only(two)
+    assert one.peer().ask(SEND, send_fields("Orders"), b"both have it").code == 0
+    wait_for_same_log(one, two)
+    two.lead(2)
+    one.peer().send(SEND, send_fields("Orders"), b"nobody else")
+    wait_for(lambda: one.store.log.written > two.store.log.written, "the message to be stored")
+    one.brokers.fence("another one leads")
+    assert two.peer().ask(SEND, send_fields("Orders"), b"the new one's").code == 0
+    cut_tail, failed = truncation.cut_tail, []
+
+    def fail_once(*arguments):
+        monkeypatch.setattr(truncation, "cut_tail", cut_tail)
+        failed.append(arguments)
+        raise OSError(errno.EIO, "the disk refuses")
+
+    monkeypatch.setattr(truncation, "cut_tail", fail_once)
+    one.files.see(2)
+    one.brokers.follow(two.leader, 2)
+    wait_for(lambda: one.brokers.stream().cut_at >= 0, "the place where to cut")
+    with pytest.raises(OSError, match="the disk refuses"):
+        one.brokers.cut(one.brokers.stream().cut_at, two.leader, 2)
+    assert len(failed) == 1
+    intent = one.engine.config.data_dir / "rocketbox" / "ha" / "truncation"
+    assert intent.exists()
+    one.follow(two, 2)
+    assert not intent.exists()
+    wait_for_same_log(one, two)
 
 
 def test_consumers_and_producers_are_known_without_a_new_heartbeat(members):

@@ -12,6 +12,7 @@ from appliance.engine.failover.invariants import InvariantBroken
 from appliance.engine.failover.service import FailoverService
 from appliance.engine.failover.set_state import SetState, decode_announcement, decode_state, encode
 from tests.engine.failover.fakes import FakeBrokers, FakeFiles, FakeStore
+from tests.support.memory_store import MemoryCluster, MemoryStore
 from tests.support.waiting import wait_for
 
 ROOT = "/rocketbox/set"
@@ -22,12 +23,12 @@ class Member:
         self.files = FakeFiles(uuid)
         self.brokers = FakeBrokers(network, self.files)
         self.store, self.rules = store, Rules("set", uuid, **{"elect_after": 0.8, "beat_interval": 0.2, **rules})
-        self.start()
+        self.begin()
 
-    def start(self) -> None:
+    def begin(self) -> None:
         uuid = self.files.uuid
         self.service = FailoverService(
-            self.store, ROOT, self.files, self.brokers, self.rules, f"{uuid}:1", f"{uuid}:2", "1.0"
+            lambda: self.store, ROOT, self.files, self.brokers, self.rules, f"{uuid}:1", f"{uuid}:2", "1.0"
         )
         self.service.start()
 
@@ -98,7 +99,7 @@ def test_the_second_leads_when_the_first_is_gone(store, members):
     assert second.brokers.done.index("close_stream") < second.brokers.done.index("lead")
     # Back again, it follows.
     first.brokers.running, first.brokers.role = True, "fenced"
-    first.start()
+    first.begin()
     wait_for(lambda: second.leads(2), "the first is in sync again")
     assert first.files.seen == 2
 
@@ -162,7 +163,7 @@ def test_an_act_that_fails_is_done_later(members, act):
     member.brokers.fails[act] = 3
     member.service.stop()
     member.rules = member.rules._replace(bootstrap=True)
-    member.start()
+    member.begin()
     try:
         wait_for(member.leads, "it leads at last")
         assert [entry.epoch for entry in member.files.epochs] == [1]
@@ -283,3 +284,90 @@ def state_like(number: int):
     from appliance.engine.failover.set_state import Announcement
 
     return Announcement(uuid=f"x{number}", slot=1, addr="", ha="", version="", role="follower", seen=0, log_end=0)
+
+
+def test_a_store_that_was_replaced_is_adopted_by_members_that_run():
+    """What each has opened believes the new one never more: who adopts opens it anew."""
+    cluster = MemoryCluster()
+    network: dict[str, FakeBrokers] = {}
+    first = Member(MemoryStore(cluster), network, "uuid0", bootstrap=True)
+    made = [first]
+    try:
+        wait_for(first.leads, "the first leads")
+        second = Member(MemoryStore(cluster), network, "uuid1")
+        made.append(second)
+        wait_for(lambda: first.leads(2), "the second is in sync")
+        cluster.wipe()
+        for member in made:
+            member.store = MemoryStore(cluster)  # the next that is opened
+        wait_for(lambda: second.status.role == "frozen" and second.status.astray, "the second freezes")
+        wait_for(lambda: first.status.astray, "the first knows")
+        assert first.brokers.role == "leader", "both hold all: nothing is lost by going on"
+        answer = first.service.ask(Wish("adopt"), 5.0)
+        assert answer is not None
+        assert answer.done, answer.why
+        wait_for(first.leads, "the first leads in the new store")
+        assert second.status.role == "frozen", "nobody asked the second"
+        answer = second.service.ask(Wish("adopt"), 5.0)
+        assert answer is not None
+        assert answer.done, answer.why
+        wait_for(lambda: first.leads(2), "both are back")
+        assert decode_state(cluster.keys[f"{ROOT}/state"][0]).epoch == 2
+        assert not first.status.astray
+        assert not second.status.astray
+    finally:
+        for member in made:
+            assert member.service.stop()
+
+
+def test_who_is_left_alone_with_a_replaced_store_adopts_it():
+    cluster = MemoryCluster()
+    network: dict[str, FakeBrokers] = {}
+    first, second = Member(MemoryStore(cluster), network, "uuid0", bootstrap=True), None
+    try:
+        wait_for(first.leads, "the first leads")
+        second = Member(MemoryStore(cluster), network, "uuid1")
+        wait_for(lambda: first.leads(2), "the second is in sync")
+        first.service.stop()
+        cluster.wipe()
+        second.store = MemoryStore(cluster)
+        first.brokers.running = False  # its ports refuse: the second asks the new store for the old key
+        wait_for(lambda: second.status.astray, "the second knows")
+        answer = second.service.ask(Wish("adopt"), 5.0)
+        assert answer is not None
+        assert answer.done, answer.why
+        wait_for(second.leads, "the second leads")
+    finally:
+        for member in (first, second):
+            if member is not None:
+                assert member.service.stop()
+
+
+def test_another_sets_store_costs_nothing():
+    """Two sets of one name, each in its own store; a member of one is started with the other's haStore."""
+    stores = FakeStore(), FakeStore()
+    networks: tuple[dict[str, FakeBrokers], ...] = ({}, {})
+    leaders = [Member(stores[at], networks[at], f"leader{at}", bootstrap=True) for at in (0, 1)]
+    lost = None
+    try:
+        for leader in leaders:
+            wait_for(leader.leads, "it leads")
+        lost = Member(stores[0], networks[0], "lost")
+        wait_for(lambda: leaders[0].leads(2), "it is in sync in its set")
+        lost.service.stop()
+        lost.brokers.done.clear()
+        lost.brokers.role, lost.brokers.leader = "fenced", None
+        lost.store, lost.brokers.network = stores[1], networks[1]
+        networks[1]["lost"] = lost.brokers
+        lost.begin()
+        wait_for(lambda: lost.status.role == "frozen", "it freezes")
+        assert "another set" in lost.status.why
+        assert lost.brokers.done == []
+        lost.service.stop()
+        lost.store, lost.brokers.network = stores[0], networks[0]
+        lost.begin()
+        wait_for(lambda: leaders[0].leads(2), "it is back in its own")
+    finally:
+        for member in (*leaders, lost):
+            if member is not None:
+                assert member.service.stop()

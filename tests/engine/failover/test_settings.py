@@ -67,6 +67,8 @@ def test_every_setting_reaches_what_it_is_for(tmp_path):
         haStorePrefix="/mq/prod",
         haStoreTimeout="200",
         haStoreCa="/ca.pem",
+        haStoreCertificate="/member.pem",
+        haStoreKey="/member.key",
         haCompactStore="true",
         haElectAfter="900",
         haBeatInterval="250",
@@ -79,7 +81,8 @@ def test_every_setting_reaches_what_it_is_for(tmp_path):
     )
     found = store_settings(config)
     assert found == (
-        *("etcd", True, ("h:1", "h:2", "h:3"), "/mq/prod/broker-a", "", "", "/ca.pem", 0.2, True),
+        *("etcd", True, ("h:1", "h:2", "h:3"), "/mq/prod/broker-a"),
+        *("", "", "/ca.pem", "/member.pem", "/member.key", 0.2, True),
     )  # fmt: skip
     assert member_settings(config) == (
         *("broker-a", True, 0.9, 0.25, 0.2, 1.5, 2, 7, 4.0, ("/bin/echo", "a b", "c"), 0.0, False),
@@ -94,9 +97,13 @@ def test_every_setting_reaches_what_it_is_for(tmp_path):
         ({"brokerName": None}, "haStore needs brokerName"),
         ({"haMasterAddress": "h:1"}, "haMasterAddress=h:1 does not go with haStore"),
         ({"inSyncReplicas": "2"}, "minInSyncReplicas says how many"),
+        ({"brokerRole": "ASYNC_MASTER", "minInSyncReplicas": "2"}, "minInSyncReplicas above 1 needs SYNC_MASTER"),
         ({"haStoreUser": "root"}, "haStoreUser and haStorePasswordFile go together"),
         ({"haStorePasswordFile": "p"}, "haStoreUser and haStorePasswordFile go together"),
         ({"haStoreCa": "ca.pem"}, "haStoreCa needs etcds://"),
+        ({"haStoreCertificate": "c", "haStoreKey": "k"}, "haStoreCertificate needs etcds://"),
+        ({"haStoreKey": "k.pem"}, "haStoreCertificate and haStoreKey go together"),
+        ({"haStore": "etcds://h:1", "haStoreCertificate": "c"}, "haStoreCertificate and haStoreKey go together"),
         ({"haElectAfter": "1999"}, "haElectAfter=1999 is too short"),
         ({"haStoreTimeout": "501"}, "haElectAfter=2000 is too short"),
         ({"haSet": "a/b"}, "haSet must be letters"),

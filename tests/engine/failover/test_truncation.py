@@ -15,7 +15,7 @@ from appliance.engine.failover.quarantine import kept_tails, read_page, read_rec
 from appliance.engine.failover.set_state import EpochStart
 from appliance.engine.failover.truncation import CannotCut, LeaderLog, StoreCut
 from appliance.engine.store.disk import Disk
-from tests.support.store import StoreUnderTest
+from tests.support.store import FailingDisk, StoreUnderTest
 
 HERE = Place("machine", "/rocketbox", 1, "boot")
 LEADERS = (EpochStart(1, 0), EpochStart(3, 0))
@@ -334,6 +334,29 @@ def test_queues_that_were_being_rebuilt_are_rebuilt_again(member):
     member.cut(places[70])
     member.start()
     assert numbers(member.bodies()) == list(range(70))
+
+
+def test_a_cut_that_failed_on_its_way_is_finished_before_the_next(tmp_path):
+    disk = FailingDisk()
+    member = Member(tmp_path, disk=disk)
+    places = [member.put(number) for number in range(20)]
+    member.box.stop()
+    leader = LeaderLog("leader", 3, LEADERS, places[10])
+    member.cutter.begin(places[10], leader, "once")
+    disk.failing["fdatasync"] = errno.EIO
+    with pytest.raises(OSError, match="EIO"):
+        member.cutter.finish()
+    assert member.files.epochs[-1] == EpochStart(2, 100)
+    disk.failing.clear()
+    newer = (*LEADERS, EpochStart(4, 500))
+    member.cutter.begin(places[5], LeaderLog("leader", 4, newer, places[5]), "twice")
+    assert member.files.epochs == LEADERS
+    assert member.cutter.finish()
+    assert member.files.epochs == newer
+    assert sorted(kept.records for kept in kept_tails(member.paths.quarantine, disk)) == [5, 10]
+    member.start()
+    assert numbers(member.bodies()) == list(range(5))
+    member.box.stop()
 
 
 def test_without_a_leaders_list_the_own_one_is_cut(member):

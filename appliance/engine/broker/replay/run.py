@@ -272,11 +272,11 @@ class Run:
 
     def _is_durable(self, mark: _Mark) -> bool:
         """Positions in the journal never pass what is durable (D7). Raises _JournalFailed when it will never be."""
-        log = self._around.store.log
-        if log.durable >= mark.written:
+        store = self._around.store
+        if store.lasting >= mark.written:
             return True
-        if log.broken is not None:
-            self._doubt(log.broken)
+        if store.log.broken is not None:
+            self._doubt(store.log.broken)
         return False
 
     def _doubt(self, reason: str) -> None:
@@ -386,7 +386,7 @@ class Run:
         if self._batch is not None or self.checking or self._ending is not None:
             return
         mark = self._mark_here(())
-        if self._around.store.log.durable < mark.written:
+        if self._around.store.lasting < mark.written:
             return
         try:
             line = progress(self.state, self.ahead, {})

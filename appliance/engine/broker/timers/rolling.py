@@ -294,7 +294,7 @@ class RollTimers:
                 continue
             stored = [one.physical_offsets[0] for one in outcomes if one.is_stored]
             self.rolled += len(stored)
-            while stored and self._store.log.durable <= max(stored):
+            while stored and self._store.lasting <= max(stored):
                 yield _SOON_S
             messages = [message for message, one in zip(messages, outcomes, strict=True) if not one.is_stored]
             if messages:

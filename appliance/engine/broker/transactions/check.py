@@ -238,7 +238,7 @@ class CheckTransactions(ServiceThread):
         store = self._store
         if not self.ready or store.log.broken is not None:
             return  # what was decided since the log broke counts only until the next start
-        if self._progress is not None and store.log.durable >= self._progress[0]:
+        if self._progress is not None and store.lasting >= self._progress[0]:
             _, half, op = self._progress
             self._progress = None
             for topic, offset in ((HALF_TOPIC, half), (OP_HALF_TOPIC, op)):
@@ -253,7 +253,7 @@ class CheckTransactions(ServiceThread):
         """Why log files up to this physical offset must stay a little: open halves lie there, and are put back. None
         when none does, durably."""
         below, durable = self._left
-        if below >= end and self._store.log.durable >= durable:
+        if below >= end and self._store.lasting >= durable:
             return None
         if self.stopped or not self.ready:
             return "it is not known yet which transactions are open"

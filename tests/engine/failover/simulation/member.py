@@ -57,6 +57,7 @@ class SimulatedMember:
         self.durable = 0
         self.ghost: list[int] = []  # bytes that were cut in memory only
         self.seen = 0
+        self.set_id = ""
         self.epochs: tuple[EpochStart, ...] = ()
         self.quarantine: set[int] = set()
         # The process.
@@ -127,7 +128,7 @@ class SimulatedMember:
         while True:
             read, unread = None, False
             if wants_read(self.memory):
-                read = yield from world.store.read(self)
+                read = yield from world.store.look(self)
                 unread = read is None
             now = self.clock()
             self.memory, acts = decide(
@@ -145,7 +146,7 @@ class SimulatedMember:
                 yield pause(self.memory, now, world.rules[self.uuid])
 
     def _resume(self) -> Steps:
-        read = yield from self.world.store.read(self)
+        read = yield from self.world.store.look(self)
         if read and read.state and read.state.leader == self.me:
             self.memory = self.memory._replace(key=read, reign=d.Reign(read.state, read.revision, self.clock()))
             self.closed_at, self.durable = len(self.log), len(self.log)
@@ -164,6 +165,7 @@ class SimulatedMember:
         return d.Sight(
             me=self.me,
             seen=self.seen,
+            set_id=self.set_id,
             epoch=self.epochs[-1].epoch if self.epochs else 0,
             epoch_start=self.epochs[-1].start if self.epochs else 0,
             health=LogHealth(end, self.durable, self.published, not self.broken, "broken", self.alive()),
@@ -215,7 +217,7 @@ class SimulatedMember:
         world, rng = self.world, self.world.rng
         kind = type(act)
         if kind is d.Swap:
-            swapped = yield from world.store.swap(self, act)
+            swapped = yield from world.store.exchange(self, act)
             if swapped.how == "unknown" and world.sabotage == "time-out is a failure":
                 self.memory = self.memory._replace(pending=None)
                 return None
@@ -223,6 +225,9 @@ class SimulatedMember:
         if kind is d.See:
             yield 0.002
             self.seen = max(self.seen, act.epoch)
+        elif kind is d.Join:
+            yield 0.002
+            self.set_id = act.set_id
         elif kind is d.BeginEpoch:
             yield 0.002
             self.epochs += (EpochStart(act.epoch, act.start),)

@@ -34,7 +34,7 @@ class SimulatedStore:
         self.world.oracle.electable_hold_all()
         return self.revision
 
-    def read(self, member: SimulatedMember) -> Generator[float, None, Read | None]:
+    def look(self, member: SimulatedMember) -> Generator[float, None, Read | None]:
         """None: no answer."""
         rng, world = self.world.rng, self.world
         yield rng.uniform(0.0005, 0.004)
@@ -50,7 +50,7 @@ class SimulatedStore:
             return None
         return Read(state, Revision(str(revision)), member.clock(), state is None)
 
-    def swap(self, member: SimulatedMember, swap: Swap) -> Generator[float, None, Swapped]:
+    def exchange(self, member: SimulatedMember, swap: Swap) -> Generator[float, None, Swapped]:
         rng, world = self.world.rng, self.world
         sent_at = member.clock()
         unknown = Swapped("unknown", sent_at)

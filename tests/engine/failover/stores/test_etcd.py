@@ -149,6 +149,26 @@ def test_a_backup_that_was_put_back_is_not_believed(one, request, tmp_path):
     assert opened(request, one.url).read(KEY)[0] == b"one"
 
 
+def test_a_revision_that_comes_again_after_a_backup_is_another(one, request):
+    """It counts on from less: one day another member's beat has the number that a leader of before still waits for."""
+    seen, other = opened(request, one.url), opened(request, one.url)
+    revision = other.swap(KEY, b"epoch 5", None)
+    for number in range(5):
+        revision = other.swap(KEY, b"epoch 5, beat %d" % number, revision)
+    assert seen.read(KEY) == (b"epoch 5, beat 4", revision)
+    one.wipe()
+    one.start()
+    again = opened(request, one.url)
+    last = again.swap(KEY, b"epoch 6", None)
+    while int(last) < int(revision):
+        last = again.swap(KEY, b"epoch 6, beat " + last.encode(), last)
+    assert last == revision
+    with pytest.raises(SwapConflict) as caught:
+        seen.swap(KEY, b"epoch 5, beat 5", revision)
+    assert (caught.value.value or b"").startswith(b"epoch 6")
+    assert again.read(KEY)[1] == revision
+
+
 def test_one_wrong_address_among_the_right_ones_is_passed_over(one, request, tmp_path):
     """As long as a right one answers; alone it says what it is."""
     with Etcd(tmp_path / "other", token="another") as other:
