@@ -613,6 +613,9 @@ SENTENCES: dict[str, str] = {
     "option_refused": gettext_noop("%(name)s %(reason)s."),
     "not_saved": gettext_noop("The change cannot be saved, and was not made: %(reason)s."),
     # replay of dead letters
+    "replay_rests": gettext_noop(
+        "This broker takes no messages now. The job goes on from here when it takes them again."
+    ),
     "replay_store_refused": gettext_noop("The message log takes no messages: %(reason)s."),
     "replay_unreadable": gettext_noop("Dead letters cannot be read: %(reason)s."),
     "replay_journal_failing": gettext_noop("The job's journal cannot be written: %(reason)s."),

@@ -192,6 +192,7 @@ def test_a_planned_switch_is_seen_by_nobody(brokers):
     status = asked(brokers, 1, "status")
     assert (status["role"], status["epoch"], len(status["members"])) == ("leader", 1, 2)
     assert all(one["in_sync"] for one in status["members"])
+    assert status["leader_addr"] == brokers.broker(1)
     begun = time.monotonic()
     switched = asked(brokers, 1, "switch", "--yes")
     assert switched["applied"]

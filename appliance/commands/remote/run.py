@@ -344,7 +344,7 @@ def _print_people(command: Command, answer: dict[str, Any]) -> None:
         if answer.get("next_cursor"):
             lines.append(f"(more: --all, or --cursor {answer['next_cursor']})")
     else:
-        lines = show.facts(answer)
+        lines = show.facts(answer, columns=command.verb.columns.split())
     print("\n".join(lines))
 
 

@@ -18,9 +18,9 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
         return ["(none)"]
     names = list(columns) or list(dict.fromkeys(name for row in rows for name in row))[:8]
     cells = [[cell(name, row.get(name))[:LONGEST_CELL] for name in names] for row in rows]
-    heads = [name.removesuffix("_at_ms") for name in names]
+    heads = ["at" if name == "at_ms" else name.removesuffix("_at_ms") for name in names]
     widths = [max(len(row[at]) for row in [heads, *cells]) for at in range(len(names))]
-    right = [all(isinstance(row.get(name), int | float | None) and not name.endswith("_at_ms") for row in rows)
+    right = [all(isinstance(row.get(name), int | float | None) and not _is_time(name) for row in rows)
              for name in names]  # fmt: skip
     return [
         "  ".join(text.rjust(width) if side else text.ljust(width)
@@ -29,14 +29,15 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def facts(answer: dict[str, Any], indent: str = "") -> list[str]:
-    """name: value, one a line; what is nested is indented."""
+def facts(answer: dict[str, Any], indent: str = "", columns: Sequence[str] = ()) -> list[str]:
+    """name: value, one a line; what is nested is indented. columns: of a nested list that has all of them."""
     lines = []
     for name, value in answer.items():
         if isinstance(value, dict) and value and not _is_sentence(value):
-            lines += [f"{indent}{name}:", *facts(value, indent + "  ")]
+            lines += [f"{indent}{name}:", *facts(value, indent + "  ", columns)]
         elif isinstance(value, list) and value and isinstance(value[0], dict) and not _is_sentence(value[0]):
-            lines += [f"{indent}{name}:", *(f"{indent}  {line}" for line in table(value, ()))]
+            wanted = columns if set(columns) <= value[0].keys() else ()
+            lines += [f"{indent}{name}:", *(f"{indent}  {line}" for line in table(value, wanted))]
         else:
             lines.append(f"{indent}{name}: {cell(name, value)}")
     return lines
@@ -62,7 +63,7 @@ def cell(name: str, value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if name.endswith("_at_ms") and isinstance(value, int):
+    if _is_time(name) and isinstance(value, int):
         return _time(value)
     if isinstance(value, dict):
         if _is_sentence(value):
@@ -75,6 +76,10 @@ def cell(name: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
     return plain(str(value))
+
+
+def _is_time(name: str) -> bool:
+    return name == "at_ms" or name.endswith("_at_ms")
 
 
 def _is_sentence(value: dict[str, Any]) -> bool:

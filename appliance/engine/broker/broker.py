@@ -858,6 +858,8 @@ class Broker:
             self.replays.start()
             self.check_transactions.start()
             self.transaction_records.start()
+        else:
+            self.replays.rest()
         if self.replication is not None:
             self.replication.start()
         if self.role.is_told:

@@ -316,6 +316,7 @@ TEMPLATES: dict[str, str] = {
     "option_refused": "%(name)s %(reason)s.",
     "not_saved": "The change cannot be saved, and was not made: %(reason)s.",
     # replay of dead letters
+    "replay_rests": "This broker takes no messages now. The job goes on from here when it takes them again.",
     "replay_store_refused": "The message log takes no messages: %(reason)s.",
     "replay_unreadable": "Dead letters cannot be read: %(reason)s.",
     "replay_journal_failing": "The job's journal cannot be written: %(reason)s.",

@@ -12,6 +12,8 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from ...clock import Clock
 from ...errors import CorruptFile, RocketBoxError
 from ...service_thread import ServiceThread
@@ -84,6 +86,11 @@ def new_job_id(now_ms: int) -> str:
     return f"{now_ms:012x}-{secrets.token_hex(3)}"
 
 
+def _standing(state: JobState) -> JobState:
+    """A job where none is worked off: what ran goes on from its journal when this broker takes messages again."""
+    return replace(state, state=PAUSED, why=Why("replay_rests")) if state.state == RUNNING else state
+
+
 class ReplayService(ServiceThread):
     """Owns the journals and the jobs at work. Woken by commands, ends of batches, and its own pace."""
 
@@ -103,6 +110,8 @@ class ReplayService(ServiceThread):
         self.history = History(self.journal, lambda: [view.state for view in self.jobs()])
         self._around = Surroundings(store, appends, topics, groups, self.journal, self.history, clock, self.wakeup)
         self._loaded = threading.Event()
+        self._resting = False
+        self._reading = threading.Lock()  # of a resting one: it reads the journals once
         # Filled by any thread, emptied by this one.
         self._commands: deque[Callable[[], None]] = deque()
         # Written by this thread, read by anyone: single values and copies made in one call.
@@ -126,7 +135,15 @@ class ReplayService(ServiceThread):
 
     def wait_loaded(self, seconds: float = 5.0) -> bool:
         """Whether the journals have been read."""
+        if self._resting:
+            with self._reading:
+                if not self._loaded.is_set():
+                    self.load()
         return self._loaded.wait(seconds)
+
+    def rest(self) -> None:
+        """Instead of `start`, on a broker that takes no messages: jobs can be looked at, and none is worked off."""
+        self._resting = True
 
     def job(self, job: str) -> JobView | None:
         return self._views.get(job)
@@ -211,6 +228,9 @@ class ReplayService(ServiceThread):
             state = self.journal.load(job)
             if state.spec.id != job:
                 raise CorruptFile(f"it is of job {state.spec.id[:40]!r}")
+            if self._resting:
+                self._show(_standing(state))
+                return
             if not state.finished:
                 state = self.journal.open(job)
             self._take(state)
