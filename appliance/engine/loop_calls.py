@@ -1,4 +1,4 @@
-"""Run something on the I/O thread, and wait until it has run."""
+"""Run something on the I/O thread and wait until it has run."""
 
 from __future__ import annotations
 
@@ -9,29 +9,6 @@ from collections.abc import Callable
 LOOK_S = 0.2
 
 
-class LoopJob:
-    """Something that the I/O thread was handed. Belongs to a thread other than that, which logs what the job raises."""
-
-    def __init__(self, call_soon: Callable[[Callable[[], None]], None], job: Callable[[], object]) -> None:
-        self._done, self._taken = threading.Event(), threading.Lock()
-
-        def run() -> None:
-            if self._taken.acquire(blocking=False):
-                try:
-                    job()
-                finally:
-                    self._done.set()
-
-        call_soon(run)
-
-    def wait(self, gives_up: Callable[[], bool]) -> bool:
-        """Whether it ran. False when `gives_up()` was true before it began; then it never runs."""
-        while not self._done.wait(LOOK_S):
-            if gives_up() and self._taken.acquire(blocking=False):
-                return False
-        return True
-
-
 def run_on_loop(
     call_soon: Callable[[Callable[[], None]], None], job: Callable[[], object], gives_up: Callable[[], bool]
 ) -> bool:
@@ -39,4 +16,17 @@ def run_on_loop(
 
     From any thread but remoting-io, which logs what the job raises. A job that has begun is waited for.
     """
-    return LoopJob(call_soon, job).wait(gives_up)
+    done, taken = threading.Event(), threading.Lock()
+
+    def run() -> None:
+        if taken.acquire(blocking=False):
+            try:
+                job()
+            finally:
+                done.set()
+
+    call_soon(run)
+    while not done.wait(LOOK_S):
+        if gives_up() and taken.acquire(blocking=False):
+            return False
+    return True

@@ -15,15 +15,14 @@ from typing import NamedTuple
 
 from ..clock import Clock
 from ..host_port import split_host_port
-from ..loop_calls import LoopJob
+from ..loop_calls import run_on_loop
 from ..protocol.ha_stream import Frames, pack_report
 from ..store.message_store import MessageStore
 from ..store.replica import Incoming, Piece, ReplicaAppender
 from .wake_pipe import WakePipe
 
 STOPS = "this broker stops"
-#: What the processor's cache holds until it is appended.
-_RECEIVE_BYTES = 512 * 1024
+_RECEIVE_BYTES = 1 << 20
 #: How long nothing is read while the disk is behind.
 _PRESSURE_S = 0.01
 
@@ -133,22 +132,12 @@ class LogCopy:
         self._end = self._same = home.store.log.written
         self._last = -1
         self._reported = -1
-        # What remoting-io is at, while the next piece is received; what it raised.
-        self._job: LoopJob | None = None
-        self._failed: list[BaseException] = []
         #: When something was last reported, by the monotonic clock.
         self.said_at = 0.0
 
     def run(self, begin: int, early: bytes = b"") -> None:
         """Until stopped. begin: from where it is compared, the last record or the log's end. early: bytes of the
         stream that came already. Raises when it cannot go on."""
-        try:
-            self._run(begin, early)
-        finally:
-            if self._job is not None:  # it came whole: it counts, unless remoting-io may be busy with our end
-                self._job.wait(self._home.stopped)
-
-    def _run(self, begin: int, early: bytes) -> None:
         if not self._empty:
             self._incoming.begin(self._end)
         self._same = self._last = begin
@@ -160,8 +149,6 @@ class LogCopy:
         self._take(memoryview(early))
         while not self._home.stopped():
             size = self._receive(view)
-            if self._failed:
-                raise self._failed[0]
             now = self._clock.monotonic()
             if size == 0:
                 raise CannotFollow("it closed the connection")
@@ -233,35 +220,19 @@ class LogCopy:
         self._reported, self.said_at = offset, self._clock.monotonic()
 
     def _append(self, piece: Piece) -> None:
-        """Hand it to remoting-io, which is done with the one before."""
-
-        def append() -> None:
-            self._appender.append(piece)
-            self._store.end_tick()  # what is written at once is shown at once
-
-        self._wait()
-        self._start(append)
+        self._on_loop(lambda: self._appender.append(piece))
 
     def _on_loop(self, job: Callable[[], None]) -> None:
         """Do it on remoting-io, and raise here what it raises there."""
-        self._wait()
-        self._start(job)
-        self._wait()
+        failed: list[BaseException] = []
 
-    def _start(self, job: Callable[[], None]) -> None:
         def run() -> None:
             try:
                 job()
             except BaseException as error:
-                self._failed.append(error)
-                self._home.wake.wake()
+                failed.append(error)
 
-        self._job = LoopJob(self._home.call_soon, run)
-
-    def _wait(self) -> None:
-        """Until remoting-io is done; raises here what it raised there."""
-        job, self._job = self._job, None
-        if job is not None and not job.wait(self._home.stopped):
+        if not run_on_loop(self._home.call_soon, run, self._home.stopped):
             raise CannotFollow(STOPS)
-        if self._failed:
-            raise self._failed[0]
+        if failed:
+            raise failed[0]

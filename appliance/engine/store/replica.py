@@ -41,8 +41,6 @@ logger = logging.getLogger(__name__)
 PIECE_BYTES = 512 * 1024
 #: The same where each record is a step of Python.
 PURE_PIECE_BYTES = 256 * 1024
-#: Of each of the two buffers; more only while a record comes that is larger.
-_BUFFER_BYTES = 2 * PIECE_BYTES
 
 #: (topic, queue id, first queue offset, how many, their entries): records of one queue that follow each other.
 Run = tuple[str, int, int, int, bytes]
@@ -59,32 +57,19 @@ class Runs(NamedTuple):
     runs: list[Run]
 
 
-class Piece:
-    """Bytes of the log from `offset` on: whole records of one file, or without any the rest of a file.
+class Piece(NamedTuple):
+    """Bytes of the log from `offset` on: whole records of one file, or without any the rest of a file."""
 
-    data: good until the piece after the next one is taken.
-    """
-
-    __slots__ = ("data", "offset", "parts")
-
-    def __init__(self, offset: int, data: memoryview, parts: list[Runs | Record]) -> None:
-        self.offset = offset
-        self.data = data
-        self.parts = parts
+    offset: int
+    data: bytes
+    parts: list[Runs | Record]
 
     @property
     def end(self) -> int:
         return self.offset + len(self.data)
 
-    @property
-    def records(self) -> Iterator[Record]:
-        for part in self.parts:
-            if isinstance(part, Runs):
-                yield from self.records_of(part)
-            else:
-                yield part
-
     def records_of(self, part: Runs) -> Iterator[Record]:
+        """Those that runs are of; their CRCs were looked at."""
         at = part.begin
         while at < part.end:
             record = decode_record(self.data, at, check_crc=False)
@@ -102,10 +87,7 @@ class Incoming:
         self._piece_bytes = PIECE_BYTES if RecordWalk is not None else PURE_PIECE_BYTES
         #: Where the bytes kept here begin; -1 before the first ones came, when they may begin anywhere.
         self.offset = -1
-        # The bytes are those of _buffer from _begin to _end. What lies before may be a piece that is being appended:
-        # what is left is moved to the other buffer, whose pieces were appended before.
-        self._buffer, self._other = bytearray(_BUFFER_BYTES), bytearray()
-        self._begin = self._end = 0
+        self._rest = bytearray()
 
     def begin(self, offset: int) -> None:
         """The next bytes are those at `offset`."""
@@ -113,62 +95,44 @@ class Incoming:
 
     def feed(self, offset: int, data: memoryview) -> None:
         """Raises CorruptFile when they are not the next ones."""
-        kept = self._end - self._begin
-        if offset != self.offset + kept:
-            raise CorruptFile(f"bytes of {offset} came where those of {self.offset + kept} were due")
-        if self._end + len(data) > len(self._buffer):
-            self._move(kept, kept + len(data))
-        self._buffer[self._end : self._end + len(data)] = data
-        self._end += len(data)
-
-    def _move(self, kept: int, wanted: int) -> None:
-        """Go on in another buffer, with room for so many bytes in all."""
-        old, new = self._buffer, self._other
-        if wanted > _BUFFER_BYTES // 2:
-            # No piece of this buffer need have been taken: the other one may still be at work.
-            new = bytearray(max(_BUFFER_BYTES, 2 * wanted))
-        elif len(new) != _BUFFER_BYTES:
-            new = bytearray(_BUFFER_BYTES)
-        new[:kept] = memoryview(old)[self._begin : self._end]
-        self._buffer, self._other = new, old
-        self._begin, self._end = 0, kept
+        if offset != self.offset + len(self._rest):
+            raise CorruptFile(f"bytes of {offset} came where those of {self.offset + len(self._rest)} were due")
+        self._rest += data
 
     def take(self) -> Piece | None:
         """The next piece that is whole; None when more has to come. Raises CorruptFile."""
-        data, begin, end = self._buffer, self._begin, self._end
-        base, at = self.offset - begin, begin
-        most = begin + self._piece_bytes
+        rest, at, most = self._rest, 0, self._piece_bytes
         parts: list[Runs | Record] = []
-        while end - at >= 8 and at < most:
+        while len(rest) - at >= 8 and at < most:
             if self._walk is not None:
-                found = self._walk(data, at, end, most, base, self._file_bytes)
+                found = self._walk(rest, at, len(rest), most, self.offset, self._file_bytes)
                 if found is not None:
-                    behind, last, store_ms, runs = found
-                    parts.append(Runs(at - begin, behind - begin, last, store_ms, runs))
-                    at = behind
+                    end, last, store_ms, runs = found
+                    parts.append(Runs(at, end, last, store_ms, runs))
+                    at = end
                     continue
-            offset = base + at
-            size, magic = SIZE_MAGIC.unpack_from(data, at)
+            offset = self.offset + at
+            size, magic = SIZE_MAGIC.unpack_from(rest, at)
             left = self._file_bytes - offset % self._file_bytes
             if magic == MAGIC_BLANK:
                 if size != left:
                     raise CorruptFile(f"the blank record at {offset} has {size} bytes, its file {left} more")
                 if parts:
                     break
-                return self._cut(size, []) if end - at >= size else None
+                return self._cut(size, []) if len(rest) >= size else None
             if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= left - BLANK_BYTES:
                 raise CorruptFile(f"no record at {offset}: size {size}, magic {magic:#010x}")
-            if at + size > end:
+            if at + size > len(rest):
                 break
-            record = decode_record(data, at)
+            record = decode_record(rest, at)
             check_place(record, offset)
             parts.append(record)
             at += size
-        return self._cut(at - begin, parts) if parts else None
+        return self._cut(at, parts) if parts else None
 
     def _cut(self, size: int, parts: list[Runs | Record]) -> Piece:
-        piece = Piece(self.offset, memoryview(self._buffer)[self._begin : self._begin + size], parts)
-        self._begin += size
+        piece = Piece(self.offset, bytes(memoryview(self._rest)[:size]), parts)
+        del self._rest[:size]
         self.offset += size
         return piece
 
@@ -195,16 +159,16 @@ class ReplicaAppender:
             raise StoreBroken(log.broken)
         assert log.stage_base + log.staged == piece.offset, (log.stage_base, log.staged, piece.offset)
         if not piece.parts:
-            log.roll_copy(bytes(piece.data))
+            log.roll_copy(piece.data)
             return
-        done = 0
+        data, done = memoryview(piece.data), 0
         for part in piece.parts:
             if not isinstance(part, Runs):
                 done = self._append_record(piece, part, done)
             elif not self._append_runs(part):
                 for record in piece.records_of(part):
                     done = self._append_record(piece, record, done)
-        log.append_copy(piece.data[done:])
+        log.append_copy(data[done:])
 
     def _append_runs(self, part: Runs) -> bool:
         """Give usual records their entries, all of them or none: False when a queue does not go on with them."""
@@ -235,7 +199,7 @@ class ReplicaAppender:
             elif queue is not None and not record.queue_offset:
                 # The topic was deleted there and made again: what came before it is the old one's.
                 begin = record.physical_offset - piece.offset
-                store.log.append_copy(piece.data[done:begin])
+                store.log.append_copy(memoryview(piece.data)[done:begin])
                 done = begin
                 store.forget_topic(TopicDeletion(record.topic))
                 queue = None

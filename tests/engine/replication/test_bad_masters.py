@@ -214,8 +214,8 @@ def test_a_master_with_another_last_record_is_not_followed(tmp_path, master, log
         changed = begin + 100 if other == "record" else len(held) - 1
         sock.sendall(frames(log[:changed] + b"?" + log[changed + 1 : 400_000], begin, 1000))
         master.gone(sock)
-        wait_for(lambda: "is another than" in follower_of(slave).status.why_not, "it to say so")
         assert follower_of(slave).agrees is False
+        wait_for(lambda: "is another than" in follower_of(slave).status.why_not, "it to say so")
         sock = master.accept()
         assert master.report(sock) == begin
         assert log_of(slave) == held

@@ -41,8 +41,6 @@ RESERVE_BYTES = 16 * 1024 * 1024
 _NO_ROOM = -(1 << 62)
 #: Taken for cached where the file system cannot tell (D2): it was written a moment ago, and memory is rarely so short.
 RECENT_BYTES = 64 * 1024 * 1024
-#: As much of another log goes into the file without being staged first.
-_STAGED_COPY_BYTES = 64 * 1024
 #: The next file is prepared when this share of the current one is used.
 PREPARE_AT = 0.5
 
@@ -229,17 +227,15 @@ class CommitLog(StageState):
             raise StoreBroken(self.broken) from None
 
     def append_copy(self, data: bytes | memoryview) -> None:
-        """Stage whole records of another broker's log, which lie at the same place there; write them at once where
-        they are many. They fit the current file and leave room for a blank one. Raises StoreBroken."""
+        """Stage whole records of another broker's log, which lie at the same place there. They fit the current file
+        and leave room for a blank one. Raises StoreBroken."""
         at = self.staged
-        assert self.stage_base + at + len(data) + BLANK_BYTES <= self.segment_end
-        if len(data) >= _STAGED_COPY_BYTES or at + len(data) > len(self.stage):
+        if at + len(data) > len(self.stage):
             self.write()
-            segment = self.segment_at(self.stage_base)
-            assert segment is not None
-            self._write_all(segment, memoryview(data), self.stage_base)
-            self.written = self.stage_base = self.stage_base + len(data)
-            return
+            at = 0
+            if len(data) > len(self.stage):
+                self.stage = bytearray(len(data))
+        assert self.stage_base + at + len(data) + BLANK_BYTES <= self.segment_end
         self.stage[at : at + len(data)] = data
         self.staged = at + len(data)
 
