@@ -14,8 +14,9 @@ types:
 test:
 	script/test
 
-# The long forms of what tests/crash, tests/fuzz, the kill loop, the rounds of faults on sets of brokers and the comparisons do (the hot path's twins, the two ways
-# of counting facts), and what the compiled twin does under the sanitizers: hours. Seeds of failures are in their messages.
+# The long forms of what tests/crash, tests/fuzz, the kill loop, the rounds of faults on sets of brokers and the
+# comparisons do (the hot path's twins, the two ways of counting facts), and what the compiled twin does under the
+# sanitizers: hours. Seeds of failures are in their messages.
 torture:
 	script/sanitized
 	ROCKETBOX_TORTURE=1 script/test -s tests/crash tests/fuzz tests/hotpath tests/clients/test_kill.py tests/rig tests/spark_reports/facts
