@@ -157,6 +157,13 @@ def test_each_byte_of_a_head(monkeypatch):
     assert ended > 100
 
 
+def test_the_end_of_a_file(monkeypatch):
+    """A record leaves room for a blank one behind it."""
+    data = log_of(random.Random(6), 3, 0, ("A",), 0)
+    fits = [not check(monkeypatch, data, 0, [1 << 20], len(data) + room)[1] for room in range(-20, 20)]
+    assert fits == [room >= 8 for room in range(-20, 20)]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_recorded_streams(monkeypatch, version):
     events = [one for one in recorded(version) if one.body]

@@ -68,6 +68,14 @@ class Piece(NamedTuple):
     def end(self) -> int:
         return self.offset + len(self.data)
 
+    @property
+    def records(self) -> Iterator[Record]:
+        for part in self.parts:
+            if isinstance(part, Runs):
+                yield from self.records_of(part)
+            else:
+                yield part
+
     def records_of(self, part: Runs) -> Iterator[Record]:
         """Those that runs are of; their CRCs were looked at."""
         at = part.begin
