@@ -14,6 +14,7 @@ from appliance.engine.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SI
 from appliance.engine.store import replica
 from appliance.engine.store.dispatch import Dispatch
 from tests.support.ha import VERSIONS, manifest, recorded
+from tests.support.store import StoreUnderTest
 
 pytestmark = pytest.mark.compiled
 
@@ -28,7 +29,7 @@ HOSTILE_TOPICS = ("", ".", "..", "a/b", "a\x1f", "a\x7f", "...", "\x00")
 Taken = list[tuple[int, bytes | None, tuple]]
 
 
-def log_of(chance: random.Random, count: int, base: int, topics=TOPICS, odd=0.02) -> bytes:
+def log_of(chance: random.Random, count: int, base: int, topics=TOPICS, odd=0.02, highest=(1 << 63) - 1) -> bytes:
     """A log's bytes from `base` on; queue offsets follow each other but now and then."""
     data = bytearray()
     offsets: dict[tuple[str, int], int] = {}
@@ -36,7 +37,7 @@ def log_of(chance: random.Random, count: int, base: int, topics=TOPICS, odd=0.02
         topic, queue_id = chance.choice(topics), chance.choice((0, 0, 1, 7))
         offset = offsets.get((topic, queue_id), chance.randrange(3))
         if chance.random() < odd:
-            offset = chance.choice((0, offset + 1, (1 << 63) - 1, 1 << 40))
+            offset = chance.choice((0, offset + 1, highest, 1 << 40))
         offsets[topic, queue_id] = min(offset + 1, (1 << 63) - 1)
         record = Record(
             0, chance.choice((MAGIC_V1, MAGIC_V1, MAGIC_V2)), 0, queue_id, 0, offset, base + len(data),
@@ -171,6 +172,50 @@ def test_recorded_streams(monkeypatch, version):
     count, why = check(monkeypatch, data, manifest(version)["firstOffset"], [5000], 65_536)
     assert not why
     assert count > 10
+
+
+def stored(monkeypatch, walk, directory, data: bytes, sizes: list[int]) -> tuple[bytes, dict]:
+    """(log, what each queue came to) of a store that was given a log's bytes."""
+    monkeypatch.setattr(replica, "RecordWalk", walk)
+    under_test = StoreUnderTest(directory, segment_bytes=FILE).open()
+    store = under_test.store
+    try:
+        appender, incoming = replica.ReplicaAppender(store), replica.Incoming(FILE)
+        incoming.begin(0)
+        at, turn = 0, 0
+        while at < len(data):
+            size = sizes[turn % len(sizes)]
+            turn += 1
+            incoming.feed(at, memoryview(data)[at : at + size])
+            at += size
+            while (piece := incoming.take()) is not None:
+                appender.append(piece)
+                if turn % 3:
+                    store.end_tick()
+        store.end_tick()
+        queues = {
+            (queue.topic, queue.queue_id): (
+                queue.min_offset, queue.max_offset, queue.next_offset, queue.tail_base, bytes(queue.tail)
+            )
+            for queue in store.queues.all()
+        }  # fmt: skip
+        assert store.published == store.log.written == len(data)
+        return b"".join(store.log.read(one.start, FILE) for one in store.log.segments), {
+            **queues, "": (store.store_ms, store.last_record_offset, store.put_count)
+        }  # fmt: skip
+    finally:
+        under_test.stop()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_both_make_the_same_store(monkeypatch, tmp_path, seed):
+    """Where queues begin in the midst, miss entries, go back, or were deleted and made again, too."""
+    chance = random.Random(2000 + seed)
+    data = log_of(chance, 150, 0, TOPICS, chance.choice((0, 0.02, 0.2)), 1 << 50)
+    sizes = [chance.choice((40, 700, 9000, 1 << 20)) for _ in range(20)]
+    pure = stored(monkeypatch, None, tmp_path / "pure", data, sizes)
+    assert stored(monkeypatch, RecordWalk, tmp_path / "compiled", data, sizes) == pure
+    assert len(pure[1]) > 10
 
 
 def test_usual_records_are_taken(monkeypatch):
