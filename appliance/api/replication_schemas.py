@@ -79,7 +79,8 @@ class FollowedMasterOut(Out):
 class ReplicationOut(Out):
     """Who follows this broker, or whom it follows. log_end: so far this broker keeps the log. listens: where slaves
     connect, null where none are taken. allowed: who may, besides this machine. waiting: of a SYNC_MASTER that waits.
-    refused: why sends are refused for slaves' sake. master: of a slave."""
+    refused: why sends are refused for slaves' sake. master: of a slave. A member of a set with fail-over that does not
+    lead is a SLAVE without one: see GET /replication/set."""
 
     role: Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
     broker_name: str

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from appliance.api.api import openapi
+from appliance.api.set_schemas import MemberOut
 from appliance.commands.remote import show
 from appliance.commands.remote.run import help_text, options_of, parse
 from appliance.commands.remote.table import NOUNS, VERBS
@@ -430,3 +431,23 @@ def test_a_command_line_is_read():
 def test_what_others_chose_cannot_move_the_terminal():
     assert "\x1b" not in "\n".join(show.table([{"name": "\x1b[2J"}], ["name"]))
     assert "\x1b" not in "\n".join(show.facts({"a": {"b": "\x1b[2J"}, "c": ["\x1b"], "d": [{"e": "\x1b"}]}))
+
+
+def test_a_nested_list_shows_the_columns_that_a_command_names():
+    wide = dict.fromkeys("abcdefghijk", 1)
+    said = show.facts({"rows": [wide], "others": [{"at_ms": 0, "b": 2}]}, columns=("k", "b"))
+    assert [line.split() for line in said] == [
+        ["rows:"],
+        ["k", "b"],
+        ["1", "1"],
+        ["others:"],
+        ["at", "b"],
+        ["1970-01-01T00:00:00Z", "2"],
+    ]
+
+
+def test_the_status_of_a_set_says_who_is_behind():
+    status = next(verb for verb in VERBS if verb.words == "ha status")
+    assert (
+        {"lag_bytes", "lag_ms", "last_epoch", "log_end"} <= set(status.columns.split()) <= MemberOut.model_fields.keys()
+    )

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -349,7 +350,8 @@ class Clients:
 
 
 class Rounds:
-    """Rounds on one set. note: for people who watch. clients: send as well in rounds whose seed 3 divides."""
+    """Rounds on one set. note: for people who watch. clients: send as well in rounds whose seed 3 divides. patience_s:
+    so long is waited for what is missing; for replicas to be equal four times as long."""
 
     def __init__(
         self,
@@ -357,8 +359,10 @@ class Rounds:
         note: Callable[[str], None] = print,
         only: Sequence[str] = (),
         clients: Clients | None = None,
+        patience_s: float = LATE_S,
     ) -> None:
         self._brokers, self._note, self._only, self._clients = brokers, note, only, clients
+        self._patience_s = patience_s
         self._last: tuple[str, int, list[Replica]] | None = None
         self.acknowledged = 0
 
@@ -436,9 +440,9 @@ class Rounds:
 
     def _drain(self, topic: str, log_start: int, sends: Sequence[Send]) -> list[Replica]:
         """When all is quiet. What is delayed may come late, so what is missing is waited for."""
-        patient = time.monotonic() + (LATE_S if self._brokers.kind is not Kind.ASYNCHRONOUS else 0.0)
+        patient = time.monotonic() + (self._patience_s if self._brokers.kind is not Kind.ASYNCHRONOUS else 0.0)
         while True:
-            wait_quiet(self._brokers.nodes, topic, QUEUES)
+            wait_quiet(self._brokers.nodes, topic, QUEUES, 4 * self._patience_s)
             replicas = drain(self._brokers.nodes, topic, QUEUES, log_start)
             if time.monotonic() > patient or not any(checker.lost(sends, replica) for replica in replicas):
                 return replicas
@@ -473,8 +477,23 @@ def run_rounds(
     note: Callable[[str], None] = print,
     only: Sequence[str] = (),
     official: bool = True,
+    at_once: int = 1,
 ) -> int:
-    """All of them, on as many sets as it takes; returns how many messages were acknowledged. Raises RoundFailed."""
+    """All of them, on as many sets as it takes, at_once beside each other; of those the first has official clients.
+    Returns how many messages were acknowledged. Raises RoundFailed."""
+
+    def lane(number: int) -> int:
+        # What a thread starts ends with it.
+        directory = scratch / f"lane-{number}"
+        return _lane(kind, seeds[number::at_once], directory, note, only, official and number == 0)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return sum(pool.map(lane, range(at_once)))
+
+
+def _lane(
+    kind: Kind, seeds: Sequence[int], scratch: Path, note: Callable[[str], None], only: Sequence[str], official: bool
+) -> int:
     acknowledged = 0
     clients = Clients(scratch / "clients") if official else None
     try:

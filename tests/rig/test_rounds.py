@@ -14,8 +14,8 @@ from tests.rig.sabotaged import SABOTAGES
 
 TORTURE = bool(os.environ.get("ROCKETBOX_TORTURE"))
 ROUNDS = {
-    Kind.PLAIN: 60 if TORTURE else 4,
-    Kind.ASYNCHRONOUS: 60 if TORTURE else 4,
+    Kind.PLAIN: 60 if TORTURE else 3,
+    Kind.ASYNCHRONOUS: 60 if TORTURE else 3,
     Kind.FAILOVER: 300 if TORTURE else 30,
 }
 FOUND = {"acknowledge_alone": r"b\d: lost: ", "leave_the_tail": "unlike logs|after the last send|when all is well"}
@@ -26,7 +26,7 @@ def test_whatever_comes_nothing_acknowledged_is_lost_or_moved(tmp_path: Path, ki
     first = int(os.environ.get("ROCKETBOX_TEST_SEED") or random.randrange(1, 1 << 30))
     print(f"ROCKETBOX_TEST_SEED={first}")
     count = ROUNDS[kind]
-    acknowledged = run_rounds(kind, range(first, first + count), tmp_path)
+    acknowledged = run_rounds(kind, range(first, first + count), tmp_path, at_once=2 if count > 10 else 1)
     assert acknowledged > 100 * count
 
 
@@ -39,7 +39,7 @@ def test_a_round_finds_what_is_wrong(tmp_path: Path, name: str | None) -> None:
     settings = {} if name is None else {"SABOTAGE": name}
     module = "appliance.main" if name is None else "tests.rig.sabotaged"
     with BrokerSet(tmp_path / "set", Kind.FAILOVER, settings=settings, module=module) as brokers:
-        rounds = Rounds(brokers)
+        rounds = Rounds(brokers, patience_s=10.0 if name is None else 2.5)
 
         def six_rounds() -> None:
             for seed in range(1, 7):

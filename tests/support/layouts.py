@@ -67,6 +67,7 @@ class Machine:
                 cwd=ROOT,
                 env=clean | ROOMY | SMALL | self._environment,
                 preexec_fn=_die_with_parent,
+                start_new_session=True,  # so that all of it can be killed
             )
 
     def wait_until_ready(self, seconds: float = START_TIMEOUT_S) -> None:
@@ -93,12 +94,8 @@ class Machine:
         """All processes, at once."""
         if self._process is None:
             return
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGSTOP)  # it would start another one instead
-            if self.ready.get("pid") not in (None, self._process.pid):
-                with suppress(ProcessLookupError):
-                    self.signal(signal.SIGKILL)
-            self._process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
         self.ready = {}

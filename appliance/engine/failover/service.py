@@ -133,6 +133,7 @@ class FailoverService(ServiceThread):
         self._drained: bool | None = None
         self._cluster = ""
         self._announced: dict[str, Announcement] = {}
+        self._not_understood: set[str] = set()  # keys of the last look, each told of once
         self._announced_at = -ANNOUNCE_S
         self._tidied_at = -TIDY_S
         self._store_ok, self._store_why, self._read_at = False, "it was not asked yet", 0.0
@@ -429,15 +430,17 @@ class FailoverService(ServiceThread):
                 found = self._store.list(f"{self._root}/member/")
         except StoreUnavailable:
             return
-        announced = {}
+        announced, broken = {}, set[str]()
         for key in sorted(found)[:_MAX_ANNOUNCED]:
             try:
                 one = decode_announcement(found[key])
             except CorruptFile as error:
-                logger.warning("failover: a member's announcement is not understood key=%s: %s", key, error)
+                if key not in self._not_understood:
+                    logger.warning("failover: a member's announcement is not understood key=%s: %s", key, error)
+                broken.add(key)
                 continue
             announced[one.uuid] = one
-        self._announced = announced
+        self._announced, self._not_understood = announced, broken
         if self.clock.steady() - self._tidied_at >= TIDY_S:
             self._tidied_at = self.clock.steady()
             self._tidy(self._store)

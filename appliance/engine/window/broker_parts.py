@@ -160,7 +160,14 @@ def build(
     messages = MessageViews(topics, store, sampler.index, stories)
     dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
     replication = ReplicationView(
-        store, options, broker.replication, broker.follower, broker.replicated, broker.ha_address, replica_set
+        store,
+        options,
+        broker.replication,
+        broker.follower,
+        broker.replicated,
+        broker.ha_address,
+        broker.role,
+        replica_set,
     )
     checks = process_checks.including(_checks(broker, options, replication))
     disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)

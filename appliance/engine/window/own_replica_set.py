@@ -205,7 +205,7 @@ def _change(view: SetView, target: MemberView, applied: bool, warnings: tuple[Se
     return Change(
         applied=applied,
         name=view.set,
-        differences=(Difference("leader", view.leader or None, target.uuid),),
+        differences=(Difference("leader", view.leader_addr or view.leader or None, target.addr or target.uuid),),
         warnings=warnings,
         blockers=(),
         revision=None,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..broker.replication import SlaveSide, is_in_sync
+from ..broker.role import Role
 from ..host_port import host_of
 from ..replication.acknowledged import ReplicatedPosition
 from ..replication.master import ReplicationServer
@@ -40,6 +41,7 @@ class ReplicationView:
         slave: SlaveSide | None,
         replicated: ReplicatedPosition | None,
         ha_address: str,
+        role: Role,
         replica_set: ReplicaSet | None = None,
     ) -> None:
         """server: of a master that takes slaves; slave: of a slave. replicated: of a master that waits for slaves.
@@ -51,6 +53,7 @@ class ReplicationView:
         self._slave = slave
         self._replicated = replicated
         self._ha_address = ha_address
+        self._role = role
         self._set = replica_set
         #: A test has a shorter patience.
         self.limits = Limits()
@@ -63,9 +66,9 @@ class ReplicationView:
         slaves = self._slaves(end)
         seen = self._server.seen if self._server is not None else None
         return r.Replication(
-            role=config.store.broker_role,
+            role=config.store.broker_role if self._role.appends else "SLAVE",
             broker_name=config.broker.broker_name,
-            broker_id=config.broker.broker_id,
+            broker_id=self._role.broker_id,
             log_begin=self._store.log.min_offset,
             log_end=end,
             listens=self._ha_address if self._server is not None else None,

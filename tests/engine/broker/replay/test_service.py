@@ -382,3 +382,23 @@ def test_properties_without_a_unique_key(group: RunningEngine) -> None:
     put(group, [replace(dead_letter("G", 0), properties=encode_properties({"RETRY_TOPIC": "Orders"}), unique_key="")])
     wait_state(group, start(group).state.spec.id, DONE)
     assert len(copies(group, "%RETRY%G")) == 1
+
+
+def test_where_no_job_is_worked_off_jobs_can_be_looked_at(running, tmp_path):
+    """As on a slave: what ran here stands still and says so, and its journal stays as it was."""
+    make_group(running, "G")
+    put_dead_letters(running, "G", 10)
+    broker = running.engine.broker
+    job = start(running, rate=1).state.spec.id
+    directory = broker.store.paths.own / "replay"
+    before = sorted(path.name for path in directory.iterdir())
+    resting = ReplayService(
+        directory, broker.store, broker.own_appends, broker.topics, broker.groups, broker.store.scheduler
+    )
+    assert not resting.wait_loaded(0.0)
+    resting.rest()
+    assert resting.wait_loaded(0.0)
+    (view,) = resting.jobs()
+    assert (view.state.spec.id, view.state.state, view.state.why.code) == (job, PAUSED, "replay_rests")
+    assert sorted(path.name for path in directory.iterdir()) == before
+    assert service(running).job(job).state.state == RUNNING
