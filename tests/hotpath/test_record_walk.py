@@ -29,7 +29,7 @@ HOSTILE_TOPICS = ("", ".", "..", "a/b", "a\x1f", "a\x7f", "...", "\x00")
 Taken = list[tuple[int, bytes | None, tuple]]
 
 
-def log_of(chance: random.Random, count: int, base: int, topics=TOPICS, odd=0.02, highest=(1 << 63) - 1) -> bytes:
+def log_of(chance: random.Random, count: int, base: int, topics=TOPICS, odd=0.02, highest=replica.MAX_QUEUE_OFFSET) -> bytes:
     """A log's bytes from `base` on; queue offsets follow each other but now and then."""
     data = bytearray()
     offsets: dict[tuple[str, int], int] = {}
@@ -38,7 +38,7 @@ def log_of(chance: random.Random, count: int, base: int, topics=TOPICS, odd=0.02
         offset = offsets.get((topic, queue_id), chance.randrange(3))
         if chance.random() < odd:
             offset = chance.choice((0, offset + 1, highest, 1 << 40))
-        offsets[topic, queue_id] = min(offset + 1, (1 << 63) - 1)
+        offsets[topic, queue_id] = min(offset + 1, replica.MAX_QUEUE_OFFSET)
         record = Record(
             0, chance.choice((MAGIC_V1, MAGIC_V1, MAGIC_V2)), 0, queue_id, 0, offset, base + len(data),
             chance.choice((0, 0, 0, 1, 4, 8, 12, 0x80)), 0, ("", 0), chance.choice((0, 5, 1 << 50, -1)), ("", 0), 0, 0,
@@ -225,3 +225,11 @@ def test_usual_records_are_taken(monkeypatch):
     records = sum(data.count(struct.pack(">I", magic)) for magic in (MAGIC_V1, MAGIC_V2))
     count, _ = check(monkeypatch, data, 0, [1 << 20])
     assert count == records > 350
+
+
+def test_a_number_that_no_queue_comes_to_ends_the_copying(monkeypatch):
+    data = log_of(random.Random(7), 2, 0, ("A",), 0)
+    for number in (replica.MAX_QUEUE_OFFSET, replica.MAX_QUEUE_OFFSET + 1, 2**63 - 1):
+        changed = data[:20] + struct.pack(">q", number) + data[28:]
+        why = check(monkeypatch, changed, 0, [1 << 20])[1]
+        assert bool(why) == (number > replica.MAX_QUEUE_OFFSET)

@@ -11,6 +11,8 @@ cdef enum:
     _COPY_MOST_QUEUES = 256
     _COPY_SLOTS = 1024  # a power of two, and four times as many as queues: a search ends soon
 
+# MAX_QUEUE_OFFSET of store/replica.py.
+cdef int64_t _COPY_MOST_OFFSET = <int64_t>1 << 58
 cdef const char* _COPY_SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
 
 cdef struct CopiedRecord:
@@ -158,7 +160,7 @@ cdef void _copy_walk(
         if p + text_size != size:
             return
         queue_id, queue_offset = i32_at(record + 12), i64_at(record + 20)
-        if i64_at(record + 28) != base + at or queue_id < 0 or queue_offset < 0:
+        if i64_at(record + 28) != base + at or queue_id < 0 or not 0 <= queue_offset <= _COPY_MOST_OFFSET:
             return
         if not _copy_is_topic(record + topic, topic_size) or not _copy_is_utf8(record + p, text_size):
             return

@@ -42,6 +42,9 @@ PIECE_BYTES = 512 * 1024
 #: The same where each record is a step of Python.
 PURE_PIECE_BYTES = 256 * 1024
 
+#: No queue comes so far; beyond it, its entries would lie where no file does.
+MAX_QUEUE_OFFSET = 1 << 58
+
 #: (topic, queue id, first queue offset, how many, their entries): records of one queue that follow each other.
 Run = tuple[str, int, int, int, bytes]
 
@@ -134,6 +137,8 @@ class Incoming:
                 break
             record = decode_record(rest, at)
             check_place(record, offset)
+            if record.queue_offset > MAX_QUEUE_OFFSET:
+                raise CorruptFile(f"the record at {offset} says it is number {record.queue_offset} of its queue")
             parts.append(record)
             at += size
         return self._cut(at, parts) if parts else None
