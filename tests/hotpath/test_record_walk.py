@@ -29,7 +29,9 @@ HOSTILE_TOPICS = ("", ".", "..", "a/b", "a\x1f", "a\x7f", "...", "\x00")
 Taken = list[tuple[int, bytes | None, tuple]]
 
 
-def log_of(chance: random.Random, count: int, base: int, topics=TOPICS, odd=0.02, highest=replica.MAX_QUEUE_OFFSET) -> bytes:
+def log_of(
+    chance: random.Random, count: int, base: int, topics=TOPICS, odd=0.02, highest=replica.MAX_QUEUE_OFFSET
+) -> bytes:
     """A log's bytes from `base` on; queue offsets follow each other but now and then."""
     data = bytearray()
     offsets: dict[tuple[str, int], int] = {}
