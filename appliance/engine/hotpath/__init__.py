@@ -65,6 +65,8 @@ PullRuns: Any = getattr(twin, "PullRuns", None)
 pick_entries: Any = getattr(twin, "pick_entries", None)
 #: What an expression sees of the records of queue entries, read without the GIL.
 values_of: Any = getattr(twin, "values_of", None)
+#: Looks at the records of another broker's log.
+RecordWalk: Any = getattr(twin, "RecordWalk", None)
 #: How much of a file the page cache holds.
 cached_pages: Any = getattr(twin, "cached_pages", None)
 #: Takes the usual frames of a read.
@@ -88,6 +90,7 @@ __all__ = [
     "PeerState",
     "PullRuns",
     "QueueState",
+    "RecordWalk",
     "SendRuns",
     "ServerState",
     "SocketReader",

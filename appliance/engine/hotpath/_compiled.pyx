@@ -16,7 +16,7 @@ cdef extern from *:
     """
     const unsigned long ROCKETBOX_SOURCES
 
-INTERFACE = 3
+INTERFACE = 4
 #: What `building.mark_of_sources` said when this was built.
 SOURCES = ROCKETBOX_SOURCES
 
@@ -29,3 +29,4 @@ include "frames.pxi"
 include "sockets.pxi"
 include "index.pxi"
 include "filter.pxi"
+include "replica.pxi"

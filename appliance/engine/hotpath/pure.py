@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..remoting.event_loop import EventLoop
 
 #: Both twins say this number; it changes with every change of what one of them offers to the rest of the engine.
-INTERFACE = 3
+INTERFACE = 4
 
 
 class LoopState:

@@ -2,6 +2,9 @@
 
     bytes of the stream -> Incoming: whole records, or a file's end -> ReplicaAppender: log, queue entries, the tick
 
+Where the hot path is compiled, usual records come as runs of queue entries (`hotpath/replica.pxi`); the first that is
+not usual, and all of a part whose queues do not go on with it, take the way of the pure twin, record by record.
+
 Only whole records are appended, so that the log ends at one whatever happens; their bodies' CRCs and their places are
 looked at before. What cannot be a record ends the copying: nothing is cut, and nothing is written over.
 """
@@ -9,9 +12,13 @@ looked at before. What cannot be a record ends the copying: nothing is cut, and 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from zlib_ng.zlib_ng import crc32
+
 from ..errors import CorruptFile, StoreBroken
+from ..hotpath import RecordWalk
 from ..protocol.record import (
     BLANK_BYTES,
     FIXED_BYTES,
@@ -31,7 +38,26 @@ from .queues.flush_queues import TopicDeletion
 logger = logging.getLogger(__name__)
 
 #: Records are appended in pieces of about this size: one such piece is one turn of the I/O thread.
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 512 * 1024
+#: The same where each record is a step of Python.
+PURE_PIECE_BYTES = 256 * 1024
+
+#: No queue comes so far; beyond it, its entries would lie where no file does.
+MAX_QUEUE_OFFSET = 1 << 58
+
+#: (topic, queue id, first queue offset, how many, their entries): records of one queue that follow each other.
+Run = tuple[str, int, int, int, bytes]
+
+
+class Runs(NamedTuple):
+    """Usual records, one behind the other, by their queues. begin, end: their bytes in the piece. last: the physical
+    offset of the last one. store_ms: their latest store time. A queue has one run at most."""
+
+    begin: int
+    end: int
+    last: int
+    store_ms: int
+    runs: list[Run]
 
 
 class Piece(NamedTuple):
@@ -39,11 +65,27 @@ class Piece(NamedTuple):
 
     offset: int
     data: bytes
-    records: list[Record]
+    parts: list[Runs | Record]
 
     @property
     def end(self) -> int:
         return self.offset + len(self.data)
+
+    @property
+    def records(self) -> Iterator[Record]:
+        for part in self.parts:
+            if isinstance(part, Runs):
+                yield from self.records_of(part)
+            else:
+                yield part
+
+    def records_of(self, part: Runs) -> Iterator[Record]:
+        """Those that runs are of; their CRCs were looked at."""
+        at = part.begin
+        while at < part.end:
+            record = decode_record(self.data, at, check_crc=False)
+            yield record
+            at += record.size
 
 
 class Incoming:
@@ -52,6 +94,8 @@ class Incoming:
     def __init__(self, file_bytes: int) -> None:
         # Constant after construction.
         self._file_bytes = file_bytes
+        self._walk = RecordWalk(crc32).walk if RecordWalk is not None else None
+        self._piece_bytes = PIECE_BYTES if RecordWalk is not None else PURE_PIECE_BYTES
         #: Where the bytes kept here begin; -1 before the first ones came, when they may begin anywhere.
         self.offset = -1
         self._rest = bytearray()
@@ -68,16 +112,23 @@ class Incoming:
 
     def take(self) -> Piece | None:
         """The next piece that is whole; None when more has to come. Raises CorruptFile."""
-        rest, at = self._rest, 0
-        records: list[Record] = []
-        while len(rest) - at >= 8 and at < PIECE_BYTES:
+        rest, at, most = self._rest, 0, self._piece_bytes
+        parts: list[Runs | Record] = []
+        while len(rest) - at >= 8 and at < most:
+            if self._walk is not None:
+                found = self._walk(rest, at, len(rest), most, self.offset, self._file_bytes)
+                if found is not None:
+                    end, last, store_ms, runs = found
+                    parts.append(Runs(at, end, last, store_ms, runs))
+                    at = end
+                    continue
             offset = self.offset + at
             size, magic = SIZE_MAGIC.unpack_from(rest, at)
             left = self._file_bytes - offset % self._file_bytes
             if magic == MAGIC_BLANK:
                 if size != left:
                     raise CorruptFile(f"the blank record at {offset} has {size} bytes, its file {left} more")
-                if records:
+                if parts:
                     break
                 return self._cut(size, []) if len(rest) >= size else None
             if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= left - BLANK_BYTES:
@@ -86,12 +137,14 @@ class Incoming:
                 break
             record = decode_record(rest, at)
             check_place(record, offset)
-            records.append(record)
+            if record.queue_offset > MAX_QUEUE_OFFSET:
+                raise CorruptFile(f"the record at {offset} says it is number {record.queue_offset} of its queue")
+            parts.append(record)
             at += size
-        return self._cut(at, records) if records else None
+        return self._cut(at, parts) if parts else None
 
-    def _cut(self, size: int, records: list[Record]) -> Piece:
-        piece = Piece(self.offset, bytes(memoryview(self._rest)[:size]), records)
+    def _cut(self, size: int, parts: list[Runs | Record]) -> Piece:
+        piece = Piece(self.offset, bytes(memoryview(self._rest)[:size]), parts)
         del self._rest[:size]
         self.offset += size
         return piece
@@ -114,38 +167,66 @@ class ReplicaAppender:
 
     def append(self, piece: Piece) -> None:
         """Stage a piece, which is published with this tick. Raises StoreBroken; then nothing of it counts."""
-        store, log = self._store, self._store.log
+        log = self._store.log
         if log.broken is not None:  # the tick before was lost, and this piece does not follow what is there
             raise StoreBroken(log.broken)
         assert log.stage_base + log.staged == piece.offset, (log.stage_base, log.staged, piece.offset)
-        if not piece.records:
+        if not piece.parts:
             log.roll_copy(piece.data)
             return
         data, done = memoryview(piece.data), 0
-        tick = store.tick
-        for record in piece.records:
-            if self._dispatch.has_entry(record):
-                queue = store.queues.find(record.topic, record.queue_id)
-                if queue is not None and not record.queue_offset < queue.next_offset:
-                    pass
-                elif queue is not None and not record.queue_offset:
-                    # The topic was deleted there and made again: what came before it is the old one's.
-                    begin = record.physical_offset - piece.offset
-                    log.append_copy(data[done:begin])
-                    done = begin
-                    store.forget_topic(TopicDeletion(record.topic))
-                    queue = None
-                self._enter(record, queue)
-            tick.last_offset = record.physical_offset
-            if record.store_time_ms > store.store_ms:
-                store.store_ms = record.store_time_ms
+        for part in piece.parts:
+            if not isinstance(part, Runs):
+                done = self._append_record(piece, part, done)
+            elif not self._append_runs(part):
+                for record in piece.records_of(part):
+                    done = self._append_record(piece, record, done)
         log.append_copy(data[done:])
+
+    def _append_runs(self, part: Runs) -> bool:
+        """Give usual records their entries, all of them or none: False when a queue does not go on with them."""
+        store = self._store
+        find = store.queues.find
+        found = [find(topic, queue_id) for topic, queue_id, _, _, _ in part.runs]
+        for queue, (_, _, first, _, _) in zip(found, part.runs, strict=True):
+            if queue is not None and queue.next_offset != first:
+                return False
+        touched = store.tick.touched
+        for queue, (topic, queue_id, first, count, entries) in zip(found, part.runs, strict=True):
+            if queue is None:
+                queue = self._new_queue(topic, queue_id, first)
+            queue.append_entries(entries, count)
+            touched[queue] = queue.next_offset
+        store.tick.last_offset = part.last
+        if part.store_ms > store.store_ms:
+            store.store_ms = part.store_ms
+        return True
+
+    def _append_record(self, piece: Piece, record: Record, done: int) -> int:
+        """Give one record its entry. done: up to where the piece is staged; returns that."""
+        store = self._store
+        if self._dispatch.has_entry(record):
+            queue = store.queues.find(record.topic, record.queue_id)
+            if queue is not None and not record.queue_offset < queue.next_offset:
+                pass
+            elif queue is not None and not record.queue_offset:
+                # The topic was deleted there and made again: what came before it is the old one's.
+                begin = record.physical_offset - piece.offset
+                store.log.append_copy(memoryview(piece.data)[done:begin])
+                done = begin
+                store.forget_topic(TopicDeletion(record.topic))
+                queue = None
+            self._enter(record, queue)
+        store.tick.last_offset = record.physical_offset
+        if record.store_time_ms > store.store_ms:
+            store.store_ms = record.store_time_ms
+        return done
 
     def _enter(self, record: Record, queue: ConsumeQueue | None) -> None:
         """Give a record its queue entry."""
         offset = record.queue_offset
         if queue is None:
-            queue = self._new_queue(record)
+            queue = self._new_queue(record.topic, record.queue_id, offset)
         missing = offset - queue.next_offset
         if missing < 0 or missing * FIXED_BYTES > record.physical_offset - self._store.log.min_offset:
             logger.error(
@@ -160,11 +241,11 @@ class ReplicaAppender:
         queue.append_entry(self._dispatch.entry(record))
         self._store.tick.touched[queue] = queue.next_offset
 
-    def _new_queue(self, record: Record) -> ConsumeQueue:
+    def _new_queue(self, topic: str, queue_id: int, offset: int) -> ConsumeQueue:
         """A queue that begins with a record: the log begins in the midst of it. Apache's filler goes before."""
-        queues, offset = self._store.queues, record.queue_offset
+        queues = self._store.queues
         begin = offset - offset % queues.files.entries_per_file
-        queue = queues.get_or_create(record.topic, record.queue_id, begin)
+        queue = queues.get_or_create(topic, queue_id, begin)
         if begin < offset:
             queue.tail += HOLE * (offset - begin)
             queue.next_offset = queue.max_offset = queue.min_offset = offset

@@ -108,7 +108,8 @@ def test_the_recorded_streams_make_the_recorded_logs(tmp_path, master, version):
         store = slave.engine.broker.store
         assert store.log.min_offset == begin
         replicated = manifest(version)["replicated"]
-        assert store.last_record_offset == replicated[-1]["offset"]
+        # What is written is reported a moment before it is published.
+        wait_for(lambda: store.last_record_offset == replicated[-1]["offset"], "its last record to be seen")
         queues = {(m["topic"], m["queueId"]): m["queueOffset"] + 1 for m in replicated}
         assert {key: store.max_offset(*key) for key in queues} == queues
         sock.close()

@@ -260,6 +260,7 @@ def test_an_observer_has_its_bytes_from_before_this_epoch_or_from_this_leader(le
     prefix = PlayedSlave(leader.port)
     prefix.report(start)
     prefix.copy_to(end)
+    wait_for(lambda: [s.sent for s in leader.server.slaves] == [end], "it to be known")  # bytes come a moment before
     again = PlayedSlave(leader.port)  # while the leader still takes the first one for alive
     again.report(end)
     wait_for(lambda: len([s for s in leader.server.slaves if s.acknowledged == end]) == 1, "it")

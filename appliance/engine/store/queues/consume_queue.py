@@ -66,6 +66,11 @@ class ConsumeQueue(QueueState):
         self.tail += entry
         self.next_offset += 1
 
+    def append_entries(self, entries: bytes, count: int) -> None:
+        """`append_entry` of some that follow each other."""
+        self.tail += entries
+        self.next_offset += count
+
     def tail_entries(self, offset: int, count: int) -> bytes:
         """Entries `offset`.. from the tail, published ones only; `offset` is not below `tail_base`."""
         count = min(count, self.max_offset - offset)
