@@ -96,6 +96,12 @@ _NO_LITE = "lite pulls wait in one queue with all others"
 _NO_ACK = "POP is not served: nobody acknowledges single messages"
 _NO_TRANSACTIONS = "transactions are refused"
 #: Figure of 28 -> why nothing moves it. Apache's tools and its exporter read each of them.
+#: Nobody follows this broker: `tests/console/test_replication.py` moves them.
+_NO_SLAVES = "nobody follows this broker"
+_OF_SLAVES = (
+    "replication_bytes_per_second", "replication_in_sync_slaves", "replication_lag_bytes", "replication_lag_seconds",
+    "replication_lost_slaves", "replication_slaves",
+)  # fmt: skip
 STAND_STILL = {
     "EndTransactionQueueSize": _NO_TRANSACTIONS,
     "EndTransactionThreadPoolQueueCapacity": _NO_TRANSACTIONS,
@@ -226,7 +232,11 @@ SOURCES: dict[str, tuple[Callable[[WatchedEngine], dict[str, Any]], list[Mover],
         {f"{span}.{name}": _SHORT_SPANS for span in ("statsDay", "statsHour") for name in ("avgpt", "sum", "tps")},
     ),
     "315 of a group": (WatchedEngine.sent_back, SENT_BACK, {}),
-    "metrics": (WatchedEngine.metrics, METRICS, {f'hot_path_info{{twin="{CHOICE.name}"}}': _NAME}),
+    "metrics": (
+        WatchedEngine.metrics,
+        METRICS,
+        {f'hot_path_info{{twin="{CHOICE.name}"}}': _NAME} | dict.fromkeys(_OF_SLAVES, _NO_SLAVES),
+    ),
     "overview": (
         WatchedEngine.overview,
         OVERVIEW,
