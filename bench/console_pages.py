@@ -18,7 +18,7 @@ from tests.support import report_days
 _LEFT_OUT = re.compile(
     r"live/$|^needs/mute/|/unmute/|^logout/|^login/|^language/|^setup/|/revoke/|/reset-password/|/active/|^confirm/"
     r"|backups/now/|backups/<|^delayed/(act|done)/|/retries/done/|^transactions/.+"
-    r"|/check/|^reports/run/|/cancel/|/files/|<str:ticket>|<str:secret>|/end/|/test/$|alerts/<int"
+    r"|/check/|^replication/(switch|adopt)/|replication/set$|replication/quarantine/|^reports/run/|/cancel/|/files/|<str:ticket>|<str:secret>|/end/|/test/$|alerts/<int"
     r"|alerts/(rules|channels)/<int|alert-(rules|channels)/<int"
 )
 #: What an address asks for besides, and the other ways to ask the lists.

@@ -113,7 +113,7 @@ def test_both_acts_ask_for_the_password_again(client_as, made):
 def test_a_broker_in_no_set_says_so(client_as, broker):
     admin = client_as("admin")
     for address in ("/replication/switch/?to=x", "/replication/adopt/"):
-        assert "haStore is not set" in text_of(admin, address, 503)
+        assert "haStore is not set" in text_of(admin, address, 409)
     assert admin.get("/api/v1/replication/set").status_code == 404
 
 

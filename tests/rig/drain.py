@@ -68,8 +68,15 @@ def _group_offset(peer: Peer, topic: str, queue: int) -> int:
 
 
 def drain(nodes: Mapping[str, Any], topic: str, queues: int, log_start: int) -> list[Replica]:
-    """Every broker's; of the log what lies from log_start on."""
-    return [_replica(node, topic, queues, log_start) for node in nodes.values()]
+    """Every broker's; of the log what lies from log_start on. Again when something came meanwhile, as a delayed message
+    on a busy machine does: log and queues are to be of one moment."""
+    deadline = time.monotonic() + QUIET_S
+    while True:
+        ends = [node.log_end() for node in nodes.values()]
+        found = [_replica(node, topic, queues, log_start) for node in nodes.values()]
+        if ends == [node.log_end() for node in nodes.values()] or time.monotonic() > deadline:
+            return found
+        wait_quiet(nodes, topic, queues)
 
 
 def _replica(node: Any, topic: str, queues: int, log_start: int) -> Replica:

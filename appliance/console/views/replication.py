@@ -122,10 +122,10 @@ def quarantine_send(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _set_here() -> SetView:
-    """The set that this broker is a member of. Unavailable without one."""
+    """The set that this broker is a member of. Conflict without one."""
     view = runtime.window().replica_set()
     if view is None:
-        raise Unavailable(_("This broker is in no set with fail-over: haStore is not set."))
+        raise Conflict(_("This broker is in no set with fail-over: haStore is not set."))
     return view
 
 

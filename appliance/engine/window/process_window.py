@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..address_check import AddressCheck, check_address
-from ..errors import Unavailable
+from ..errors import Conflict, Unavailable
 from ..hotpath import CHOICE
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.event_loop import EventLoop
@@ -187,7 +187,7 @@ class ProcessWindow:
 
         to: uuid or slot of a member in sync; "": whoever is first. Returns when the other one leads, or leadership is
         given up and nobody has taken it in 10 s. NotFound (member), Conflict (this one does not lead; the other is not
-        in sync; there is no other), Unavailable (no set; the store does not answer; not drained in time: this one leads
+        in sync; there is no other; no set), Unavailable (the store does not answer; not drained in time: this one leads
         on).
         """
         return self._member().switch(to, dry_run, by)
@@ -197,13 +197,13 @@ class ProcessWindow:
         members in sync are gone for good. What others acknowledged and it does not hold is lost; `warnings` say how
         much that may be. confirm: the set's name.
 
-        On the member itself. NotFound (member), InvalidInput (confirm), Conflict (a leader lives), Unavailable.
+        On the member itself. NotFound (member), InvalidInput (confirm), Conflict (a leader lives; no set), Unavailable.
         """
         return self._member().adopt(uuid, confirm, dry_run, by)
 
     def _member(self) -> ReplicaSet:
         if self._set is None:
-            raise Unavailable(say("no_set"))
+            raise Conflict(say("no_set"))
         return self._set
 
     def log_lines(self, level: str = "DEBUG", q: str = "", after: int = 0, limit: int = 200) -> tuple[LogLine, ...]:
