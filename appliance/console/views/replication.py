@@ -48,6 +48,7 @@ def replication_now(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def set_switch(request: HttpRequest) -> HttpResponse:
     """Have another member lead: a look at what would happen, then the act."""
+    _set_here()
     values = request.POST if request.method == "POST" else request.GET
     to = values.get("to", "")
     final = request.method == "POST" and is_final(request)
