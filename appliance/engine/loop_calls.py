@@ -30,3 +30,21 @@ def run_on_loop(
         if gives_up() and taken.acquire(blocking=False):
             return False
     return True
+
+
+def raise_from_loop(
+    call_soon: Callable[[Callable[[], None]], None], job: Callable[[], object], gives_up: Callable[[], bool]
+) -> bool:
+    """As `run_on_loop`, and raises here what the job raises there."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            job()
+        except BaseException as error:
+            failed.append(error)
+
+    ran = run_on_loop(call_soon, run, gives_up)
+    if failed:
+        raise failed[0]
+    return ran

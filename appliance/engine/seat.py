@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from .broker.broker import Broker, Network, RunningOptions
-from .broker.role import Kind, Role
+from .broker.role import Role
 from .clock import Clock
 from .errors import RefusedRequest, StoreBroken
-from .loop_calls import run_on_loop
+from .loop_calls import raise_from_loop
 from .protocol.codes import RequestCode, ResponseCode
 from .protocol.command import RemotingCommand
 from .remoting.connection import Connection
@@ -152,7 +152,7 @@ class Seat:
         self,
         role: Role,
         attach: Callable[[Broker], None] = lambda broker: None,
-        offline: Callable[[], None] = lambda: None,
+        offline: Callable[[], object] = lambda: None,
         before_sends: Callable[[Broker], None] = lambda broker: None,
     ) -> Broker:
         """Close the broker that is there and build one for another role; it serves when this returns.
@@ -301,19 +301,9 @@ class Seat:
 
     def _on_loop(self, job: Callable[[], None]) -> None:
         """Do it on remoting-io, and raise here what it raises there. StoreBroken when that takes no calls."""
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                job()
-            except BaseException as error:
-                failed.append(error)
-
         end = self._clock.monotonic() + LOOP_CALL_S
-        if not run_on_loop(self._loop.call_soon, run, lambda: self._clock.monotonic() >= end):
+        if not raise_from_loop(self._loop.call_soon, job, lambda: self._clock.monotonic() >= end):
             raise StoreBroken("the I/O thread hangs")
-        if failed:
-            raise failed[0]
 
     # --- fencing
 
@@ -349,6 +339,3 @@ def wait_until(condition: Callable[[], bool], seconds: float, clock: Clock) -> b
             return False
         time.sleep(0.002)
     return True
-
-
-__all__ = ["HOLD_S", "Elsewhere", "Kind", "Seat", "wait_until"]

@@ -191,7 +191,7 @@ class OwnBrokers:
             self._become_follower(epoch)
         self._begin_following(leader, epoch)
 
-    def _become_follower(self, epoch: int, offline: Callable[[], None] = lambda: None) -> None:
+    def _become_follower(self, epoch: int, offline: Callable[[], object] = lambda: None) -> None:
         self._forget_role()
         confirmed = ConfirmedPosition(lambda: self._watermark_moved())
         role = Role(Kind.FOLLOWER, self._files.slot, epoch, position=confirmed)
@@ -282,7 +282,7 @@ class OwnBrokers:
 
     def set_aside(self, why: str) -> None:
         self._stop_following()
-        self._become_follower(0, lambda: (self._cut.set_aside(why), None)[1])
+        self._become_follower(0, lambda: self._cut.set_aside(why))
 
     # --- leading
 
@@ -428,7 +428,7 @@ class OwnBrokers:
         self,
         role: Role,
         attach: Callable[[Broker], None],
-        offline: Callable[[], None] = lambda: None,
+        offline: Callable[[], object] = lambda: None,
         before_sends: Callable[[Broker], None] = lambda broker: None,
     ) -> None:
         self._looked_at = -LOOK_S

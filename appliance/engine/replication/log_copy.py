@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..clock import Clock
 from ..host_port import split_host_port
-from ..loop_calls import run_on_loop
+from ..loop_calls import raise_from_loop
 from ..protocol.ha_stream import Frames, pack_report
 from ..store.message_store import MessageStore
 from ..store.replica import Incoming, Piece, ReplicaAppender
@@ -224,15 +224,5 @@ class LogCopy:
 
     def _on_loop(self, job: Callable[[], None]) -> None:
         """Do it on remoting-io, and raise here what it raises there."""
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                job()
-            except BaseException as error:
-                failed.append(error)
-
-        if not run_on_loop(self._home.call_soon, run, self._home.stopped):
+        if not raise_from_loop(self._home.call_soon, job, self._home.stopped):
             raise CannotFollow(STOPS)
-        if failed:
-            raise failed[0]
