@@ -1,7 +1,7 @@
 # `make check` is what has to be green before a commit: format, types, tests.
 PYTHON ?= .venv/bin/python
 
-.PHONY: check lint types test torture lock wheel binary
+.PHONY: check lint types test nightly torture lock wheel binary
 
 check: lint types test
 
@@ -13,6 +13,10 @@ types:
 
 test:
 	script/test
+
+# What a release needs besides what every commit runs (docs/testing.md): all tests, more rounds and seeds; some two hours.
+nightly:
+	script/test nightly
 
 # The long forms of what tests/crash, tests/fuzz, the kill loop, the rounds of faults on sets of brokers and the
 # comparisons do (the hot path's twins, the two ways of counting facts), and what the compiled twin does under the

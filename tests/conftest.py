@@ -7,6 +7,7 @@ import pytest
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "compiled: is about the compiled twin of the hot path, and needs it")
+    config.addinivalue_line("markers", "nightly: needs more time than a commit has; `make nightly` runs it")
 
 
 def pytest_collection_modifyitems(config, items):

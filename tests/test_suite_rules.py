@@ -1,5 +1,6 @@
 """The rule of conftest.py: where CI is set, what does not run has failed."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,81 @@ def test_a_shared_directory_stays_only_when_a_test_failed(pytester, monkeypatch,
     pytester.makepyfile(SHARED.replace("EXPECTED", str(expected)))
     pytester.runpytest_subprocess("-p", "no:django")
     assert len(list(pytester.path.rglob("place[0-9]"))) == left
+
+
+CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"}
+
+
+def measured(source):
+    """Lines with an `assert` that a difference of readings of a clock is small: how fast this machine is, just then."""
+    tree = ast.parse(source)
+    differences = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and is_difference(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assert):
+            continue
+        for compare in (one for one in ast.walk(node.test) if isinstance(one, ast.Compare)):
+            sides = [compare.left, *compare.comparators]
+            for operator, left, right in zip(compare.ops, sides, sides[1:], strict=False):
+                small = {ast.Lt: left, ast.LtE: left, ast.Gt: right, ast.GtE: right}.get(type(operator))
+                if small is not None and any(is_difference(one, differences) for one in ast.walk(small)):
+                    yield node.lineno
+
+
+def is_difference(node, names=frozenset()):
+    if isinstance(node, ast.Name):
+        return node.id in names
+    if not isinstance(node, ast.BinOp):
+        return False
+    if not isinstance(node.op, ast.Sub):
+        return is_difference(node.left, names) or is_difference(node.right, names)
+    # A time some hours ago is a time.
+    is_ago = all(isinstance(one, ast.Constant | ast.operator | ast.BinOp) for one in ast.walk(node.right))
+    return not is_ago and any(map(reads_a_clock, ast.walk(node)))
+
+
+def reads_a_clock(node):
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    return name in CLOCKS and (owner is None or (isinstance(owner, ast.Name) and owner.id == "time"))
+
+
+MEASURES = """
+begin = time.monotonic()
+assert time.monotonic() - begin < 2
+assert 0.1 < time.perf_counter() - begin <= 2, "why"
+assert 2 > (time.time() - begin) / 10
+took = monotonic() - begin
+assert took < 3
+"""
+WAITS = """
+deadline = time.monotonic() + 60
+assert time.monotonic() < deadline, "it hangs"
+assert time.monotonic() - deadline >= 0.3
+assert count <= 2 + 4 * (time.monotonic() - deadline)
+assert time.thread_time() - deadline < 3
+assert clock.monotonic() - deadline < 3
+old = time.time() - 60 * 3600
+assert old < first
+"""
+
+
+def test_no_test_measures_how_fast_the_machine_is():
+    """Beside others a machine is as slow as it likes. What a bound on a time meant is an event, an order, a count, time
+    of the processor, or a clock that is handed in; tests/support/waiting.py waits, and tells what hangs."""
+    assert list(measured(MEASURES)) == [3, 4, 5, 7]
+    assert not list(measured(WAITS))
+    tests = Path(__file__).parent
+    found = {
+        f"{path.relative_to(tests)}:{line}"
+        for path in sorted(tests.rglob("*.py"))
+        for line in measured(path.read_text())
+    }
+    assert not found

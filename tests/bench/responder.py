@@ -81,7 +81,7 @@ class Responder:
                 pass
             waiting.close()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
 
     def _start(self, target: Callable[..., None], *arguments: Any) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)

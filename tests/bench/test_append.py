@@ -57,7 +57,7 @@ def listening(serve: Callable[[socket.socket], None]) -> Iterator[str]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(5)
+        thread.join(60)
 
 
 # ---------------------------------------------------------------- JetStream

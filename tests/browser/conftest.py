@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.support.directories import shared_directory
 from tests.support.server import Server
@@ -16,6 +16,8 @@ from tests.support.server import Server
 CHROMIUM = "/usr/bin/chromium"
 PASSWORD = "correct horse battery"
 PHONE = {"width": 360, "height": 740}
+#: What is expected of a page has to come, however little time the machine has for it.
+expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -58,7 +60,7 @@ def visit(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]:
         context = browser.new_context(base_url=base, **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
         page.on(
             "console",

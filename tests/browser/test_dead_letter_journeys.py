@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -14,8 +13,11 @@ from tests.browser.conftest import PASSWORD, sign_in
 from tests.clients.agents import start_java
 from tests.clients.messages import Message
 from tests.support.directories import shared_directory
+from tests.support.ports import reserve_port
 from tests.support.server import Server
 from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.nightly
 
 Visit = Callable[..., Page]
 HOSTILE = "<img/src=x/onerror=document.title='taken'>"
@@ -29,9 +31,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         "ADMIN_USER": "ada", "ADMIN_PASSWORD": PASSWORD,
         "ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": "1s 5s 1h 2h",
     }  # fmt: skip
-    with socket.socket() as free:  # the same port again after the kill
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(reserve_port())  # the same one again after the kill
     with Server(
         directory / "data", "--http-port", port, roles="broker,namesrv,console", environment=environment
     ) as running:
@@ -57,7 +57,7 @@ def test_a_replay_is_watched_over_a_kill(visit: Visit, server: Server, java) -> 
         producer.send(topic, orders(group, count))
         with java.push(server.namesrv, topic, group, fail=-1, max_reconsume=0):
             address = f"/dead-letters/{group}/"
-            wait_for(lambda: f"{count} dead letters" in shown(page, address), "all are dead", 40, every=0.3)
+            wait_for(lambda: f"{count} dead letters" in shown(page, address), "all are dead", every=0.3)
     expect(page.locator("#grid tbody tr")).to_have_count(1)
     page.locator("#grid tbody td a").first.click()
     expect(page.locator("#letters + form h2")).to_have_text(f"scanned 50 of {count}")
@@ -68,15 +68,15 @@ def test_a_replay_is_watched_over_a_kill(visit: Visit, server: Server, java) -> 
     page.click("text=Start the replay")
     expect(page.locator("#progress .chip").first).to_have_text("running")
     place = page.url.partition("/replays/")[2]
-    wait_for(lambda: 15 < sent(page) < count, "the middle", 20)
+    wait_for(lambda: 15 < sent(page) < count, "the middle")
     server.kill()
     server.start()
     page.goto(f"/replays/{place}")  # still signed in
     with java.push(server.namesrv, topic, group) as healthy:
-        expect(page.locator("#progress .chip").first).to_have_text("done", timeout=40_000)
+        expect(page.locator("#progress .chip").first).to_have_text("done", timeout=90_000)
         said = re.sub(r"\s+", " ", page.locator("#progress [role=status]").inner_text())
         assert f"{count} of {count} = sent {count} + failed 0 + skipped 0 + expired 0 · still to come 0" in said
-        came = healthy.wait_for(count, 40)
+        came = healthy.wait_for(count, 90)
         page.wait_for_timeout(1000)
         assert Counter(one["body_sha256"] for one in healthy.received) == Counter(
             message.sha256 for message in orders(group, count)
@@ -97,7 +97,7 @@ def test_what_waits_on_the_ladder_is_retried_now(visit: Visit, server: Server, j
         producer.send(topic, orders(group, 5))
         with java.push(server.namesrv, topic, group, fail=-1):
             address = f"/groups/{group}/retries/"
-            wait_for(lambda: "5 messages wait" in shown(page, address), "all are sent back", 40, every=0.3)
+            wait_for(lambda: "5 messages wait" in shown(page, address), "all are sent back", every=0.3)
     expect(page.locator("#ladder tbody tr")).to_have_count(1)
     expect(page.locator("#ladder tbody tr")).to_contain_text("1 h 0 min")
     expect(page.locator("#ladder tbody tr")).to_contain_text(topic)
@@ -108,7 +108,7 @@ def test_what_waits_on_the_ladder_is_retried_now(visit: Visit, server: Server, j
     with java.push(server.namesrv, topic, group) as healthy:
         page.click("button >> text=Retry now")
         expect(page.locator("h1")).to_have_text("2 messages are retried now")
-        came = healthy.wait_for(2, 40)
+        came = healthy.wait_for(2, 90)
         assert [(one["topic"], one["reconsume_times"]) for one in came] == [(topic, 1)] * 2
         page.click("text=What still waits")
         expect(page.locator("#waiting input[name=pick]")).to_have_count(3)

@@ -18,6 +18,8 @@ from tests.support.directories import shared_directory
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 Visit = Callable[..., Page]
 
 
@@ -57,7 +59,7 @@ def test_reset_and_undo_with_a_live_consumer(visit: Visit, server: Server, java)
         with java.push(server.namesrv, "parcels", "couriers") as consumer:
             consumer.wait_for(len(sent), 40)
             page.goto("/groups/couriers/")
-            expect(page.locator("#group-lead")).to_contain_text("0 messages behind", timeout=30_000)
+            expect(page.locator("#group-lead")).to_contain_text("0 messages behind", timeout=90_000)
             page.click("text=Reset offsets…")
             expect(page.locator("main")).to_contain_text("1 client is connected; it is told at once")
             page.fill("#id_topic", "parcels")
@@ -69,19 +71,19 @@ def test_reset_and_undo_with_a_live_consumer(visit: Visit, server: Server, java)
             page.click("button:has-text('Apply to')")
             expect(page.locator("h1")).to_contain_text("to the earliest message that is kept")
             # The page follows by itself until the client has come for every queue.
-            expect(page.locator("#progress .chip.good").first).to_have_text("done", timeout=40_000)
+            expect(page.locator("#progress .chip.good").first).to_have_text("done", timeout=90_000)
             assert first is not None
-            wait_for(lambda: all(times(consumer)[one.sha256] == 2 for one in sent), "everything came again", 40)
+            wait_for(lambda: all(times(consumer)[one.sha256] == 2 for one in sent), "everything came again")
             assert len(consumer.received) == 2 * len(sent), "once each"
             # What the group had is back where it was: the preview says what that skips by now.
             page.click("text=Undo…")
             expect(page.locator("h1")).to_contain_text("back?")
             page.click("button:has-text('Apply to')")
             expect(page.locator("h1")).to_contain_text("back to where it was before reset")
-            expect(page.locator("#progress .chip.good").first).to_have_text("done", timeout=40_000)
+            expect(page.locator("#progress .chip.good").first).to_have_text("done", timeout=90_000)
             more = messages("late", 4)
             producer.send("parcels", more)
-            wait_for(lambda: all(times(consumer)[one.sha256] >= 1 for one in more), "what is new comes", 40)
+            wait_for(lambda: all(times(consumer)[one.sha256] >= 1 for one in more), "what is new comes")
             assert all(times(consumer)[one.sha256] == 2 for one in sent), "nothing came a third time"
     page.click("text=Resets")
     expect(page.locator("#resets tbody tr")).to_have_count(2)
@@ -94,7 +96,7 @@ def test_skip_to_the_end_of_a_group_that_is_offline(visit: Visit, server: Server
     with java.producer(server.namesrv) as producer:
         producer.send("letters", old[:2])
         with java.push(server.namesrv, "letters", "postmen") as consumer:
-            consumer.wait_for(2, 40)
+            consumer.wait_for(2, 90)
         producer.send("letters", old[2:])
         page.goto("/groups/postmen/")
         page.click("text=Skip to the end…")
@@ -109,7 +111,7 @@ def test_skip_to_the_end_of_a_group_that_is_offline(visit: Visit, server: Server
         with java.push(server.namesrv, "letters", "postmen") as consumer:
             came = consumer.wait_for(len(new), 40)
             assert {one["body_sha256"] for one in came} == {one.sha256 for one in new}
-            expect(page.locator("#progress .chip.good").first).to_have_text("done", timeout=40_000)
+            expect(page.locator("#progress .chip.good").first).to_have_text("done", timeout=90_000)
 
 
 def test_lag_and_diagnose_with_a_hung_consumer(visit: Visit, server: Server, java) -> None:
@@ -117,7 +119,7 @@ def test_lag_and_diagnose_with_a_hung_consumer(visit: Visit, server: Server, jav
     with java.producer(server.namesrv) as producer:
         producer.send("invoices", messages("first", 8))
         with java.push(server.namesrv, "invoices", "clerks") as healthy:
-            healthy.wait_for(8, 40)
+            healthy.wait_for(8, 90)
             time.sleep(6)  # clients commit every 5 s
         producer.send("invoices", messages("more", 400), how="batch")
         with java.push(server.namesrv, "invoices", "clerks", hold_ms=90_000):
@@ -139,7 +141,7 @@ def test_lag_and_diagnose_with_a_hung_consumer(visit: Visit, server: Server, jav
             page.click("text=Those of the group, to be asked")
             page.locator("#clients tbody a").first.click()
             page.click("text=Ask, with its threads")
-            expect(page.locator("#threads pre")).to_contain_text(re.compile("Conduct"), timeout=30_000)
+            expect(page.locator("#threads pre")).to_contain_text(re.compile("Conduct"), timeout=90_000)
             expect(page.locator("#threads pre")).to_contain_text("sleep")
             expect(page.locator("#answer")).to_contain_text("invoices")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,8 +14,11 @@ from tests.browser.conftest import PASSWORD, sign_in
 from tests.clients.agents import start_java
 from tests.clients.messages import Message
 from tests.support.directories import shared_directory
+from tests.support.ports import reserve_port
 from tests.support.server import Server
 from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.nightly
 
 Visit = Callable[..., Page]
 
@@ -24,12 +26,9 @@ Visit = Callable[..., Page]
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """One that is set up, and keeps its port when it is started again."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     place = shared_directory(request, "server") / "data"
     ada = {"ADMIN_USER": "ada", "ADMIN_PASSWORD": PASSWORD}
-    with Server(place, "--http-port", str(port), roles="broker,namesrv,console", environment=ada) as running:
+    with Server(place, "--http-port", str(reserve_port()), roles="broker,namesrv,console", environment=ada) as running:
         yield running
 
 
@@ -100,7 +99,7 @@ def test_the_tail_comes_back_when_the_server_does(visit: Visit, server: Server, 
     server.stop()
     expect(state).to_contain_text("connection lost, trying again in")
     server.start()
-    expect(state).to_have_text("live", timeout=20_000)
+    expect(state).to_have_text("live", timeout=90_000)
 
 
 def find(page: Page, place: str) -> None:
@@ -130,21 +129,21 @@ def test_every_kind_of_message_is_sent_and_comes_to_the_consumer_when_it_should(
     with java.producer(server.namesrv) as producer:
         producer.send("kinds", [Message(b"so that it is there")])
     with java.push(server.namesrv, "kinds", "kinds-readers") as consumer:
-        consumer.wait_for(1, 40)
+        consumer.wait_for(1, 90)
         send(page, "kinds", "plain", "plain")
-        consumer.wait_for(2, 20)
+        consumer.wait_for(2, 90)
         for _ in range(2):
             send(page, "kinds", "in order", "ordered", sharding_key="order-4711")
             expect(page.locator(".head p")).to_contain_text("queue 2")
-        came = consumer.wait_for(4, 20)
+        came = consumer.wait_for(4, 90)
         assert {one["queue_id"] for one in came[-2:]} == {2}
         send(page, "kinds", "one second later", "level", delay_level="1")
         expect(page.locator("#notices")).to_contain_text("It waits")
-        consumer.wait_for(5, 20)
+        consumer.wait_for(5, 90)
         soon = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 3))
         send(page, "kinds", "at its time", "time", deliver_at=soon)
         expect(page.locator("#notices")).to_contain_text("It waits")
-        consumer.wait_for(6, 20)
+        consumer.wait_for(6, 90)
         send(page, "kinds", "half", "half", half_of="nobody-yet")
         expect(page.locator("#notices")).to_contain_text("nobody gets the message until it is committed")
         expect(page.locator("main")).to_contain_text("nobody has decided the transaction yet")
@@ -153,14 +152,14 @@ def test_every_kind_of_message_is_sent_and_comes_to_the_consumer_when_it_should(
         producer_body = bytes(range(200, 256))
         with java.producer(server.namesrv) as producer:
             [ack] = producer.send("kinds", [Message(producer_body, "bin", ("k9",))])
-        came = consumer.wait_for(7, 20)
+        came = consumer.wait_for(7, 90)
         find(page, f"kinds/{ack['queue_id']}/{ack['queue_offset']}")
         page.click("text=Send again…")
         expect(page.locator("#id_body_is")).to_have_value("base64")
         expect(page.locator("#id_tags")).to_have_value("bin")
         page.click("button.go")
         expect(page.locator("#notices")).to_contain_text("Sent and stored")
-        again = consumer.wait_for(8, 20)
+        again = consumer.wait_for(8, 90)
         assert again[-1]["body_sha256"] == came[-1]["body_sha256"] == Message(producer_body).sha256
 
 
@@ -169,9 +168,9 @@ def test_a_message_is_run_on_a_client_and_no_offset_moves(visit: Visit, server: 
     with java.producer(server.namesrv) as producer:
         [ack] = producer.send("fixed", [Message(b"once more", "paid", ("f1",))])
     with java.push(server.namesrv, "fixed", "fixers") as consumer:
-        consumer.wait_for(1, 40)
+        consumer.wait_for(1, 90)
         csv = "/groups/fixers/?format=csv"
-        wait_for(lambda: ",1," in page.request.get(csv).text(), "the consumer has committed", 30)
+        wait_for(lambda: ",1," in page.request.get(csv).text(), "the consumer has committed")
         before = page.request.get(csv).text()
         find(page, f"fixed/{ack['queue_id']}/{ack['queue_offset']}")
         page.click("text=Run on a client…")
@@ -180,8 +179,8 @@ def test_a_message_is_run_on_a_client_and_no_offset_moves(visit: Visit, server: 
         expect(page.locator("main")).to_contain_text("whose listener is called once")
         assert len(consumer.received) == 1
         page.click("text=Run it now")
-        expect(page.locator("#notices")).to_contain_text("its listener consumed the message", timeout=20_000)
-        came = consumer.wait_for(2, 20)
+        expect(page.locator("#notices")).to_contain_text("its listener consumed the message", timeout=90_000)
+        came = consumer.wait_for(2, 90)
         assert came[0]["body_sha256"] == came[1]["body_sha256"]
         assert page.request.get(csv).text() == before
     page.goto("/system/audit/?q=message.run")

@@ -69,7 +69,7 @@ def mistakes(page: Page, with_axe: bool = True) -> list[str]:
         page.set_viewport_size(size)
         try:  # a chart follows its window a moment later
             page.wait_for_function(
-                "width => document.documentElement.scrollWidth <= width", arg=size["width"], timeout=10_000
+                "width => document.documentElement.scrollWidth <= width", arg=size["width"], timeout=90_000
             )
         except TimeoutError:
             found.append(f"wider than {size['width']}")
@@ -136,7 +136,7 @@ def test_another_name_for_this_machine_reads_nothing(server: Server, house: Furn
     """A web page whose name was made to lead to 127.0.0.1 is answered 400, whatever it asks for."""
     host, _, port = server.ready["http"].rpartition(":")
     for path in ("/", "/login/", "/healthz", "/metrics", "/api/v1/me", "/static/console.css"):
-        connection = HTTPConnection(host, int(port), timeout=10)
+        connection = HTTPConnection(host, int(port), timeout=60)
         connection.request("GET", path, headers={"Host": f"elsewhere.example:{port}"})
         assert connection.getresponse().status == 400, path
         connection.close()
@@ -161,6 +161,7 @@ def test_every_page(visit: Visit, house: Furniture) -> None:
     assert sum(status == 200 for status in answers.values()) > len(answers) * 0.8
 
 
+@pytest.mark.nightly
 def test_forms_with_mistakes_and_previews(visit: Visit, house: Furniture) -> None:
     page = sign_in(visit(locale="en-GB", viewport=WIDE))
     for address, fields, button in (
@@ -206,6 +207,7 @@ def test_what_a_viewer_sees(visit: Visit, house: Furniture) -> None:
         look(page)
 
 
+@pytest.mark.nightly
 def test_nothing_is_left_in_english(visit: Visit, house: Furniture) -> None:
     page = sign_in(visit(locale="en-GB", viewport=WIDE))
     page.click("button[value=zh-hans]")
@@ -236,6 +238,7 @@ def test_nothing_is_left_in_english(visit: Visit, house: Furniture) -> None:
     page.click("button[value=en]")
 
 
+@pytest.mark.nightly
 def test_a_page_is_walked_with_the_keyboard(visit: Visit, house: Furniture) -> None:
     page = sign_in(visit(locale="en-GB", viewport=WIDE))
     page.goto("/topics/")
@@ -252,6 +255,7 @@ def test_a_page_is_walked_with_the_keyboard(visit: Visit, house: Furniture) -> N
     assert len(seen) > 8, "the focus moves on"
 
 
+@pytest.mark.nightly
 def test_the_menu_of_a_phone_opens_and_closes(visit: Visit, house: Furniture) -> None:
     page = sign_in(visit(locale="en-GB", viewport=PHONE))
     assert not page.locator("nav >> text=Consumer groups").is_visible()

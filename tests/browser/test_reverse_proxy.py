@@ -14,6 +14,8 @@ from tests.browser.conftest import PASSWORD
 from tests.support.reverse_proxy import ReverseProxy
 from tests.support.server import Server
 
+pytestmark = pytest.mark.nightly
+
 PREFIX = "/mq/box"
 ATTRIBUTES = ["href", "src", "action", "hx-get", "data-url"]
 PLACES = """names => [...document.querySelectorAll(names.map(name => `[${name}]`).join())].flatMap(one =>

@@ -18,6 +18,8 @@ from tests.support.directories import shared_directory
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 Visit = Callable[..., Page]
 
 
@@ -69,7 +71,7 @@ def test_delayed_messages_are_cancelled_and_delivered_now(ada: Page, server: Ser
         )
         with java.push(server.namesrv, "later", "readers") as consumer:
             ada.click("nav >> text=Delayed messages")
-            wait_for(lambda: (ada.reload(), ada.locator("#waiting tbody tr").count())[1] >= 4, "they wait", 20)
+            wait_for(lambda: (ada.reload(), ada.locator("#waiting tbody tr").count())[1] >= 4, "they wait")
             ada.fill("#topic", "later")
             ada.click("main >> button:has-text('Filter')")
             expect(ada.locator("#waiting tbody")).to_contain_text("cancel-level")
@@ -120,7 +122,7 @@ def test_half_messages_are_decided(ada: Page, server: Server, java) -> None:
         ada.click("text=Check the ticked ones now")
         ada.click("text=Ask now")
         expect(ada.locator("h1")).to_have_text("A producer was asked about 1 transaction")
-        producer.wait_for_checks(open_ones[0], 1, 20)
+        producer.wait_for_checks(open_ones[0], 1, 90)
         for key, button, heading in (
             ("half-commit", "Commit the ticked ones", "1 transaction was committed"),
             ("half-back", "Roll the ticked ones back", "1 transaction was rolled back"),
@@ -136,7 +138,7 @@ def test_half_messages_are_decided(ada: Page, server: Server, java) -> None:
             expect(ada.locator("h2").first).to_contain_text("1 transaction would be")
             ada.click("main >> button[value=apply]")
             expect(ada.locator("h1")).to_have_text(heading)
-        [came] = consumer.wait_for(1, 40)
+        [came] = consumer.wait_for(1, 90)
         assert came["body_sha256"] == open_ones[0].sha256
         ada.goto("/transactions/?show=resolved&topic=money")
         expect(ada.locator("tbody")).to_contain_text("half-back by hand")

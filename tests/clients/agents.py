@@ -23,10 +23,11 @@ from typing import Any
 
 from tests.clients import programs
 from tests.clients.messages import Message
+from tests.support.standstill import stop_process
 
 Json = dict[str, Any]
 
-ANSWER_TIMEOUT_S = 40.0
+ANSWER_TIMEOUT_S = 120.0
 _NUMBERS = itertools.count(1)
 
 
@@ -134,7 +135,7 @@ class Agent:
 
     def freeze(self) -> None:
         """SIGSTOP: its connections stay open, and it does nothing any more until `thaw`."""
-        self._process.send_signal(signal.SIGSTOP)
+        stop_process(self._process.pid)
 
     def thaw(self) -> None:
         self._process.send_signal(signal.SIGCONT)
@@ -148,7 +149,7 @@ class Agent:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._reader.join(5)
+        self._reader.join(60)
 
     # What tests speak of.
 
@@ -265,12 +266,12 @@ class Producer:
         """The messages that the broker asked it about, in order."""
         return self._said("checked")
 
-    def wait_for_executed(self, count: int, timeout_s: float = 15.0) -> list[Json]:
+    def wait_for_executed(self, count: int, timeout_s: float = 60.0) -> list[Json]:
         what = f"{count} local branches"
         self._agent.wait_for(self._name, lambda _: len(self.executed) >= count, what, timeout_s)
         return self.executed
 
-    def wait_for_checks(self, message: Message, count: int = 1, timeout_s: float = 15.0) -> list[Json]:
+    def wait_for_checks(self, message: Message, count: int = 1, timeout_s: float = 60.0) -> list[Json]:
         """Wait until the broker has asked `count` times about this message; all that it asked about it."""
         what = f"{count} questions about a transaction"
         self._agent.wait_for(self._name, lambda _: len(self.checks_of(message)) >= count, what, timeout_s)
@@ -300,7 +301,7 @@ class PushConsumer:
         """The messages so far, in the order the listener saw them."""
         return [event["message"] for event in self._agent.events(self.name) if event["event"] == "message"]
 
-    def wait_for(self, count: int, timeout_s: float = 15.0) -> list[Json]:
+    def wait_for(self, count: int, timeout_s: float = 60.0) -> list[Json]:
         """Wait until `count` messages are here."""
         self._agent.wait_for(self.name, lambda _: len(self.received) >= count, f"{count} messages", timeout_s)
         return self.received

@@ -29,6 +29,13 @@ JAVA = [f"java-{version}" for version in JAVA_VERSIONS]
 BINARY = [f"{name}-rocketmq" for name in JAVA]
 EVERY = [*JAVA, *BINARY, "go"]
 
+
+def newest_first(*kinds: str) -> list[Any]:
+    """The newest Java and Go, and the other kinds at night: for what takes each of them many seconds of waiting."""
+    newest = (JAVA[-1], "go")
+    return [kind if kind in newest else pytest.param(kind, marks=pytest.mark.nightly) for kind in kinds]
+
+
 _TOPICS = itertools.count(1)
 
 
@@ -154,6 +161,6 @@ def create_topic(agent: Agent, target: Target, topic: str, **settings: Any) -> s
     return topic
 
 
-def wait_for_clients(holds: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+def wait_for_clients(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     """Until `holds()`; a client's failure on the way counts as not yet."""
     wait_for(holds, what, seconds, every=0.02, not_yet=(ClientFailed,))

@@ -63,7 +63,7 @@ class Refusals:
         while not self._ended:
             client, _ = listener.accept()
             host, _, port = behind.rpartition(":")
-            server = socket.create_connection((host, int(port)), timeout=10)
+            server = socket.create_connection((host, int(port)), timeout=60)
             server.settimeout(None)
             self._sockets += [client, server]
             lock = threading.Lock()  # two threads write to the client

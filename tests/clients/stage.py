@@ -33,7 +33,7 @@ JAVA_AND_GO = KINDS[:3]
 LEVELS = "1s 2s" + " 1s" * 15 + " 3s"
 
 #: The C++ client looks for its queues every 10 s, and first only then.
-READY_S = 40.0
+READY_S = 90.0
 
 
 class Target(Protocol):
@@ -188,7 +188,7 @@ class Stage:
         assert header["code"] == 0, header
         return {name: queues for name, queues in fastjson.loads(body)["offsetTable"].items() if self.topic in name}
 
-    def dead_letters(self, count: int, group: str | None = None, seconds: float = 20.0) -> list[Record]:
+    def dead_letters(self, count: int, group: str | None = None, seconds: float = 60.0) -> list[Record]:
         """The group's dead letters once there are `count`."""
         topic = f"%DLQ%{group or self.group}"
         return wait_for(

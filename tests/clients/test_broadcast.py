@@ -73,7 +73,7 @@ def test_a_member_goes_on_where_its_own_file_says(kind: str, stage: Stage) -> No
     stage.send(before)
     with stage.consumer(model="BROADCASTING", instance=instance) as member:
         member.wait_for(5, READY_S)
-        time.sleep(0.5)  # the client notes what its listener has returned from
+        time.sleep(2)  # the client notes what its listener has returned from, and nobody can see when
     stage.send(between)
     with stage.consumer(model="BROADCASTING", instance=instance) as member:
         wait_for_clients(lambda: len(of(member, between)) >= 5, "what was missed came", READY_S)

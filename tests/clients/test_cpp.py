@@ -15,7 +15,7 @@ from tests.clients.messages import TAGS, Message, assert_each_once, assert_in_or
 from tests.support.engine import Peer
 
 #: Its rebalance runs every 10 s, and a new member's first one only then.
-REBALANCE_S = 25
+REBALANCE_S = 90
 
 
 @pytest.fixture(scope="module")

@@ -305,7 +305,7 @@ OPERATIONS: dict[str, list[str]] = {
     "groups/<group>/queues": [*(f"/groups/{group}/queues" for group in MEMBERS), "/groups/late/queues?limit=1"],
     "groups/<group>/pace": [*(f"/groups/{group}/pace" for group in MEMBERS), "/groups/late/pace"],
     "groups/<group>/diagnosis": [*(f"/groups/{group}/diagnosis" for group in MEMBERS), "/groups/late/diagnosis"],
-    "clients/<client_id>": ["/clients/{client}"],
+    "clients/<path:client_id>": ["/clients/{client}"],
     "groups/<group>/offset-resets": ["/groups/billing/offset-resets", "/groups/late/offset-resets"],
     "groups/<group>/offset-resets/<int:reset_id>": ["/groups/late/offset-resets/{reset}"],
     "dead-letters": ["/dead-letters", "/dead-letters?limit=1"],

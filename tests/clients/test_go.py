@@ -61,7 +61,7 @@ def poll(agent: Agent, target: Target, topic: str, group: str, count: int, **arg
             received.extend(client("poll", timeout_ms=200))
             return len(received) >= count
 
-        wait_for_clients(enough, f"{count} messages polled", seconds=20)
+        wait_for_clients(enough, f"{count} messages polled")
         # Its stop says the offsets once more, but closes the connection behind them: a broker may miss that.
         client("commit", topic=topic)
         wanted = {queue_id: offset + 1 for queue_id, offset in sorted(places(received))}
@@ -127,7 +127,7 @@ def test_go_and_java_share_one_group(
     ):
         assert ours.wait_for_queues(2) | theirs.wait_for_queues(2) == {0, 1, 2, 3}
         acks = producer.send(topic, messages)
-        wait_for_clients(lambda: len(ours.received) + len(theirs.received) >= 60, "60 messages between Go and Java", 15)
+        wait_for_clients(lambda: len(ours.received) + len(theirs.received) >= 60, "60 messages between Go and Java")
         ours.stop()
         theirs.stop()
         assert_delivered(messages, acks, ours.received + theirs.received)

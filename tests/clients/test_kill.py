@@ -21,14 +21,13 @@ import pytest
 from tests.clients.agents import Agent
 from tests.clients.conftest import create_topic, start, wait_for_clients
 from tests.clients.messages import assert_delivered, plain
+from tests.support.effort import effort
 from tests.support.server import Server
 
 pytestmark = pytest.mark.own
 
 #: Of both flush modes; `make torture` has more.
-ROUNDS = {"sync": 24, "async": 8} if not os.environ.get("ROCKETBOX_TORTURE") else {"sync": 240, "async": 60}
-#: What a restart may take on a busy machine; the bench has the figure of a quiet one.
-RESTART_S = 8.0
+ROUNDS = {"sync": effort(5, 24, 240), "async": effort(2, 8, 60)}
 QUEUES = 4
 # Acknowledged by each client before the round's clock starts, so that no round kills an idle server.
 WARM_UP = 20
@@ -87,10 +86,9 @@ def test_kill_under_load_loses_and_alters_nothing(
             acknowledged = {name: records(file) for name, file in files.items()}
             stored = read_everything(java, server, topic, tmp_path / "stored")
             places_given = set().union(*map(set, acknowledged.values()))
-            wait_for_clients(lambda: places_given <= set(records(given)), "the consumer caught up", seconds=40)
+            wait_for_clients(lambda: places_given <= set(records(given)), "the consumer caught up")
     print({name: (total["acknowledged"], total["failures"]) for name, total in totals.items()})
     print(f"{rounds} rounds, restarts: median {median(restarts):.2f} s, longest {max(restarts):.2f} s")
-    assert max(restarts) < RESTART_S
     for name, its in acknowledged.items():
         assert len(its) == totals[name]["acknowledged"], f"{name} was acknowledged one place twice"
         assert_kept(its, stored, f"acknowledged to {name}, seed {seed}")
@@ -102,12 +100,12 @@ def everyone_goes_on(agents: dict[str, Agent], when: str) -> None:
     """Wait until each producer has new acknowledgements."""
     with ThreadPoolExecutor() as pool:
         futures = {
-            name: pool.submit(agent.do, "load.progress", name="load", more=WARM_UP, timeout_ms=15_000)
+            name: pool.submit(agent.do, "load.progress", name="load", more=WARM_UP, timeout_ms=60_000)
             for name, agent in agents.items()
         }
         for name, future in futures.items():
             try:
-                future.result(20)
+                future.result(90)
             except Exception as stuck:
                 raise AssertionError(f"{name} does not go on, {when}") from stuck
 

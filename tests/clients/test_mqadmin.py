@@ -7,7 +7,6 @@ Compared is the form (`mqadmin.form`): labels, columns, names; what the numbers 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +19,11 @@ from tests.clients.conftest import start, wait_for_clients
 from tests.clients.messages import Json, Message
 from tests.clients.programs import JAVA_VERSIONS
 from tests.support.directories import shared_directory
+from tests.support.effort import NIGHTLY
 from tests.support.server import Server
 
 pytestmark = pytest.mark.own
 
-TORTURE = os.environ.get("ROCKETBOX_TORTURE") == "1"
 
 CONF = """
 brokerName=broker-a
@@ -84,7 +83,7 @@ class Run:
             printed = self("consumerProgress -g CG_Admin")
             return "AdminTopic " in printed and f"Diff Total: {lag}\n" in printed
 
-        wait_for_clients(arrived, f"the group is {lag} behind", seconds=25)
+        wait_for_clients(arrived, f"the group is {lag} behind")
 
     def look_at_the_topic(self) -> None:
         for line in (
@@ -135,7 +134,7 @@ class Run:
         before = len(consumer.received)
         self("resetOffsetByTime -g CG_Admin -t AdminTopic -s 0")
         # A client of 4.9 lets go of its queues for 10 s first, and gets them back at its next rebalance.
-        if self.version == "5.3.3" or TORTURE:
+        if self.version == "5.3.3" or NIGHTLY:
             self.received = consumer.wait_for(before + 8, timeout_s=60)[before:]
         self("skipAccumulatedMessage -g CG_Admin -t AdminTopic")
 
@@ -295,7 +294,7 @@ def test_a_reset_group_gets_everything_again(run: Run) -> None:
     assert {tuple(row[1:]) for row in table(run, "resetOffsetByTime") if row[0] == "broker-a"} == {
         (str(queue), "0") for queue in range(4)
     }
-    if run.version == "5.3.3" or TORTURE:
+    if run.version == "5.3.3" or NIGHTLY:
         places = {(message["queue_id"], message["queue_offset"]) for message in run.received}
         assert places == {(queue, offset) for queue in range(4) for offset in (0, 1)}
 

@@ -8,14 +8,14 @@ import pytest
 
 from appliance.engine.broker.replay.provenance import REPLAY_JOB, REPLAYED
 from tests.clients.agents import Agent
-from tests.clients.conftest import JAVA, wait_for_clients
+from tests.clients.conftest import JAVA, newest_first, wait_for_clients
 from tests.clients.messages import Message, assert_same
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 
-pytestmark = [pytest.mark.own, pytest.mark.parametrize("agent", [*JAVA, "go"], indirect=True)]
+pytestmark = [pytest.mark.own, pytest.mark.parametrize("agent", newest_first(*JAVA, "go"), indirect=True)]
 
-READY_S = 40
+READY_S = 90
 MESSAGES = [
     Message(b"dead %d" % number, tags="apples", keys=(f"order-{number}",), properties={"city": "Zürich"})
     for number in range(5)

@@ -29,10 +29,11 @@ def test_six_reports_of_official_clients(agent: Agent, tmp_path: Path) -> None:
         ):
             producer.send("orders", messages)
             producer.send("orders", [Message(b"late", "paid", ("k",))])
-            billing.wait_for(201, 60)
-            shipping.wait_for(201, 60)
+            billing.wait_for(201, 90)
+            shipping.wait_for(201, 90)
             letters = lambda: box.ask("GET", "/groups/shipping")["dead_letters"] == 201  # noqa: E731
-            wait_for_clients(letters, "the dead letters", 60)
+            wait_for_clients(letters, "the dead letters")
+            box.wait_for_deliveries(billing=201, shipping=201)
             box.settings(engine="spark", master="local[2]")
             found = box.ended(run := box.start_run())
         assert (found["state"], found["error"], found["engine"]) == ("done", "", "spark"), box.log(run)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.clients.agents import Agent, ClientFailed
-from tests.clients.conftest import EVERY, Target, wait_for_clients
+from tests.clients.conftest import EVERY, Target, newest_first, wait_for_clients
 
-pytestmark = pytest.mark.parametrize("agent", EVERY, indirect=True)
+pytestmark = pytest.mark.parametrize("agent", newest_first(*EVERY), indirect=True)
 
 _NUMBERS = itertools.count(1)
 
@@ -82,18 +81,16 @@ def warm_up(agent: Agent, asker: Asker, group: str, **arguments: Any) -> None:
         asker.ask("are you there", timeout_ms=2000, how=ways(agent)[-1])
         return True
 
-    wait_for_clients(hears, "a request is answered", seconds=25)
+    wait_for_clients(hears, "a request is answered")
 
 
 def test_a_request_is_answered(agent: Agent, asker: Asker, group: str) -> None:
     warm_up(agent, asker, group)
     for how in ways(agent):
-        began = time.monotonic()
         reply = asker.ask(f"a question, {how}", how=how)
         assert reply["body"] == f"reply to a question, {how}"
         assert reply["properties"]["MSG_TYPE"] == "reply"
         assert {"CORRELATION_ID", "PUSH_REPLY_TIME", "REPLY_TO_CLIENT", "UNIQ_KEY"} <= set(reply["properties"])
-        assert time.monotonic() - began < 5
     told = asker.events("replied", len(ways(agent)), "a question")
     assert {event["result"]["status"] for event in told} == {"SEND_OK"}
     # Stored as well, one behind the other.

@@ -8,11 +8,20 @@ from collections.abc import Callable
 from tests.crash.life import Expected, Life, Violation, judge
 from tests.crash.recording_disk import Image
 from tests.crash.replayer import MODES, CrashedDisk, fingerprint
+from tests.support.effort import effort
 
 #: Share of recovered stores that go on working and crash again, and of their operations that are tried.
 AGAIN = 0.06
 AGAIN_AT = 0.1
 DEPTH = 2
+#: As many times as many lives, and the share of their operations that are tried as the moment of the first crash.
+TIMES = effort(1, 3, 15)
+SHARE = effort(0.3, 1.0, 1.0)
+
+
+def least(images: int) -> int:
+    """How many distinct images a run must have seen where all crashes of the fewest lives have so many."""
+    return int(images * TIMES * SHARE * 0.8 if SHARE < 1 else images * TIMES)
 
 
 def nothing(life: Life) -> None:
@@ -24,6 +33,8 @@ class Crashes:
 
     def __init__(self, prepare: Callable[[Life], None] = nothing, kind: type[Life] = Life) -> None:
         self._prepare = prepare
+        #: A sabotage ends at the first crash that shows it, so all moments are tried until then.
+        self._share = SHARE if prepare is nothing else 1.0
         self._kind = kind
         self._tried: set[tuple[bytes, int, int]] = set()
         self.seen: set[bytes] = set()
@@ -60,7 +71,7 @@ class Crashes:
                 expected.exact = False
             if index + 1 < len(record) and record[index + 1][0] == "mark":
                 continue
-            if depth and chance.random() > AGAIN_AT:
+            if chance.random() > (AGAIN_AT if depth else self._share):
                 continue
             for mode in MODES:
                 self._try(life, crashed, mode, expected, index, chance, depth)
@@ -103,3 +114,11 @@ class Crashes:
                 expected.published = dict(expected.promised)
                 expected.exact = False
             self._crash(following, image, expected, Expected.all_of(recovered), chance, depth + 1)
+
+
+def run_lives(crashes: Crashes, name: str, count: int, steps: int, faults: bool = False) -> None:
+    """So many seeds, each a life in either flush mode. Raises Violation."""
+    for seed in range(count):
+        for synchronous in (True, False):
+            crashes.run(f"{name} {seed}", synchronous, steps, faults)
+    print(f"{name}: {2 * count} lives, {len(crashes.seen)} distinct images, {crashes.recoveries} recoveries")

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from appliance.engine.broker.delays.delivery import DeliverDelayed
 from appliance.engine.broker.delays.levels import DelayLevels
 from appliance.engine.broker.delays.progress import FILE_NAME, DelayProgress, SaveDelays
-from appliance.engine.broker.sending.outcome import PutOutcome, store_unavailable
-from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
+from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.broker.topic_config import new_topic
 from appliance.engine.clock import FakeClock
 from appliance.engine.errors import StartError, StoreBroken
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC, waiting_tag_code
-from tests.crash.life import Life, Recovered, Violation, properties_of
+from tests.crash.life import Recovered, Violation, properties_of
+from tests.crash.own_appends_life import LateAppendsLife
 from tests.crash.tables import CONFIG_DIR, FilesOnDisk
 from tests.support.store import BORN
 
@@ -22,36 +22,16 @@ TARGET = "D"
 LEVEL = 1
 
 
-class MarkedAppends(OwnAppends):
-    """Marks each copy "put", and looks that none comes twice in a life, nor before an earlier one."""
-
-    life: DelayLife
-
-    def _put(self, message: OwnMessage) -> PutOutcome:
-        outcome = super()._put(message)
-        life = self.life
-        life.disk.mark(("put", message.topic, message.queue_id, message.body, outcome.physical_offsets[0]))
-        at = life.sent.index(message.body)
-        if at <= life.last_delivered:
-            raise Violation(f"{message.body[:20]!r}, number {at}, comes behind number {life.last_delivered}")
-        life.last_delivered = at
-        return outcome
-
-
-class DelayLife(Life):
+class DelayLife(LateAppendsLife):
     """The driver plays `deliver-delayed`, `save-delays`, and the part of `remoting-io` that stages their batches."""
 
     def open(self) -> None:
         super().open()
         store, disk = self.store, self.disk
         self.clock = FakeClock()
-        self.calls: list[Callable[[], None]] = []
         levels = DelayLevels(self.settings.delay_levels_ms)
         topics = {name: new_topic(name, 2, 6) for name in (SCHEDULE_TOPIC, TARGET)}
-        self.appends = MarkedAppends(store, topics.get, levels, self.calls.append, lambda: True, lambda: 0)
-        self.appends.life = self
-        store.on_published = self._published
-        store.on_failed = lambda tick, reason: [reply.put_ended(store_unavailable(reason)) for reply, _ in tick.acks]
+        self.begin_appends(topics.get)
         try:
             disk.make_directory(CONFIG_DIR)
             self.progress = DelayProgress(
@@ -105,14 +85,12 @@ class DelayLife(Life):
             (3, self.saver_turn),
         ]
 
-    def _tick(self) -> None:
-        """With what was handed over."""
-        self.store.scheduler.wall_ms = self.clock.wall_ms()
-        calls = self.calls.copy()
-        self.calls.clear()
-        for call in calls:
-            call()
-        super()._tick()
+    def _staged(self, message: OwnMessage) -> None:
+        """None comes twice in a life, nor before an earlier one."""
+        at = self.sent.index(message.body)
+        if at <= self.last_delivered:
+            raise Violation(f"{message.body[:20]!r}, number {at}, comes behind number {self.last_delivered}")
+        self.last_delivered = at
 
     def _send_delayed(self) -> None:
         self.store.scheduler.wall_ms = self.clock.wall_ms()
@@ -141,15 +119,6 @@ class DelayLife(Life):
 
     def saver_turn(self) -> None:
         self.saver.save_now()
-
-    def _published(self, tick) -> None:
-        super()._published(tick)
-        for reply_to, outcome in tick.acks:
-            reply_to.put_ended(outcome)
-
-    def _stop(self) -> None:
-        self._tick()
-        super()._stop()
 
     # --- judging
 

@@ -13,8 +13,8 @@ from typing import ClassVar
 from appliance.engine.broker.delays.early_batch import Chosen, Fate
 from appliance.engine.broker.delays.levels import DelayLevels, Place
 from appliance.engine.broker.delays.settled import How
-from appliance.engine.broker.sending.outcome import PutOutcome, ReplyTo, store_unavailable
-from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
+from appliance.engine.broker.sending.outcome import PutOutcome
+from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.broker.timers.apache_files import read_checkpoint
 from appliance.engine.broker.timers.claims import Claims
 from appliance.engine.broker.timers.delivery import DeliverTimers
@@ -37,7 +37,8 @@ from appliance.engine.protocol.properties import (
 from appliance.engine.protocol.recall_handle import encode_recall_handle
 from appliance.engine.protocol.record import Record
 from appliance.engine.store.queues.consume_queue import unpack_entries
-from tests.crash.life import Life, Recovered, Violation, properties_of, unique_key
+from tests.crash.life import Recovered, Violation, properties_of, unique_key
+from tests.crash.own_appends_life import OwnAppendsLife
 from tests.crash.settled_life import Waiting
 
 #: Where what waits is to go; nobody else sends there.
@@ -60,7 +61,7 @@ class _Recall:
             self._life.answered.append((self._life.store.publication.published, self._key))
 
 
-class EarlyTimerLife(Life):
+class EarlyTimerLife(OwnAppendsLife):
     """Marks "changed" before an act and "kept" when it is acknowledged."""
 
     #: unique key -> what was tried with it, over all lives.
@@ -70,13 +71,9 @@ class EarlyTimerLife(Life):
         super().open()
         store, disk = self.store, self.disk
         topics = {name: new_topic(name, 1, 6) for name in (TARGET, TIMER_TOPIC)}
-        levels = DelayLevels([1000])
-        store.on_published = self._publish
-        store.on_failed = self._refuse
         self.clock = Waiting(self._while_waiting)
-        self.places = WaitingPlaces(levels, TimerRules(), lambda: 1_700_000_000_000)
-        self.appends = OwnAppends(store, topics.get, levels, self._call, lambda: True, lambda: 0)
-        self._stage, self.appends.put = self.appends.put, self._put
+        self.places = WaitingPlaces(DelayLevels([1000]), TimerRules(), lambda: 1_700_000_000_000)
+        self.begin_appends(topics.get)
         self.claims = Claims()
         self.index = TimerIndex(Path("/rocketbox") / DIRECTORY, disk, lambda: store.log.durable)
         self.delivery = DeliverTimers(
@@ -127,25 +124,9 @@ class EarlyTimerLife(Life):
 
     # --- remoting-io
 
-    def _call(self, job: Callable[[], None]) -> None:
-        job()
-        self.store.end_tick()
-
-    def _put(self, message: OwnMessage, reply_to: ReplyTo) -> None:
-        staged = len(self.store.tick.acks)
-        self._stage(message, reply_to)
-        for _, outcome in self.store.tick.acks[staged:]:
-            self.disk.mark(("put", message.topic, message.queue_id, message.body, outcome.physical_offsets[0]))
-
-    def _publish(self, tick) -> None:
-        for reply_to, outcome in tick.acks:
-            reply_to.put_ended(outcome)
-        self._published(tick)
+    def _published(self, tick) -> None:
+        super()._published(tick)
         self._keep_answered()
-
-    def _refuse(self, tick, reason: str) -> None:
-        for reply_to, _ in tick.acks:
-            reply_to.put_ended(store_unavailable(reason))
 
     def _keep_answered(self) -> None:
         """A producer's recall holds as its message does: in async flush when the log is durable."""

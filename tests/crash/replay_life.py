@@ -184,10 +184,7 @@ class ReplayLife(BrokerLife):
     # --- judging
 
     def recovered(self) -> Recovered:
-        repair = self.store._flush_queues.repair
-        while repair.pending:  # a queue that a job found broken is rebuilt behind the running broker
-            repair._not_before = 0
-            repair.step(1)
+        self.finish_repairs()
         found = super().recovered()
         self._judge_copies()
         return found

@@ -110,8 +110,8 @@ def save_what_is_under_way(life: Life) -> None:
         return
     submit = life.delivery._submit
 
-    def submit_and_count(level, messages, offsets, begin, first_ms) -> bool:
-        done = submit(level, messages, offsets, begin, first_ms)
+    def submit_and_count(level, *batch) -> bool:
+        done = submit(level, *batch)
         life.progress.reached(level.number, level.position, -1)
         return done
 

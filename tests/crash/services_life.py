@@ -81,10 +81,7 @@ class ServicesLife(Life):
     # --- judging
 
     def recovered(self) -> Recovered:
-        repair = self.store._flush_queues.repair
-        while repair.pending:  # minimum offsets are put right behind the running broker
-            repair._not_before = 0
-            repair.step(1)
+        self.finish_repairs()
         found = super().recovered()
         self._judge_index(found)
         blocks = self.store.blocks

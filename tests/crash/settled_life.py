@@ -12,16 +12,16 @@ from typing import ClassVar
 
 from appliance.engine.broker.delays.early import EarlyActs
 from appliance.engine.broker.delays.early_batch import Chosen, Fate
-from appliance.engine.broker.delays.levels import DelayLevels, Place, make_wait
+from appliance.engine.broker.delays.levels import Place, make_wait
 from appliance.engine.broker.delays.settled import NAME, How, SettledDelays, is_in_log
-from appliance.engine.broker.sending.outcome import ReplyTo, store_unavailable
-from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
+from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.broker.topic_config import new_topic
 from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.properties import decode_properties, encode_properties
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC
 from appliance.engine.store.queues.consume_queue import unpack_entries
-from tests.crash.life import GONE, Life, Recovered, Violation, properties_of, unique_key
+from tests.crash.life import GONE, Recovered, Violation, properties_of, unique_key
+from tests.crash.own_appends_life import OwnAppendsLife
 
 #: Where what waits is to go; nobody else sends there.
 TARGET = "C"
@@ -39,7 +39,7 @@ class Waiting(FakeClock):
         self._sync()
 
 
-class SettledLife(Life):
+class SettledLife(OwnAppendsLife):
     """Marks "changed" before an act and "kept" when it is acknowledged."""
 
     #: body -> what was tried with it, over all lives; bodies are unique.
@@ -49,10 +49,7 @@ class SettledLife(Life):
         super().open()
         store = self.store
         topics = {name: new_topic(name, 1, 6) for name in (TARGET, SCHEDULE_TOPIC)}
-        store.on_published = self._publish
-        store.on_failed = self._refuse
-        self.appends = OwnAppends(store, topics.get, DelayLevels([1000]), self._call, lambda: True, lambda: 0)
-        self._stage, self.appends.put = self.appends.put, self._put
+        self.begin_appends(topics.get)
         self.settled = SettledDelays(Path("/rocketbox") / NAME, self.disk, lambda reason: None)
         self.settled.load(lambda one: is_in_log(one, store.records))
         self.acts = EarlyActs(
@@ -75,27 +72,6 @@ class SettledLife(Life):
 
     def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
         return [*super().actions(deletions), (6, self._wait), (6, self._act)]
-
-    # --- remoting-io
-
-    def _call(self, job: Callable[[], None]) -> None:
-        job()
-        self.store.end_tick()
-
-    def _put(self, message: OwnMessage, reply_to: ReplyTo) -> None:
-        staged = len(self.store.tick.acks)
-        self._stage(message, reply_to)
-        for _, outcome in self.store.tick.acks[staged:]:
-            self.disk.mark(("put", message.topic, message.queue_id, message.body, outcome.physical_offsets[0]))
-
-    def _publish(self, tick) -> None:
-        for reply_to, outcome in tick.acks:
-            reply_to.put_ended(outcome)
-        self._published(tick)
-
-    def _refuse(self, tick, reason: str) -> None:
-        for reply_to, _ in tick.acks:
-            reply_to.put_ended(store_unavailable(reason))
 
     # --- steps
 
@@ -157,6 +133,7 @@ class SettledLife(Life):
     # --- judging
 
     def recovered(self) -> Recovered:
+        self.finish_repairs()
         found = super().recovered()
         arrived = set(found.get((TARGET, 0), ()))
         for offset, body in enumerate(found.get((SCHEDULE_TOPIC, 0), ())):

@@ -1,25 +1,16 @@
 """Power cuts and kills at every operation of a cut: the tail never comes back, and nothing below it changes."""
 
-import logging
-import os
-
 import pytest
 
 from appliance.engine.failover import truncation
 from appliance.engine.store import tail_cut
+from tests.crash.crashes import TIMES
 from tests.crash.cut_life import Cuts
 from tests.crash.life import Violation
 
-TIMES = 15 if os.environ.get("ROCKETBOX_TORTURE") else 1
+pytestmark = pytest.mark.usefixtures("quiet")
+
 STEPS = 25
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Each of thousands of cuts is logged."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def run_cuts(cuts, name, count, steps=STEPS):

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.test_replay_killed import read
-from tests.support.engine import send_fields
+from tests.support.engine import read_queue, send_fields
 from tests.support.engine_process import EngineProcess
 from tests.support.faults import Faults
 from tests.support.waiting import wait_for
@@ -45,7 +44,7 @@ def delay(engine: EngineProcess, level: int, count: int = COUNT) -> None:
 
 
 def arrived(engine: EngineProcess, topic: str = TOPIC) -> Counter[bytes]:
-    return Counter(record.body[:5] for record in read(engine, topic))
+    return Counter(record.body[:5] for record in read_queue(engine.peer(), topic))
 
 
 ALL = Counter(b"%05d" % number for number in range(COUNT))
@@ -67,20 +66,20 @@ def stay_so(engine: EngineProcess) -> None:
 def test_no_room_for_the_next_file_while_messages_come_due(engine: EngineProcess, faults: Faults) -> None:
     delay(engine, 2)  # in 5 s
     faults.arm("allocate", error=errno.ENOSPC, path="/commitlog/")
-    wait_for(lambda: "delays: level 2 waits" in engine.said(), "they are due and there is no room", seconds=15)
+    wait_for(lambda: "delays: level 2 waits" in engine.said(), "they are due and there is no room")
     assert faults.hits("allocate")
     stay_so(engine)
     assert "given up" not in engine.said()
     assert arrived(engine).total() < COUNT
     faults.disarm()
-    wait_for(lambda: arrived(engine) == ALL, "they come when there is room", seconds=15)
+    wait_for(lambda: arrived(engine) == ALL, "they come when there is room")
 
 
 @pytest.mark.parametrize("call", ["sync", "write"])
 def test_a_progress_that_cannot_be_saved_holds_up_nobody(engine: EngineProcess, faults: Faults, call: str) -> None:
     faults.arm(call, error=errno.ENOSPC, path="/delayOffset.json")
     delay(engine, 1)
-    wait_for(lambda: arrived(engine) == ALL, "they come", seconds=15)
+    wait_for(lambda: arrived(engine) == ALL, "they come")
     wait_for(lambda: faults.hits(call), "the progress is not saved")
     stay_so(engine)
     assert engine.said().count("the progress cannot be saved") == 1
@@ -95,13 +94,13 @@ def test_a_progress_that_cannot_be_saved_holds_up_nobody(engine: EngineProcess, 
 def test_a_log_that_broke_delivers_after_a_restart(engine: EngineProcess, faults: Faults) -> None:
     delay(engine, 2)
     faults.arm("sync", error=errno.EIO, path="/commitlog/")
-    wait_for(lambda: "read-only from now on" in engine.said(), "the first delivery breaks the log", seconds=15)
+    wait_for(lambda: "read-only from now on" in engine.said(), "the first delivery breaks the log")
     stay_so(engine)
     assert "given up" not in engine.said()
     engine.kill()
     faults.disarm()
     engine.start()
-    wait_for(lambda: arrived(engine).keys() == ALL.keys(), "they come", seconds=15)
+    wait_for(lambda: arrived(engine).keys() == ALL.keys(), "they come")
     # The batch whose sync failed may have reached the disk; nobody was shown it before.
     assert max(arrived(engine).values()) <= 2
 
@@ -113,15 +112,15 @@ def test_a_replay_without_room_pauses_and_goes_on(engine: EngineProcess, faults:
     job = engine.do("start_replay", group="G", rate=1000)["job"]["id"]
     wait_for(lambda: arrived(engine, "%RETRY%G"), "some are sent")
     faults.arm(call, error=errno.ENOSPC, path=path)
-    wait_for(lambda: engine.do("replay_job", job=job)["state"] == "paused", "it is paused", seconds=20)
+    wait_for(lambda: engine.do("replay_job", job=job)["state"] == "paused", "it is paused")
     view = engine.do("replay_job", job=job)
     assert "No space left" in str(view["why"]) or "room" in str(view["why"]), view
     stay_so(engine)
     faults.disarm()
     engine.do("resume_replay", job=job)
-    wait_for(lambda: engine.do("replay_job", job=job)["state"] == "done", "it ends", seconds=20)
+    wait_for(lambda: engine.do("replay_job", job=job)["state"] == "done", "it ends")
     assert engine.do("replay_job", job=job)["replayed"] == 3000
-    bodies = Counter(record.body for record in read(engine, "%RETRY%G"))
+    bodies = Counter(record.body for record in read_queue(engine.peer(), "%RETRY%G"))
     assert bodies == Counter(b"body %d" % number for number in range(3000))
 
 

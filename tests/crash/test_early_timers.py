@@ -1,35 +1,25 @@
 """Crashes at every step of acts on messages with a time of their own: what was acknowledged holds, nothing is lost."""
 
-import logging
-import os
-
 import pytest
 
 from appliance.engine.broker.timers import early
-from tests.crash.crashes import Crashes
+from tests.crash.crashes import TIMES, Crashes, least, run_lives
 from tests.crash.early_timer_life import EarlyTimerLife
 from tests.crash.life import Violation
-from tests.crash.test_settled_delays import run_lives
 
-TIMES = 15 if os.environ.get("ROCKETBOX_TORTURE") else 1
+pytestmark = pytest.mark.usefixtures("quiet")
+
 STEPS = 40
 SEEDS = 1
 #: Distinct disk images over all seeds and both flush modes.
 FLOOR = 1_500
 
 
-@pytest.fixture(autouse=True)
-def _quiet():
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
 @pytest.mark.parametrize("faults", [False, True])
 def test_recalls_and_acts_on_timers_survive_any_crash(faults):
     crashes = Crashes(kind=EarlyTimerLife)
     run_lives(crashes, f"early timer life {faults}", SEEDS * TIMES, STEPS, faults)
-    assert len(crashes.seen) >= FLOOR * TIMES
+    assert len(crashes.seen) >= least(FLOOR)
 
 
 # --- on purpose
@@ -43,7 +33,7 @@ def mark_first(life):
     do = acts._do
 
     def mark_and_do(work, ended, claimed):
-        marks = {n: early.mark_of(one.topic, one.unique_key, one.out_ms, 1) for n, one in work.items()}
+        marks = {n: early.mark_of(one.topic, one.unique_key, one.timed.out_ms, 1) for n, one in work.items()}
         acts._append(marks, work, {}, dict(claimed))
         do(work, ended, claimed)
 
@@ -76,7 +66,11 @@ def mark_another(life):
     if hasattr(life, "claims"):
         make = early.mark_of
         life.acts._do = lambda work, ended, claimed: _do_with(
-            life, lambda topic, key, out, now, tag: make(topic, key, out + 1000, now, tag), work, ended, claimed
+            life,
+            lambda topic, key, out, *rest, **named: make(topic, key, out + 1000, *rest, **named),
+            work,
+            ended,
+            claimed,
         )
 
 

@@ -8,7 +8,6 @@ sent. Beside the seeded lives (test_replayer.py), which try every crash of a run
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import random
 
@@ -33,9 +32,11 @@ from tests.crash.life import GONE, Queue, properties_of, unique_key
 from tests.crash.replayer import MODES, CrashedDisk
 from tests.crash.services_life import ServicesLife
 from tests.support.batches import put_batch
+from tests.support.effort import TORTURE, effort
 from tests.support.store import BORN
 
-TORTURE = bool(os.environ.get("ROCKETBOX_TORTURE"))
+pytestmark = pytest.mark.usefixtures("quiet")
+
 QUEUES = st.sampled_from([(topic, queue_id) for topic in ("A", "B") for queue_id in (0, 1)])
 
 
@@ -100,8 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
         """What readers see now; in sync flush it was acknowledged."""
         durable = self.store.log.durable
         for queue in self.sent:
-            found = self.store.find_queue(*queue)
-            count = found.max_offset if found else 0
+            count = self.store.max_offset(*queue)
             assert self.seen.get(queue, 0) <= count <= len(self.sent[queue])
             self.seen[queue] = count
             if self.life.settings.synchronous:
@@ -146,9 +146,10 @@ class StoreMachine(RuleBasedStateMachine):
         deletion = TopicDeletion(topic)
         self.store.forget_topic(deletion)
         assert self.store._flush_queues.delete_topics()
-        for queue in [queue for queue in self.sent if queue[0] == topic]:
-            for table in (self.sent, self.places, self.seen, self.promised):
-                table.pop(queue, None)
+        for queue in [queue for queue in self.sent if queue[0] == topic]:  # its offsets are not given away again
+            count = len(self.sent[queue])
+            self.sent[queue], self.places[queue] = [GONE] * count, [-1] * count
+            self.seen[queue] = self.promised[queue] = count
 
     @rule(call=st.sampled_from(["pwrite", "fdatasync"]))
     def fail(self, call: str) -> None:
@@ -251,19 +252,12 @@ class StoreMachine(RuleBasedStateMachine):
         assert [record.body for record, _ in answer.records] == [body]
 
 
-@pytest.fixture(autouse=True)
-def _quiet():
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
 def test_the_store_is_what_the_model_says():
     run_state_machine_as_test(
         StoreMachine,
         settings=settings(
-            max_examples=2_000 if TORTURE else 100,
-            stateful_step_count=60 if TORTURE else 40,
+            max_examples=effort(100, 300, 2_000),
+            stateful_step_count=effort(40, 40, 60),
             deadline=None,
             derandomize=not TORTURE,
             suppress_health_check=list(HealthCheck),

@@ -11,24 +11,12 @@ import pytest
 
 from appliance.engine.broker.replay.provenance import REPLAY_SEQ
 from appliance.engine.protocol.properties import find_property
-from appliance.engine.protocol.record import Record
-from tests.support.engine import pull_fields, records
+from tests.support.engine import read_queue
 from tests.support.engine_process import EngineProcess
 from tests.support.waiting import wait_for
 
 COUNT, KILLS, RATE = 20_000, 5, 10_000
 RETRY = "%RETRY%G"
-
-
-def read(engine: EngineProcess, topic: str) -> list[Record]:
-    peer = engine.peer()
-    found: list[Record] = []
-    while True:
-        answer = peer.ask(11, pull_fields(topic, 0, len(found), maxMsgNums=800))
-        if answer.code != 0:
-            peer.close()
-            return found
-        found += records(answer.body)
 
 
 def end_of(engine: EngineProcess, topic: str) -> int:
@@ -49,7 +37,7 @@ def test_a_large_job_killed_again_and_again(tmp_path: Path, flush: str) -> None:
         sent = 0
         for kill in range(KILLS):
             # Some of it was done in this life, and it is killed at any moment of what follows.
-            wait_for(lambda least=sent: end_of(engine, RETRY) > least, "it goes on", seconds=20)
+            wait_for(lambda least=sent: end_of(engine, RETRY) > least, "it goes on")
             time.sleep(chance.uniform(0.0, 0.5))
             sent = end_of(engine, RETRY)
             engine.kill()
@@ -58,9 +46,9 @@ def test_a_large_job_killed_again_and_again(tmp_path: Path, flush: str) -> None:
                 time.sleep(chance.uniform(0.0, 0.1))
                 engine.kill()
             engine.start()
-        wait_for(lambda: engine.do("replay_job", job=job)["state"] not in ("running", "paused"), "it ends", seconds=40)
+        wait_for(lambda: engine.do("replay_job", job=job)["state"] not in ("running", "paused"), "it ends")
         view = engine.do("replay_job", job=job)
-        found = read(engine, RETRY)
+        found = read_queue(engine.peer(), RETRY)
     numbers = Counter(int(find_property(record.properties, REPLAY_SEQ) or -1) for record in found)
     print(f"{flush}: before the last life {sent} of {COUNT}")
     assert (view["state"], view["replayed"], view["total"]) == ("done", COUNT, COUNT)

@@ -1,12 +1,9 @@
 """Power cuts and kills at every operation of seeded lives, in recovery too: nothing acknowledged is lost or altered."""
 
-import logging
-import os
-
 import pytest
 
 from tests.crash.broker_life import BrokerLife
-from tests.crash.crashes import Crashes
+from tests.crash.crashes import TIMES, Crashes, least, run_lives
 from tests.crash.delay_life import DelayLife
 from tests.crash.life import Life, Violation
 from tests.crash.replay_life import ReplayLife
@@ -22,8 +19,8 @@ from tests.crash.send_life import SendBackLife, SendLife
 from tests.crash.services_life import ServicesLife
 from tests.crash.timer_life import TimerLife
 
-#: `make torture` runs this many times as many lives.
-TIMES = 15 if os.environ.get("ROCKETBOX_TORTURE") else 1
+pytestmark = pytest.mark.usefixtures("quiet")
+
 STEPS = 40
 #: Kind of life -> its class, whether the disk fails now and then, seeds, distinct images at least. Each seed is a life
 #: in either flush mode.
@@ -45,28 +42,13 @@ LIVES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Recovery reports each of thousands of cut tails."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-def run_lives(crashes, name, count, steps, faults=False):
-    for seed in range(count):
-        for synchronous in (True, False):
-            crashes.run(f"{name} {seed}", synchronous, steps, faults)
-
-
 @pytest.mark.parametrize("name", LIVES)
 def test_every_crash_keeps_what_was_acknowledged(name, record_testsuite_property):
     kind, faults, seeds, floor = LIVES[name]
     crashes = Crashes(kind=kind)
     run_lives(crashes, name, seeds * TIMES, STEPS, faults)
-    print(f"{name}: {2 * seeds * TIMES} lives, {len(crashes.seen)} distinct images, {crashes.recoveries} recoveries")
     record_testsuite_property(f"images of {name}", len(crashes.seen))
-    assert len(crashes.seen) >= floor * TIMES
+    assert len(crashes.seen) >= least(floor)
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)

@@ -9,26 +9,12 @@ from pathlib import Path
 import pytest
 
 from appliance.engine.protocol.properties import decode_properties
-from appliance.engine.protocol.record import Record
-from tests.support.engine import Peer, pull_fields, records, send_fields
+from tests.support.engine import Peer, read_queue, send_fields
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
 GROUP, TOPIC = "Billing", "Orders"
 ROUNDS, EACH = 2, 80
-
-
-def read(broker: str, topic: str, minimum: int = 0) -> list[Record]:
-    peer = Peer(broker)
-    found: list[Record] = []
-    try:
-        while True:
-            answer = peer.ask(11, pull_fields(topic, 0, len(found)))
-            if answer.code != 0:
-                return found
-            found += records(answer.body)
-    finally:
-        peer.close()
 
 
 def saved(data: Path) -> int:
@@ -52,7 +38,7 @@ def test_a_kill_between_send_backs_and_their_retries(tmp_path: Path, flush: str)
                 answer = peer.ask(310, send_fields(TOPIC, 0, f"UNIQ_KEY\x01{body}\x02"), body.encode())
                 assert answer.code == 0
                 places.append((body, answer.ext_fields["msgId"]))
-            for record in read(server.broker, TOPIC):
+            for record in read_queue(Peer(server.broker), TOPIC):
                 body = record.body.decode()
                 if not body.startswith(f"{number}."):
                     continue
@@ -79,11 +65,10 @@ def test_a_kill_between_send_backs_and_their_retries(tmp_path: Path, flush: str)
             server.start()
         retry = f"%RETRY%{GROUP}"
         wait_for(
-            lambda: acknowledged.keys() <= {record.body.decode() for record in read(server.broker, retry)},
+            lambda: acknowledged.keys() <= {record.body.decode() for record in read_queue(Peer(server.broker), retry)},
             "all that was acknowledged comes",
-            seconds=20,
         )
-        found = read(server.broker, retry)
+        found = read_queue(Peer(server.broker), retry)
     times: dict[str, int] = {}
     for record in found:
         body = record.body.decode()

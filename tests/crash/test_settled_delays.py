@@ -1,42 +1,27 @@
 """Crashes at every step of acts on waiting messages: what was acknowledged holds, and nothing is lost by it."""
 
-import logging
-import os
 from pathlib import Path
 
 import pytest
 
 from appliance.engine.broker.delays.settled import How, Settled
-from tests.crash.crashes import Crashes
+from tests.crash.crashes import TIMES, Crashes, least, run_lives
 from tests.crash.life import Violation
 from tests.crash.settled_life import SettledLife
 
-TIMES = 15 if os.environ.get("ROCKETBOX_TORTURE") else 1
+pytestmark = pytest.mark.usefixtures("quiet")
+
 STEPS = 40
 SEEDS = 2
 #: Distinct disk images over all seeds and both flush modes.
 FLOOR = 4_000
 
 
-@pytest.fixture(autouse=True)
-def _quiet():
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-def run_lives(crashes, name, count, steps, faults=False):
-    for seed in range(count):
-        for synchronous in (True, False):
-            crashes.run(f"{name} {seed}", synchronous, steps, faults)
-    print(f"{len(crashes.seen)} distinct images, {crashes.recoveries} recoveries")
-
-
 @pytest.mark.parametrize("faults", [False, True])
 def test_acts_on_waiting_messages_survive_any_crash(faults):
     crashes = Crashes(kind=SettledLife)
     run_lives(crashes, f"settled life {faults}", SEEDS * TIMES, STEPS, faults)
-    assert len(crashes.seen) >= FLOOR * TIMES
+    assert len(crashes.seen) >= least(FLOOR)
 
 
 # --- on purpose

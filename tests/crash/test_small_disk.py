@@ -65,7 +65,7 @@ class Traffic:
             assert time.monotonic() < end, "the disk never filled up"
         return answer
 
-    def send_until_taken(self, peer, seconds=15):
+    def send_until_taken(self, peer, seconds=60):
         end = time.monotonic() + seconds
         while (answer := self.send(peer)).code != 0:
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE, answer
@@ -73,12 +73,16 @@ class Traffic:
             time.sleep(0.05)
 
     def consume(self, peer):
-        """queue -> what a reader gets from each queue's first offset on, as (offset, number)."""
+        """queue -> what a reader gets from each queue's first offset on, as (offset, number). None when the files of
+        what it asked for went meanwhile: a client asks on behind them."""
         found = {}
         for queue in range(QUEUES):
             got, offset = [], int(peer.ask(31, {"topic": "T", "queueId": queue}).ext_fields["offset"])
             while True:
                 answer = peer.ask(11, pull_fields("T", queue, offset))
+                if answer.code in (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED):
+                    assert int(answer.ext_fields["nextBeginOffset"]) > offset, answer
+                    return None
                 if answer.code != 0:
                     assert answer.code == ResponseCode.PULL_NOT_FOUND, answer
                     break
@@ -96,12 +100,21 @@ class Traffic:
 
     def check_what_is_left(self, peer):
         """What was acknowledged and has not expired, whole and in order; returns how many were there."""
-        count = 0
-        for queue, got in self.consume(peer).items():
+        found = self.consume_when_still(peer)
+        for queue, got in found.items():
             assert got, queue
             assert got == [entry for entry in self.acked[queue] if entry[0] >= got[0][0]]
-            count += len(got)
-        return count
+        return sum(map(len, found.values()))
+
+    def consume_when_still(self, peer, seconds=60):
+        """What a reader gets twice in a row: a round of the cleaner that is under way has ended."""
+        end = time.monotonic() + seconds
+        before = None
+        while (found := self.consume(peer)) is None or found != before:
+            assert time.monotonic() < end, "files go on and on"
+            before = found
+            time.sleep(0.3)  # longer than the cleaner rests
+        return found
 
 
 def change(peer, **options):
@@ -153,7 +166,6 @@ def test_a_disk_over_its_last_stage_refuses_sends_and_comes_back_when_old_files_
             traffic.send_until_taken(peer)
         assert sum(map(len, traffic.acked.values())) == before + 150
         change(peer, cleanFileForciblyEnable="false")
-        time.sleep(0.5)  # a round that is under way ends
         left = traffic.check_what_is_left(peer)
         assert 150 <= left < before + 150
         assert server.running

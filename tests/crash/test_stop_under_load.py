@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.test_replay_killed import end_of, read
-from tests.support.engine import send_fields
+from tests.crash.test_replay_killed import end_of
+from tests.support.engine import read_queue, send_fields
 from tests.support.engine_process import EngineProcess, Refused
 from tests.support.waiting import wait_for
 
@@ -28,19 +28,17 @@ def test_a_stop_among_deliveries_and_a_replay_loses_and_repeats_nothing(tmp_path
             assert {peer.receive().code for _ in range(100)} == {0}
         peer.close()
         job = engine.do("start_replay", group="G", rate=1000)["job"]["id"]
-        wait_for(lambda: end_of(engine, TOPIC) > 100, "they are due", seconds=20)
+        wait_for(lambda: end_of(engine, TOPIC) > 100, "they are due")
         second = EngineProcess(tmp_path / "data")
         with pytest.raises(Refused):
             second.start()
-        begin = time.monotonic()
         assert engine.stop() == 0
-        assert time.monotonic() - begin < 9
         engine.start()
-        wait_for(lambda: end_of(engine, TOPIC) >= COUNT, "all come", seconds=20)
-        wait_for(lambda: engine.do("replay_job", job=job)["state"] == "done", "it ends", seconds=20)
+        wait_for(lambda: end_of(engine, TOPIC) >= COUNT, "all come")
+        wait_for(lambda: engine.do("replay_job", job=job)["state"] == "done", "it ends")
         time.sleep(1.0)
-        assert Counter(int(record.body) for record in read(engine, TOPIC)) == Counter(range(COUNT))
-        assert Counter(record.body for record in read(engine, "%RETRY%G")) == Counter(
+        assert Counter(int(record.body) for record in read_queue(engine.peer(), TOPIC)) == Counter(range(COUNT))
+        assert Counter(record.body for record in read_queue(engine.peer(), "%RETRY%G")) == Counter(
             b"body %d" % number for number in range(LETTERS)
         )
 
@@ -56,11 +54,11 @@ def test_administrators_and_clients_leave_the_schedule_topic_as_it_is(tmp_path: 
         assert peer.ask(17, change).code != 0
         assert peer.ask(215, {"topic": SCHEDULE}).code != 0
         assert peer.ask(310, send_fields(SCHEDULE, 0), b"direct").code != 0
-        [record] = read(engine, SCHEDULE)
+        [record] = read_queue(engine.peer(), SCHEDULE)
         assert record.body == b"waits"
         fields = {"group": "G", "offset": record.physical_offset, "delayLevel": 0, "originTopic": SCHEDULE}
         assert peer.ask(36, fields | {"originMsgId": "x", "unitMode": "false"}).code == 1
         assert peer.ask(200, body=b'{"groupName":"G"}').code == 0
         peer.ask(222, {"group": "G", "topic": SCHEDULE, "queueId": 0, "offset": 1, "timestamp": -1, "isForce": "true"})
-        wait_for(lambda: end_of(engine, TOPIC), "it comes", seconds=10)
-        assert [record.body for record in read(engine, TOPIC)] == [b"waits"]
+        wait_for(lambda: end_of(engine, TOPIC), "it comes")
+        assert [record.body for record in read_queue(engine.peer(), TOPIC)] == [b"waits"]

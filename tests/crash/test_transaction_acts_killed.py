@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.test_replay_killed import read
 from tests.engine.broker.transactions.test_transactions import COMMIT, end, send_half
+from tests.support.engine import read_queue
 from tests.support.engine_process import EngineProcess, Refused
 from tests.support.waiting import wait_for
 
@@ -50,7 +50,7 @@ def test_a_kill_among_decisions(tmp_path: Path, delay_s: float) -> None:
         for _ in range(2):  # the second start has nothing left to do
             engine.start()
             wait_for(lambda: engine.do("open_transactions", limit=1)["ready"], "the open ones are known")
-            wait_for(lambda: not _unfinished(tmp_path / "data"), "what was written down is done", seconds=20)
+            wait_for(lambda: not _unfinished(tmp_path / "data"), "what was written down is done")
             still_open = _open(engine)
             ended = set(range(COUNT)) - still_open
             action, numbers = in_doubt
@@ -60,7 +60,7 @@ def test_a_kill_among_decisions(tmp_path: Path, delay_s: float) -> None:
             committed = by_producer | {n for n, what in answered.items() if what == "commit"}
             if action == "commit":
                 committed |= numbers & ended
-            copies = sorted(int(record.body) for record in read(engine, "Orders"))
+            copies = sorted(int(record.body) for record in read_queue(engine.peer(), "Orders"))
             assert copies == sorted(committed)
             peer = engine.peer()
             for number in sorted(set(answered) | numbers & ended):
@@ -68,7 +68,7 @@ def test_a_kill_among_decisions(tmp_path: Path, delay_s: float) -> None:
             peer.close()
             engine.kill()
         engine.start()
-        assert sorted(int(record.body) for record in read(engine, "Orders")) == sorted(committed)
+        assert sorted(int(record.body) for record in read_queue(engine.peer(), "Orders")) == sorted(committed)
 
 
 def _open(engine: EngineProcess) -> set[int]:

@@ -1,40 +1,24 @@
 """Crashes at every step of transactions: what was acknowledged of them holds, and none is committed twice."""
 
-import logging
-import os
-
 import pytest
 
-from tests.crash.crashes import Crashes
+from tests.crash.crashes import TIMES, Crashes, least, run_lives
 from tests.crash.life import Violation
 from tests.crash.transaction_life import TransactionLife
 
-TIMES = 15 if os.environ.get("ROCKETBOX_TORTURE") else 1
+pytestmark = pytest.mark.usefixtures("quiet")
+
 STEPS = 30
 SEEDS = 2
 #: Distinct disk images over all seeds and both flush modes.
 FLOOR = 2_000
 
 
-@pytest.fixture(autouse=True)
-def _quiet():
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-def run_lives(crashes, name, count, steps, faults=False):
-    for seed in range(count):
-        for synchronous in (True, False):
-            crashes.run(f"{name} {seed}", synchronous, steps, faults)
-    print(f"{len(crashes.seen)} distinct images, {crashes.recoveries} recoveries")
-
-
 @pytest.mark.parametrize("faults", [False, True])
 def test_transactions_survive_any_crash(faults):
     crashes = Crashes(kind=TransactionLife)
     run_lives(crashes, f"transaction life {faults}", SEEDS * TIMES, STEPS, faults)
-    assert len(crashes.seen) >= FLOOR * TIMES
+    assert len(crashes.seen) >= least(FLOOR)
 
 
 # --- on purpose

@@ -16,8 +16,7 @@ import pytest
 
 from appliance.engine.protocol.message_id import decode_offset_id
 from appliance.engine.protocol.properties import find_property
-from tests.crash.test_retries_killed import read
-from tests.support.engine import send_fields
+from tests.support.engine import Peer, read_queue, send_fields
 from tests.support.engine_process import EngineProcess
 from tests.support.faults import Faults
 from tests.support.waiting import wait_for
@@ -69,7 +68,9 @@ class Producer:
 
 
 def committed(engine: EngineProcess) -> Counter[str]:
-    return Counter(find_property(record.properties, "UNIQ_KEY") or "" for record in read(engine.broker, TOPIC))
+    return Counter(
+        find_property(record.properties, "UNIQ_KEY") or "" for record in read_queue(Peer(engine.broker), TOPIC)
+    )
 
 
 def _enough(producers: list[Producer]) -> bool:
@@ -89,10 +90,10 @@ def test_a_kill_between_any_two_steps(tmp_path: Path, flush: str) -> None:
             threads = [threading.Thread(target=producer.run) for producer in producers]
             for thread in threads:
                 thread.start()
-            wait_for(partial(_enough, producers), "some are ended", 30)
+            wait_for(partial(_enough, producers), "some are ended")
             engine.kill()
             for thread in threads:
-                thread.join(15)
+                thread.join(60)
             engine.start()
             for producer in producers:
                 producer.peer.close()

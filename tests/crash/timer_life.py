@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from appliance.engine.broker.delays.levels import DelayLevels, Place
-from appliance.engine.broker.sending.outcome import PutOutcome, store_unavailable
-from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
+from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.broker.timers.apache_files import read_checkpoint
 from appliance.engine.broker.timers.delivery import DeliverTimers
 from appliance.engine.broker.timers.rolling import RollTimers
@@ -19,48 +18,27 @@ from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.names import TIMER_TOPIC
 from appliance.engine.protocol.properties import decode_properties, encode_properties, find_property
 from appliance.engine.store.queues.consume_queue import unpack_entries
-from tests.crash.life import GONE, Life, Recovered, Violation, properties_of, unique_key
+from tests.crash.life import GONE, Recovered, Violation, properties_of, unique_key
+from tests.crash.own_appends_life import LateAppendsLife
 
 #: Where they go; nobody else sends there.
 TARGET = "T"
 
 
-class MarkedAppends(OwnAppends):
-    """Marks each message "put"; looks that no message comes twice in a life."""
-
-    life: TimerLife
-
-    def _put(self, message: OwnMessage) -> PutOutcome:
-        outcome = super()._put(message)
-        life = self.life
-        life.disk.mark(("put", message.topic, message.queue_id, message.body, outcome.physical_offsets[0]))
-        if message.topic == TARGET:
-            if message.body in life.delivered:
-                raise Violation(f"{message.body[:20]!r} comes twice in a life")
-            if message.body in life.cancelled:
-                raise Violation(f"{message.body[:20]!r} was cancelled and comes")
-            life.delivered.add(message.body)
-        return outcome
-
-
-class TimerLife(Life):
+class TimerLife(LateAppendsLife):
     """The driver plays `deliver-timers`, `save-timers`, and the part of `remoting-io` that stages their batches."""
 
     def open(self) -> None:
         super().open()
         store, disk = self.store, self.disk
         self.clock = FakeClock()
-        self.calls: list[Callable[[], None]] = []
         #: Bodies that came, and bodies whose cancelling was published, in this life.
         self.delivered: set[bytes] = set()
         self.cancelled: set[bytes] = set()
         levels = DelayLevels(self.settings.delay_levels_ms)
         topics = {name: new_topic(name, 2, 6) for name in (TIMER_TOPIC, TARGET)}
         self.places = WaitingPlaces(levels, TimerRules(), self.clock.wall_ms)
-        self.appends = MarkedAppends(store, topics.get, levels, self.calls.append, lambda: True, self.clock.wall_ms)
-        self.appends.life = self
-        store.on_published = self._published
-        store.on_failed = lambda tick, reason: [reply.put_ended(store_unavailable(reason)) for reply, _ in tick.acks]
+        self.begin_appends(topics.get, self.clock.wall_ms)
         self.index = TimerIndex(
             Path("/rocketbox") / DIRECTORY,
             disk,
@@ -103,14 +81,14 @@ class TimerLife(Life):
             (1, self._want_roll),
         ]
 
-    def _tick(self) -> None:
-        """With what was handed over."""
-        self.store.scheduler.wall_ms = self.clock.wall_ms()
-        calls = self.calls.copy()
-        self.calls.clear()
-        for call in calls:
-            call()
-        super()._tick()
+    def _staged(self, message: OwnMessage) -> None:
+        """No message comes twice in a life."""
+        if message.topic == TARGET:
+            if message.body in self.delivered:
+                raise Violation(f"{message.body[:20]!r} comes twice in a life")
+            if message.body in self.cancelled:
+                raise Violation(f"{message.body[:20]!r} was cancelled and comes")
+            self.delivered.add(message.body)
 
     def _send_timed(self) -> None:
         messages = []
@@ -160,15 +138,6 @@ class TimerLife(Life):
             self.delivery.round()
         if sum(self.delivery.given_up.values()):
             raise Violation(f"given up: {self.delivery.given_up}")
-
-    def _published(self, tick) -> None:
-        super()._published(tick)
-        for reply_to, outcome in tick.acks:
-            reply_to.put_ended(outcome)
-
-    def _stop(self) -> None:
-        self._tick()
-        super()._stop()
 
     # --- judging
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from appliance.engine.broker.clients import ClientManager
 from appliance.engine.broker.delays.levels import DelayLevels, Place
-from appliance.engine.broker.sending.outcome import PutOutcome, ReplyTo, store_unavailable
-from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
+from appliance.engine.broker.sending.outcome import PutOutcome
 from appliance.engine.broker.timers.waiting import TimerRules, WaitingPlaces
 from appliance.engine.broker.transactions.check import CheckSettings, CheckTransactions
 from appliance.engine.broker.transactions.decisions import Decisions
@@ -29,6 +28,7 @@ from appliance.engine.store.queues.consume_queue import unpack_entries
 from appliance.engine.store.record_reader import StoredRecord
 from tests.crash.broker_life import BrokerLife
 from tests.crash.life import GONE, Recovered, Violation, properties_of, unique_key
+from tests.crash.own_appends_life import OwnAppendsLife
 from tests.support.store import BORN
 
 TARGET = "T"
@@ -46,7 +46,7 @@ class _Reply:
             self.life.acknowledged.append(self.key)
 
 
-class TransactionLife(BrokerLife):
+class TransactionLife(OwnAppendsLife, BrokerLife):
     """The driver plays `check-transactions` and producers that name any half, open or not, by any of its places."""
 
     def open(self) -> None:
@@ -58,18 +58,14 @@ class TransactionLife(BrokerLife):
         if self.tables.topics.get(TARGET) is None:
             self.tables.make_topic(TARGET)
         clock = FakeClock()
-        levels = DelayLevels(self.settings.delay_levels_ms)
-        self.appends = OwnAppends(store, self.tables.topics.get, levels, self._call, lambda: True, lambda: 0)
-        self._stage, self.appends.put = self.appends.put, self._put  # type: ignore[method-assign]
+        self.begin_appends(self.tables.topics.get)
         self.halves = OpenHalves()
-        places = WaitingPlaces(levels, TimerRules(), clock.wall_ms)
+        places = WaitingPlaces(DelayLevels(self.settings.delay_levels_ms), TimerRules(), clock.wall_ms)
         self.decisions = Decisions(store, self.appends, self.halves, self.tables.topics, places, clock.wall_ms)
         self.checks = CheckTransactions(
             store, self.halves, self.decisions, ClientManager.__new__(ClientManager), self.tables.offsets,
             EventLoop.__new__(EventLoop), "broker-a", lambda: CheckSettings(1, 1, 3, 1 << 40), clock,
         )  # fmt: skip
-        store.on_published = self._published
-        store.on_failed = self._refuse
         end_tick = store.end_tick
         store.end_tick = lambda: (self.decisions.end_tick(), end_tick())[1]  # type: ignore[method-assign]
         put_op = self.decisions._put_op
@@ -110,19 +106,7 @@ class TransactionLife(BrokerLife):
 
     # --- remoting-io
 
-    def _call(self, job: Callable[[], None]) -> None:
-        job()
-        self.store.end_tick()
-
-    def _put(self, message: OwnMessage, reply_to: ReplyTo) -> None:
-        staged = len(self.store.tick.acks)
-        self._stage(message, reply_to)
-        for _, outcome in self.store.tick.acks[staged:]:
-            self.disk.mark(("put", message.topic, message.queue_id, message.body, outcome.physical_offsets[0]))
-
     def _published(self, tick: Any) -> None:
-        for reply_to, outcome in tick.acks:
-            reply_to.put_ended(outcome)
         super()._published(tick)
         keys, self.acknowledged = self.acknowledged, []
         for key in keys:
@@ -135,10 +119,6 @@ class TransactionLife(BrokerLife):
         super()._mark_durable()
         while self._undurable and self._undurable[0][0] <= self.store.log.durable:
             self.disk.mark(("kept", f"transaction {self._undurable.pop(0)[1]}"))
-
-    def _refuse(self, tick: Any, reason: str) -> None:
-        for reply_to, _ in tick.acks:
-            reply_to.put_ended(store_unavailable(reason))
 
     # --- steps
 

@@ -71,12 +71,12 @@ def test_a_master_and_its_slave(layout):
     for number in (1, 2):
         wait_for(
             lambda number=number: route_of(layout.address(number, 9876), TEMPLATE) == both,
-            f"name server {number} to know master and slave", 40,
+            f"name server {number} to know master and slave",
         )  # fmt: skip
     slave_address = layout.address(2, 10911)
     send(layout.address(1, 10911), *(b"%d" % n for n in range(20)))
     wanted = [b"%d" % n for n in range(20)]
-    wait_for(lambda: bodies_at(slave_address) == wanted, "the slave to serve what was acknowledged", 20)
+    wait_for(lambda: bodies_at(slave_address) == wanted, "the slave to serve what was acknowledged")
     master.kill()
     # The name server of the master's machine is gone with it; clients are given both.
     wait_for(
@@ -87,6 +87,6 @@ def test_a_master_and_its_slave(layout):
     master.launch()
     master.wait_until_ready()
     send(layout.address(1, 10911), b"again")
-    wait_for(lambda: bodies_at(slave_address) == [*wanted, b"again"], "the slave to follow again", 20)
+    wait_for(lambda: bodies_at(slave_address) == [*wanted, b"again"], "the slave to follow again")
     slave.stop()
     master.stop()

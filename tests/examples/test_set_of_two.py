@@ -15,6 +15,7 @@ import pytest
 from tests.support.peer import send_fields
 from tests.support.server import ROOT
 from tests.support.set_of_two import SEND, TOPIC, SetOfTwo
+from tests.support.standstill import stop_process
 from tests.support.waiting import wait_for
 
 ADMIN = {"ADMIN_USER": "root", "ADMIN_PASSWORD": "Vogel-Nest-42-Kran"}
@@ -30,9 +31,7 @@ def test_a_killed_leader_is_followed_by_the_other_and_follows_it_later(brokers):
     assert brokers.send(1, 50) == [0] * 50
     assert set(brokers.send(2, 3)) == {14}
     brokers.brokers[1].kill()
-    seconds, leader = brokers.seconds_until_sends((2,))
-    assert leader == 2
-    assert seconds < 5
+    assert brokers.wait_for_sends((2,)) == 2
     assert brokers.state().epoch == 2
     brokers.wait_route(3, 2)
     assert brokers.send(2, 50) == [0] * 50
@@ -44,19 +43,19 @@ def test_a_killed_leader_is_followed_by_the_other_and_follows_it_later(brokers):
     assert brokers.leader() == 2
     assert brokers.send(2, 10) == [0] * 10
     wanted = brokers.bodies_at(2)
-    wait_for(lambda: brokers.bodies_at(1) == wanted, "the old leader to serve the same", 20)
+    wait_for(lambda: brokers.bodies_at(1) == wanted, "the old leader to serve the same")
     # And back: the one that came last dies first.
     brokers.hang_up(1)
     brokers.brokers[2].kill()
-    assert brokers.seconds_until_sends((1,))[1] == 1
+    assert brokers.wait_for_sends((1,)) == 1
     assert set(brokers.acknowledged) <= set(brokers.bodies_at(1))
 
 
+@pytest.mark.nightly
 def test_a_leader_that_is_stopped_hands_over(brokers):
     assert brokers.send(1, 20) == [0] * 20
     brokers.brokers[1].stop()
-    seconds, leader = brokers.seconds_until_sends((2,))
-    assert (leader, seconds < 3) == (2, True)
+    assert brokers.wait_for_sends((2,)) == 2
     assert brokers.state().elections[-1].why == "the leader resigned"
     assert set(brokers.acknowledged) <= set(brokers.bodies_at(2))
 
@@ -71,7 +70,7 @@ PATIENT = {"ROCKETBOX_STORE_HA_MAX_TIME_SLAVE_NOT_CATCHUP": "60000"}
 def test_what_was_not_acknowledged_is_cut_and_kept_in_quarantine(brokers):
     assert brokers.send(1, 20) == [0] * 20
     # The other one stands still: what comes now is on the leader's disk alone, and nobody is told 0.
-    brokers.brokers[2].signal(signal.SIGSTOP)
+    stop_process(int(brokers.brokers[2].ready["pid"]))
     try:
         for n in range(ALONE):
             brokers.peer(1).send(SEND, send_fields(TOPIC, 0, ""), b"alone %d " % n + BIG)
@@ -82,13 +81,13 @@ def test_what_was_not_acknowledged_is_cut_and_kept_in_quarantine(brokers):
     finally:
         brokers.brokers[2].signal(signal.SIGCONT)
     brokers.hang_up(1)
-    assert brokers.seconds_until_sends((2,))[1] == 2
+    assert brokers.wait_for_sends((2,)) == 2
     brokers.brokers[1].launch()
     brokers.brokers[1].wait_until_ready()
     brokers.wait_in_sync()
     assert brokers.send(2, 5) == [0] * 5
     wanted = brokers.bodies_at(2)
-    wait_for(lambda: brokers.bodies_at(1) == wanted, "both to serve the same", 20)
+    wait_for(lambda: brokers.bodies_at(1) == wanted, "both to serve the same")
     assert not any(body.startswith(last) for body in wanted)
     assert set(brokers.acknowledged) <= set(wanted)
     kept = list((brokers.brokers[1].data_dir / "rocketbox/rocketbox/quarantine").glob("diverged-*.log"))
@@ -111,6 +110,7 @@ def asked(brokers: SetOfTwo, number: int, *words: str) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.nightly
 def test_a_machine_that_lost_everything_joins_as_another_member(brokers):
     assert brokers.send(1, 20) == [0] * 20
     before = brokers.wait_in_sync().isr
@@ -123,30 +123,32 @@ def test_a_machine_that_lost_everything_joins_as_another_member(brokers):
     after = brokers.wait_in_sync().isr
     assert len(set(before) & set(after)) == 1
     brokers.brokers[1].kill()
-    assert brokers.seconds_until_sends((2,))[1] == 2
+    assert brokers.wait_for_sends((2,)) == 2
     assert set(brokers.acknowledged) <= set(brokers.bodies_at(2))
 
 
 @pytest.mark.parametrize("brokers", [{"ROCKETBOX_STORE_BROKER_ROLE": "ASYNC_MASTER"}], indirect=True)
+@pytest.mark.nightly
 def test_an_asynchronous_set_fails_over_and_is_silent_without_its_store(brokers):
     assert brokers.send(1, 20) == [0] * 20
     end = brokers.bodies_at(1)
     wait_for(lambda: brokers.bodies_at(2) == end, "the follower to have it")
     brokers.brokers[1].kill()
     brokers.hang_up(1)
-    assert brokers.seconds_until_sends((2,), 20)[1] == 2
+    assert brokers.wait_for_sends((2,)) == 2
     assert set(brokers.acknowledged) <= set(brokers.bodies_at(2))
     brokers.brokers[1].launch()
     brokers.brokers[1].wait_until_ready()
     brokers.wait_in_sync()
     for etcd in brokers.stores:
         etcd.kill()
-    wait_for(lambda: brokers.send(2) != [0], "the leader to fall silent: another may be elected", 10, every=0.2)
+    wait_for(lambda: brokers.send(2) != [0], "the leader to fall silent: another may be elected", every=0.2)
     for etcd in brokers.stores:
         etcd.launch()
-    brokers.seconds_until_sends((2, 1), 30)
+    brokers.wait_for_sends((2, 1))
 
 
+@pytest.mark.nightly
 def test_a_synchronous_set_goes_on_without_its_store(brokers):
     for etcd in brokers.stores:
         etcd.kill()
@@ -155,7 +157,7 @@ def test_a_synchronous_set_goes_on_without_its_store(brokers):
         assert brokers.send(1) == [0]
     for etcd in brokers.stores:
         etcd.launch()
-    wait_for(lambda: (state := brokers.state()) and state.beat > 20, "the leader to beat again", 30, every=0.1)
+    wait_for(lambda: (state := brokers.state()) and state.beat > 20, "the leader to beat again", every=0.1)
     assert (brokers.leader(), brokers.state().epoch) == (1, 1)
 
 
@@ -173,7 +175,7 @@ def test_a_store_that_was_wiped_freezes_the_set_until_somebody_adopts(brokers):
         brokers.hang_up(number)
         brokers.brokers[number].launch()
         brokers.brokers[number].wait_until_ready()
-    status = wait_for(lambda: (found := asked(brokers, 1, "status"))["role"] == "frozen" and found, "it to freeze", 20)
+    status = wait_for(lambda: (found := asked(brokers, 1, "status"))["role"] == "frozen" and found, "it to freeze")
     assert brokers.send(1) == [14]
     assert brokers.state() is None
     refused = ha(brokers, 1, "adopt", status["uuid"], "--confirm", "another", "--yes")
@@ -193,11 +195,9 @@ def test_a_planned_switch_is_seen_by_nobody(brokers):
     assert (status["role"], status["epoch"], len(status["members"])) == ("leader", 1, 2)
     assert all(one["in_sync"] for one in status["members"])
     assert status["leader_addr"] == brokers.broker(1)
-    begun = time.monotonic()
     switched = asked(brokers, 1, "switch", "--yes")
     assert switched["applied"]
     codes = brokers.send(1, 1)
-    assert time.monotonic() - begun < 5
     assert codes == [0]
     assert brokers.leader() == 2
     assert asked(brokers, 2, "status")["role"] == "leader"

@@ -47,19 +47,21 @@ def told(brokers: SetOfTwo, number: int) -> Done | None:
     return None if left is None else left.done
 
 
-def wait_told(brokers: SetOfTwo, number: int) -> None:
-    """Until a member knows that what its leader has delivered by now was delivered."""
+def wait_told(brokers: SetOfTwo, number: int, timers: int) -> None:
+    """Until a member knows that what its leader has delivered by now was delivered, of so many timers: what it was told
+    when fewer were there says nothing of the others."""
     now_ms = time.time() * 1000
     wait_for(
-        lambda: (done := told(brokers, number)) and done.out_ms >= now_ms, "the follower to be told", 30, every=0.1
-    )
+        lambda: (done := told(brokers, number)) and done.out_ms >= now_ms and done.queue_offset >= timers,
+        "the follower to be told", every=0.1,
+    )  # fmt: skip
 
 
 def kill(brokers: SetOfTwo, number: int, other: int) -> None:
     brokers.brokers[number].kill()
     brokers.hang_up(number)
     brokers.hang_up(other)
-    assert brokers.seconds_until_sends((other,))[1] == other
+    assert brokers.wait_for_sends((other,)) == other
 
 
 def test_timers_that_were_delivered_do_not_come_again_because_another_waits(brokers):
@@ -67,12 +69,12 @@ def test_timers_that_were_delivered_do_not_come_again_because_another_waits(brok
     wanted = [f"timer {n}" for n in range(10)]
     for body in wanted:
         put(brokers, 1, body, TIMER_DELAY_MS=1000)
-    wait_for(lambda: sorted(arrived(brokers, 1)) == wanted, "the timers", 30, every=0.1)
-    wait_told(brokers, 2)
+    wait_for(lambda: sorted(arrived(brokers, 1)) == wanted, "the timers", every=0.1)
+    wait_told(brokers, 2, 1 + len(wanted))
     kill(brokers, 1, 2)
     # Those that come again would be before one that is stored now.
     put(brokers, 2, "last", TIMER_DELAY_MS=1000)
-    found = wait_for(lambda: "last" in (found := arrived(brokers, 2)) and found, "the last one", 30, every=0.1)
+    found = wait_for(lambda: "last" in (found := arrived(brokers, 2)) and found, "the last one", every=0.1)
     assert sorted(found) == ["last", *wanted]
 
 
@@ -85,8 +87,8 @@ def test_what_waits_comes_once_from_whoever_leads_then_and_not_what_was_recalled
     assert brokers.peer(1).ask(RECALL, recalled).code == 0
     kill(brokers, 1, 2)
     assert arrived(brokers, 2) == []
-    wait_for(lambda: arrived(brokers, 2) == ["delayed"], "the delayed one", 30, every=0.05)
+    wait_for(lambda: arrived(brokers, 2) == ["delayed"], "the delayed one", every=0.05)
     assert time.monotonic() - begun >= 5
     put(brokers, 2, "last", TIMER_DELAY_MS=max(0, int(7000 - (time.monotonic() - begun) * 1000)))
-    found = wait_for(lambda: "last" in (found := arrived(brokers, 2)) and found, "the last one", 30, every=0.05)
+    found = wait_for(lambda: "last" in (found := arrived(brokers, 2)) and found, "the last one", every=0.05)
     assert found == ["delayed", "timer", "last"]

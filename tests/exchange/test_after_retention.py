@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,9 @@ from tests.support.apache import ApacheBroker
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer, send_fields, start_engine
 from tests.support.server import Server
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.nightly
 
 TOPICS = {"Kept": 1, "Front": 1}
 FILES_GONE = 3
@@ -34,10 +36,7 @@ def put(broker: str, topic: str, first: int, count: int) -> None:
 
 
 def wait(condition, what: str) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
+    wait_for(condition, what)
 
 
 def fill_and_clean(data_dir: Path) -> None:

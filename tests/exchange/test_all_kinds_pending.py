@@ -7,7 +7,6 @@ come at once, as both let a message wait no longer than its level says now.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -24,12 +23,15 @@ from appliance.engine.protocol.record import Record
 from tests.exchange.both_ways import BROKER_NAME, offsets, read_everything
 from tests.support.apache import ApacheBroker
 from tests.support.directories import shared_directory
+from tests.support.effort import NIGHTLY
 from tests.support.engine import ROOMY, Peer, pull_fields, records, send_fields
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 #: An orderly stop takes 5.3.3 some 20 s of fixed pauses, and there are two.
-VERSIONS = ["4.9.7", "5.3.3"] if os.environ.get("ROCKETBOX_TORTURE") == "1" else ["4.9.7"]
+VERSIONS = ["4.9.7", "5.3.3"] if NIGHTLY else ["4.9.7"]
 TOPICS = {"Orders": 1, "%RETRY%CG": 1, "%DLQ%CG": 1}
 COMMIT = 1 << 20
 
@@ -67,7 +69,7 @@ class Turn:
             found = self.stored(topic)
             return found if set(bodies) <= {record.body for record in found} else []
 
-        return wait_for(look, f"{bodies} in {topic}", 30, every=0.2)
+        return wait_for(look, f"{bodies} in {topic}", every=0.2)
 
     def send(self, body: bytes, level: int = 0, topic: str = "Orders", **properties: str) -> None:
         named = {"UNIQ_KEY": f"7F000001{body.hex():0>24}"} | ({"DELAY": str(level)} if level else {}) | properties

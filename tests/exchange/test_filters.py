@@ -7,7 +7,6 @@ and its pulls are answered by the expression of the other one's time.
 from __future__ import annotations
 
 import json
-import os
 from contextlib import closing
 from pathlib import Path
 
@@ -17,13 +16,14 @@ from appliance.engine.filter.sql92 import compile_sql92
 from appliance.engine.protocol.properties import decode_properties
 from tests.exchange.both_ways import BROKER_NAME, conf
 from tests.support.apache import ApacheBroker
+from tests.support.effort import NIGHTLY
 from tests.support.engine import Peer, pull_fields, records, send_fields
 from tests.support.golden import extract_store, store_manifest
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
 #: An orderly stop takes 5.3.3 some 20 s of fixed pauses.
-VERSIONS = ["4.9.7", "5.3.3"] if os.environ.get("ROCKETBOX_TORTURE") == "1" else ["4.9.7"]
+VERSIONS = ["4.9.7", "5.3.3"] if NIGHTLY else ["4.9.7"]
 COLOURS = ("red", "blue", "green", "blue")
 
 
@@ -58,6 +58,7 @@ def kept(store: Path) -> dict[str, dict]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.nightly
 def test_each_goes_on_with_what_the_other_kept(tmp_path: Path, version: str) -> None:
     store = tmp_path / "store"
     where = {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}

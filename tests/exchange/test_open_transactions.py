@@ -4,7 +4,6 @@ is asked about and can be ended, what is decided is never asked about again and 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,15 +18,18 @@ from appliance.engine.protocol.record import Record, decode_record
 from tests.exchange.both_ways import BROKER_NAME
 from tests.support.apache import ApacheBroker
 from tests.support.directories import shared_directory
+from tests.support.effort import NIGHTLY
 from tests.support.engine import ROOMY, Peer, pull_fields, records, send_fields
 from tests.support.engine_process import EngineProcess
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 #: (version, whether the first one is killed). A stop of 5.3.3 takes up to 20 s of fixed pauses; its op messages
 #: come up to 3 s late, so that it is more worth to be killed.
 CASES = [("4.9.7", False), ("5.3.3", True)]
-if os.environ.get("ROCKETBOX_TORTURE") == "1":
+if NIGHTLY:
     CASES += [("4.9.7", True), ("5.3.3", False)]
 HALF, OP, ASIDE = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 TOPIC, GROUP = "Orders", "PG"
@@ -62,7 +64,7 @@ class Producer:
                 self.checks[frame.ext_fields["msgId"]] = max(self.checks[frame.ext_fields["msgId"]], int(times))
                 assert record.topic == TOPIC, record
 
-    def hears(self, *keys: str, seconds: float = 30) -> dict[str, dict[str, str]]:
+    def hears(self, *keys: str, seconds: float = 60) -> dict[str, dict[str, str]]:
         """The last question about each of these."""
         end = time.monotonic() + seconds
         while True:
@@ -173,9 +175,7 @@ def test_we_go_on_with_apaches_halves(tmp_path: Path, namesrv: str, version: str
         assert turn.end(halves["committed"], COMMIT) == 0
         assert turn.end(halves["rolled back"], ROLL_BACK) == 0
         producer.hears("asked", "asked 2")
-        wait_for(
-            lambda: len([r for r in turn.stored(HALF) if b"immune" in r.body]) > 3, "it is put back", 30, every=0.3
-        )
+        wait_for(lambda: len([r for r in turn.stored(HALF) if b"immune" in r.body]) > 3, "it is put back", every=0.3)
         # What Apache has passed by now, and put back elsewhere: the copy goes on for it.
         assert turn.end(halves["immune, committed"], COMMIT) == 0
         assert turn.end(halves["immune, rolled back"], ROLL_BACK) == 0
@@ -241,7 +241,7 @@ def test_apache_goes_on_with_ours(tmp_path: Path, namesrv: str, version: str, ki
         turn, producer = Turn(engine.broker), Producer(engine.broker)
         halves = {"discarded": turn.half("discarded")}
         producer.hears("discarded")
-        wait_for(lambda: len(turn.stored(ASIDE)) == 1, "it is set aside", 20, every=0.2)
+        wait_for(lambda: len(turn.stored(ASIDE)) == 1, "it is set aside", every=0.2)
         producer.close()  # nobody is asked about the rest
         for key in ("open", "committed", "rolled back", "open 2"):
             halves[key] = turn.half(key)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.exchange.both_ways import missing_keys, read_everything
-from tests.support.apache import VERSIONS, ApacheBroker, ApacheRocketMQ, free_port
+from tests.support.apache import VERSIONS, ApacheBroker, ApacheRocketMQ
 from tests.support.engine import Peer, RunningEngine, send_fields
+from tests.support.ports import reserve_port
 from tests.support.set_of_brokers import log_of as log_of_ours
 from tests.support.set_of_brokers import start_slave
 from tests.support.waiting import wait_for
@@ -26,7 +27,7 @@ def log_of(directory: Path, end: int) -> bytes:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_apache_slave_follows_us_byte_for_byte(tmp_path, version):
-    port = free_port()
+    port = reserve_port()
     store = {"ha_listen_port": port, "mapped_file_size_commit_log": FILE, "max_message_size": 65_536}
     master = RunningEngine(tmp_path, store=store)
     try:
@@ -41,10 +42,10 @@ def test_an_apache_slave_follows_us_byte_for_byte(tmp_path, version):
             def has_all() -> bool:
                 return any(one.acknowledged == log.written for one in replication.slaves)
 
-            wait_for(has_all, "the slave to have what was there", 30)
+            wait_for(has_all, "the slave to have what was there")
             for n in range(60, 80):
                 master.put("Orders", b"%d " % n * 8000, queue=n % 4)
-            wait_for(has_all, "the slave to have what came", 10)
+            wait_for(has_all, "the slave to have what came")
             assert log.written > FILE
             assert log_of(slave.store_dir, log.written) == log_of(tmp_path / "store", log.written)
             topics = {"Orders": 4}
@@ -60,7 +61,7 @@ def test_an_apache_slave_follows_us_byte_for_byte(tmp_path, version):
             master.put("Orders", *[b"meanwhile %d" % n for n in range(50)])
             slave.launch()
             slave.wait_until_ready()
-            wait_for(has_all, "the slave to catch up", 40)
+            wait_for(has_all, "the slave to catch up")
             assert log_of(slave.store_dir, log.written) == log_of(tmp_path / "store", log.written)
     finally:
         master.stop()
@@ -88,7 +89,7 @@ def test_our_slave_follows_an_apache_master_byte_for_byte(tmp_path, version):
                 follower = slave.engine.broker.follower
                 log = slave.engine.broker.store.log
                 # Apache's 4.9.7 answers 28 with nothing for a moment after a start.
-                wait_for(lambda: log.written == end_there(), "the whole log", 20, not_yet=(KeyError, ValueError))  # noqa: B023
+                wait_for(lambda: log.written == end_there(), "the whole log", not_yet=(KeyError, ValueError))  # noqa: B023
                 theirs = log_of(apache.broker_server.store_dir, log.written)
                 assert log_of_ours(slave) == theirs
                 if step == 1:
@@ -101,7 +102,7 @@ def test_our_slave_follows_an_apache_master_byte_for_byte(tmp_path, version):
                     peer.close()
                     peer = Peer(apache.broker)
                 fill(peer, 40, 40 * (step + 1))
-            wait_for(lambda: log.written == end_there(), "the whole log", 20, not_yet=(KeyError, ValueError))
+            wait_for(lambda: log.written == end_there(), "the whole log", not_yet=(KeyError, ValueError))
             assert log.written > 2 * FILE
             wait_for(lambda: follower.sync.failure is None and slave.engine.broker.topics.get("Orders"), "the tables")
             content = read_everything(apache.broker, topics)
@@ -113,6 +114,7 @@ def test_our_slave_follows_an_apache_master_byte_for_byte(tmp_path, version):
             peer.close()
 
 
+@pytest.mark.nightly
 def test_an_empty_slave_of_an_apache_master_begins_with_its_last_file(tmp_path):
     """All that such a master gives. Its queues begin in their midst, here and after a restart."""
     with ApacheRocketMQ("5.3.3", config=SIZES) as apache:
@@ -124,7 +126,7 @@ def test_an_empty_slave_of_an_apache_master_begins_with_its_last_file(tmp_path):
                 log = slave.engine.broker.store.log
                 wait_for(
                     lambda: log.written == int(json.loads(peer.ask(28, {}).body)["table"]["commitLogMaxOffset"]),  # noqa: B023
-                    "the whole log", 20, not_yet=(KeyError, ValueError),
+                    "the whole log", not_yet=(KeyError, ValueError),
                 )  # fmt: skip
                 assert log.min_offset == FILE
                 assert log_of_ours(slave) == log_of(apache.broker_server.store_dir, log.written)[FILE:]

@@ -20,6 +20,8 @@ from tests.support.golden import extract_store, store_manifest, store_names
 STORES = store_names()
 #: Of a long store so many messages are also looked up by each of their keys.
 KEYED = 300
+#: Nothing is kept for too long: an open transaction that is, is set aside, and op messages of ours say so.
+AGES_HOURS = 1_000_000
 
 
 def config_file(directory: Path, name: str) -> dict[str, Any]:
@@ -48,6 +50,7 @@ def test_everything_is_answered_over_the_wire(tmp_path: Path, version: str, name
             "max_hash_slot_num": sizes["maxHashSlotNum"],
             "max_index_num": sizes["maxIndexNum"],
             "max_message_size": sizes["maxMessageSize"],
+            "file_reserved_time_hours": AGES_HOURS,
         },
     )
     try:

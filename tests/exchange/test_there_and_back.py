@@ -7,7 +7,6 @@ does not serve it leaves as it is, so Apache goes on with it.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,9 +19,12 @@ from appliance.engine.protocol.record import decode_record
 from tests.exchange.both_ways import Content, conf, read_everything
 from tests.support.apache import ApacheBroker
 from tests.support.directories import shared_directory
+from tests.support.effort import NIGHTLY
 from tests.support.engine import Peer, send_fields
 from tests.support.golden import extract_store, store_manifest
 from tests.support.server import Server
+
+pytestmark = pytest.mark.nightly
 
 SIZES = (
     "mappedFileSizeCommitLog",
@@ -33,7 +35,7 @@ SIZES = (
 )
 
 #: Recorded store and the server that gets it back; 4.9.8's own is not published.
-WAYS = [("5.3.3", "5.3.3"), *([("4.9.8", "4.9.7"), ("4.9.8", "5.3.3")] if os.environ.get("ROCKETBOX_TORTURE") else [])]
+WAYS = [("5.3.3", "5.3.3"), *([("4.9.8", "4.9.7"), ("4.9.8", "5.3.3")] if NIGHTLY else [])]
 #: Files and directories of a store that RocketBox writes.
 OURS = {"commitlog", "consumequeue", "index", "checkpoint", "lock", "abort", "timerwheel", "timerlog"}
 OUR_TABLES = (

@@ -24,6 +24,8 @@ from tests.support.engine import Peer, send_fields
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 WHEEL = "rmq_sys_wheel_timer"
 HOUR_MS = 3_600_000
 #: Apache saves how far it is once a second.
@@ -130,7 +132,6 @@ def test_what_waits_comes_once_whoever_has_the_store(tmp_path: Path, namesrv: st
         wait_for(
             lambda: any("TIMER_ROLL_TIMES" in decode_properties(one.properties) for one in turn.stored(WHEEL)),
             "something is rolled",
-            30,
             every=0.2,
         )
         timed.kill(apache)

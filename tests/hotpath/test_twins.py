@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from appliance.engine.protocol.command import decode_frame
 from tests.fuzz.hostile_frames import TOPICS, Frames
 from tests.support.batches import encode_member
+from tests.support.effort import effort
 from tests.support.sending import LONG
 from tests.support.twins import Outcome, Setting, Step, outcome
 
@@ -28,9 +29,8 @@ from .shrinking import differ, frames_of, shown, shrunk
 
 pytestmark = pytest.mark.compiled
 
-TORTURE = bool(os.environ.get("ROCKETBOX_TORTURE"))
 #: Conversations of some 60 frames. Under the sanitizers all is many times slower.
-CONVERSATIONS = 17_000 if TORTURE else 100 if os.environ.get("ROCKETBOX_SANITIZED") else 250
+CONVERSATIONS = 100 if os.environ.get("ROCKETBOX_SANITIZED") else effort(250, 500, 17_000)
 #: Together they are one test: some hundred of them take as long as a test may.
 A_TEST = 50
 SMALL = Setting(segment_bytes=128 * 1024)
@@ -61,9 +61,7 @@ def test_conversations(part):
         check(list(inputs.conversation(chance, 30)), setting)
 
 
-@settings(
-    max_examples=20_000 if TORTURE else 150, deadline=None, suppress_health_check=list(HealthCheck), database=None
-)
+@settings(max_examples=effort(150, 300, 20_000), deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(st.randoms(use_true_random=False))
 def test_one_frame_between_usual_ones(chance):
     """Hypothesis looks for one odd frame, which it makes as simple as it can."""
@@ -133,7 +131,7 @@ def test_a_batch_may_have_no_unique_key_of_its_own(text, taken):
     assert got.taken == (3 if taken else 0), "the first send finds its queue in Python"
 
 
-@pytest.mark.parametrize("seed", range(400 if TORTURE else 6))
+@pytest.mark.parametrize("seed", range(effort(6, 12, 400)))
 def test_frames_of_a_stranger(seed):
     """Those of tests/fuzz that ask for what both twins do."""
     wanted = {*inputs.SENDS, *inputs.PULLS}
@@ -225,7 +223,7 @@ def test_partial_frames(kind):
     assert len(frames_of(got.answers[0])) == 3 * (len(frame) + 1)
 
 
-CORPUS_SEEDS = range(1_000_000, 1_000_000 + (2000 if TORTURE else 40))
+CORPUS_SEEDS = range(1_000_000, 1_000_000 + effort(40, 80, 2000))
 
 
 def corpus() -> list[tuple[list[Step], Setting]]:

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.rig.relay import Relay
-from tests.support.apache import free_port
 from tests.support.etcd import Etcd
 from tests.support.faults import Faults
 from tests.support.peer import Peer
+from tests.support.ports import reserve_port
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
@@ -37,7 +37,7 @@ PREFIX = "/rig"
 FILE_MIB = 4
 CREATE_TOPIC, RUNTIME_INFO = 17, 28
 #: What a member needs to be one again, on a machine that others use.
-RECOVER_S = 30.0
+RECOVER_S = 90.0
 
 
 class Kind(enum.Enum):
@@ -166,11 +166,11 @@ class BrokerSet:
         self.relay = self._stack.enter_context(Relay())
         store_url = self._start_etcd()
         for number in range(1, self._name_servers + 1):
-            port = free_port()
+            port = reserve_port()
             node = self._node(f"ns{number}", 100 + number, port, "namesrv", {}, namesrv_port=port)
             self.namesrvs[node.name] = node
         routes = ";".join(node.address for node in self.namesrvs.values())
-        ports = [free_port(neighbours=(-2, 1)) for _ in range(self._members)]
+        ports = [reserve_port() for _ in range(self._members)]
         for number, port in enumerate(ports, 1):
             variables = self._variables(number, port, routes, store_url)
             node = self._node(f"b{number}", number, port, "broker", variables, broker_port=port)

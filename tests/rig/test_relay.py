@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from tests.rig.relay import CLIENTS, Relay
-from tests.support.apache import free_port
+from tests.support.ports import reserve_port
 from tests.support.waiting import wait_for
 
 HOST = "127.0.0.1"
@@ -51,7 +51,7 @@ class Echo:
 
 class Net:
     def __init__(self) -> None:
-        self.echo = Echo(free_port())
+        self.echo = Echo(reserve_port())
         self.listen = ("127.0.0.2", self.echo.port)
         self.relay = Relay()
         self.relay.route("b1", self.listen, (HOST, self.echo.port))

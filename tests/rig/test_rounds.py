@@ -11,12 +11,12 @@ import pytest
 from tests.rig.broker_set import BrokerSet, Kind
 from tests.rig.rounds import FAILOVER, PLAIN, Planned, RoundFailed, Rounds, plan, run_rounds
 from tests.rig.sabotaged import SABOTAGES
+from tests.support.effort import effort
 
-TORTURE = bool(os.environ.get("ROCKETBOX_TORTURE"))
 ROUNDS = {
-    Kind.PLAIN: 60 if TORTURE else 3,
-    Kind.ASYNCHRONOUS: 60 if TORTURE else 3,
-    Kind.FAILOVER: 300 if TORTURE else 30,
+    Kind.PLAIN: effort(1, 3, 60),
+    Kind.ASYNCHRONOUS: effort(1, 3, 60),
+    Kind.FAILOVER: effort(6, 30, 300),
 }
 FOUND = {"acknowledge_alone": r"b\d: lost: ", "leave_the_tail": "unlike logs|after the last send|when all is well"}
 

@@ -70,7 +70,7 @@ def test_java_ends_with_the_process_that_started_it_even_when_that_is_killed(tmp
     run.send_signal(signal.SIGKILL)
     run.wait()
     begin = time.monotonic()
-    wait_for(lambda: not is_alive(java), "Java's end", seconds=20)
+    wait_for(lambda: not is_alive(java), "Java's end")
     print(f"Java ended {time.monotonic() - begin:.1f} s after its Python")
 
 

@@ -14,6 +14,8 @@ from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 JOB = Path(__file__).with_name("support") / "cluster_job.py"
 QUEUES, ROWS = 4, 500
 BODIES = [[f"{queue}-{row}-".encode() * 50 for row in range(ROWS)] for queue in range(QUEUES)]

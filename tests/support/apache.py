@@ -2,7 +2,7 @@
 
 Tests use them as the other side (our broker behind Apache's name server and the reverse), benches as the measure.
 The jars of one version are resolved once by Maven into a cache directory (`server_jars`); a started server lives in
-a scratch directory of its own (home, store, logs) and on free loopback ports, with a small heap. 4.9.8 is not here:
+a scratch directory of its own (home, store, logs) and on reserved loopback ports, with a small heap. 4.9.8 is not here:
 its server jars were never published.
 
     with ApacheRocketMQ("5.3.3", flush="async") as apache:
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -26,6 +25,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.support.ports import port_is_free, reserve_port
 
 VERSIONS = ("4.9.7", "5.3.3")
 
@@ -49,9 +50,6 @@ _LOGBACK_XML = """<?xml version="1.0" encoding="UTF-8"?>
   <root level="WARN"><appender-ref ref="FILE"/></root>
 </configuration>
 """
-
-# Below the range the kernel takes for outgoing connections, so that no client of another test sits on a chosen port.
-_PORT_RANGE = (20000, 32000)
 
 # An orderly stop of 5.3.3 takes up to 20 s of fixed sleeps. Leaving a `with` does not wait for them: SIGTERM, then this
 # many seconds, then SIGKILL. Call stop() where the orderly end (unregistration, clean store) matters.
@@ -98,26 +96,6 @@ def server_jars(version: str) -> Path:
     finally:
         shutil.rmtree(resolved, ignore_errors=True)
     return jars
-
-
-def free_port(neighbours: Sequence[int] = ()) -> int:
-    """A port N on which nothing listens, with every N + d for d in `neighbours` free as well."""
-    for _ in range(1000):
-        port = random.randint(*_PORT_RANGE)
-        if all(port_is_free(port + distance) for distance in (0, *neighbours)):
-            return port
-    raise ApacheError("no free port found")
-
-
-def port_is_free(port: int) -> bool:
-    """Whether a server could listen on 0.0.0.0:port now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("0.0.0.0", port))
-        except OSError:
-            return False
-    return True
 
 
 class _JavaServer:
@@ -208,7 +186,7 @@ class _JavaServer:
                 self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 self.kill()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while self._process is not None and not port_is_free(self.port) and time.monotonic() < deadline:
             time.sleep(0.02)
         if self._remove_scratch:
@@ -223,7 +201,7 @@ class ApacheNamesrv(_JavaServer):
 
     def __init__(self, version: str, *, config: Mapping[str, object] | None = None, port: int = 0, **jvm: Any) -> None:
         super().__init__(version, **jvm)
-        self.port = port or free_port()
+        self.port = port or reserve_port()
         self.properties = {
             "listenPort": str(self.port),
             "bindAddress": "127.0.0.1",
@@ -231,7 +209,7 @@ class ApacheNamesrv(_JavaServer):
             **_as_text(config),
         }
 
-    def wait_until_ready(self, timeout_s: float = 60.0) -> None:
+    def wait_until_ready(self, timeout_s: float = 120.0) -> None:
         """Return once a route query is answered."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -279,7 +257,7 @@ class ApacheBroker(_JavaServer):
         """`namesrv`: "host:port" or a list with ";". `flush`: "async" or "sync". `config`: more broker.conf lines."""
         super().__init__(version, **jvm)
         self.namesrv = namesrv
-        self.port = port or free_port(neighbours=(-2, 1))
+        self.port = port or reserve_port()
         store = self.scratch / "store"
         self.properties = {
             "brokerClusterName": cluster_name,
@@ -302,7 +280,7 @@ class ApacheBroker(_JavaServer):
     def store_dir(self) -> Path:
         return Path(self.properties["storePathRootDir"])
 
-    def wait_until_ready(self, timeout_s: float = 90.0) -> None:
+    def wait_until_ready(self, timeout_s: float = 180.0) -> None:
         """Return once every name server of the list routes this broker and it accepts connections."""
         deadline = time.monotonic() + timeout_s
         waiting = self.namesrv.split(";")
@@ -310,7 +288,7 @@ class ApacheBroker(_JavaServer):
             try:
                 _, body = ask(waiting[0], 106, {})
                 if f'"{self.address}"'.encode() in body:
-                    socket.create_connection(("127.0.0.1", self.port), 5).close()
+                    socket.create_connection(("127.0.0.1", self.port), 30).close()
                     waiting.pop(0)
                     continue
             except OSError:
@@ -408,7 +386,7 @@ class ApacheRocketMQ:
 
 
 def ask(
-    address: str, code: int, fields: Mapping[str, str], body: bytes = b"", timeout_s: float = 5.0
+    address: str, code: int, fields: Mapping[str, str], body: bytes = b"", timeout_s: float = 30.0
 ) -> tuple[dict[str, Any], bytes]:
     """One remoting request on a connection of its own; return (header dict, body bytes) of the answer.
 

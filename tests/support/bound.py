@@ -99,6 +99,11 @@ class LeaderBox(Box):
         self.server: ReplicationServer | None = None
         self.is_alive = True
         self.higher: list[int] = []
+        #: How often a member was bound.
+        self.bindings = 0
+
+    def _count(self) -> None:
+        self.bindings += 1
 
     def lead(self, epoch: int = 1, settings: LinkSettings = SETTINGS, start: int | None = None) -> None:
         store = self.store
@@ -108,7 +113,7 @@ class LeaderBox(Box):
         self.watermark("replicated", self.position)
         self.leading = Leading(
             SET, self.files.uuid, self.files.epochs, self.position, lambda: self.is_alive, lambda: store.published,
-            self.higher.append,
+            self.higher.append, self._count,
         )  # fmt: skip
         sock = socket.create_server(("127.0.0.1", 0))
         self.port = sock.getsockname()[1]
@@ -195,7 +200,7 @@ class PlayedMember(PlayedSlave):
         self.receive(max(0, size))
         return offset, size
 
-    def take_to(self, end: int, seconds: float = 20) -> None:
+    def take_to(self, end: int, seconds: float = 60) -> None:
         """Frames until one ends at `end`; the rest is skipped."""
         at, deadline = -1, time.monotonic() + seconds
         while at != end:

@@ -75,7 +75,7 @@ class Delays:
         message = OwnMessage(SCHEDULE_TOPIC, level - 1, body, properties, "", self.clock.wall_ms(), BORN)
         future = self.appends.submit([message])
         self.hold, self.calls = hold, held
-        assert future.result(5)[0].code == 0
+        assert future.result(60)[0].code == 0
 
     def rounds(self, count: int = 3) -> float:
         """Rounds of delivery, and what remoting-io does between them; returns the last one's pause."""

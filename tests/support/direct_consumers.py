@@ -34,6 +34,6 @@ def answering_member(running: Any, client_id: str, group: str, topic: str, **sai
         yield given
     finally:
         peer.sock.shutdown(socket.SHUT_RDWR)  # which wakes the thread
-        thread.join(5)
+        thread.join(60)
         peer.close()
         running.peers.remove(peer)

@@ -10,9 +10,9 @@ from typing import Any
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from appliance.engine.window import EngineAdmin
-from tests.support.peer import Peer, pull_fields, records, send_fields
+from tests.support.peer import Peer, pull_fields, read_queue, records, send_fields
 
-__all__ = ["ROOMY", "Peer", "RunningEngine", "pull_fields", "records", "send_fields", "start_engine"]
+__all__ = ["ROOMY", "Peer", "RunningEngine", "pull_fields", "read_queue", "records", "send_fields", "start_engine"]
 
 HEART_BEAT = 34
 SEND = 310
@@ -31,6 +31,8 @@ def start_engine(
     broker: dict[str, Any] | None = None,
     store: dict[str, Any] | None = None,
     store_dir: str | None = None,
+    bind: str = "127.0.0.1",
+    advertise: str | None = None,
 ) -> Engine:
     """Broker and name server on free ports; small log files, async flush unless told otherwise. store_dir: where the
     store lies, if not below data_dir."""
@@ -40,6 +42,8 @@ def start_engine(
         EngineConfig(
             data_dir=data_dir,
             store_dir=Path(store_dir or ""),
+            bind=bind,
+            advertise=advertise,
             broker_port=0,
             namesrv_port=0,
             broker=BrokerConfig(**({"broker_name": "broker-a"} | (broker or {}))),

@@ -22,13 +22,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.apache import free_port
+from tests.support.ports import reserve_port
+from tests.support.standstill import stop_process
 from tests.support.waiting import wait_for
 
 BINARY = "etcd"
 QUOTA_BYTES = 64 * 1024 * 1024
 ASK_TIMEOUT_S = 2.0
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 90.0
 
 
 class EtcdError(RuntimeError):
@@ -50,7 +51,7 @@ class EtcdMember:
         self.name = name
         self.directory = directory
         self.host = host
-        self.client_port = free_port(neighbours=(1,))
+        self.client_port = reserve_port()
         self.peer_port = self.client_port + 1
         self.flags: list[str] = []
         self.tls: Tls | None = None
@@ -92,7 +93,8 @@ class EtcdMember:
 
     def pause(self) -> None:
         """SIGSTOP: its sockets stay open and answer nothing."""
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        stop_process(self._process.pid)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

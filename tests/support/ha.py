@@ -53,7 +53,7 @@ class PlayedSlave:
     """A connection to a master's replication port."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self.sock = socket.create_connection((host, port), timeout=10)
+        self.sock = socket.create_connection((host, port), timeout=60)
         self.log = bytearray()
 
     def report(self, offset: int) -> None:
@@ -82,7 +82,7 @@ class PlayedSlave:
             self.log += body
         return bytes(self.log)
 
-    def is_closed(self, seconds: float = 5) -> bool:
+    def is_closed(self, seconds: float = 60) -> bool:
         """Whether the master closes it, whatever it still sends."""
         deadline = time.monotonic() + seconds
         try:

@@ -67,7 +67,7 @@ def a_time_that_comes(watched: WatchedEngine) -> Iterator[None]:
 @contextmanager
 def a_second_of_timers(watched: WatchedEngine) -> Iterator[None]:
     watched.on_loop(watched.broker.stats.sample)
-    watched.wait(20)
+    watched.wait(60)
     wait_for(lambda: watched.broker.deliver_timers.delivered, "the message is delivered")
     watched.clock.skipped_ms += 1000
     watched.on_loop(watched.broker.stats.sample)
@@ -212,7 +212,7 @@ def a_log_file_that_expired(watched: WatchedEngine) -> Iterator[None]:
 @contextmanager
 def a_sync_that_takes_long(watched: WatchedEngine) -> Iterator[None]:
     go_on, real = threading.Event(), watched.store.disk.fdatasync
-    watched.patch.setattr(watched.store.disk, "fdatasync", lambda fd: (go_on.wait(20), real(fd)))
+    watched.patch.setattr(watched.store.disk, "fdatasync", lambda fd: (go_on.wait(60), real(fd)))
     watched.send()
     yield
     go_on.set()
@@ -228,8 +228,8 @@ def an_index_that_waits(watched: WatchedEngine) -> Iterator[None]:
 @contextmanager
 def jobs_in(pool: WorkerPool, clock: SkippingClock) -> Iterator[None]:
     go_on, begun = threading.Event(), threading.Event()
-    pool.submit(lambda: (begun.set(), go_on.wait(20)))
-    assert begun.wait(5)
+    pool.submit(lambda: (begun.set(), go_on.wait(60)))
+    assert begun.wait(60)
     pool.submit(lambda: None)
     clock.skipped_ms += 1000
     yield

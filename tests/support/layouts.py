@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.support.peer import Peer
+from tests.support.ports import reserve_port
 from tests.support.server import ROOMY, ROOT, START_TIMEOUT_S, STOP_TIMEOUT_S, ServerError, _die_with_parent
 
 FILES = ROOT / "examples/layouts"
@@ -128,8 +129,9 @@ class Layout:
         self.machines: list[Machine] = []
         #: More settings, of machines that are started from now on.
         self.environment: dict[str, str] = {}
-        #: Tests run side by side, and every layout has the same ports.
-        self._net = f"127.{1 + os.getpid() % 250}.{1 + time.monotonic_ns() // 1_000_000 % 250}."
+        #: Tests run side by side, and every layout has the same ports: what is its own is a number.
+        own = reserve_port()
+        self._net = f"127.{own >> 8}.{own & 255}."
 
     def address(self, number: int, port: int) -> str:
         return f"{self._net}{number}:{port}"

@@ -57,5 +57,5 @@ class Member:
         """It leaves."""
         self._left.set()
         self._peer.sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join(10)
+        self._thread.join(60)
         self._peer.close()

@@ -91,7 +91,7 @@ class Member:
         self.files.begin_epoch(epoch, end)
         self.brokers.lead(epoch, frozenset(one.files.uuid for one in others))
 
-    def follow(self, other: Member, epoch: int, seconds: float = 10.0) -> None:
+    def follow(self, other: Member, epoch: int, seconds: float = 60.0) -> None:
         """And wait until the stream runs, with what has to be cut off cut off."""
         self.files.see(epoch)
         self.brokers.follow(other.leader, epoch)
@@ -107,9 +107,12 @@ class Member:
     def await_only(self, *others: Member) -> None:
         """And wait until they keep all that was published without them: before, they may not lead."""
         self.brokers.await_members(frozenset(one.files.uuid for one in others))
-        published = self.store.published
+        published, changes = self.store.published, self.brokers.health().changes
         wait_for(
-            lambda: sum(report.durable >= published for report in self.brokers.members()) >= len(others),
+            lambda: (
+                sum(report.durable >= published and report.taken >= changes for report in self.brokers.members())
+                >= len(others)
+            ),
             "the others to come up with what is published",
         )
 
@@ -122,5 +125,5 @@ class Member:
         self.engine.stop()
 
 
-def wait_for_same_log(one: Member, other: Member, seconds: float = 20.0) -> None:
+def wait_for_same_log(one: Member, other: Member, seconds: float = 60.0) -> None:
     wait_for(lambda: one.store.log.written == other.store.log.written, "both to have the same log", seconds)

@@ -89,7 +89,7 @@ class OidcProvider:
         if self._thread.is_alive():
             self._server.shutdown()
             self._server.server_close()
-            self._thread.join(5)
+            self._thread.join(60)
 
     def change_keys(self) -> None:
         """As providers do now and then."""

@@ -18,7 +18,9 @@ class Peer:
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
-        self.sock = socket.create_connection((host, int(port)), timeout=10)
+        self.sock = socket.create_connection((host, int(port)), timeout=60)
+        #: How long an answer is waited for. Who asks again when none comes may have less.
+        self.patience_s = 60.0
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unread = b""
         self._opaque = 0
@@ -46,9 +48,9 @@ class Peer:
         """Frames, or what is none."""
         self.sock.sendall(b"".join(pieces))
 
-    def receive(self, timeout: float = 10) -> RemotingCommand:
+    def receive(self, timeout: float | None = None) -> RemotingCommand:
         """The next frame; TimeoutError when none comes, ConnectionError when the server closed."""
-        self.sock.settimeout(timeout)
+        self.sock.settimeout(self.patience_s if timeout is None else timeout)
         while True:
             if len(self.unread) >= 4:
                 size = 4 + struct.unpack_from(">i", self.unread)[0]
@@ -137,3 +139,14 @@ def records(body: bytes) -> list[Record]:
         found.append(record)
         at += record.size
     return found
+
+
+def read_queue(peer: Peer, topic: str) -> list[Record]:
+    """Every message of a topic's first queue, as a consumer gets them. Closes the peer."""
+    found: list[Record] = []
+    try:
+        while (answer := peer.ask(11, pull_fields(topic, 0, len(found), maxMsgNums=800))).code == 0:
+            found += records(answer.body)
+        return found
+    finally:
+        peer.close()

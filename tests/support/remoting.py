@@ -54,7 +54,7 @@ class Rig:
         raise RefusedRequest(17, "no such thing")
 
     def slow(self, request, conn):
-        self.release.wait(5)
+        self.release.wait(60)
         return RemotingCommand.response(0, body=b"slow")
 
     def hot(self, conn, view, header, body, end):
@@ -74,7 +74,7 @@ class Rig:
         self.release.set()
         closed = threading.Event()
         self.loop.call_soon(lambda: (self.server.stop_accepting(), self.server.close_all(), closed.set()))
-        assert closed.wait(5), "the loop is stuck"
+        assert closed.wait(60), "the loop is stuck"
         for peer in self.peers:
             peer.close()
         for pool in self.pools.values():

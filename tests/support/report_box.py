@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from appliance.engine.broker.deliveries.event_format import EVENT, MOST_COUNT, batches_of
 from spark_reports.run import plan as files
 from spark_reports.run.processes import members_of
 from tests.support.peer import Peer, send_fields
@@ -21,7 +23,7 @@ from tests.support.waiting import wait_for
 SECRET = "Vogel-Nest-42-Kran"
 ADMIN = {"ADMIN_USER": "root", "ADMIN_PASSWORD": SECRET, "SOME_TOKEN": "t0ps3cret-of-the-environment"}
 #: A session takes 7 s where nothing else runs; these run beside other tests, and come behind all of them (nice 19).
-READY_S = 400
+READY_S = 1800
 
 
 class Box:
@@ -34,6 +36,7 @@ class Box:
             place / "data", "--http-port", "0", *arguments, roles=roles, environment=ADMIN | dict(more or {}), **options
         )
         self.reports = place / "data" / "rocketbox" / "reports"
+        self.deliveries = place / "data" / "rocketbox" / "deliveries"
         self.server.start()
         clean = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
         done = subprocess.run(
@@ -57,10 +60,26 @@ class Box:
         request.add_header("Authorization", f"Bearer {self._token}")
         request.add_header("Content-Type", "application/json")
         try:
-            with urlopen(request, timeout=20) as answer:
+            with urlopen(request, timeout=60) as answer:
                 return json.loads(answer.read())
         except HTTPError as error:
             raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from None
+
+    def wait_for_deliveries(self, **groups: int) -> None:
+        """Until the files tell that so many messages were given to each group: a run takes what they hold."""
+        found: Counter[str] = Counter()
+
+        def told() -> bool:
+            found.clear()
+            for path in sorted(self.deliveries.iterdir()):
+                known: dict[int, str] = {}
+                for batch in batches_of(path.read_bytes()):
+                    known |= {number: one.group for number, one in batch.definitions.items()}
+                    for number, _, place in EVENT.iter_unpack(batch.events):
+                        found[known[number]] += place & MOST_COUNT
+            return all(found[group] >= count for group, count in groups.items())
+
+        wait_for(told, f"deliveries to {groups}, in {found}", every=0.2, not_yet=(FileNotFoundError,))
 
     def settings(self, **values: Any) -> None:
         self.ask("PATCH", "/reports/settings", values)

@@ -38,12 +38,12 @@ class ReverseProxy:
 
     def __enter__(self) -> ReverseProxy:
         self._thread.start()
-        assert self._open.wait(5)
+        assert self._open.wait(60)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(5)
+        self._thread.join(60)
         self._loop.close()
 
     async def _serve(self) -> None:

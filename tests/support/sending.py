@@ -162,7 +162,7 @@ class Sender:
         self.counts = SendBackCounts(FakeClock())
         back = SendBackPath(appends, retry_policy, levels, lambda: config.broker_permission, self.counts)
         records = ColdRecords(store.records, InlinePool(), InlineLoop())  # type: ignore[arg-type]
-        SendBackProcessor(back, records).register(self._dispatcher)
+        SendBackProcessor(back, records, FakeClock()).register(self._dispatcher)
 
     def send_back(self, fields: dict[str, str], version: int = 479) -> tuple[int, list[int]]:
         """36: (code, physical offset of the copy), as `send`."""
@@ -199,5 +199,5 @@ class Sender:
             return peer.answers[0].code, []
         tick = self._store.tick
         assert len(tick.acks) + len(tick.early) == staged + 1
-        _, outcome = next(ack for ack in [*tick.acks[-1:], *tick.early[-1:]] if ack[0].conn is peer)
+        _, outcome = next(ack for ack in [*tick.acks[-1:], *tick.early[-1:]] if getattr(ack[0], "conn", None) is peer)
         return outcome.code, list(outcome.physical_offsets)

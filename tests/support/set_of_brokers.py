@@ -31,7 +31,7 @@ def log_of(running: RunningEngine) -> bytes:
     )
 
 
-def wait_same(master: RunningEngine, slave: RunningEngine, seconds: float = 20) -> None:
+def wait_same(master: RunningEngine, slave: RunningEngine, seconds: float = 60) -> None:
     """Until the slave holds all that the master has, and shows it."""
     here, there = slave.engine.broker.store, master.engine.broker.store
     wait_for(

@@ -163,13 +163,13 @@ class StoreUnderTest:
             seconds = 0.001
         time.sleep(seconds)
 
-    def wait_acked(self, count: int, seconds: float = 5.0) -> None:
+    def wait_acked(self, count: int, seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
         while len(self.acked) < count:
             assert time.monotonic() < end, f"{len(self.acked)} of {count} ticks were acknowledged in {seconds} s"
             self.pass_a_moment(0.002)
 
-    def wait_recovery_position(self, seconds: float = 5.0) -> None:
+    def wait_recovery_position(self, seconds: float = 60.0) -> None:
         """Until the queue files hold all that was published."""
         end = time.monotonic() + seconds
         while True:
@@ -181,7 +181,7 @@ class StoreUnderTest:
             )
             self.pass_a_moment(0.01)
 
-    def wait_whole(self, seconds: float = 10.0) -> None:
+    def wait_whole(self, seconds: float = 60.0) -> None:
         """Until the queue files were looked at, and what they lacked is there again."""
         end = time.monotonic() + seconds
         repair = self.store._flush_queues.repair

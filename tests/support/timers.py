@@ -71,6 +71,7 @@ class Timers:
             lambda: 1000,
             lambda: RESERVED_MS,
             clock,
+            self.delivery.now_ms,
         )
         self.saver.roll = self.roll
 
@@ -99,7 +100,7 @@ class Timers:
         (hold, self.hold), (held, self.calls) = (self.hold, False), (self.calls, [])
         future = self.appends.submit([OwnMessage(*place, body, properties, "", self.clock.wall_ms(), BORN)])
         self.hold, self.calls = hold, held
-        assert future.result(5)[0].code == 0
+        assert future.result(60)[0].code == 0
 
     def wait(self, body: bytes, delay_ms: int, **properties: str) -> int:
         return self.send(body, encode_properties(properties | {"TIMER_DELAY_MS": str(delay_ms)}))

@@ -1,9 +1,15 @@
-"""Waiting for what another thread or process does: with a deadline, and a message when it passes."""
+"""Waiting for what another thread or process does: with a deadline, and a message when it passes.
+
+A deadline says that something hangs, never that it is slow: it costs nothing where the test passes, and a machine with
+other work takes many times as long as one without.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 Found = TypeVar("Found")
@@ -12,7 +18,7 @@ Found = TypeVar("Found")
 def wait_for(
     condition: Callable[[], Found],
     what: str,
-    seconds: float = 10.0,
+    seconds: float = 60.0,
     *,
     every: float = 0.01,
     not_yet: tuple[type[Exception], ...] = (),
@@ -33,3 +39,22 @@ def wait_for(
         if time.monotonic() >= deadline:
             raise AssertionError(f"waited {seconds:g} s: {what}") from failed
         time.sleep(every)
+
+
+def ends(act: Callable[[], Found], what: str, seconds: float = 60.0) -> Found:
+    """What `act` returns or raises, in a thread of its own; AssertionError with `what` when it does not end.
+
+    For what may not wait for something that this test holds back: that stays as long as the test has not gone on.
+    """
+    done: Future[Found] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(act())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    if not wait([done], seconds).done:
+        raise AssertionError(f"it went on for {seconds:g} s: {what}")
+    return done.result()

@@ -38,7 +38,7 @@ class WebSocket:
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self.socket.connect((host, int(port)))
         self._buffer = bytearray()
         #: Of the server's closing frame.
@@ -78,7 +78,7 @@ class WebSocket:
         masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(data))
         self.socket.sendall(bytes([0x80 | opcode]) + size + mask + masked)
 
-    def next(self, timeout_s: float = 10.0) -> str | None:
+    def next(self, timeout_s: float = 60.0) -> str | None:
         """The next text; None when the server has closed. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while True:

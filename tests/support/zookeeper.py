@@ -15,7 +15,8 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tests.support.apache import free_port
+from tests.support.ports import reserve_port
+from tests.support.standstill import stop_process
 from tests.support.waiting import wait_for
 
 JARS = Path("/usr/share/java")
@@ -25,7 +26,7 @@ NEEDED = (
     "netty-common", "netty-buffer", "metrics-core", "snappy-java", "commons-io", "commons-cli", "jackson-core",
     "jackson-databind", "jackson-annotations", "spotbugs-annotations", "findbugs-annotations", "log4j-1.2",
 )  # fmt: skip
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 90.0
 
 
 class ZooKeeperError(RuntimeError):
@@ -36,7 +37,7 @@ class ZooKeeperMember:
     def __init__(self, number: int, directory: Path) -> None:
         self.number = number
         self.directory = directory
-        self.port = free_port(neighbours=(1, 2))
+        self.port = reserve_port()
         self.config: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -79,7 +80,7 @@ class ZooKeeperMember:
 
     def pause(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        stop_process(self._process.pid)
 
     def resume(self) -> None:
         assert self._process is not None

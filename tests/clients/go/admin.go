@@ -56,7 +56,7 @@ func withAdmin(run func(context.Context, admin.Admin, arguments) (interface{}, e
 			return nil, err
 		}
 		defer one.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		return run(ctx, one, args)
 	}

@@ -82,7 +82,7 @@ func send(args arguments) (interface{}, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	results := make([]interface{}, 0, len(messages))
 	switch how := args.text("how", "sync"); how {

@@ -64,7 +64,7 @@ func pull(args arguments) (interface{}, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	result, err := pulling.PullFrom(ctx, args.queue(), args.number("offset", 0), int(args.number("max", 32)))
 	if err != nil {

@@ -20,10 +20,10 @@ from appliance.engine.broker.deliveries.event_format import Definition
 from appliance.engine.store.dispatch import tag_code
 from spark_reports.facts import in_python
 from spark_reports.snapshot import QueueEnds, Snapshot
+from tests.support.effort import NIGHTLY, effort
 
 from .made import MadeDeliveries, MadeStore, another_file, rows_of, snapshot_of, who
 
-LONG = bool(os.environ.get("ROCKETBOX_TORTURE"))
 #: A usual day; days of 23 and 25 hours, with the change of the clock at night or at midnight, by an hour or half of it.
 DAYS = (
     ("UTC", "2026-03-01"), ("Europe/Berlin", "2026-03-29"), ("Europe/Berlin", "2026-10-25"),
@@ -46,10 +46,10 @@ harm = st.lists(st.tuples(st.sampled_from(("record", "tail", "file", "cut", "lie
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @settings(
-    max_examples=200 if LONG else 3,
+    max_examples=effort(3, 10, 200),
     deadline=None,
-    derandomize=not LONG,
-    phases=[Phase.explicit, Phase.generate] + [Phase.shrink] * LONG,
+    derandomize=not NIGHTLY,
+    phases=[Phase.explicit, Phase.generate] + [Phase.shrink] * NIGHTLY,
     suppress_health_check=list(HealthCheck),
 )
 @given(

@@ -49,7 +49,7 @@ class Scripted:
         self._listening.close()
         for one in self._open:
             one.close()
-        self._thread.join(5)
+        self._thread.join(60)
 
     def _accept(self) -> None:
         while True:

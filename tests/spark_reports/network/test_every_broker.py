@@ -78,7 +78,7 @@ def test_what_the_java_client_sent_in_every_way_is_read(target: Target, java: Ag
     with java.producer(target.namesrv, group="transactions", transactional=True) as producer:
         producer.send(topic, [committed, back], how="transaction")
     expected = [*plain, *batch, *compressed, *delayed, committed]
-    wait_for(lambda: read(target.namesrv, topic=topic).num_rows >= len(expected), "all is delivered", 30, every=0.5)
+    wait_for(lambda: read(target.namesrv, topic=topic).num_rows >= len(expected), "all is delivered", every=0.5)
     table = read(target.namesrv, topic=topic, columns="body")
     for found in offsets(table).values():
         assert found == list(range(len(found)))

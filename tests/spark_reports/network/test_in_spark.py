@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_reports import RocketBoxDataSource
-from tests.support.apache import free_port
+from tests.support.ports import reserve_port
 
 SECRET = "nobody-may-see-this"
 
@@ -48,7 +48,7 @@ def test_the_secret_is_in_no_plan_and_no_error(rocketbox, spark, engine, capsys)
 
 
 def test_a_server_that_is_not_there_is_named(rocketbox):
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{reserve_port()}"
     with pytest.raises(PySparkException, match=f"{address} cannot be reached: Connection refused"):
         rocketbox.options(brokers=address, topic="Orders").load().count()
 

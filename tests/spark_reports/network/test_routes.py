@@ -12,9 +12,9 @@ from spark_reports.source.network.errors import Refused, Unreachable
 from spark_reports.source.network.routes import NameServers, Queue
 from tests.spark_reports.network.reading import offsets, read, reader
 from tests.spark_reports.network.servers import OneQueue, Scripted, answer, one_queue
-from tests.support.apache import free_port
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine, start_engine
+from tests.support.ports import reserve_port
 from tests.support.waiting import wait_for
 
 
@@ -57,7 +57,7 @@ def test_a_topic_that_must_not_be_read(routes_of):
 
 
 def test_the_first_name_server_that_answers_counts():
-    away = f"127.0.0.1:{free_port()}"
+    away = f"127.0.0.1:{reserve_port()}"
     with one_queue() as (_, server):
         assert read(f"{away};{server.address}", topic="Orders").num_rows == 100
         # One that is new and knows nothing yet is no reason to say that the topic is not there.
@@ -66,7 +66,7 @@ def test_the_first_name_server_that_answers_counts():
 
 
 def test_no_name_server_answers():
-    first, second = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    first, second = f"127.0.0.1:{reserve_port()}", f"127.0.0.1:{reserve_port()}"
     with pytest.raises(Unreachable) as failed:
         reader(f"{first};{second}", topic="Orders").partitions()
     assert first in str(failed.value)
@@ -84,7 +84,7 @@ def test_the_list_of_topics_may_be_switched_off():
 def test_an_advertised_address_that_leads_nowhere_is_told_with_who_told_it():
     script = OneQueue()
     with Scripted(script) as server:
-        script.addresses = {"0": f"127.0.0.1:{free_port()}"}
+        script.addresses = {"0": f"127.0.0.1:{reserve_port()}"}
         made = reader(server.address, topic="Orders")
         object.__setattr__(made._task.access, "patience_s", 0.0)
         with pytest.raises(
@@ -95,7 +95,7 @@ def test_an_advertised_address_that_leads_nowhere_is_told_with_who_told_it():
 
 def test_a_slave_is_read_while_the_master_is_away():
     with one_queue() as (script, server):
-        script.addresses = {"0": f"127.0.0.1:{free_port()}", "1": server.address}
+        script.addresses = {"0": f"127.0.0.1:{reserve_port()}", "1": server.address}
         table = read(server.address, topic="Orders")
         assert table["queue_offset"].to_pylist() == list(range(100))
 

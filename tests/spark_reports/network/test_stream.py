@@ -165,11 +165,11 @@ def test_a_stream_goes_on_while_the_broker_is_killed_and_comes_back(spark, serve
         def seen() -> list[int]:
             return sorted(row.queue_offset for row in spark.sql("SELECT queue_offset FROM going").collect())
 
-        wait_for(lambda: seen() == list(range(20)), "the first messages", 60, every=0.2)
+        wait_for(lambda: seen() == list(range(20)), "the first messages", every=0.2)
         server.kill()
         server.restart()
         put(server.broker, "Going", *map(str, range(20)))
-        wait_for(lambda: len(seen()) >= 40, "those behind the restart", 60, every=0.2)
+        wait_for(lambda: len(seen()) >= 40, "those behind the restart", every=0.2)
         assert seen() == list(range(40))
         assert query.isActive
     finally:

@@ -38,7 +38,7 @@ def test_old_files_are_deleted_between_plan_and_read(engine, tmp_path, monkeypat
     strict_parts, parts = made[0].partitions(), made[1].partitions()
     # As on a full disk: the oldest files go.
     monkeypatch.setattr(clean_service, "watermarks", lambda options: Watermarks(0.0, 0.0, 1.0))
-    wait_for(lambda: first_offset(peer) > 0, "files were deleted", 30, every=0.2)
+    wait_for(lambda: first_offset(peer) > 0, "files were deleted", every=0.2)
     monkeypatch.undo()
     time.sleep(1)  # the round ends
     first = first_offset(peer)

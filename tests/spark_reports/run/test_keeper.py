@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -63,9 +62,9 @@ class Kept:
     def begun(self) -> int:
         """Wait until the worker has its child; the child's pid."""
         place = self.directory / "begun"
-        return int(wait_for(lambda: place.exists() and place.read_text(), "the worker begins", 30))
+        return int(wait_for(lambda: place.exists() and place.read_text(), "the worker begins"))
 
-    def outcome(self, seconds: float = 30) -> Outcome:
+    def outcome(self, seconds: float = 120) -> Outcome:
         self.process.wait(seconds)
         found = files.read(self.directory / files.OUTCOME, Outcome)
         assert found is not None
@@ -233,13 +232,11 @@ def test_when_the_broker_dies_all_of_it_ends(tmp_path):
         [sys.executable, "-c", broker, str(ROOT), str(tmp_path / "run")], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     session = int(parent.stdout.readline())
-    wait_for((tmp_path / "run" / "begun").exists, "the worker begins", 30)
+    wait_for((tmp_path / "run" / "begun").exists, "the worker begins")
     assert len(processes.members_of(session)) == 3
-    begun = time.monotonic()
     parent.kill()
     parent.wait()
-    wait_for(lambda: not processes.members_of(session), "all of it ends", 10)
-    assert time.monotonic() - begun < 5
+    wait_for(lambda: not processes.members_of(session), "all of it ends")
     wait_for(lambda: not (tmp_path / f"scratch-{RUN}").exists(), "its files go")
     found = wait_for(lambda: files.read(tmp_path / "run" / files.OUTCOME, Outcome), "it says why")
     assert found.why == "broker_ended"

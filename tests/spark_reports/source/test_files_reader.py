@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from appliance.engine.store.disk import Disk
-from appliance.engine.store.retention.deleted_topics import DeletedTopics
+from appliance.engine.store.retention.deleted_topics import DeletedTopics, Deletion
 from appliance.engine.store_tools.offline_store import find_store
 from spark_reports.source import plan
 from spark_reports.source.findings import DataLoss, Finding
@@ -180,7 +180,7 @@ def test_what_a_deleted_topic_left_in_the_log_is_found_in_every_way(tmp_path, wh
     shutil.rmtree(data / "store" / "consumequeue" / "rare")
     if whose == "ours":
         store = find_store(data)
-        DeletedTopics(store.paths, Disk()).remember("rare", store.log.end, 0)
+        DeletedTopics(store.paths, Disk()).remember([Deletion("rare", store.log.end, {})], 0)
         store.close()
     else:
         shutil.rmtree(data / "rocketbox")

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.apache import free_port
+from tests.support.ports import reserve_port
 from tests.support.spark import ROOT
 
 START_S = 120
@@ -112,7 +112,7 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         try:
-            master = self._start("master", _MASTER, "--host", "127.0.0.1", "--port", free_port(), "--webui-port", 0)
+            master = self._start("master", _MASTER, "--host", "127.0.0.1", "--port", reserve_port(), "--webui-port", 0)
             self.master = master.wait_for(r"Starting Spark master at (spark://\S+)")[1]
             master.wait_for("I have been elected leader")
             for name in ("worker-1", "worker-2"):

@@ -63,7 +63,7 @@ final class Producers {
         if (args.has("instance")) {
             producer.setInstanceName(args.text("instance"));
         }
-        producer.setSendMsgTimeout((int) args.number("timeout_ms", 3000));
+        producer.setSendMsgTimeout((int) args.number("timeout_ms", 30_000));
         producer.setRetryTimesWhenSendFailed((int) args.number("retries", 2));
         producer.setRetryTimesWhenSendAsyncFailed((int) args.number("retries", 2));
         producer.setVipChannelEnabled(args.flag("vip"));
@@ -150,8 +150,8 @@ final class Producers {
                 }
             });
         }
-        if (!open.await(20, TimeUnit.SECONDS)) {
-            throw new TimeoutException(open.getCount() + " of " + results.length + " callbacks are missing after 20 s");
+        if (!open.await(60, TimeUnit.SECONDS)) {
+            throw new TimeoutException(open.getCount() + " of " + results.length + " callbacks are missing after 60 s");
         }
         return Map.of("results", List.of(results));
     }

@@ -1,0 +1,14 @@
+"""How much a test does that could go on for ever: rounds of faults, seeds, frames."""
+
+import os
+from typing import TypeVar
+
+Amount = TypeVar("Amount")
+
+TORTURE = os.environ.get("ROCKETBOX_TORTURE") == "1"
+NIGHTLY = TORTURE or os.environ.get("ROCKETBOX_NIGHTLY") == "1"
+
+
+def effort(commit: Amount, nightly: Amount, torture: Amount) -> Amount:
+    """`commit` in every run, `nightly` in `make nightly`, `torture` in `make torture`, which takes hours."""
+    return torture if TORTURE else nightly if NIGHTLY else commit
